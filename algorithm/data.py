@@ -1,0 +1,95 @@
+"""The bundles that travel between the parts. The dimension legend stands in ``algorithm/README.md``.
+
+B batch · K burn-in · T learned · n steps · W = K+T+n−1 window · A flat action · H action heads · C carry
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+Array = NDArray[np.generic]
+Float = NDArray[np.float32]
+Bool = NDArray[np.bool_]
+Int = NDArray[np.int64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Segment:
+    """L consecutive transitions of one stream, as numpy; the last observation has no action yet.
+
+    Its first observation *is* the stream's head row if the stream has one at ``start_step``. A step may be
+    terminated or truncated only at the segment's end.
+    """
+
+    stream: int
+    start_step: int  # step in the episode of the first observation
+    obs: dict[str, Array]  # [L+1, ...] in the dtype of the spec
+    action_mask: Bool  # [L+1, ΣN] true where a discrete action is allowed; width 0 without branches
+    carry: Float  # [L+1, *C_stored] before each observation; width 0 without memory
+    action: Float  # [L, A]
+    z: Float  # [L, A_c] pre-tanh value of the continuous part
+    behaviour_logp: Float  # [L, H]
+    reward: Float  # [L]
+    terminated: Bool  # [L]
+    truncated: Bool  # [L]
+    priority: Float | None = None  # [L] TD error where the sender knows it
+
+    @property
+    def length(self) -> int:
+        """L, the number of transitions."""
+        return len(self.reward)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SequenceBatch:
+    """B windows of W transitions and W+1 tokens; learned positions are K … K+T−1, the anchor is K.
+
+    Padding (before an episode's start, past its end, overwritten rows) is zero everywhere, also in ``step``;
+    ``ids`` is −1 there.
+    """
+
+    obs: dict[str, Tensor]  # [B, W+1, ...]
+    prev_action: Tensor  # [B, W+1, A]  zeros before an episode's first step
+    action_mask: Tensor  # [B, W+1, ΣN] bool
+    step: Tensor  # [B, W+1] int64, step in the episode
+    obs_valid: Tensor  # [B, W+1] bool  the token exists
+    ids: Tensor  # [B, W+1] int64 row ids, −1 for none
+    action: Tensor  # [B, W, A]
+    z: Tensor  # [B, W, A_c]
+    behaviour_logp: Tensor  # [B, W, H]
+    reward: Tensor  # [B, W]
+    terminated: Tensor  # [B, W] bool
+    valid: Tensor  # [B, W] bool  the transition exists
+    carry: Tensor  # [B, *C_stored] before the first valid row
+    weight: Tensor  # [B] importance-sampling weights
+
+    @property
+    def window(self) -> int:
+        """W, the number of transitions in a window."""
+        return self.reward.shape[1]
+
+    def to(self, device: torch.device) -> SequenceBatch:
+        """The same batch on ``device``; itself if it is there already."""
+        if self.reward.device == device:
+            return self
+        fields = {k: v.to(device, non_blocking=True) for k, v in vars(self).items() if isinstance(v, Tensor)}
+        return SequenceBatch(obs={k: v.to(device, non_blocking=True) for k, v in self.obs.items()}, **fields)
+
+
+@dataclass(frozen=True, kw_only=True)
+class UpdateResult:
+    """What one gradient step hands back. Tensors stay on the device until somebody needs them.
+
+    metrics: name → tensor of any shape; its mean is what gets logged, and only when it is logged.
+    """
+
+    priority: Tensor  # [B] 0.9 max + 0.1 mean over learned positions of mean_E |td|; the replay clips it
+    ids: Tensor  # [B, W+1] of the batch it came from
+    anchor: int  # K: column of ``ids`` that the priority belongs to
+    carry: Tensor | None = None  # [B, W+1, *C] recomputed carries, where there is memory
+    metrics: dict[str, Tensor] = field(default_factory=dict)
