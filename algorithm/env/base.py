@@ -1,0 +1,76 @@
+"""What the runner sees of any simulator: agents by behaviour name, stepped together.
+
+An adapter turns a simulator's own spaces into :class:`~algorithm.spec.AgentSpec` and the flat action in
+[-1, 1] into its own actions; nothing to the right of this package knows a simulator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from algorithm.data import Array, Bool, Float, Int
+from algorithm.spec import AgentSpec
+
+EpisodeSeed = Callable[[int, int], int]
+"""(environment index, episode number) -> seed of that reset, so that any episode can be replayed."""
+
+
+class EnvError(Exception):
+    """An environment that cannot be used; the message says which, where, why and what to do."""
+
+    exit_code = 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class Observation:
+    """What N agents see."""
+
+    ids: Int  # [N] agent ids, stable over an agent's life
+    obs: dict[str, Array]  # name -> [N, ...]
+    action_mask: Bool  # [N, ΣN]
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepResult(Observation):
+    """What N agents see next, and what their last action brought.
+
+    ``obs`` is what to act on: the first observation of the next episode for an agent whose episode has ended.
+    ``final`` holds what it saw at that end; rows of the other agents mean nothing there.
+    """
+
+    reward: Float  # [N]
+    terminated: Bool  # [N] the task ended: nothing to bootstrap from
+    truncated: Bool  # [N] cut off from outside: bootstrap from ``final``
+    final: Observation | None = None  # present if any episode ended
+
+
+class VecEnv(Protocol):
+    """Any number of environments with any number of agents, stepped together in a fixed order."""
+
+    @property
+    def specs(self) -> Mapping[str, AgentSpec]:
+        """Behaviour name -> what its agents see and do."""
+        ...
+
+    def reset(
+        self, indices: Sequence[int] | None = None, *, episode: int | None = None
+    ) -> Mapping[str, Observation]:
+        """Start new episodes in the environments ``indices`` (all by default).
+
+        episode: number of the episode to start; the next one by default.
+        Returns the observations of the agents in these environments.
+        """
+        ...
+
+    def step(self, actions: Mapping[str, Float]) -> Mapping[str, StepResult]:
+        """One step with flat actions [N, A] per behaviour, in the order of the last observations.
+
+        Environments whose episode ends are reset at once. Raises :class:`EnvError`.
+        """
+        ...
+
+    def close(self) -> None:
+        """Release the simulators."""
+        ...

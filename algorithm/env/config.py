@@ -1,0 +1,53 @@
+"""The keys of ``base_config`` that say which environment to build. Imports no torch and no simulator."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, Strict
+
+from algorithm.fields import Block, Int, option
+
+_UNITY = "Unity environments"
+_SUITES = "more environments"
+
+NOT_RUNNABLE = {"UNITY": _UNITY, "DM_CONTROL": _SUITES}
+"""Values of ``env_type`` that load but cannot be run in this version, with the part that brings them."""
+
+
+class BuildPath(Block):
+    """Where the Unity executable lies, per operating system."""
+
+    win32: str = option("path_win32", "Executable on Windows.", reserved=_UNITY)
+    linux: str = option("path_linux", "Executable on Linux.", reserved=_UNITY)
+
+
+class UnityArgs(Block):
+    """How a Unity executable is started. Without effect on other environments."""
+
+    no_graphics: bool = option(
+        True, "Start without a window. Set to false if observations are images.", reserved=_UNITY
+    )
+    build_path: BuildPath = Field(default=BuildPath(), description="Path of the executable.")
+    port: Int = option(
+        5005, "First port to try for talking to the executable.", reserved=_UNITY, ge=1, le=65535
+    )
+
+
+class EnvConfig(Block):
+    """The part of ``base_config`` that an environment is built from."""
+
+    env_type: Literal["UNITY", "GYM", "DM_CONTROL"] = option(
+        "UNITY",
+        "Which kind of simulator. Every task's config.yaml sets it; GYM is any Gymnasium environment.",
+    )
+    env_name: str = option(
+        "env_name", "Name of the environment; for GYM an id such as Pendulum-v1 or module:Id."
+    )
+    env_args: dict[str, Any] | None = option(
+        None, "Keyword arguments for building the environment, a mapping. For GYM: those of gymnasium.make."
+    )
+    unity_args: UnityArgs = Field(default=UnityArgs(), description="Only for Unity environments.")
+    wrappers: Annotated[tuple[dict[str, Any], ...], Strict(False)] = option(
+        (), "Gymnasium wrappers by name, innermost first: [{Name: {kwargs}}].", new=True, reserved=_SUITES
+    )

@@ -1,0 +1,49 @@
+"""The seam through which curiosity, representation learning and prediction attach to SAC.
+
+SAC knows only this class; an extension never imports ``algorithm.sac``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+
+from algorithm.data import SequenceBatch
+
+
+@dataclass(frozen=True, kw_only=True)
+class Context:
+    """One batch as every part of an update sees it: encoded once, shared, never modified.
+
+    ``learned`` positions are K … K+T−1.
+    """
+
+    batch: SequenceBatch
+    state: Tensor  # [B, W+1, S] by the online encoder, with gradient
+    target_state: Tensor  # [B, W+1, S] by the target encoder
+    carry: Tensor  # [B, W+1, *C] online, after each token; width 0 without memory
+    burn_in: int  # K
+    learn: int  # T
+
+    @property
+    def learned(self) -> slice:
+        """The learned positions as a slice of the time dimension."""
+        return slice(self.burn_in, self.burn_in + self.learn)
+
+
+class Extension(nn.Module):
+    """Does nothing; an extension overrides what it needs. The order of extensions must not matter."""
+
+    def reward_bonus(self, ctx: Context) -> Tensor | float:
+        """An intrinsic reward [B, W], without gradient; added once to a new tensor."""
+        return 0.0
+
+    def auxiliary_losses(self, ctx: Context) -> Mapping[str, Tensor]:
+        """Scalar losses by name that train the encoder together with the critics."""
+        return {}
+
+    def own_losses(self, ctx: Context) -> Mapping[str, Tensor]:
+        """Scalar losses by name that train this extension's own parameters only."""
+        return {}

@@ -1,0 +1,46 @@
+"""Action distributions a policy returns: plain tensors and the few numbers of them that SAC uses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from algorithm.ops.sac import HALF_LOG_2PI, log_tanh_jacobian, tanh_normal_logp
+
+
+@dataclass(frozen=True)
+class TanhNormal:
+    """u = tanh(z), z ~ N(mean, exp(log_std)²), elementwise independent."""
+
+    mean: Tensor  # [..., A_c]
+    log_std: Tensor  # [..., A_c]
+
+    def rsample(self, generator: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
+        """A reparameterised z [..., A_c] and the log-density of its u [...].
+
+        The Gaussian part is written in the noise itself, whose gradient under reparameterisation is zero.
+        """
+        noise = torch.randn(self.mean.shape, generator=generator, device=self.mean.device)
+        z = self.mean + self.log_std.exp() * noise
+        logp = -0.5 * noise.square() - self.log_std - HALF_LOG_2PI - log_tanh_jacobian(z)
+        return z, logp.sum(-1)
+
+    def logp(self, z: Tensor) -> Tensor:
+        """Log-density of u = tanh(z). z [..., A_c], returns [...]."""
+        return tanh_normal_logp(z, self.mean, self.log_std)
+
+
+@dataclass(frozen=True)
+class HybridAction:
+    """What ``ModelPolicy`` returns: one distribution for each kind of action the spec has."""
+
+    continuous: TanhNormal | None = None
+
+    def map(self, fn: Callable[[Tensor], Tensor]) -> HybridAction:
+        """The same distributions with ``fn`` (a view, a slice) applied to every tensor."""
+        if self.continuous is None:
+            return self
+        return HybridAction(continuous=TanhNormal(fn(self.continuous.mean), fn(self.continuous.log_std)))

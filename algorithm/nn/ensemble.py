@@ -1,0 +1,110 @@
+"""E independent copies of a user's single critic, evaluated together.
+
+Parameters are stored stacked, [E, ...] per name, whichever back end runs them, so a checkpoint does not
+depend on it. ``vmap`` evaluates all members in one batched call; ``loop`` calls them in turn. On a CPU the
+loop is faster below five members, because each member's matrix product is large enough to fill a core.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, stack_module_state, vmap
+
+VMAP_FROM = 5
+"""Number of members from which ``vmap`` is the default on a CPU; on a GPU it always is."""
+
+Backend = Literal["loop", "vmap"]
+
+
+class Ensemble(nn.Module):
+    """``Ensemble(make, n)(*inputs) -> [E, ...]``.
+
+    make:     builds one member; called ``n`` times, so each starts from its own weights.
+    backend:  ``loop`` or ``vmap``; None chooses by size and device.
+    probe:    example inputs. A member that ``vmap`` cannot run (a GRU, data-dependent ``if``) then falls back
+              to the loop; ``fallback`` says why.
+    """
+
+    def __init__(
+        self,
+        make: Callable[[], nn.Module],
+        n: int,
+        *,
+        device: torch.device | None = None,
+        backend: Backend | None = None,
+        probe: Sequence[Tensor] | None = None,
+    ) -> None:
+        super().__init__()
+        device = device or torch.device("cpu")
+        members = [make().to(device) for _ in range(n)]
+        params, buffers = stack_module_state(members)
+        self.n = n
+        self._names = {name: name.replace(".", "/") for name in (*params, *buffers)}  # "." is not allowed
+        for name, value in params.items():
+            self.register_parameter(self._names[name], nn.Parameter(value.detach().clone()))
+        for name, value in buffers.items():
+            self.register_buffer(self._names[name], value.clone())
+        # Lists in a tuple are invisible to nn.Module: members alias the stacked tensors and own nothing.
+        self._members = (members, [copy.deepcopy(m).requires_grad_(False) for m in members])
+        self._template = (copy.deepcopy(members[0]).to("meta"),)
+        self.fallback: str | None = None
+        self.backend: Backend = backend or self._default_backend(device)
+        self.realias()
+        if self.backend == "vmap" and probe is not None:
+            self._try_vmap(probe)
+
+    def _default_backend(self, device: torch.device) -> Backend:
+        return "vmap" if device.type != "cpu" or self.n >= VMAP_FROM else "loop"
+
+    def _try_vmap(self, probe: Sequence[Tensor]) -> None:
+        with torch.no_grad():
+            try:
+                self._call_vmap(probe, self._stacked(frozen=True))
+            except (RuntimeError, NotImplementedError, ValueError) as error:
+                self.backend = "loop"
+                self.fallback = str(error).splitlines()[0]
+
+    def realias(self) -> None:
+        """Point the members at the stacked tensors again, after these have moved into another storage."""
+        for index in range(self.n):
+            for members, frozen in zip(self._members, (False, True), strict=True):
+                for name, p in members[index].named_parameters():
+                    stacked = self.get_parameter(self._names[name])
+                    p.data = stacked.data[index]
+                    p.grad = None if frozen or stacked.grad is None else stacked.grad[index]
+                for name, b in members[index].named_buffers():
+                    b.data = self.get_buffer(self._names[name])[index]
+
+    def forward(self, *inputs: Tensor, members: Sequence[int] | None = None) -> Tensor:
+        """All members, or those listed, on the same inputs: [E, ...]. Gradients reach the parameters."""
+        return self._call(inputs, members, frozen=False)
+
+    def frozen(self, *inputs: Tensor, members: Sequence[int] | None = None) -> Tensor:
+        """The same with detached parameters: gradients reach the inputs only."""
+        return self._call(inputs, members, frozen=True)
+
+    def _call(self, inputs: Sequence[Tensor], members: Sequence[int] | None, *, frozen: bool) -> Tensor:
+        if self.backend == "loop":
+            modules = self._members[frozen]
+            chosen = modules if members is None else [modules[i] for i in members]
+            return torch.stack([module(*inputs) for module in chosen])
+        stacked = self._stacked(frozen=frozen)
+        if members is not None:
+            index = torch.as_tensor(members, device=next(iter(stacked.values())).device)
+            stacked = {name: value[index] for name, value in stacked.items()}
+        return self._call_vmap(inputs, stacked)
+
+    def _stacked(self, *, frozen: bool) -> dict[str, Tensor]:
+        own = {**dict(self.named_parameters()), **dict(self.named_buffers())}
+        return {name: own[key].detach() if frozen else own[key] for name, key in self._names.items()}
+
+    def _call_vmap(self, inputs: Sequence[Tensor], stacked: dict[str, Tensor]) -> Tensor:
+        def one(state: dict[str, Tensor], *args: Tensor) -> Tensor:
+            return functional_call(self._template[0], state, args)
+
+        return vmap(one, in_dims=(0, *[None] * len(inputs)), randomness="different")(stacked, *inputs)

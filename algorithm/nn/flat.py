@@ -1,0 +1,52 @@
+"""All parameters that one optimiser owns as views of one tensor, and their gradients as views of another.
+
+One fused Adam step and one ``lerp_`` then do for a whole model what would be a kernel per tensor: for small
+networks that is where the time of an update goes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+
+class FlatParameters:
+    """Moves the parameters of ``modules`` into one storage; the modules keep working as before.
+
+    Parameters must be on one device and of one dtype, and must not be replaced afterwards (no ``.to()``).
+    Modules that alias parameters of others (:class:`~algorithm.nn.ensemble.Ensemble`) offer ``realias()``.
+
+    data: [P] all parameters; grad: [P] their gradients, or None if ``with_grad`` is false.
+    Raises ``ValueError`` for mixed devices or dtypes.
+    """
+
+    def __init__(self, modules: Sequence[nn.Module], *, with_grad: bool = True) -> None:
+        parameters = list(nn.ModuleList(modules).parameters())
+        kinds = {(p.device, p.dtype) for p in parameters}
+        if len(kinds) > 1:
+            raise ValueError(f"FlatParameters: all parameters need one device and dtype, got {kinds}")
+        device, dtype = kinds.pop() if kinds else (torch.device("cpu"), torch.float32)
+        size = sum(p.numel() for p in parameters)
+        self.data = torch.empty(size, device=device, dtype=dtype)
+        self.grad: Tensor | None = torch.zeros_like(self.data) if with_grad else None
+        self._rehome(parameters)
+        for module in modules:
+            for part in module.modules():
+                if realias := getattr(part, "realias", None):
+                    realias()
+
+    def _rehome(self, parameters: list[nn.Parameter]) -> None:
+        start = 0
+        for p in parameters:
+            view = self.data[start : start + p.numel()].view(p.shape)
+            view.copy_(p.detach())
+            p.data = view
+            if self.grad is not None:
+                p.grad = self.grad[start : start + p.numel()].view(p.shape)
+            start += p.numel()
+
+    def __len__(self) -> int:
+        """P, the number of parameters."""
+        return self.data.numel()

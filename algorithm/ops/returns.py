@@ -1,0 +1,104 @@
+"""Soft multi-step targets for Q.
+
+All arguments are aligned with the L = T + n − 1 transitions that begin at the first learned position:
+column j is the transition s_j → s_{j+1}; ``next_value[:, j]`` is V(s_{j+1}) and ``next_bonus[:, j]`` the
+entropy bonus h(s_{j+1}) of the state it leads to. Each of the T learned positions gets its own target.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from algorithm.ops.shapes import check_shapes
+
+
+def one_step(reward: Tensor, terminated: Tensor, next_value: Tensor, *, gamma: float) -> Tensor:
+    """Soft one-step target ``y = r + γ (1 − terminated) V(s')`` (arXiv 1812.05905, eq. 3).
+
+    reward, terminated, next_value: [B, T]
+    Returns y [B, T].
+    """
+    check_shapes("one_step", reward.shape, {"terminated": terminated, "next_value": next_value})
+    return reward + gamma * next_value.masked_fill(terminated, 0.0)
+
+
+def soft_n_step(
+    reward: Tensor,
+    terminated: Tensor,
+    valid: Tensor,
+    next_value: Tensor,
+    next_bonus: Tensor,
+    *,
+    gamma: float,
+    n: int,
+) -> Tensor:
+    """Uncorrected soft n-step target (arXiv 1812.05905, eq. 2, unrolled n times).
+
+    ``y = r_0 + Σ_{1≤t<k} γ^t (r_t + h(s_t)) + γ^k d V(s_k)``; k ≤ n is the number of steps that exist, d is
+    0 if one of them terminated.
+
+    reward, terminated, valid, next_value, next_bonus: [B, L], L = T + n − 1
+    Returns y [B, T].
+    """
+    check_shapes(
+        "soft_n_step",
+        reward.shape,
+        {"terminated": terminated, "valid": valid, "next_value": next_value, "next_bonus": next_bonus},
+    )
+    exists = valid.to(reward.dtype).unfold(1, n, 1)  # [B, T, n]
+    discount = gamma * (~terminated).to(reward.dtype)
+    steps = discount.unfold(1, n, 1)
+    before = torch.cat([torch.ones_like(steps[..., :1]), torch.cumprod(steps[..., :-1], -1)], -1)
+    bonus = torch.cat([torch.zeros_like(next_bonus[:, :1]), next_bonus[:, :-1]], 1).unfold(1, n, 1).clone()
+    bonus[..., 0] = 0.0  # the action at position 0 is given: its entropy is not part of Q(s_0, a_0)
+    gained = reward.unfold(1, n, 1) + bonus
+    is_last = exists - torch.cat([exists[..., 1:], torch.zeros_like(exists[..., :1])], -1)
+    bootstrap = (discount * next_value).unfold(1, n, 1)
+    return (before * (exists * gained + is_last * bootstrap)).sum(-1)
+
+
+def soft_vtrace(
+    reward: Tensor,
+    terminated: Tensor,
+    valid: Tensor,
+    next_value: Tensor,
+    next_bonus: Tensor,
+    ratio: Tensor,
+    *,
+    gamma: float,
+    n: int,
+    trace_decay: float,
+    rho_max: float,
+    c_max: float,
+) -> Tensor:
+    """Soft V-trace as a Q target (IMPALA, arXiv 1802.01561, eq. 1, with the entropy bonus in δ).
+
+    ``y = r_0 + γ d_0 [V(s_1) + Σ_{t=1}^{n−1} γ^{t−1} (Π_{i=1}^{t−1} d_i c_i) δ_t]`` with
+    ``δ_t = ρ_t [r_t + h(s_t) + γ d_t V(s_{t+1}) − V(s_t)]``, ``ρ_t = min(rho_max, ratio_t)`` and
+    ``c_t = trace_decay · min(c_max, ratio_t)``. The action at t = 0 is given: no ratio and no bonus there.
+    A step that does not exist has ρδ = 0 and c = 0. The bonus in δ keeps the fixed point at the soft Q for
+    n > 1.
+
+    reward, terminated, valid, next_value, next_bonus: [B, L], L = T + n − 1, n ≥ 2
+    ratio: [B, L − 1]  π(a|s)/μ(a|s) of the joint action at columns 1 … L−1
+    Returns y [B, T].
+    """
+    check_shapes(
+        "soft_vtrace",
+        reward.shape,
+        {"terminated": terminated, "valid": valid, "next_value": next_value, "next_bonus": next_bonus},
+    )
+    check_shapes("soft_vtrace", (reward.shape[0], reward.shape[1] - 1), {"ratio": ratio})
+    if n < 2:
+        raise ValueError("soft_vtrace: n must be at least 2; n = 1 has no ratio and is one_step")
+    length = reward.shape[1] - n + 1  # T
+    exists = valid[:, 1:].to(reward.dtype)
+    discount = gamma * (~terminated).to(reward.dtype)
+    value, bonus = next_value[:, :-1], next_bonus[:, :-1]  # of s_1 … s_{L−1}
+    advantage = reward[:, 1:] + bonus + discount[:, 1:] * next_value[:, 1:] - value
+    delta = (exists * ratio.clamp(max=rho_max) * advantage).unfold(1, n - 1, 1)  # [B, T, n−1]
+    decay = (exists * discount[:, 1:] * trace_decay * ratio.clamp(max=c_max)).unfold(1, n - 1, 1)
+    traces = torch.cat([torch.ones_like(decay[..., :1]), torch.cumprod(decay[..., :-1], -1)], -1)
+    corrected = next_value[:, :length] + (traces * delta).sum(-1)
+    return reward[:, :length] + discount[:, :length] * corrected

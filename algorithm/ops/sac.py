@@ -1,0 +1,98 @@
+"""The densities and losses of Soft Actor-Critic (arXiv 1801.01290, 1812.05905; REDQ arXiv 2101.05982)."""
+
+from __future__ import annotations
+
+import math
+
+import torch.nn.functional as F
+from torch import Tensor
+
+from algorithm.ops.shapes import check_shapes, masked_mean
+
+HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
+
+
+def log_tanh_jacobian(z: Tensor) -> Tensor:
+    """``log |d tanh(z)/dz| = 2 (log 2 − z − softplus(−2z))``, exact also where tanh saturates.
+
+    The identity log(1 − tanh² z) of arXiv 1812.05905, appendix C, without cancellation.
+
+    z: any shape. Returns the same shape.
+    """
+    return 2.0 * (math.log(2.0) - z - F.softplus(-2.0 * z))
+
+
+def tanh_normal_logp(z: Tensor, mean: Tensor, log_std: Tensor) -> Tensor:
+    """Log-density of u = tanh(z), z ~ N(mean, exp(log_std)²) (arXiv 1812.05905, appendix C).
+
+    ``Σ_i log N(z_i) − log |du_i/dz_i|``: the density of u, so it integrates to one over (−1, 1).
+
+    z, mean, log_std: [..., A_c]
+    Returns [...].
+    """
+    check_shapes("tanh_normal_logp", z.shape, {"mean": mean, "log_std": log_std})
+    standard = (z - mean) * (-log_std).exp()
+    return (-0.5 * standard.square() - log_std - HALF_LOG_2PI - log_tanh_jacobian(z)).sum(-1)
+
+
+def critic_loss(q: Tensor, target: Tensor, weight: Tensor, valid: Tensor) -> Tensor:
+    """``½ Σ_e mean_B w · mean_t (Q_e − y)²`` over valid positions (arXiv 1812.05905, eq. 5).
+
+    q:      [E, B, T] of the taken actions
+    target: [B, T]    y, without gradient
+    weight: [B]       importance-sampling weights of the replay
+    valid:  [B, T]
+    Returns a scalar.
+    """
+    _check_critic_shapes("critic_loss", q, target, weight, valid)
+    return _weighted(0.5 * (q - target).square(), weight, valid)
+
+
+def clipped_critic_loss(
+    q: Tensor, target: Tensor, q_target: Tensor, weight: Tensor, valid: Tensor, *, epsilon: float
+) -> Tensor:
+    """Critic loss whose prediction may move at most ±ε from the target network's (PPO's value clip).
+
+    ``½ Σ_e mean w · mean_t max((Q − y)², (Q' + clamp(Q − Q', ±ε) − y)²)``: the pessimistic clip of
+    arXiv 1707.06347, eq. 7, applied to Q.
+
+    q, q_target:           [E, B, T] of the taken actions; q_target without gradient
+    target, weight, valid: as in :func:`critic_loss`
+    Returns a scalar.
+    """
+    _check_critic_shapes("clipped_critic_loss", q, target, weight, valid)
+    check_shapes("clipped_critic_loss", q.shape, {"q_target": q_target})
+    clipped = q_target + (q - q_target).clamp(-epsilon, epsilon)
+    return _weighted(0.5 * (q - target).square().maximum((clipped - target).square()), weight, valid)
+
+
+def policy_loss(logp: Tensor, value: Tensor, alpha: Tensor, valid: Tensor) -> Tensor:
+    """``mean α log π(u|s) − Q(s, u)`` over valid positions, u reparameterised (arXiv 1812.05905, eq. 9).
+
+    logp:  [B, T] of the fresh action
+    value: [B, T] reduced Q of it
+    alpha: scalar, without gradient
+    Returns a scalar.
+    """
+    check_shapes("policy_loss", logp.shape, {"value": value, "valid": valid})
+    return masked_mean((alpha * logp - value).flatten(), valid.flatten())
+
+
+def temperature_loss(log_alpha: Tensor, entropy: Tensor, target_entropy: float, valid: Tensor) -> Tensor:
+    """``log α · mean (H − H̄)``: falls while the entropy exceeds its target (arXiv 1812.05905, eq. 18).
+
+    log_alpha: scalar with gradient (the common variant in log α)
+    entropy:   [B, T] −log π(u|s) of fresh actions, without gradient
+    Returns a scalar.
+    """
+    check_shapes("temperature_loss", entropy.shape, {"valid": valid})
+    return log_alpha * masked_mean((entropy - target_entropy).flatten(), valid.flatten())
+
+
+def _check_critic_shapes(name: str, q: Tensor, target: Tensor, weight: Tensor, valid: Tensor) -> None:
+    check_shapes(name, q.shape[1:], {"target": target, "valid": valid})
+    check_shapes(name, q.shape[1:2], {"weight": weight})
+
+
+def _weighted(error: Tensor, weight: Tensor, valid: Tensor) -> Tensor:
+    return (weight * masked_mean(error.sum(0), valid)).mean()

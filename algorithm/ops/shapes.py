@@ -1,0 +1,28 @@
+"""Shape checks: a loss states its shapes in its first lines and says which argument broke them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from torch import Tensor
+
+
+def check_shapes(function: str, shape: tuple[int, ...], tensors: Mapping[str, Tensor]) -> None:
+    """Raise ``ValueError`` naming the first tensor whose shape is not ``shape``.
+
+    Equation: ``tensor.shape == shape`` for each; guards the broadcasting that hides most loss bugs.
+    """
+    for name, tensor in tensors.items():
+        if tensor.shape != shape:
+            raise ValueError(f"{function}: {name} must have shape {tuple(shape)}, got {tuple(tensor.shape)}")
+
+
+def masked_mean(x: Tensor, valid: Tensor) -> Tensor:
+    """Mean over the last dimension of what is valid: ``Σ_t v_t x_t / max(1, Σ_t v_t)``.
+
+    x:     [..., T]
+    valid: [..., T] bool or 0/1
+    Returns [...]; 0 where nothing is valid.
+    """
+    mask = valid.to(x.dtype)
+    return (x * mask).sum(-1) / mask.sum(-1).clamp(min=1.0)

@@ -1,0 +1,180 @@
+"""One agent, assembled: the only place where networks, learner, actor and replay meet."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from algorithm.config.schema import Config
+from algorithm.data import Array, Float, Segment, SequenceBatch, UpdateResult
+from algorithm.nn.loader import load_networks
+from algorithm.replay.buffer import ReplayBuffer
+from algorithm.replay.samplers import PrioritizedSampler, Sampler, UniformSampler
+from algorithm.run.errors import UsageError
+from algorithm.run.pace import UpdatePace
+from algorithm.run.seeding import stream, stream_seed
+from algorithm.sac.actor import Actor, ActorOutput
+from algorithm.sac.learner import Sac
+from algorithm.spec import AgentSpec
+
+_RECENT = 20  # updates that a logged value is averaged over
+
+
+def pick_device(name: str) -> torch.device:
+    """``cpu``, ``cuda``, ``cuda:1``, ``gpu`` (= cuda) or ``auto``; UsageError for one that is not there."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name.replace("gpu", "cuda"))
+    except RuntimeError as error:
+        raise UsageError(
+            f"there is no device {name!r}", fix="use --device cpu, cuda, cuda:1, gpu or auto"
+        ) from error
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise UsageError(
+            f"--device {name} was asked for, but there is no such GPU",
+            why=f"torch {torch.__version__} sees {torch.cuda.device_count()} GPUs",
+            fix="use --device cpu, or --device auto to take a GPU only where there is one",
+        )
+    return device
+
+
+class Agent:
+    """Learner, actor and replay of one behaviour; the trainer's view of them.
+
+    spec:      what it sees and does
+    config:    its own merged configuration
+    nn_file:   the task's networks; None for the defaults
+    behaviour: its name; every random stream is derived from the seed and this name
+    greedy:    act with the policy's mode while training
+    """
+
+    def __init__(
+        self,
+        spec: AgentSpec,
+        config: Config,
+        *,
+        nn_file: Path | None,
+        behaviour: str,
+        seed: int,
+        device: torch.device,
+        greedy: bool = False,
+    ) -> None:
+        self.spec = spec
+        self._greedy = greedy
+        self.config = config
+        torch.manual_seed(stream_seed(seed, "networks", behaviour))
+        nn = config.nn_config
+        self.networks = load_networks(spec, nn_file, rep=nn.rep, q=nn.q, policy=nn.policy)
+        self.sac = Sac(
+            spec,
+            self.networks,
+            config.sac_config,
+            device=device,
+            seed=stream_seed(seed, "learner", behaviour),
+        )
+        self._device = device
+        self._seed = seed
+        self._behaviour = behaviour
+        self._actor = self.new_actor("acting")
+        self._warm_up_rng = stream(seed, "warm-up", behaviour)
+        self.warming_up = config.sac_config.start_step > 0
+        self.pace = UpdatePace(config.sac_config.replay_ratio, config.sac_config.start_step)
+        self._recent: deque[dict[str, Tensor]] = deque(maxlen=_RECENT)
+        self._last: tuple[SequenceBatch, UpdateResult] | None = None
+        self.replay = _make_replay(spec, config, self.networks.rep.stored_carry_shape, seed, behaviour)
+
+    def new_actor(self, purpose: str) -> Actor:
+        """An actor on this agent's networks with random numbers of its own."""
+        model = self.sac.model
+        seed = stream_seed(self._seed, purpose, self._behaviour)
+        return Actor(self.spec, model.rep, model.policy, device=self._device, seed=seed)
+
+    def initial_carry(self, n: int) -> Float:
+        """See :class:`~algorithm.run.rollout.Player`."""
+        return self._actor.initial_carry(n)
+
+    def act(self, obs: Mapping[str, Array], prev_action: Float, carry: Float) -> ActorOutput:
+        """Sampled from the policy, or uniformly random while ``warming_up``."""
+        if not self.warming_up:
+            return self._actor.act(obs, prev_action, carry, greedy=self._greedy)
+        action, z, logp = self.spec.action.random(self._warm_up_rng, len(prev_action))
+        return ActorOutput(action=action, z=z, behaviour_logp=logp, carry=carry)
+
+    def add(self, segment: Segment) -> None:
+        """Store a transition."""
+        self.replay.add(segment)
+
+    def close(self, stream: int) -> None:
+        """End an agent's unfinished episode as truncated."""
+        self.replay.close(stream)
+
+    def learn(self, step: int) -> None:
+        """All updates owed now that ``step`` environment steps have been taken."""
+        self.warming_up = step < self.config.sac_config.start_step
+        for _ in range(self.pace.owed(step)):
+            batch = self.replay.sample()
+            if batch is None:  # with start_step 0: as soon as a batch is there
+                self.pace.defer(step)
+                return
+            result = self.sac.update(batch)
+            self.replay.feedback(result)
+            self._recent.append(result.metrics)
+            self._last = (batch, result)
+
+    def metrics(self, step: int) -> dict[str, float]:
+        """Values to log, each the mean over the last updates. The only place that waits for the device."""
+        values: dict[str, float] = {"replay/size": float(len(self.replay))}
+        if self._recent:
+            for name in self._recent[-1]:
+                means = torch.stack([metrics[name].float().mean() for metrics in self._recent])
+                values[name] = float(means.mean())
+            values |= self._sampling_metrics()
+            values["time/replay_ratio"] = self.pace.achieved(step, self.sac.updates)
+        return values
+
+    def _sampling_metrics(self) -> dict[str, float]:
+        assert self._last is not None
+        batch, result = self._last
+        age = self.replay.next_id - batch.ids[:, result.anchor]
+        return {
+            "replay/priority_mean": float(result.priority.mean()),
+            "replay/is_weight_min": float(batch.weight.min()),
+            "replay/age_mean": float(age.float().mean()),
+        }
+
+    def num_parameters(self) -> dict[str, int]:
+        """Trained parameters: encoder, all critics, policy."""
+        model = self.sac.model
+        parts = {"encoder": model.rep, "critics": model.q, "policy": model.policy}
+        return {name: sum(p.numel() for p in part.parameters()) for name, part in parts.items()}
+
+
+def _make_replay(
+    spec: AgentSpec, config: Config, carry_shape: tuple[int, ...], seed: int, behaviour: str
+) -> ReplayBuffer:
+    replay, sac = config.replay_config, config.sac_config
+    sampler: Sampler = UniformSampler()
+    if sac.use_priority:
+        sampler = PrioritizedSampler(
+            alpha=replay.alpha,
+            beta=replay.beta,
+            beta_increment=replay.beta_increment_per_sampling,
+            td_error_min=replay.td_error_min,
+            td_error_max=replay.td_error_max,
+        )
+    return ReplayBuffer(
+        spec,
+        capacity=replay.capacity,
+        batch_size=sac.batch_size,
+        burn_in=sac.burn_in_step,
+        learn=sac.learn_step,
+        n_step=sac.n_step,
+        carry_shape=carry_shape,
+        sampler=sampler,
+        seed=stream_seed(seed, "replay", behaviour),
+    )

@@ -1,0 +1,48 @@
+"""When a run does what: how many updates are owed, and what is due every so many steps."""
+
+from __future__ import annotations
+
+import math
+
+
+class UpdatePace:
+    """Gradient updates owed for environment steps: exactly ``ratio`` per step, fractions carried over.
+
+    ratio:      updates per environment step, whatever the number of environments
+    start_step: steps before learning begins; they are not owed for
+    """
+
+    def __init__(self, ratio: float, start_step: int) -> None:
+        self.ratio = ratio
+        self._from = start_step
+        self._done = 0
+
+    def owed(self, step: int) -> int:
+        """Updates to do now that ``step`` environment steps have been taken; they count as done."""
+        due = math.floor(self.ratio * max(0, step - self._from) + 1e-9)
+        owed, self._done = due - self._done, due
+        return owed
+
+    def defer(self, step: int) -> None:
+        """Nothing could be learned yet: begin to count from ``step``."""
+        self._from, self._done = step, 0
+
+    def achieved(self, step: int, updates: int) -> float:
+        """Updates per environment step since learning began; NaN before."""
+        return updates / (step - self._from) if step > self._from else math.nan
+
+
+class Every:
+    """True once whenever a counter crosses a multiple of ``interval``; never for −1."""
+
+    def __init__(self, interval: int) -> None:
+        self._interval = interval
+        self._last = 0
+
+    def due(self, count: int) -> bool:
+        """Whether ``count`` has crossed a multiple since the last call."""
+        if self._interval < 0:
+            return False
+        crossed = count // self._interval > self._last // self._interval
+        self._last = count
+        return crossed

@@ -1,0 +1,185 @@
+"""What the start-up screen and the end of a run say."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Mapping
+
+import gymnasium
+import numpy as np
+import psutil
+import torch
+
+from algorithm.config.loader import LoadedConfig
+from algorithm.config.schema import Config
+from algorithm.env.base import VecEnv
+from algorithm.run.agent import Agent
+from algorithm.run.console import Rows
+from algorithm.run.evaluate import Performance
+from algorithm.run.rundir import RunDir
+from algorithm.run.trainer import Outcome
+from algorithm.spec import DEFAULT_BEHAVIOUR, AgentSpec
+
+
+def start_screen(
+    loaded: LoadedConfig, run: RunDir, env: VecEnv, agents: Mapping[str, Agent], device: torch.device
+) -> list[tuple[str, list[tuple[str, str]]]]:
+    """Titled sections for the console."""
+    base = loaded.config.base_config
+    versions = (
+        f"python {platform.python_version()}, torch {torch.__version__}, "
+        f"numpy {np.__version__}, gymnasium {gymnasium.__version__}"
+    )
+    threads = torch.get_num_threads()
+    sections = [
+        (
+            "run",
+            [
+                ("name", run.name),
+                ("folder", run.shown(run.path)),
+                ("seed", str(loaded.seed)),
+                ("device", f"{device}, {threads} thread{'s' * (threads > 1)}"),
+                ("versions", versions),
+            ],
+        ),
+        ("environment", _environment(base.env_name, base.n_envs, env)),
+    ]
+    for name, agent in agents.items():
+        title = "agent" if name == DEFAULT_BEHAVIOUR else f"agent {name}"
+        sections.append((title, _agent(agent)))
+    sections.append(("config", _config(loaded)))
+    return sections
+
+
+def finish_screen(run: RunDir, outcome: Outcome) -> tuple[Rows, Rows]:
+    """The result, and the commands one wants next."""
+    speed = f"{outcome.steps / outcome.seconds:.0f} steps/s" if outcome.seconds else ""
+    rows = [
+        ("steps", f"{outcome.steps:,} with {outcome.updates:,} updates in {outcome.seconds:.0f} s, {speed}")
+    ]
+    for title, evaluations in (("evaluation", outcome.last_eval), ("best", outcome.best_eval)):
+        for behaviour, (step, performance) in evaluations.items():
+            name = "" if behaviour == DEFAULT_BEHAVIOUR else f" {behaviour}"
+            rows.append((f"{title}{name}", _performance(step, performance)))
+    rows.append(("folder", run.shown(run.path)))
+    commands = [
+        ("watch", run.command("-n", run.name, "--run", "--render", "--disable_sample")),
+        ("evaluate", run.command("-n", run.name, "--run", "--disable_sample", "--max_iter=10")),
+        ("curves", f"tensorboard --logdir {run.shown(run.log)}"),
+        ("picture", run.shown(run.plots / "return.png")),
+    ]
+    return rows, commands
+
+
+def result_json(run: RunDir, outcome: Outcome, seed: int) -> dict[str, object]:
+    """``result.json``: for several behaviours the first one's evaluations stand outside too."""
+    per_behaviour = {
+        name: {
+            "last_eval": _evaluation(outcome.last_eval, name),
+            "best_eval": _evaluation(outcome.best_eval, name),
+        }
+        for name in outcome.last_eval
+    }
+    first = next(iter(per_behaviour.values()), {"last_eval": None, "best_eval": None})
+    result: dict[str, object] = {
+        "steps": outcome.steps,
+        "updates": outcome.updates,
+        "seconds": round(outcome.seconds, 3),
+        "seed": seed,
+        **first,
+        "replay_ratio": outcome.replay_ratio,
+        "faults": {},
+        "paths": {
+            "run": str(run.path),
+            "checkpoints": str(run.checkpoints),
+            "metrics": str(run.metrics_csv),
+            "plot": str(run.plots / "return.png"),
+        },
+    }
+    if set(per_behaviour) - {DEFAULT_BEHAVIOUR}:
+        result["behaviours"] = per_behaviour
+    return result
+
+
+def _environment(env_name: str, n_envs: int, env: VecEnv) -> list[tuple[str, str]]:
+    limit = getattr(env, "time_limit", None)
+    rows = [("id", f"{env_name}, {n_envs} cop{'ies' if n_envs > 1 else 'y'} in this process")]
+    for name, spec in env.specs.items():
+        prefix = "" if name == DEFAULT_BEHAVIOUR else f"{name}: "
+        rows += [("observation", prefix + _observations(spec)), ("action", prefix + _actions(spec))]
+    return [*rows, ("time limit", f"{limit} steps" if limit else "none known")]
+
+
+def _observations(spec: AgentSpec) -> str:
+    return ", ".join(
+        f"{name} {'×'.join(map(str, shape)) or 'scalar'} {dtype}" for name, shape, dtype in spec.obs.items()
+    )
+
+
+def _actions(spec: AgentSpec) -> str:
+    return f"{spec.action.continuous} continuous, [-1, 1] mapped to the bounds of the Box"
+
+
+def _agent(agent: Agent) -> list[tuple[str, str]]:
+    parameters = ", ".join(f"{name} {n:,}" for name, n in agent.num_parameters().items() if n)
+    sources = ", ".join(f"{name} {source}" for name, source in agent.networks.sources.items())
+    replay = agent.replay
+    free = psutil.virtual_memory().available
+    memory = (
+        f"{replay.capacity:,} rows, {replay.nbytes / 2**20:,.0f} MB when full, {free / 2**20:,.0f} MB free"
+    )
+    return [
+        ("models", sources),
+        ("parameters", parameters),
+        ("replay", memory),
+        ("algorithm", _algorithm(agent.config)),
+    ]
+
+
+def _algorithm(config: Config) -> str:
+    sac = config.sac_config
+    if sac.n_step == 1:
+        target = "1-step"
+    else:
+        target = f"{sac.n_step}-step " + ("V-trace" if sac.use_n_step_is else "uncorrected")
+    if sac.ensemble_q_sample < sac.ensemble_q_num:
+        critics = f"min of {sac.ensemble_q_sample} among {sac.ensemble_q_num} critics"
+    else:
+        critics = f"min of {sac.ensemble_q_num} critics"
+    parts = [
+        target,
+        "prioritised" if sac.use_priority else "uniform",
+        critics,
+        f"batch {sac.batch_size}",
+        f"{sac.replay_ratio:g} updates a step",
+        "learned α" if sac.use_auto_alpha else "fixed α",
+    ]
+    if sac.clip_epsilon > 0:
+        parts.append(f"critic clipped at {sac.clip_epsilon:g}")
+    return ", ".join(parts)
+
+
+def _config(loaded: LoadedConfig) -> list[tuple[str, str]]:
+    rows = [("file", f"{loaded.file.name}, section {loaded.section}" if loaded.section else loaded.file.name)]
+    rows += [(path, str(value)) for path, value in loaded.differences().items()]
+    rows += [("override", text) for text in loaded.overrides]
+    return rows + [("drawn", f"{path} = {value}") for path, value in loaded.drawn.items()]
+
+
+def _performance(step: int, performance: Performance) -> str:
+    interval = performance.interval
+    return (
+        f"{interval.mean:.1f} ± {interval.half_width:.1f} (95 %), "
+        f"{len(performance.returns)} episodes, step {step:,}"
+    )
+
+
+def _evaluation(evaluations: Mapping[str, tuple[int, Performance]], name: str) -> dict[str, object]:
+    step, performance = evaluations[name]
+    interval = performance.interval
+    return {
+        "mean": interval.mean,
+        "ci95": [interval.low, interval.high],
+        "episodes": len(performance.returns),
+        "step": step,
+    }

@@ -1,0 +1,198 @@
+"""The keys of ``sac_config``. Imports no torch: configuration is read before torch is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Literal
+
+from pydantic import BeforeValidator, Field, Strict
+
+from algorithm.fields import Block, Contradiction, Float, Int, option, to_number, to_whole
+
+MAX_SEED = 2**32 - 1
+"""Largest seed that every library in use accepts."""
+
+_OBS_ACTIONS = "observations and actions"
+_MEMORY = "memory"
+_EXTENSIONS = "extensions"
+_THREADS = "measured thread numbers"
+
+
+class SacConfig(Block):
+    """Soft Actor-Critic (Haarnoja et al. 2018, arXiv 1812.05905) and everything that changes its update."""
+
+    nn: str = option("nn", "File with the network classes, in the task's folder, without .py.")
+    seed: Annotated[int, Field(ge=0, le=MAX_SEED), BeforeValidator(to_whole)] | None = option(
+        None, "Seed of everything random in a run. null: a fresh one is drawn, printed and saved."
+    )
+    threads: Annotated[int, Field(ge=1), BeforeValidator(to_whole)] | Literal["auto"] = option(
+        1,
+        "Threads torch may use. One is fastest on a machine that does anything else besides.",
+        new=True,
+        reserved_values={"auto": _THREADS},
+    )
+    write_summary_per_step: Int = option(1000, "Environment steps between two points of the curves.", ge=1)
+    save_model_per_step: Int = option(5000, "Environment steps between two checkpoints.", ge=1)
+
+    use_replay_buffer: bool = option(
+        True, "false: every window of new data is used once and dropped.", reserved=_OBS_ACTIONS
+    )
+    use_priority: bool = option(
+        True, "Sample by TD error, with importance-sampling weights. false: uniformly, all weights 1."
+    )
+    replay_ratio: Float = option(
+        1.0,
+        "Gradient updates per environment step, whatever the number of environments. Usual: 1; REDQ: 20.",
+        new=True,
+        gt=0,
+    )
+    start_step: Int = option(
+        1000,
+        "Environment steps with uniformly random actions before learning begins. 0: learning begins as soon "
+        "as one batch is there.",
+        new=True,
+        ge=0,
+    )
+
+    ensemble_q_num: Int = option(2, "Number of critics. Usual: 2; REDQ: 10.", ge=1)
+    ensemble_q_sample: Int = option(
+        2, "Number of target critics, drawn anew for each update, whose minimum is the target's value.", ge=1
+    )
+
+    burn_in_step: Int = option(
+        0, "Steps at a window's start that only rebuild the memory's state (R2D2).", reserved=_MEMORY, ge=0
+    )
+    learn_step: Int = option(
+        1,
+        "Learned steps of a window, after the burn-in. With memory: 10 to 40.",
+        new=True,
+        reserved=_MEMORY,
+        ge=1,
+    )
+    refresh_carry: bool = option(
+        False, "Overwrite the stored states of a memory by recomputed ones.", new=True, reserved=_MEMORY
+    )
+    n_step: Int = option(1, "Steps of reward in a target before it bootstraps. Usual: 1 to 5.", ge=1)
+    seq_encoder: Literal["RNN", "ATTN"] | None = option(
+        None, "Memory of the representation: recurrent or attention.", reserved=_MEMORY
+    )
+
+    batch_size: Int = option(256, "Windows per gradient update.", ge=1)
+
+    tau: Float = option(
+        0.005, "How far target networks move towards the online ones at each of their updates.", gt=0, le=1
+    )
+    update_target_per_step: Int = option(1, "Gradient updates between two updates of the targets.", ge=1)
+
+    init_log_alpha: Float = option(
+        -2.3, "Natural logarithm of the entropy temperature at the start; -2.3 is a temperature of 0.1."
+    )
+    use_auto_alpha: bool = option(
+        True, "Learn the temperature towards a target entropy. false: it stays at exp(init_log_alpha)."
+    )
+    target_c_alpha: Float = option(
+        1.0,
+        "The continuous target entropy is minus this times the number of continuous actions. Larger: less "
+        "random.",
+        new=True,
+    )
+    target_d_alpha: Float = option(
+        0.5,
+        "The discrete target entropy is this share of the largest possible one, log n.",
+        new=True,
+        reserved=_OBS_ACTIONS,
+        ge=0,
+        le=1,
+    )
+
+    learning_rate: Float = option(0.0003, "Step size of all optimisers. Usual: 1e-4 to 1e-3.", gt=0)
+    learning_rate_schedule: Literal["constant", "linear"] = option(
+        "constant", "linear: the step size falls to 0 at max_step.", new=True, reserved=_OBS_ACTIONS
+    )
+    max_grad_norm: Annotated[float, Field(gt=0, allow_inf_nan=False), BeforeValidator(to_number)] | None = (
+        option(None, "Gradients longer than this are shortened to it.", new=True, reserved=_OBS_ACTIONS)
+    )
+
+    gamma: Float = option(0.99, "Discount factor per step.", ge=0, le=1)
+    v_lambda: Float = option(1.0, "V-trace: factor on the trace coefficients c.", ge=0, le=1)
+    v_rho: Float = option(1.0, "V-trace: the ratio in front of a step's TD error is clipped to this.", gt=0)
+    v_c: Float = option(1.0, "V-trace: the ratio in the trace is clipped to this; at most v_rho.", ge=0)
+    clip_epsilon: Float = option(
+        0.2,
+        "How far a critic may usefully move from its target critic in one update. 0 or less: off.",
+    )
+
+    discrete_dqn_like: bool = option(
+        False,
+        "Discrete actions are the greedy ones of the critic; there is no discrete policy.",
+        reserved=_OBS_ACTIONS,
+    )
+    discrete_dqn_epsilon: Float = option(
+        0.1,
+        "Share of random actions with discrete_dqn_like, while training.",
+        new=True,
+        reserved=_OBS_ACTIONS,
+        ge=0,
+        le=1,
+    )
+    use_n_step_is: bool = option(
+        True, "Correct n-step targets by V-trace. false: plain n-step sums. No difference at n_step = 1."
+    )
+
+    siamese: Literal["ATC", "BYOL"] | None = option(
+        None, "Contrastive learning of the representation.", reserved=_EXTENSIONS
+    )
+    siamese_use_q: bool = option(
+        False, "Critics must also agree on augmented observations.", reserved=_EXTENSIONS
+    )
+    siamese_use_adaptive: bool = option(
+        False,
+        "Use the contrastive gradient only where it points the way of the critic's.",
+        reserved=_EXTENSIONS,
+    )
+    use_prediction: bool = option(
+        False, "Train a model of transitions, rewards and observations beside.", reserved=_EXTENSIONS
+    )
+    transition_kl: Float = option(
+        0.8,
+        "Weight of the KL divergence of the transition model from a standard normal.",
+        reserved=_EXTENSIONS,
+        ge=0,
+    )
+    use_extra_data: bool = option(
+        True, "The transition model may see observations that the policy does not.", reserved=_EXTENSIONS
+    )
+    curiosity: Literal["FORWARD", "INVERSE"] | None = option(
+        None, "A bonus reward for what a model predicts badly.", reserved=_EXTENSIONS
+    )
+    curiosity_strength: Float = option(1.0, "Factor on that bonus.", reserved=_EXTENSIONS, ge=0)
+    use_rnd: bool = option(
+        False, "While training, take the most novel of several sampled actions.", reserved=_EXTENSIONS
+    )
+    rnd_n_sample: Int = option(10, "How many actions use_rnd samples.", reserved=_EXTENSIONS, ge=1)
+    use_normalization: bool = option(
+        False, "Normalise vector observations by running mean and variance.", reserved=_OBS_ACTIONS
+    )
+    use_add_with_td: bool = option(
+        False, "New rows enter the replay with the priority of their own TD error.", reserved=_OBS_ACTIONS
+    )
+    action_noise: Annotated[tuple[Float, Float], Strict(False)] | None = option(
+        None,
+        "[lowest, highest] extra noise of actions, spread over the environments.",
+        reserved=_OBS_ACTIONS,
+    )
+
+    def contradictions(self) -> Iterator[Contradiction]:
+        """The subset of critics fits into the ensemble; V-trace needs rho ≥ c (arXiv 1802.01561)."""
+        if self.ensemble_q_sample > self.ensemble_q_num:
+            yield Contradiction(
+                ("ensemble_q_sample", "ensemble_q_num"),
+                f"{self.ensemble_q_sample} critics cannot be drawn from the {self.ensemble_q_num} there are",
+                "lower ensemble_q_sample or raise ensemble_q_num",
+            )
+        if self.v_rho < self.v_c:
+            yield Contradiction(
+                ("v_rho", "v_c"),
+                f"{self.v_rho:g} is below v_c = {self.v_c:g}: V-trace needs v_rho ≥ v_c",
+                "raise v_rho or lower v_c",
+            )

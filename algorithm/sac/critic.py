@@ -1,0 +1,146 @@
+"""Which critic loss and which target: each an object chosen once, at construction."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from torch import Tensor
+
+from algorithm.ops.returns import one_step, soft_n_step, soft_vtrace
+from algorithm.ops.sac import clipped_critic_loss, critic_loss
+from algorithm.ops.shapes import masked_mean
+
+
+class CriticLoss(Protocol):
+    """Scalar loss of q [E, B, T] against y [B, T]; ``q_target`` is only evaluated by a loss that needs it."""
+
+    def __call__(
+        self, q: Tensor, y: Tensor, q_target: Callable[[], Tensor], weight: Tensor, valid: Tensor
+    ) -> Tensor:
+        """weight [B], valid [B, T]; ``q_target()`` gives the target critics' [E, B, T]."""
+        ...
+
+
+class PlainCriticLoss:
+    """Squared error (``clip_epsilon`` ≤ 0)."""
+
+    def __call__(
+        self, q: Tensor, y: Tensor, q_target: Callable[[], Tensor], weight: Tensor, valid: Tensor
+    ) -> Tensor:
+        """See :func:`algorithm.ops.sac.critic_loss`."""
+        return critic_loss(q, y, weight, valid)
+
+
+@dataclass(frozen=True)
+class ClippedCriticLoss:
+    """Squared error with the prediction held within ±epsilon of the target network's."""
+
+    epsilon: float
+
+    def __call__(
+        self, q: Tensor, y: Tensor, q_target: Callable[[], Tensor], weight: Tensor, valid: Tensor
+    ) -> Tensor:
+        """See :func:`algorithm.ops.sac.clipped_critic_loss`."""
+        return clipped_critic_loss(q, y, q_target(), weight, valid, epsilon=self.epsilon)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Steps:
+    """The L = T + n − 1 transitions from the first learned position on, and what follows each of them."""
+
+    reward: Tensor  # [B, L]
+    terminated: Tensor  # [B, L] bool
+    valid: Tensor  # [B, L] bool
+    next_value: Tensor  # [B, L] V(s_{j+1})
+    next_bonus: Tensor  # [B, L] h(s_{j+1})
+    log_ratio: Callable[[], Tensor]  # [B, L−1] joint log π/μ at columns 1 … L−1; evaluated if needed
+
+
+class ReturnTarget(Protocol):
+    """y [B, T] from the steps; the second result are values worth logging."""
+
+    def __call__(self, steps: Steps) -> tuple[Tensor, dict[str, Tensor]]:
+        """See the functions of :mod:`algorithm.ops.returns`."""
+        ...
+
+
+@dataclass(frozen=True)
+class OneStepTarget:
+    """n = 1: nothing to correct."""
+
+    gamma: float
+
+    def __call__(self, steps: Steps) -> tuple[Tensor, dict[str, Tensor]]:
+        """See :func:`algorithm.ops.returns.one_step`."""
+        return one_step(steps.reward, steps.terminated, steps.next_value, gamma=self.gamma), {}
+
+
+@dataclass(frozen=True)
+class NStepTarget:
+    """n > 1 without importance sampling (``use_n_step_is: false``)."""
+
+    gamma: float
+    n: int
+
+    def __call__(self, steps: Steps) -> tuple[Tensor, dict[str, Tensor]]:
+        """See :func:`algorithm.ops.returns.soft_n_step`."""
+        y = soft_n_step(
+            steps.reward,
+            steps.terminated,
+            steps.valid,
+            steps.next_value,
+            steps.next_bonus,
+            gamma=self.gamma,
+            n=self.n,
+        )
+        return y, {}
+
+
+@dataclass(frozen=True)
+class VTraceTarget:
+    """n > 1 with V-trace's clipped importance ratios."""
+
+    gamma: float
+    n: int
+    trace_decay: float
+    rho_max: float
+    c_max: float
+
+    def __call__(self, steps: Steps) -> tuple[Tensor, dict[str, Tensor]]:
+        """See :func:`algorithm.ops.returns.soft_vtrace`."""
+        ratio = steps.log_ratio().exp()
+        y = soft_vtrace(
+            steps.reward,
+            steps.terminated,
+            steps.valid,
+            steps.next_value,
+            steps.next_bonus,
+            ratio,
+            gamma=self.gamma,
+            n=self.n,
+            trace_decay=self.trace_decay,
+            rho_max=self.rho_max,
+            c_max=self.c_max,
+        )
+        exists = steps.valid[:, 1:].flatten()
+        rho = masked_mean(ratio.clamp(max=self.rho_max).flatten(), exists)
+        clipped = masked_mean((ratio > self.rho_max).to(y.dtype).flatten(), exists)
+        return y, {"vtrace/rho_mean": rho, "vtrace/clip_frac": clipped}
+
+
+def make_target(
+    *, gamma: float, n: int, use_is: bool, trace_decay: float, rho_max: float, c_max: float
+) -> ReturnTarget:
+    """The target that the configuration asks for."""
+    if n == 1:
+        return OneStepTarget(gamma)
+    if not use_is:
+        return NStepTarget(gamma, n)
+    return VTraceTarget(gamma, n, trace_decay, rho_max, c_max)
+
+
+def make_critic_loss(clip_epsilon: float) -> CriticLoss:
+    """Clipped for a positive epsilon, plain otherwise."""
+    return ClippedCriticLoss(clip_epsilon) if clip_epsilon > 0 else PlainCriticLoss()

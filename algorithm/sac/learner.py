@@ -1,0 +1,243 @@
+"""Soft Actor-Critic: batches in, better networks out. Knows nothing of environments, replay or files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from algorithm.data import SequenceBatch, UpdateResult
+from algorithm.extensions.base import Context, Extension
+from algorithm.nn.distributions import HybridAction
+from algorithm.nn.loader import Networks
+from algorithm.ops.priority import sequence_priority
+from algorithm.sac.config import SacConfig
+from algorithm.sac.critic import Steps, make_critic_loss, make_target
+from algorithm.sac.heads import ContinuousHead
+from algorithm.sac.model import Model
+from algorithm.sac.optimiser import FlatAdam
+from algorithm.sac.policy import Composition
+from algorithm.sac.temperature import FixedTemperature, LearnedTemperature
+from algorithm.spec import AgentSpec
+
+
+class Sac:
+    """The learner (arXiv 1812.05905, with REDQ's subset of critics, arXiv 2101.05982).
+
+    spec:       what the agent sees and does
+    networks:   the task's single networks
+    config:     the ``sac_config`` block
+    device:     where networks live and updates run
+    seed:       of all random numbers drawn in updates
+    extensions: attached through :class:`~algorithm.extensions.base.Extension` only
+    """
+
+    def __init__(
+        self,
+        spec: AgentSpec,
+        networks: Networks,
+        config: SacConfig,
+        *,
+        device: torch.device,
+        seed: int,
+        extensions: Sequence[Extension] = (),
+    ) -> None:
+        self.device = device
+        self.extensions = nn.ModuleList(extensions).to(device)
+        self.model = Model(
+            networks, action_size=spec.action.continuous, ensemble_size=config.ensemble_q_num, device=device
+        )
+        self.composition = Composition(ContinuousHead(spec.action), _temperature(spec, config)).to(device)
+        self._critic_step = FlatAdam([self.model.rep, self.model.q], config.learning_rate)
+        self._policy_step = FlatAdam([self.model.policy, self.composition], config.learning_rate)
+        self._own_step = FlatAdam([self.extensions], config.learning_rate) if extensions else None
+        self.model.follow(self._critic_step.flat)
+        self.target_entropy = -config.target_c_alpha * spec.action.continuous
+        self._return_target = make_target(
+            gamma=config.gamma,
+            n=config.n_step,
+            use_is=config.use_n_step_is,
+            trace_decay=config.v_lambda,
+            rho_max=config.v_rho,
+            c_max=config.v_c,
+        )
+        self._critic_loss = make_critic_loss(config.clip_epsilon)
+        self._burn_in, self._learn = config.burn_in_step, config.learn_step
+        self._tau, self._target_interval = config.tau, config.update_target_per_step
+        self._num_critics, self._subset = config.ensemble_q_num, config.ensemble_q_sample
+        self._generator = torch.Generator(device).manual_seed(seed)
+        self._subset_generator = torch.Generator().manual_seed(seed)
+        self.updates = 0
+
+    def update(self, batch: SequenceBatch) -> UpdateResult:
+        """One gradient step of critics, policy, temperature and extensions; the target follows.
+
+        The batch is not modified. Nothing in here waits for the device.
+        """
+        batch = batch.to(self.device)
+        ctx = self._encode(batch)
+        y, target_metrics = self._target(ctx)
+        td_error, critic_metrics = self._update_critic(ctx, y)
+        policy_metrics = self._update_policy(ctx)
+        own_metrics = self._update_extensions(ctx)
+        self.updates += 1
+        if self.updates % self._target_interval == 0:
+            self.model.target.polyak_(self._tau)
+        return UpdateResult(
+            priority=sequence_priority(td_error, batch.valid[:, ctx.learned]),
+            ids=batch.ids,
+            anchor=self._burn_in,
+            metrics={**target_metrics, **critic_metrics, **policy_metrics, **own_metrics},
+        )
+
+    @torch.no_grad()
+    def td_error(self, batch: SequenceBatch) -> Tensor:
+        """The priority [B] that a batch would get now, in units of the TD error; nothing is learned."""
+        batch = batch.to(self.device)
+        ctx = self._encode(batch)
+        y, _ = self._target(ctx)
+        q = self._taken_q(ctx, ctx.state, target=False)
+        return sequence_priority(q - y, batch.valid[:, ctx.learned])
+
+    def _encode(self, batch: SequenceBatch) -> Context:
+        return self.model.encode(batch, burn_in=self._burn_in, learn=self._learn)
+
+    @torch.no_grad()
+    def _target(self, ctx: Context) -> tuple[Tensor, dict[str, Tensor]]:
+        """y [B, T]: π and u on online states, Q' on target states."""
+        batch, first = ctx.batch, ctx.burn_in
+        following = slice(first + 1, None)  # tokens that the learned transitions and their n steps lead to
+        policy = self.model.policy(
+            _flatten(ctx.state[:, following]), {k: _flatten(v[:, following]) for k, v in batch.obs.items()}
+        )
+        sampled = self.composition.sample(policy, self._generator)
+        q = self.model.min_target_q(
+            _flatten(ctx.target_state[:, following]), sampled.c_action, self._draw_subset()
+        )
+        shape = (batch.reward.shape[0], -1)
+        bonus = sampled.bonus.view(shape)
+        reward = batch.reward + sum(x.reward_bonus(ctx) for x in self.extensions)
+        steps = Steps(
+            reward=reward[:, first:],
+            terminated=batch.terminated[:, first:],
+            valid=batch.valid[:, first:],
+            next_value=self.composition.expected(q).view(shape) + bonus,
+            next_bonus=bonus,
+            log_ratio=lambda: self._log_ratio(ctx, policy),
+        )
+        y, metrics = self._return_target(steps)
+        return y, {**metrics, "value/target": y}
+
+    def _log_ratio(self, ctx: Context, policy: HybridAction) -> Tensor:
+        """log π/μ [B, L−1] of the stored actions behind the first: tokens K+1 … W−1."""
+        interior = slice(ctx.burn_in + 1, None)
+        z, behaviour_logp = ctx.batch.z[:, interior], ctx.batch.behaviour_logp[:, interior]
+        size, length = z.shape[:2]
+        acted = policy.map(lambda v: v.view(size, length + 1, -1)[:, :-1])  # the last token has no action
+        return self.composition.log_ratio(acted, z, behaviour_logp)
+
+    def _taken_q(self, ctx: Context, state: Tensor, *, target: bool) -> Tensor:
+        """Q of the stored actions at the learned positions, [E, B, T]."""
+        q = self.model.target_q.frozen if target else self.model.q
+        action = self.composition.head.of(ctx.batch.action[:, ctx.learned])
+        value = self.composition.taken(q(_flatten(state[:, ctx.learned]), _flatten(action)))
+        return value.view(-1, *action.shape[:2])
+
+    def _update_critic(self, ctx: Context, y: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        batch, valid = ctx.batch, ctx.batch.valid[:, ctx.learned]
+        q = self._taken_q(ctx, ctx.state, target=False)
+
+        @torch.no_grad()
+        def q_target() -> Tensor:
+            return self._taken_q(ctx, ctx.target_state, target=True)
+
+        loss = self._critic_loss(q, y, q_target, batch.weight, valid)
+        auxiliary = {name: v for x in self.extensions for name, v in x.auxiliary_losses(ctx).items()}
+        norm = self._critic_step.step(sum(auxiliary.values(), start=loss))
+        detached = q.detach()
+        return detached - y, {
+            "loss/q": loss.detach(),
+            "value/q_mean": detached,
+            "optim/grad_norm": norm,
+            **_named(auxiliary),
+        }
+
+    def _update_policy(self, ctx: Context) -> dict[str, Tensor]:
+        learned = ctx.learned
+        state = _flatten(ctx.state[:, learned].detach())
+        policy = self.model.policy(state, {k: _flatten(v[:, learned]) for k, v in ctx.batch.obs.items()})
+        sampled = self.composition.sample(policy, self._generator)
+        q = self.model.q.frozen(state, sampled.c_action)
+        # REDQ, algorithm 1: the policy climbs the mean where targets use a subset, the minimum otherwise.
+        q = q.amin(0) if self._subset == self._num_critics else q.mean(0)
+        losses = self.composition.losses(sampled, q, ctx.batch.valid[:, learned].flatten())
+        self._policy_step.step(torch.stack(list(losses.values())).sum())
+        return {
+            **_named(losses),
+            "policy/entropy_c": -sampled.logp.detach(),
+            "policy/alpha_c": self.composition.temperature.alpha,
+        }
+
+    def _update_extensions(self, ctx: Context) -> dict[str, Tensor]:
+        own = {name: loss for x in self.extensions for name, loss in x.own_losses(ctx).items()}
+        if own and self._own_step:
+            self._own_step.step(torch.stack(list(own.values())).sum())
+        return _named(own)
+
+    def _draw_subset(self) -> list[int] | None:
+        """M critics for this update's targets; None stands for all."""
+        if self._subset == self._num_critics:
+            return None
+        return torch.randperm(self._num_critics, generator=self._subset_generator)[: self._subset].tolist()
+
+    def tensors(self) -> dict[str, dict[str, Tensor]]:
+        """What the learner needs to go on, by checkpoint file: ``model`` (all networks, targets, temperature)
+        and ``optim`` (optimisers, random state). ``updates`` is the one number beside it.
+        """
+        optim = {f"{group}.{k}": v for group, adam in self._steps() for k, v in adam.tensors().items()}
+        optim["random.update"] = self._generator.get_state()
+        optim["random.subset"] = self._subset_generator.get_state()
+        return {"model": self._modules().state_dict(), "optim": optim}
+
+    def load_tensors(self, tensors: Mapping[str, Mapping[str, Tensor]], updates: int) -> None:
+        """Take over what :meth:`tensors` gave. Raises ``ValueError`` if networks differ in name or shape."""
+        self.load_model(tensors["model"])
+        optim = tensors["optim"]
+        for group, adam in self._steps():
+            prefix = f"{group}."
+            adam.load_tensors({k.removeprefix(prefix): v for k, v in optim.items() if k.startswith(prefix)})
+        self._generator.set_state(optim["random.update"])
+        self._subset_generator.set_state(optim["random.subset"])
+        self.updates = updates
+
+    def load_model(self, model: Mapping[str, Tensor]) -> None:
+        """Only the networks, as inference needs them. Raises ``ValueError`` as :meth:`load_tensors`."""
+        try:
+            self._modules().load_state_dict(dict(model))
+        except RuntimeError as error:
+            raise ValueError(f"the saved networks do not fit the configured ones: {error}") from error
+
+    def _steps(self) -> list[tuple[str, FlatAdam]]:
+        groups = [("critic", self._critic_step), ("policy", self._policy_step), ("own", self._own_step)]
+        return [(name, adam) for name, adam in groups if adam]
+
+    def _modules(self) -> nn.Module:
+        return nn.ModuleDict(
+            {"model": self.model, "composition": self.composition, "extensions": self.extensions}
+        )
+
+
+def _temperature(spec: AgentSpec, config: SacConfig) -> FixedTemperature | LearnedTemperature:
+    if not config.use_auto_alpha:
+        return FixedTemperature(config.init_log_alpha)
+    return LearnedTemperature(config.init_log_alpha, -config.target_c_alpha * spec.action.continuous)
+
+
+def _flatten(x: Tensor) -> Tensor:
+    """[B, T, ...] -> [B·T, ...], contiguous: what networks are fastest on."""
+    return x.flatten(0, 1)
+
+
+def _named(losses: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {f"loss/{name}": loss.detach() for name, loss in losses.items()}
