@@ -1,0 +1,295 @@
+"""The command lines of ``main.py`` and ``main_ds.py``. A flag that is not given never overrides the file."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+from algorithm.config.errors import EXIT_CONFIG, ConfigError, Problem, did_you_mean, unavailable
+from algorithm.config.source import parse_value
+
+_RUN_LIFE = "a run's life"
+_EXAMPLES = """\
+examples:
+  # train the task envs/gym/pendulum with its default settings
+  python main.py gym/pendulum -c config
+  # train with name "test_{time}" and 10 environments, twice, with two seeds
+  python main.py gym/pendulum -n "test_{time}" --agents=10 --repeat=2
+  # change single settings, whatever the file says
+  python main.py gym/pendulum -o sac_config.learning_rate=1e-3 -o sac_config.n_step=3
+  # watch a trained run act, without sampling
+  python main.py gym/pendulum -n NAME --run --render --disable_sample
+"""
+_DS_EXAMPLES = """\
+examples:
+  python main_ds.py test learner --logger_in_file
+  python main_ds.py test actor --logger_in_file
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainOptions:
+    """What the command line of ``main.py`` asks for. None and false: the flag was not given.
+
+    device: ``cpu``, ``cuda``, ``cuda:N`` or ``auto`` (``gpu`` is read as ``cuda``).
+    ckpt:   environment steps of the checkpoint to restore.
+    notices: sentences to show because a flag has no effect.
+    """
+
+    env: str
+    config: str | None = None
+    overrides: tuple[str, ...] = ()
+    seed: int | None = None
+    run: bool = False
+    logger_in_file: bool = False
+    render: bool = False
+    env_args: Mapping[str, Any] | None = None
+    agents: int | None = None
+    max_iter: int | None = None
+    name: str | None = None
+    disable_sample: bool = False
+    use_env_nn: bool = False
+    device: str = "auto"
+    ckpt: int | None = None
+    nn: str | None = None
+    repeat: int = 1
+    quiet: bool = False
+    debug: bool = False
+    notices: tuple[str, ...] = ()
+
+
+def config_flags(options: TrainOptions) -> dict[str, object]:
+    """The flags that stand for a key of the configuration, as `load_config` takes them."""
+    keys = {
+        "base_config.n_envs": options.agents,
+        "base_config.max_iter": options.max_iter,
+        "base_config.name": options.name,
+        "base_config.env_args": options.env_args,
+        "sac_config.nn": options.nn,
+    }
+    return {path: value for path, value in keys.items() if value is not None}
+
+
+def parse_args(argv: Sequence[str] | None = None) -> TrainOptions:
+    """Read the command line of ``main.py``; None is that of this process.
+
+    Leaves by SystemExit: 0 after ``--help`` and ``--schema``, 2 with a message for anything that cannot be
+    done, flags of later parts among it.
+    """
+    given = vars(_parse(_train_parser(), argv))
+    notices = [
+        f"--{flag} has no effect on GYM: it is for Unity environments"
+        for flag in ("port", "editor")
+        if given.pop(flag) not in (None, False)
+    ]
+    _refuse([flag for flag in _RESERVED if given.pop(flag) not in (None, False)])
+    overrides = tuple(given.pop("override") or ())
+    return TrainOptions(**given, overrides=overrides, notices=tuple(notices))
+
+
+def parse_distributed(argv: Sequence[str] | None = None) -> NoReturn:
+    """Read the command line of ``main_ds.py`` and refuse it: distributed training comes with a later part.
+
+    Leaves by SystemExit, 0 after ``--help``, else 2.
+    """
+    given = _parse(_distributed_parser(), argv)
+    _exit(
+        unavailable(
+            f"main_ds.py {given.role}",
+            "command line",
+            "distributed training",
+            f"train in one process: python main.py {given.env}",
+        )
+    )
+
+
+_RESERVED = {
+    "resume": "go on with the last run of ENV, or with that of -n",
+    "eval": "evaluate N episodes and print a table",
+    "video": "film an episode",
+    "check": "check the environment and the configuration",
+    "dry_run": "print the plan and its cost",
+    "report": "write the report of a run",
+}
+"""Flags of ``main.py`` that a later part brings, with what they will do."""
+
+
+class _Parser(argparse.ArgumentParser):
+    """Tells a mistake in the shape of every other fault, and names the flag nearest to an unknown one."""
+
+    def error(self, message: str) -> NoReturn:
+        unknown = re.match(r"unrecognized arguments: (--?[\w-]+)", message)
+        close = unknown and did_you_mean(unknown[1], self._option_string_actions)
+        fix = f"did you mean {close}?" if close else f"python {self.prog} --help shows every flag"
+        _exit(Problem("the command line cannot be read", f"arguments of {self.prog}", message, fix))
+
+
+class _PrintSchema(argparse.Action):
+    def __call__(self, *_: object) -> NoReturn:
+        from algorithm.config.reference import json_schema  # not needed in a run
+
+        print(json.dumps(json_schema(), indent=2))
+        raise SystemExit(0)
+
+
+def _train_parser() -> argparse.ArgumentParser:
+    parser = _parser("main.py", "Train a Soft Actor-Critic agent, or let a trained one act.", _EXAMPLES)
+    parser.add_argument("env", help="a folder below envs/, or the path of a folder with a config.yaml")
+    what = parser.add_argument_group("what to run")
+    _common(what)
+    what.add_argument("--max_iter", type=_limit, help="max iteration, -1: no limit")
+    what.add_argument(
+        "--repeat", type=_positive, default=1, help="number of repeated experiments, seed + 1 each"
+    )
+    what.add_argument("--seed", type=_natural, help="seed of the run; default: the file's, else a fresh one")
+    what.add_argument(
+        "--override",
+        "-o",
+        action="append",
+        metavar="A.B=VALUE",
+        help="set any key of the configuration; repeatable",
+    )
+    _acting(parser.add_argument_group("how to run"), port="--port")
+    model = parser.add_argument_group("which networks")
+    _model(model)
+    model.add_argument(
+        "--use_env_nn", action="store_true", help="use nn.py of the task, not the run's saved copy"
+    )
+    talk = parser.add_argument_group("what to say")
+    talk.add_argument("--quiet", action="store_true", help="print only warnings and the result")
+    talk.add_argument("--debug", action="store_true", help="print debug lines and whole tracebacks")
+    talk.add_argument(
+        "--schema", action=_PrintSchema, nargs=0, help="print the JSON schema of config.yaml and exit"
+    )
+    later = parser.add_argument_group("not available in this version")
+    for flag, text in _RESERVED.items():
+        if flag == "eval":
+            later.add_argument("--eval", type=_positive, metavar="N", help=text)
+        else:
+            later.add_argument(f"--{flag}", action="store_true", help=text)
+    return parser
+
+
+def _distributed_parser() -> argparse.ArgumentParser:
+    text = "Distributed training. Not available in this version."
+    parser = _parser("main_ds.py", text, _DS_EXAMPLES)
+    parser.add_argument("env", help="a folder below envs/, or the path of a folder with a config.yaml")
+    roles = ("learner", "l", "actor", "a", "evolver", "e", "cluster")
+    parser.add_argument("role", choices=roles, help="the part that this process plays")
+    _common(parser)
+    parser.add_argument("--learner_host", help="learner host")
+    parser.add_argument("--learner_port", type=_positive, help="learner port")
+    _acting(parser, port="--unity_port")
+    _model(parser)
+    return parser
+
+
+def _parser(prog: str, description: str, epilog: str) -> argparse.ArgumentParser:
+    return _Parser(
+        prog=prog,
+        description=description,
+        epilog=epilog,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+
+
+def _common(parser: argparse._ActionsContainer) -> None:
+    parser.add_argument(
+        "--config", "-c", help="section of config.yaml, or a file of the folder, or FILE:SECTION"
+    )
+    parser.add_argument("--name", "-n", help="training name; knows {time} and {hostname}")
+    parser.add_argument("--agents", "--envs", type=_positive, help="number of environments side by side")
+    parser.add_argument(
+        "--env_args", type=_mapping, help="additional args for environments: k=v,k=v or a YAML mapping"
+    )
+
+
+def _acting(parser: argparse._ActionsContainer, *, port: str) -> None:
+    parser.add_argument("--run", action="store_true", help="inference mode")
+    parser.add_argument("--render", action="store_true", help="render")
+    if port == "--port":
+        parser.add_argument(
+            "--disable_sample", action="store_true", help="disable sampling when choosing actions"
+        )
+    parser.add_argument("--logger_in_file", action="store_true", help="write debug lines into train.log too")
+    parser.add_argument(port, "-p", type=_positive, help="UNITY: communication port")
+    parser.add_argument("--editor", action="store_true", help="UNITY: running in Unity Editor")
+
+
+def _model(parser: argparse._ActionsContainer) -> None:
+    parser.add_argument(
+        "--device", type=_device, default="auto", help="cpu, cuda, cuda:N, gpu (= cuda) or auto (default)"
+    )
+    parser.add_argument(
+        "--ckpt", type=_natural, help="checkpoint to restore, in environment steps; default: latest"
+    )
+    parser.add_argument("--nn", help="neural network model: a file of the task's folder, without .py")
+
+
+def _parse(parser: argparse.ArgumentParser, argv: Sequence[str] | None) -> argparse.Namespace:
+    given = parser.parse_args(argv)
+    if "schema" in given:
+        del given.schema
+    return given
+
+
+def _refuse(flags: Sequence[str]) -> None:
+    if flags:
+        _exit(*(unavailable(f"--{flag}", "command line", _RUN_LIFE, "leave the flag out") for flag in flags))
+
+
+def _exit(*problems: Problem) -> NoReturn:
+    print(ConfigError(problems), file=sys.stderr)
+    raise SystemExit(EXIT_CONFIG)
+
+
+def _whole(text: str, lowest: int) -> int:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not value.is_integer() or value < lowest:
+        raise argparse.ArgumentTypeError(f"{text} is not a whole number ≥ {lowest}")
+    return int(value)
+
+
+def _positive(text: str) -> int:
+    return _whole(text, 1)
+
+
+def _natural(text: str) -> int:
+    return _whole(text, 0)
+
+
+def _limit(text: str) -> int:
+    return -1 if text == "-1" else _whole(text, 1)
+
+
+def _device(text: str) -> str:
+    name = text.lower().replace("gpu", "cuda")
+    if not re.fullmatch(r"cpu|auto|cuda(:\d+)?", name):
+        raise argparse.ArgumentTypeError(f"{text} is none of cpu, cuda, cuda:N, gpu, auto")
+    return name
+
+
+def _mapping(text: str) -> dict[str, Any]:
+    """``k=v,k=v``, each value as in YAML, or one YAML mapping."""
+    pairs = re.split(r",(?=\s*\w+\s*=)", text)
+    try:
+        if all(re.match(r"\s*\w+\s*=", pair) for pair in pairs):
+            return {
+                key.strip(): parse_value(value) for key, _, value in (pair.partition("=") for pair in pairs)
+            }
+        value = parse_value(f"{{{text}}}" if ":" in text and text.lstrip()[0] not in "{[" else text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"cannot read {text!r}: {error}") from error
+    if not isinstance(value, dict):
+        raise argparse.ArgumentTypeError(f"{text!r} is neither k=v,k=v nor a YAML mapping")
+    return value

@@ -1,0 +1,57 @@
+"""How a configuration fault is told: what happened, where, why, what to do. All faults at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+EXIT_CONFIG = 2
+"""Exit code of every configuration fault."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One fault, in the four parts that a user needs."""
+
+    what: str
+    where: str
+    why: str
+    fix: str
+
+    def __str__(self) -> str:
+        return f"{self.what}\n   where: {self.where}\n   why:   {self.why}\n   do:    {self.fix}"
+
+
+class ConfigError(Exception):
+    """The configuration cannot be used. ``str()`` of it is what the user sees; the exit code is 2."""
+
+    exit_code = EXIT_CONFIG
+
+    def __init__(self, problems: Iterable[Problem]) -> None:
+        self.problems: tuple[Problem, ...] = tuple(dict.fromkeys(problems))
+        super().__init__(self.problems)
+
+    def __str__(self) -> str:
+        count = len(self.problems)
+        head = f"configuration refused, {count} problem{'s' * (count != 1)}:"
+        return "\n".join([head, *(f"{i}. {p}" for i, p in enumerate(self.problems, 1))])
+
+
+def unavailable(what: str, where: str, part: str, fix: str) -> Problem:
+    """The fault of asking for something that a later part of the project brings."""
+    return Problem(f"{what} is not available in this version", where, f"it comes with the part “{part}”", fix)
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str | None:
+    """The known name nearest to ``name``, or None if none is near."""
+    close = get_close_matches(name, list(known), n=1, cutoff=0.6)
+    return close[0] if close else None
+
+
+def suggest(name: str, known: Iterable[str], noun: str) -> str:
+    """A sentence that names the nearest of ``known``, if one is near, and all of them."""
+    known = sorted(known)
+    close = did_you_mean(name, known)
+    listed = f"{noun}: {', '.join(known)}" if known else f"there are no {noun}"
+    return f"did you mean `{close}`? {listed}" if close else listed

@@ -1,0 +1,289 @@
+"""Load a configuration: find, merge, draw, validate; all faults at once. And write one down."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from algorithm.config.check import build, field_at, fields
+from algorithm.config.draws import draw
+from algorithm.config.errors import ConfigError, Problem
+from algorithm.config.locate import EnvFolder, as_section, find_env, find_section, layered
+from algorithm.config.schema import BEHAVIOUR_BLOCKS, Config
+from algorithm.config.source import inline, parse_value, read_yaml, write_yaml
+from algorithm.config.tree import Branch, Leaf, find, merge, plain, plant_at
+from algorithm.fields import Block
+
+_NO_FLAGS: Mapping[str, object] = MappingProxyType({})
+_FRESH_SEEDS = 2**31
+_SEED = ("sac_config", "seed")
+
+
+@dataclass(frozen=True)
+class LoadedConfig:
+    """A configuration that is right, and where it came from.
+
+    env_label: what the run is filed under, such as ``gym/pendulum``.
+    section:   the chosen section of ``file``; empty if the file is a whole configuration.
+    behaviours: the behaviours that ``ma_config`` names; see `for_behaviour`.
+    overrides: as given with ``-o``.
+    raw:       what the file, overrides and flags said, merged, before draws and without defaults.
+    drawn:     what ``random_params`` drew, dotted path → value.
+    """
+
+    env_dir: Path
+    env_label: str
+    file: Path
+    section: str
+    config: Config
+    behaviours: Mapping[str, Config]
+    overrides: tuple[str, ...]
+    raw: Mapping[str, Any]
+    drawn: Mapping[str, object]
+
+    def for_behaviour(self, name: str) -> Config:
+        """The configuration of one behaviour: its own where ``ma_config`` names it, else the common one."""
+        return self.behaviours.get(name, self.config)
+
+    @property
+    def seed(self) -> int:
+        """The run's seed; every loaded configuration has one."""
+        seed = self.config.sac_config.seed
+        assert seed is not None, "the loader sets the seed"
+        return seed
+
+    def differences(self) -> dict[str, object]:
+        """Dotted path → value of all that is not the default, less the seed; for a screen."""
+        found = dict(_differences(self.config, Config()))
+        for name, config in self.behaviours.items():
+            found |= {f"ma_config.{name}.{k}": v for k, v in _differences(config, self.config)}
+        return found
+
+
+def load_config(
+    env: str,
+    config: str | None = None,
+    overrides: Sequence[str] = (),
+    flags: Mapping[str, object] = _NO_FLAGS,
+    seed: int | None = None,
+    *,
+    require_runnable: bool = False,
+) -> LoadedConfig:
+    """The configuration of a task.
+
+    env: a folder below ``envs/`` or the path of any folder with a config.yaml.
+    config: section, file or ``FILE:SECTION``; None is the section ``default``.
+    overrides: ``a.b=value`` each, the value spelt as in YAML. They win over the file.
+    flags: dotted path → value of the command line's own flags. They win over ``overrides``.
+    seed: wins over ``sac_config.seed``; without both a fresh one is drawn.
+    require_runnable: also refuse what loads but cannot be run in this version, such as UNITY.
+
+    Raises ConfigError with every fault.
+    """
+    problems: list[Problem] = []
+    try:
+        folder = find_env(env)
+    except ConfigError as error:
+        problems.extend(error.problems)
+        folder = None
+    source = find_section(folder, config, problems) if folder else None
+    tree = layered(source, problems) if source else Branch()
+    tree = _overridden(tree, overrides, flags, problems)
+    result = _resolve(tree, seed, problems, require_runnable=require_runnable and source is not None)
+    if problems or folder is None or source is None:
+        raise ConfigError(problems)
+    return LoadedConfig(
+        folder.path, folder.label, source.file, source.section, *result[:2], tuple(overrides), *result[2:]
+    )
+
+
+def load_config_file(
+    path: Path,
+    overrides: Sequence[str] = (),
+    flags: Mapping[str, object] = _NO_FLAGS,
+    seed: int | None = None,
+    *,
+    env: EnvFolder | None = None,
+    require_runnable: bool = False,
+) -> LoadedConfig:
+    """A whole configuration from one file, as `dump_config` writes it into a run's folder.
+
+    env: the task it belongs to; None takes the file's own folder. All else as `load_config`.
+    """
+    problems: list[Problem] = []
+    read = read_yaml(path, problems)
+    tree = as_section(read, path.name, problems) if read else Branch()
+    tree = _overridden(tree, overrides, flags, problems)
+    result = _resolve(tree, seed, problems, require_runnable=require_runnable and read is not None)
+    if problems:
+        raise ConfigError(problems)
+    folder = env or EnvFolder(path.resolve().parent, path.resolve().parent.name)
+    return LoadedConfig(folder.path, folder.label, path, "", *result[:2], tuple(overrides), *result[2:])
+
+
+def dump_config(loaded: LoadedConfig) -> str:
+    """The configuration with every key, as YAML that `load_config_file` reads back equal."""
+    values: dict[str, Any] = _as_yaml(loaded.config)
+    values["ma_config"] = {
+        name: {block: _as_yaml(getattr(config, block)) for block in BEHAVIOUR_BLOCKS}
+        for name, config in loaded.behaviours.items()
+    } or None
+    section = f", section {loaded.section}" if loaded.section else ""
+    head = [f"# {loaded.env_label}: every key, resolved from {loaded.file.name}{section}"]
+    head += [f"# override: {text}" for text in loaded.overrides]
+    head += [f"# drawn: {path} = {inline(value)}" for path, value in loaded.drawn.items()]
+    return "\n".join([*(" ".join(line.split()) for line in head), write_yaml(values)])
+
+
+def parse_override(text: str) -> tuple[tuple[str, ...], object]:
+    """``a.b=value`` as path and value; text stays text where the key holds text.
+
+    Raises ValueError with a one-line reason.
+    """
+    dotted, equals, written = text.partition("=")
+    path = tuple(part.strip() for part in dotted.split("."))
+    if not equals or not all(path):
+        raise ValueError("it must be a dotted path, an equals sign and a value")
+    if not _holds_text(path):
+        return path, parse_value(written)
+    try:
+        value = parse_value(written)
+    except ValueError:
+        return path, written
+    field = _field_of(path)
+    nullable = field is not None and field.annotation is not str
+    return path, value if isinstance(value, str) or (value is None and nullable) else written
+
+
+def _field_of(path: tuple[str, ...]) -> Any:  # noqa: ANN401 - pydantic's FieldInfo or None
+    return field_at(path[2:] if path[0] == "ma_config" else path)
+
+
+def _holds_text(path: tuple[str, ...]) -> bool:
+    field = _field_of(path)
+    return field is not None and field.annotation in (str, str | None)
+
+
+def _overridden(
+    tree: Branch, overrides: Sequence[str], flags: Mapping[str, object], problems: list[Problem]
+) -> Branch:
+    for text in overrides:
+        where = f"-o {text}"
+        try:
+            path, value = parse_override(text)
+        except ValueError as error:
+            fix = "write for example -o sac_config.learning_rate=1e-3"
+            problems.append(Problem(f"cannot read the override `{text}`", where, str(error), fix))
+        else:
+            tree = merge(tree, plant_at(path, value, where))
+    for dotted, value in flags.items():
+        tree = merge(tree, plant_at(tuple(dotted.split(".")), value, f"command line ({dotted})"))
+    return tree
+
+
+_Resolved = tuple[Config, Mapping[str, Config], Mapping[str, Any], Mapping[str, object]]
+
+
+def _resolve(tree: Branch, seed: int | None, problems: list[Problem], *, require_runnable: bool) -> _Resolved:
+    """Config, behaviours, raw values and draws of a merged tree."""
+    raw = plain(tree)
+    parts = _behaviours(tree, problems)
+    tree = _with_seed(tree.without("ma_config"), seed)
+    run_seed = plain(find(tree, _SEED) or Leaf(None, ""))
+    common, drawn = draw(tree, run_seed, "", problems)
+    config = build(common, problems, require_runnable=require_runnable)
+    behaviours: dict[str, Config] = {}
+    for name, part in parts.items():
+        own = merge(_only(tree, BEHAVIOUR_BLOCKS), part)
+        own = own if seed is None else _with_seed(own, seed)
+        own, own_drawn = draw(own, run_seed, f"ma_config.{name}.", problems)
+        of_the_run = common.without(*BEHAVIOUR_BLOCKS)
+        behaviours[name] = build(merge(of_the_run, own), problems, require_runnable=False)
+        drawn |= own_drawn
+    return config, MappingProxyType(behaviours), MappingProxyType(raw), MappingProxyType(drawn)
+
+
+def _with_seed(tree: Branch, seed: int | None) -> Branch:
+    """Set the seed to the given one, or to a fresh one where none is configured."""
+    node = find(tree, _SEED)
+    if seed is None and node is not None and plain(node) is not None:
+        return tree
+    value = secrets.randbelow(_FRESH_SEEDS) if seed is None else seed
+    if not isinstance(tree.children.get(_SEED[0], Branch()), Branch):
+        return tree  # sac_config is no mapping; the check that follows says so
+    return merge(tree, plant_at(_SEED, value, "--seed"))
+
+
+def _only(tree: Branch, keys: Sequence[str]) -> Branch:
+    return Branch({k: v for k, v in tree.children.items() if k in keys}, tree.where)
+
+
+def _behaviours(tree: Branch, problems: list[Problem]) -> dict[str, Branch]:
+    """The parts of ``ma_config`` by behaviour, with only what a behaviour may have for itself."""
+    node = tree.children.get("ma_config")
+    if node is None or (isinstance(node, Leaf) and node.value is None):
+        return {}
+    if isinstance(node, Leaf):
+        problems.append(_no_behaviours("ma_config", node))
+        return {}
+    parts: dict[str, Branch] = {}
+    for name, part in node.children.items():
+        if isinstance(part, Leaf) and part.value is not None:
+            problems.append(_no_behaviours(f"ma_config.{name}", part))
+            continue
+        section = as_section(part, name, problems)
+        problems.extend(
+            _of_the_run(f"ma_config.{name}.{key}", child.where)
+            for key, child in section.children.items()
+            if key not in BEHAVIOUR_BLOCKS
+        )
+        parts[name] = _only(section, BEHAVIOUR_BLOCKS)
+    return parts
+
+
+def _no_behaviours(path: str, node: Leaf) -> Problem:
+    return Problem(
+        f"`{path}` is not a mapping",
+        node.where,
+        "ma_config maps the name of a behaviour to the blocks it has for itself",
+        "write ma_config: {behaviour: {sac_config: {...}}}, or null",
+    )
+
+
+def _of_the_run(path: str, where: str) -> Problem:
+    return Problem(
+        f"`{path}` cannot be set for one behaviour",
+        where,
+        f"a behaviour may have {', '.join(BEHAVIOUR_BLOCKS)} for itself; all else belongs to the whole run",
+        "remove it, or set it at the top level of the section",
+    )
+
+
+def _differences(config: Config, base: Config) -> Iterator[tuple[str, object]]:
+    for path, _ in fields():
+        value, other = _at(config, path), _at(base, path)
+        if value != other and path != _SEED:
+            yield ".".join(path), value
+
+
+def _at(config: Config, path: tuple[str, ...]) -> object:
+    value: object = config
+    for name in path:
+        value = getattr(value, name)
+    return value
+
+
+def _as_yaml(block: Block) -> dict[str, Any]:
+    """The block as plain YAML types: tuples become lists."""
+    values: dict[str, Any] = _lists(block.model_dump())
+    return values
+
+
+def _lists(value: Any) -> Any:  # noqa: ANN401 - any YAML value
+    if isinstance(value, dict):
+        return {key: _lists(child) for key, child in value.items()}
+    return [_lists(item) for item in value] if isinstance(value, list | tuple) else value

@@ -1,0 +1,211 @@
+"""From the command line's ENV and ``--config`` to the folder, the file and the merged section."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from algorithm.config.errors import ConfigError, Problem, did_you_mean, suggest
+from algorithm.config.schema import Config
+from algorithm.config.source import read_yaml, shown
+from algorithm.config.tree import Branch, Leaf, Node, merge, plain
+
+CONFIG_FILE = "config.yaml"
+DEFAULT_SECTION = "default"
+_PROJECT_ENVS = Path(__file__).resolve().parents[2] / "envs"
+
+
+@dataclass(frozen=True)
+class EnvFolder:
+    """A task: its folder and the name its runs are filed under, such as ``gym/pendulum``."""
+
+    path: Path
+    label: str
+
+
+@dataclass(frozen=True)
+class Source:
+    """The section that was chosen and the file it stands in, with the file's whole content."""
+
+    file: Path
+    section: str
+    sections: Branch
+
+
+def find_env(env: str) -> EnvFolder:
+    """The folder that ENV names: below ``envs/`` here, below the project's ``envs/``, or any path.
+
+    Raises ConfigError if there is none with a config.yaml, naming similar ones.
+    """
+    roots = _roots()
+    for folder in (*(root / env for root in roots), Path(env)):
+        folder = folder.resolve()
+        if (folder / CONFIG_FILE).is_file():
+            return EnvFolder(folder, _label(folder, roots))
+    raise ConfigError([_no_env(env, roots)])
+
+
+def find_section(folder: EnvFolder, config: str | None, problems: list[Problem]) -> Source | None:
+    """What ``--config`` chooses: a section of config.yaml, else a file of the folder, or ``FILE:SECTION``."""
+    main_file = folder.path / CONFIG_FILE
+    main = read_yaml(main_file, problems)
+    if config is None:
+        return _checked(main_file, DEFAULT_SECTION, main, problems)
+    if main is not None and config in main.children:
+        return Source(main_file, config, main)
+    name, colon, section = config.rpartition(":")
+    file = _file(folder.path, name if colon else config)
+    if file is None:
+        if main is not None:
+            problems.append(_no_config(config, folder.path, main))
+        return None
+    sections = main if file == main_file else read_yaml(file, problems)
+    return _checked(file, section if colon else DEFAULT_SECTION, sections, problems)
+
+
+def layered(source: Source, problems: list[Problem]) -> Branch:
+    """The file's ``default`` section, what the chosen one inherits, the chosen one, merged in that order."""
+    base = Branch({}, shown(source.file))
+    if DEFAULT_SECTION in source.sections.children:
+        base = merge(base, _with_inherited(source.sections, DEFAULT_SECTION, (), problems))
+    if source.section == DEFAULT_SECTION:
+        return base
+    return merge(base, _with_inherited(source.sections, source.section, (), problems))
+
+
+def as_section(node: Node, name: str, problems: list[Problem]) -> Branch:
+    """A section as a mapping; one without content, and blocks without content, count as empty."""
+    if isinstance(node, Branch):
+        return Branch({k: _empty_block(k, child) for k, child in node.children.items()}, node.where)
+    if node.value is not None:
+        problems.append(
+            Problem(
+                f"section `{name}` is not a mapping",
+                node.where,
+                "a section holds blocks such as base_config and sac_config",
+                "write the blocks indented below the section's name",
+            )
+        )
+    return Branch({}, node.where)
+
+
+def _empty_block(key: str, node: Node) -> Node:
+    """A block whose lines are all commented out reads as null, which nobody means."""
+    field = Config.model_fields.get(key)
+    is_block = field is not None and isinstance(field.annotation, type)
+    return Branch({}, node.where) if is_block and isinstance(node, Leaf) and node.value is None else node
+
+
+def _with_inherited(sections: Branch, name: str, trail: tuple[str, ...], problems: list[Problem]) -> Branch:
+    section = as_section(sections.children[name], name, problems)
+    inherited = section.children.get("inherited")
+    result = Branch({}, section.where)
+    for parent in _parents(inherited, problems) if inherited is not None else ():
+        where = inherited.where if inherited is not None else section.where
+        if parent in (*trail, name):
+            problems.append(_cycle((*trail, name, parent), where))
+        elif parent not in sections.children:
+            problems.append(_unknown_parent(parent, name, where, sections))
+        else:
+            result = merge(result, _with_inherited(sections, parent, (*trail, name), problems))
+    return merge(result, section.without("inherited"))
+
+
+def _parents(node: Node, problems: list[Problem]) -> list[str]:
+    value = plain(node)
+    names = [value] if isinstance(value, str) else [] if value is None else value
+    if isinstance(names, list) and all(isinstance(name, str) for name in names):
+        return names
+    problems.append(
+        Problem(
+            "`inherited` names no sections",
+            node.where,
+            "it must be the name of a section, or a list of names",
+            "write `inherited: name` or `inherited: [first, second]`",
+        )
+    )
+    return []
+
+
+def _cycle(trail: tuple[str, ...], where: str) -> Problem:
+    return Problem(
+        "`inherited` goes in a circle",
+        where,
+        " → ".join(trail),
+        f"remove `{trail[-1]}` from what `{trail[-2]}` inherits, or the other way round",
+    )
+
+
+def _unknown_parent(parent: str, name: str, where: str, sections: Branch) -> Problem:
+    fix = suggest(parent, [s for s in sections.children if s != name], "other sections")
+    return Problem(
+        f"unknown section `{parent}`", where, f"`{name}` inherits it, and the file has none such", fix
+    )
+
+
+def _checked(file: Path, section: str, sections: Branch | None, problems: list[Problem]) -> Source | None:
+    """The section of the file; None if the file could not be read (told before) or has no such section."""
+    if sections is None:
+        return None
+    names = list(sections.children)
+    if section in names:
+        return Source(file, section, sections)
+    name = shown(file)
+    if any(name in Config.model_fields for name in names):
+        fix = f"write `{DEFAULT_SECTION}:` above everything and indent the rest below it"
+        why = f"{name} has blocks at its top level, where sections are expected"
+    else:
+        fix = suggest(section, names, "sections")
+        why = f"{name} has no section of that name"
+    problems.append(Problem(f"unknown section `{section}`", name, why, fix))
+    return None
+
+
+def _roots() -> tuple[Path, ...]:
+    here = (Path.cwd() / "envs").resolve()
+    return (here,) if here == _PROJECT_ENVS else (here, _PROJECT_ENVS)
+
+
+def _label(folder: Path, roots: tuple[Path, ...]) -> str:
+    for root in roots:
+        if folder != root and folder.is_relative_to(root):
+            return folder.relative_to(root).as_posix()
+    return folder.name
+
+
+def _known_envs(roots: tuple[Path, ...]) -> Iterator[str]:
+    for root in roots:
+        for file in sorted(root.rglob(CONFIG_FILE)):
+            yield file.parent.relative_to(root).as_posix()
+
+
+def _no_env(env: str, roots: tuple[Path, ...]) -> Problem:
+    known = list(dict.fromkeys(_known_envs(roots)))
+    by_last_name = {name.rpartition("/")[2]: name for name in reversed(known)}
+    close = did_you_mean(env, known) or by_last_name.get(
+        did_you_mean(env.rpartition("/")[2], by_last_name) or ""
+    )
+    listed = ", ".join(known) or "none"
+    exists = next((f for f in (*(root / env for root in roots), Path(env)) if f.is_dir()), None)
+    why = f"{shown(exists)} has no {CONFIG_FILE}" if exists else "no folder of that name has a " + CONFIG_FILE
+    return Problem(
+        f"unknown environment `{env}`",
+        "looked in " + ", ".join([*map(shown, roots), "and as a path"]),
+        why,
+        (f"did you mean `{close}`? " if close else "") + f"environments here: {listed}",
+    )
+
+
+def _file(folder: Path, name: str) -> Path | None:
+    return next((f for f in (folder / name, folder / f"{name}.yaml") if name and f.is_file()), None)
+
+
+def _no_config(config: str, folder: Path, main: Branch) -> Problem:
+    files = sorted(f.name for f in folder.glob("*.yaml"))
+    return Problem(
+        f"unknown configuration `{config}`",
+        f"--config {config}",
+        f"{shown(folder / CONFIG_FILE)} has no such section, and its folder no such file",
+        f"{suggest(config, main.children, 'sections')}; files: {', '.join(files)}",
+    )

@@ -1,0 +1,194 @@
+"""Every key of a configuration, composed of the blocks that their owners declare.
+
+Each section of a task's ``config.yaml`` has the shape of `Config`. The keys of `MERGE_KEYS` steer the merging
+and never reach a `Config`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, Strict
+
+from algorithm.env.config import EnvConfig
+from algorithm.fields import Block, Contradiction, Float, Int, Limit, option
+from algorithm.replay.config import ReplayConfig
+from algorithm.sac.config import SacConfig
+
+_DISTRIBUTED = "distributed training"
+_EVOLVER = "population training"
+_RUN_LIFE = "a run's life"
+
+
+class BaseConfig(EnvConfig):
+    """The environment, the run's name and its length."""
+
+    workers: Int = option(
+        0,
+        "Processes for the environments; 0: in the main process.",
+        new=True,
+        reserved="more environments",
+        ge=0,
+    )
+    name: str = option("{time}", "Name of the run. Knows {time} (of the start) and {hostname}.", min_length=1)
+    update_sac_bak_per_step: Int = option(
+        200, "Learner updates between two versions of the weights for actors.", reserved=_DISTRIBUTED, ge=1
+    )
+    n_envs: Int = option(1, "Environments that run side by side.", ge=1)
+
+    max_iter: Limit = option(
+        -1, "Training ends after so many iterations; in one, every agent finishes an episode. -1: no limit."
+    )
+    max_step: Limit = option(-1, "Training ends after so many steps, summed over environments. -1: no limit.")
+    max_step_each_iter: Limit = option(-1, "An episode is truncated after so many steps. -1: no limit.")
+    reset_on_iteration: bool = option(
+        True,
+        "At the end of an iteration reset every environment and truncate what is unfinished. With several "
+        "environments false wastes no data.",
+    )
+
+    evolver_enabled: bool = option(True, "Let a population of learners evolve.", reserved=_EVOLVER)
+    evolver_cem_length: Int = option(
+        50, "A generation ends when every learner has so many evaluations.", reserved=_EVOLVER, ge=1
+    )
+    evolver_cem_best: Float = option(
+        0.3, "Share of learners that the next generation is made from.", reserved=_EVOLVER, gt=0, le=1
+    )
+    evolver_cem_min_length: Int = option(
+        2, "Evaluations of every learner that suffice once evolver_cem_time is over.", reserved=_EVOLVER, ge=1
+    )
+    evolver_cem_time: Float = option(
+        3, "Minutes after which evolver_cem_min_length suffices.", reserved=_EVOLVER, ge=0
+    )
+    evolver_remove_worst: Int = option(
+        4, "A learner passed over so many times is replaced.", reserved=_EVOLVER, ge=1
+    )
+
+    max_actors_each_learner: Limit = option(
+        -1, "Largest number of actors of a learner. -1: no limit.", reserved=_DISTRIBUTED
+    )
+    noise_increasing_rate: Float = option(
+        0, "Actor k adds noise of k times this to its actions.", reserved=_DISTRIBUTED, ge=0
+    )
+    noise_max: Float = option(0.1, "Largest noise of an actor.", reserved=_DISTRIBUTED, ge=0)
+    max_episode_length: Int = option(
+        500, "Steps of the longest segment that an actor sends.", reserved=_DISTRIBUTED, ge=1
+    )
+    episode_queue_size: Int = option(
+        5, "Segments waiting for the learner at most.", reserved=_DISTRIBUTED, ge=1
+    )
+    episode_sender_process_num: Int = option(5, "Sender streams of an actor.", reserved=_DISTRIBUTED, ge=1)
+    batch_queue_size: Int = option(5, "Batches waiting for an update at most.", reserved=_DISTRIBUTED, ge=1)
+    batch_generator_process_num: Int = option(
+        5, "Batch prefetchers of a learner.", reserved=_DISTRIBUTED, ge=1
+    )
+
+
+class NetConfig(Block):
+    """Where learner and actors meet."""
+
+    learner_host: str | None = option(
+        None, "Address of the learner. null: this machine only.", reserved=_DISTRIBUTED
+    )
+    learner_port: Int = option(61001, "Port of the learner.", reserved=_DISTRIBUTED, ge=1, le=65535)
+
+
+class NnConfig(Block):
+    """Keyword arguments of the network classes, the task's own or the default ones.
+
+    Declared here and not beside the networks because importing ``algorithm.nn`` imports torch.
+    """
+
+    rep: dict[str, Any] | None = option(
+        None, "Keyword arguments of ModelRep; the default one knows dense_n and dense_depth."
+    )
+    policy: dict[str, Any] | None = option(
+        None, "Keyword arguments of ModelPolicy; the default one knows dense_n and dense_depth."
+    )
+    q: dict[str, Any] | None = option(
+        None, "Keyword arguments of ModelQ; the default one knows dense_n and dense_depth.", new=True
+    )
+
+
+class EvalConfig(Block):
+    """Evaluation while training, on an environment of its own. One always runs at the end."""
+
+    per_step: Limit = option(
+        2000, "Environment steps between two evaluations. -1: only the final one.", new=True
+    )
+    episodes: Int = option(10, "Episodes of one evaluation.", new=True, ge=1)
+    video: bool = option(False, "Film the first episode of each evaluation.", new=True, reserved=_RUN_LIFE)
+
+
+class CheckpointConfig(Block):
+    """Which checkpoints are kept."""
+
+    keep: Int = option(3, "How many of the newest.", new=True, reserved=_RUN_LIFE, ge=1)
+    best: bool = option(True, "Also the one with the best evaluation.", new=True, reserved=_RUN_LIFE)
+    replay: Literal["always", "last", "never"] = option(
+        "always", "With which checkpoints the replay is saved.", new=True, reserved=_RUN_LIFE
+    )
+    milestones: Annotated[tuple[Int, ...], Strict(False)] = option(
+        (), "Environment steps whose checkpoints are kept for ever.", new=True, reserved=_RUN_LIFE
+    )
+
+
+class Config(Block):
+    """Everything one agent and its run are built from. ``Config()`` holds the defaults."""
+
+    base_config: BaseConfig = Field(
+        default=BaseConfig(), description="Environment, name and length of a run."
+    )
+    net_config: NetConfig = Field(default=NetConfig(), description="Only for distributed training.")
+    reset_config: dict[str, Any] | None = option(
+        None, "Sent to the environment at every reset; for GYM the options of reset(). A mapping or null."
+    )
+    nn_config: NnConfig = Field(default=NnConfig(), description="Keyword arguments of the network classes.")
+    replay_config: ReplayConfig = Field(default=ReplayConfig(), description="The replay buffer.")
+    sac_config: SacConfig = Field(default=SacConfig(), description="The algorithm.")
+    eval_config: EvalConfig = Field(
+        default=EvalConfig(), description="Evaluation.", json_schema_extra={"new": True}
+    )
+    checkpoint_config: CheckpointConfig = Field(
+        default=CheckpointConfig(), description="Checkpoints.", json_schema_extra={"new": True}
+    )
+
+    def contradictions(self) -> Iterator[Contradiction]:
+        """A batch and a window must fit into the replay."""
+        capacity, batch_size = self.replay_config.capacity, self.sac_config.batch_size
+        if capacity < batch_size:
+            yield Contradiction(
+                ("replay_config.capacity", "sac_config.batch_size"),
+                f"{capacity} rows cannot hold a batch of sac_config.batch_size = {batch_size}",
+                "raise capacity or lower batch_size",
+            )
+        if capacity <= self.sac_config.n_step:
+            yield Contradiction(
+                ("replay_config.capacity", "sac_config.n_step"),
+                f"{capacity} rows cannot hold a window of sac_config.n_step = {self.sac_config.n_step}",
+                "raise capacity or lower n_step",
+            )
+
+
+MERGE_KEYS = {
+    "ma_config": "Several kinds of agent in one environment: {behaviour: {nn_config, replay_config, "
+    "sac_config}}, each laid over the rest of the configuration for the behaviour of that name.",
+    "inherited": "Section or list of sections of the same file that lie below this one, left to right.",
+    "random_params": "Inside a block: values to draw at the start, {key: {in: [...]}}, {key: {std: s}}, "
+    "{key: {std: s, truncated: [lo, hi]}} or {key: {truncated: [lo, hi]}}.",
+}
+"""Keys that are used up while merging."""
+
+BEHAVIOUR_BLOCKS = ("nn_config", "replay_config", "sac_config")
+"""What a behaviour of ``ma_config`` may have for itself; all else belongs to the run."""
+
+RANDOM_BLOCKS = (
+    "base_config",
+    "replay_config",
+    "sac_config",
+    "eval_config",
+    "checkpoint_config",
+    "net_config",
+)
+"""The blocks that may hold ``random_params``."""

@@ -1,0 +1,35 @@
+"""The keys of ``replay_config``. Imports no torch: configuration is read before torch is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from algorithm.fields import Block, Contradiction, Float, Int, option
+
+
+class ReplayConfig(Block):
+    """Prioritised experience replay (Schaul et al. 2016, arXiv 1511.05952)."""
+
+    capacity: Int = option(
+        524288, "Rows kept; one row is one observation and what followed it. Any number works.", ge=2
+    )
+    alpha: Float = option(
+        0.9, "Exponent that turns a TD error into a priority. 0: every row is equally likely.", ge=0, le=1
+    )
+    beta: Float = option(
+        0.4, "Exponent of the importance-sampling weights at the start; it grows to 1.", ge=0, le=1
+    )
+    beta_increment_per_sampling: Float = option(0.001, "How much beta grows with each sampled batch.", ge=0)
+    td_error_min: Float = option(
+        0.01, "TD errors below this count as this, so that every row keeps a chance.", ge=0
+    )
+    td_error_max: Float = option(1.0, "TD errors above this count as this.", gt=0)
+
+    def contradictions(self) -> Iterator[Contradiction]:
+        """The clipping interval of TD errors must not be empty."""
+        if self.td_error_min > self.td_error_max:
+            yield Contradiction(
+                ("td_error_min", "td_error_max"),
+                f"{self.td_error_min:g} is above td_error_max = {self.td_error_max:g}: nothing fits between",
+                "lower td_error_min or raise td_error_max",
+            )

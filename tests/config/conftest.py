@@ -1,0 +1,37 @@
+"""A folder of tasks to load from, as a user would have it below the current directory."""
+
+from collections.abc import Callable
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+
+from algorithm.config import ConfigError, load_config
+
+PENDULUM = """\
+default:
+  base_config:
+    env_type: GYM
+    env_name: Pendulum-v1
+"""
+
+
+@pytest.fixture
+def task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
+    """``task(text, name="gym/task", file="config.yaml")`` writes a task's file and returns its path."""
+    monkeypatch.chdir(tmp_path)
+
+    def write(text: str, name: str = "gym/task", file: str = "config.yaml") -> Path:
+        path = tmp_path / "envs" / name / file
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(dedent(text), encoding="utf-8")
+        return path
+
+    return write
+
+
+def refusal(*args: object, **kwargs: object) -> ConfigError:
+    """The error that loading ends with."""
+    with pytest.raises(ConfigError) as caught:
+        load_config(*args, **kwargs)  # type: ignore[arg-type]
+    return caught.value

@@ -1,0 +1,152 @@
+"""The command line: flags that are given and flags that are not, helpful refusals."""
+
+import json
+
+import pytest
+
+from algorithm.config import cli, load_config
+from algorithm.config.cli import TrainOptions, config_flags, parse_args
+from tests.config.conftest import PENDULUM
+
+
+def refused(argv, capsys, code=2):
+    with pytest.raises(SystemExit) as left:
+        parse_args(argv)
+    assert left.value.code == code
+    out = capsys.readouterr()
+    return out.err if code else out.out
+
+
+def test_nothing_given_overrides_nothing():
+    options = parse_args(["gym/task"])
+    assert options == TrainOptions(env="gym/task")
+    assert config_flags(options) == {}
+
+
+def test_everything_given():
+    argv = (
+        "gym/task -c fast --run --logger_in_file --render --env_args g=9.8 --agents 3 --max_iter 4 -n n "
+        "--disable_sample --use_env_nn --device cuda:1 --ckpt 1e4 --nn net --repeat 2 -o a=1 --override b=2 "
+        "--seed 5 --quiet --debug"
+    )
+    assert parse_args(argv.split()) == TrainOptions(
+        env="gym/task",
+        config="fast",
+        overrides=("a=1", "b=2"),
+        seed=5,
+        run=True,
+        logger_in_file=True,
+        render=True,
+        env_args={"g": 9.8},
+        agents=3,
+        max_iter=4,
+        name="n",
+        disable_sample=True,
+        use_env_nn=True,
+        device="cuda:1",
+        ckpt=10000,
+        nn="net",
+        repeat=2,
+        quiet=True,
+        debug=True,
+    )
+
+
+def test_flags_reach_the_configuration(task):
+    task(PENDULUM + "    env_args: {a: 1, b: 2}\n")
+    options = parse_args(
+        ["gym/task", "--envs=3", "--max_iter=-1", "--name=test_{time}", "--nn=net", "--env_args", "b=3"]
+    )
+    config = load_config(options.env, flags=config_flags(options)).config
+    base = config.base_config
+    assert (base.n_envs, base.max_iter, base.name, config.sac_config.nn) == (3, -1, "test_{time}", "net")
+    assert base.env_args == {"a": 1, "b": 3}
+
+
+@pytest.mark.parametrize(
+    "text, value",
+    [
+        ("g=9.8", {"g": 9.8}),
+        ("a=1,b=[1,2],c=x y", {"a": 1, "b": [1, 2], "c": "x y"}),
+        ("a=3e-4, b=true, c=null", {"a": 3e-4, "b": True, "c": None}),
+        ("{a: 1, b: {c: d}}", {"a": 1, "b": {"c": "d"}}),
+        ("a: 1, b: x=y", {"a": 1, "b": "x=y"}),
+        ("url=http://x?a=b", {"url": "http://x?a=b"}),
+    ],
+)
+def test_env_args_are_pairs_or_a_yaml_mapping(text, value):
+    assert parse_args(["x", "--env_args", text]).env_args == value
+
+
+@pytest.mark.parametrize(
+    "text, device", [("cpu", "cpu"), ("gpu", "cuda"), ("GPU:1", "cuda:1"), ("cuda", "cuda"), ("auto", "auto")]
+)
+def test_devices(text, device):
+    assert parse_args(["x", "--device", text]).device == device
+
+
+@pytest.mark.fault("F21")
+@pytest.mark.parametrize(
+    "argv, said",
+    [
+        ("x --max_itr 3", "did you mean --max_iter?"),
+        ("x --agents 0", "0 is not a whole number ≥ 1"),
+        ("x --agents two", "two is not a whole number"),
+        ("x --repeat 1.5", "1.5 is not a whole number"),
+        ("x --seed -1", "-1 is not a whole number ≥ 0"),
+        ("x --ckpt inf", "inf is not a whole number"),
+        ("x --max_iter 0", "0 is not a whole number ≥ 1"),
+        ("x --device tpu", "none of cpu, cuda"),
+        ("x --env_args [1", "cannot read"),
+        ("x --env_args [1]", "neither k=v,k=v nor a YAML mapping"),
+        ("x --env_args word", "neither k=v,k=v nor a YAML mapping"),
+        ("", "required: env"),
+        ("x y", "unrecognized arguments: y"),
+        ("x --age 3", "unrecognized arguments"),  # no abbreviations: they would change meaning with new flags
+    ],
+)
+def test_mistakes_are_told_in_the_common_shape(argv, said, capsys):
+    text = refused(argv.split(), capsys)
+    assert said in text
+    for part in ("where:", "why:", "do:"):
+        assert part in text
+
+
+@pytest.mark.parametrize("flag", ["--resume", "--eval=3", "--video", "--check", "--dry_run", "--report"])
+def test_flags_of_later_parts_are_read_and_refused(flag, capsys):
+    name = flag.partition("=")[0]
+    assert f"{name} is not available in this version" in refused(["x", flag], capsys)
+
+
+def test_all_flags_of_later_parts_are_told_at_once(capsys):
+    text = refused(["x", "--resume", "--eval", "3"], capsys)
+    assert "--resume is not" in text and "--eval is not" in text and "2 problems" in text
+
+
+def test_unity_flags_have_no_effect_and_say_so():
+    options = parse_args(["x", "-p", "5006", "--editor"])
+    assert [notice.split()[0] for notice in options.notices] == ["--port", "--editor"]
+    assert all("no effect on GYM" in notice for notice in options.notices)
+    assert config_flags(options) == {}
+
+
+def test_help_shows_every_flag_and_the_examples(capsys):
+    text = refused(["--help"], capsys, code=0)
+    for action in cli._train_parser()._actions:
+        assert all(option in text for option in action.option_strings)
+    assert "python main.py gym/pendulum -c config" in text
+
+
+def test_the_examples_of_the_help_are_right(task, capsys):
+    task(PENDULUM, name="gym/pendulum")
+    examples = [line.split() for line in cli._EXAMPLES.splitlines() if line.strip().startswith("python")]
+    assert len(examples) == 4
+    for _, _, *argv in examples:
+        options = parse_args([word.strip('"') for word in argv])
+        load_config(
+            options.env, options.config, options.overrides, config_flags(options), require_runnable=True
+        )
+
+
+def test_schema_prints_the_json_schema_without_an_environment(capsys):
+    assert "Section" in json.loads(refused(["--schema"], capsys, code=0))["$defs"]

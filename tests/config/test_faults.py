@@ -1,0 +1,221 @@
+"""F21: each fault of a configuration with its file, line, path and suggestion, and all of them at once."""
+
+# ruff: noqa: E501 - a table of faults is read across, one fault a line
+import subprocess
+import sys
+
+import pytest
+
+from algorithm.config import ConfigError, load_config, load_config_file
+from tests.config.conftest import PENDULUM, refusal
+
+pytestmark = pytest.mark.fault("F21")
+FILE = "envs/gym/task/config.yaml"
+
+
+def only(error):
+    assert len(error.problems) == 1, str(error)
+    return error.problems[0]
+
+
+SINGLE = {
+    # what is written below `default`, what is said, line, suggestion
+    "typo": ("  sac_config: {learning_rte: 1}", "unknown key `sac_config.learning_rte`", 5, "`learning_rate`"),
+    "typo of a block": ("  sac_confg: {}", "unknown key `sac_confg`", 5, "did you mean `sac_config`"),
+    "wrong block": ("  sac_config: {capacity: 9}", "unknown key `sac_config.capacity`", 5, "belongs under replay_config"),
+    "no block": ("  n_step: 3", "unknown key `n_step`", 5, "belongs under sac_config"),
+    "block in block": ("  sac_config:\n    eval_config: {}", "`sac_config.eval_config`", 6, "the top level of a section"),
+    "typo elsewhere": ("  sac_config: {capacty: 9}", "`sac_config.capacty`", 5, "`replay_config.capacity`"),
+    "wild key": ("  sac_config: {zzzzzz: 9}", "`sac_config.zzzzzz`", 5, "known here: nn, seed"),
+    "text for number": ("  sac_config:\n    n_step: many", "wrong value `sac_config.n_step: many`", 6, "≥ 1"),
+    "fraction for int": ("  sac_config: {n_step: 2.5}", "wrong value `sac_config.n_step: 2.5`", 5, "whole number"),
+    "bool for int": ("  sac_config: {n_step: true}", "wrong value `sac_config.n_step: true`", 5, "whole number"),
+    "number for bool": ("  sac_config: {use_priority: 1}", "`sac_config.use_priority: 1`", 5, "true or false"),
+    "number for text": ("  sac_config: {nn: 3}", "wrong value `sac_config.nn: 3`", 5, "text"),
+    "out of bounds": ("  sac_config: {gamma: 1.5}", "wrong value `sac_config.gamma: 1.5`", 5, "from 0 to 1"),
+    "not finite": ("  sac_config: {tau: .nan}", "wrong value `sac_config.tau: .nan`", 5, "a number"),
+    "null for number": ("  sac_config: {n_step: null}", "`sac_config.n_step: null`", 5, "whole number"),
+    "no choice": ("  base_config: {env_type: GIM}", "`base_config.env_type: GIM`", 5, "UNITY or GYM or DM_CONTROL"),
+    "mapping for number": ("  sac_config: {n_step: {a: 1}}", "`sac_config.n_step: {a: 1}`", 5, "whole number"),
+    "value for block": ("  sac_config: 3", "`sac_config` has no keys", 5, "indented below"),
+    "zero limit": ("  eval_config: {per_step: 0}", "`eval_config.per_step: 0`", 5, "set it to -1 or"),
+    "below no limit": ("  eval_config: {per_step: -2}", "`eval_config.per_step: -2`", 5, "set it to -1 or"),
+    "reserved": ("  sac_config: {burn_in_step: 4}", "`sac_config.burn_in_step: 4` is not available in this version", 5, "leave it at 0"),
+    "reserved deep": ("  checkpoint_config: {milestones: [5]}", "is not available in this version", 5, "leave it at []"),
+    "reserved bool": ("  sac_config: {burn_in_step: false}", "is not available in this version", 5, "leave it at 0"),
+    "reserved value": ("  sac_config: {threads: auto}", "`sac_config.threads: auto` is not available", 5, "default 1"),
+    "seed": ("  sac_config: {seed: -1}", "wrong value `sac_config.seed: -1`", 5, "from 0 to 4294967295"),
+    "duplicate": ("  sac_config:\n    n_step: 2\n    n_step: 2", "`n_step` stands twice", 7, "remove one"),
+    "duplicate block": ("  base_config: {n_envs: 2}\n  base_config: {n_envs: 2}", "`base_config` stands twice", 6, "remove one"),
+    "tab": ("  sac_config:\n\t  n_step: 3", "indented with a tab", 6, "spaces"),
+    "yaml": ("  sac_config: {n_step: 3", "not valid YAML", 6, "brackets"),
+    "tag": ("  sac_config: !!python/name:os.system x", "not valid YAML", 5, "look at"),
+    "alias": ("  sac_config: *nothing", "not valid YAML", 5, "look at"),
+    "endless alias": ("  env: &a [*a]", "not valid YAML", 5, "look at"),
+    "merge key": ("  sac_config: {<<: 3}", "not valid YAML", 5, "look at"),
+    "list as key": ("  sac_config: {[1]: 3}", "not valid YAML", 5, "look at"),
+    "inherited": ("  inherited: [3]", "`inherited` names no sections", 5, "first, second"),
+    "unknown parent": ("  inherited: defalt", "unknown section `defalt`", 5, "other sections"),
+    "critics": ("  sac_config: {ensemble_q_sample: 3}", "`sac_config.ensemble_q_sample` and `sac_config.ensemble_q_num` contradict", 5, "raise ensemble_q_num"),
+    "v-trace": ("  sac_config: {v_rho: 0.5}", "`sac_config.v_rho` and `sac_config.v_c` contradict", 5, "lower v_c"),
+    "td error": ("  replay_config: {td_error_min: 2}", "`replay_config.td_error_min` and", 5, "lower td_error_min"),
+    "small replay": ("  replay_config: {capacity: 100}", "`replay_config.capacity` and `sac_config.batch_size`", 5, "lower batch_size"),
+    "long window": ("  sac_config: {n_step: 524288}", "`replay_config.capacity` and `sac_config.n_step`", 5, "lower n_step"),
+    "behaviours": ("  ma_config: 3", "`ma_config` is not a mapping", 5, "or null"),
+    "behaviour": ("  ma_config: {B: 3}", "`ma_config.B` is not a mapping", 5, "or null"),
+    "behaviour of the run": ("  ma_config: {B: {base_config: {n_envs: 2}}}", "`ma_config.B.base_config` cannot", 5, "remove it"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("written, said, line, fix", SINGLE.values(), ids=SINGLE)
+def test_each_fault_is_told_with_its_place_and_a_way_out(task, written, said, line, fix):
+    task("default:\n\n\n\n" + written + "\n")
+    problem = only(refusal("gym/task"))
+    assert said in problem.what
+    assert problem.where.startswith(f"{FILE}:{line}")
+    assert fix in problem.fix
+    assert problem.why
+
+
+ACCEPTED = {
+    "exponent": ("learning_rate: 3e-4", "learning_rate", 3e-4),
+    "quoted exponent": ('learning_rate: "3e-4"', "learning_rate", 3e-4),
+    "capital": ("learning_rate: 3E-4", "learning_rate", 3e-4),
+    "int as float": ("gamma: 1", "gamma", 1.0),
+    "float as int": ("batch_size: 1e2", "batch_size", 100),
+    "quoted int": ('batch_size: "64"', "batch_size", 64),
+    "clipping off": ("clip_epsilon: -1", "clip_epsilon", -1.0),
+    "at once": ("start_step: 0", "start_step", 0),
+    "reserved at its default": ("transition_kl: 0.8", "transition_kl", 0.8),
+    "quoted reserved default": ('transition_kl: "8e-1"', "transition_kl", 0.8),
+    "date as text": ("nn: 2024-01-01", "nn", "2024-01-01"),
+}
+
+
+@pytest.mark.parametrize("written, key, value", ACCEPTED.values(), ids=ACCEPTED)
+def test_what_is_meant_well_is_understood(task, written, key, value):
+    task(f"{PENDULUM}  sac_config:\n    {written}\n")
+    found = getattr(load_config("gym/task").config.sac_config, key)
+    assert found == value and type(found) is type(value)
+
+
+def test_all_faults_are_told_at_once(task):
+    task("""\
+        default:
+          base_config:
+            env_type: GYM
+            max_step: 0
+          sac_config:
+            learning_rte: 1e-3
+            n_step: 1
+            n_step: 2
+            capacity: 3
+        bad:
+          inherited: [bad, nowhere]
+          replay_config: {alpha: high}
+          sac_config: {siamese: ATC}
+        """)
+    error = refusal("gym/task", "bad", ["sac_config.lr=1", "noequals"], {"base_config.n_envs": 0}, seed=-3)
+    text = str(error)
+    for line, said in [
+        (4, "`base_config.max_step: 0`"),
+        (6, "unknown key `sac_config.learning_rte`"),
+        (8, "`n_step` stands twice"),
+        (9, "unknown key `sac_config.capacity`"),
+        (11, "goes in a circle"),
+        (11, "unknown section `nowhere`"),
+        (12, "wrong value `replay_config.alpha: high`"),
+        (13, "`sac_config.siamese: ATC` is not available in this version"),
+    ]:
+        assert any(said in p.what and p.where == f"{FILE}:{line}" for p in error.problems), said
+    assert "-o sac_config.lr=1" in text and "cannot read the override `noequals`" in text
+    assert "command line (base_config.n_envs)" in text and "--seed" in text
+    assert len(error.problems) == 12
+    assert text.startswith("configuration refused, 12 problems:\n1. ")
+    assert error.exit_code == 2
+
+
+def test_a_cycle_names_its_way(task):
+    task(PENDULUM + "a: {inherited: b}\nb: {inherited: [c]}\nc: {inherited: a}\n")
+    problem = only(refusal("gym/task", "a"))
+    assert problem.why == "a → b → c → a" and problem.where == f"{FILE}:7"
+    task(PENDULUM + "a: {inherited: a}\n")
+    assert only(refusal("gym/task", "a")).why == "a → a"
+
+
+def test_an_unknown_section_lists_the_known_ones(task):
+    task(PENDULUM + "vanilla: {}\n")
+    problem = only(refusal("gym/task", "vanila"))
+    assert "did you mean `vanilla`? sections: default, vanilla; files: config.yaml" in problem.fix
+    problem = only(refusal("gym/task", "config:vanila"))
+    assert problem.what == "unknown section `vanila`" and "did you mean `vanilla`" in problem.fix
+
+
+def test_a_file_without_sections_is_told_so(task):
+    task("base_config: {env_type: GYM}\n")
+    assert "write `default:` above everything" in only(refusal("gym/task")).fix
+    task("fast: {}\n")
+    assert only(refusal("gym/task")).fix == "sections: fast"
+
+
+def test_an_unknown_environment_names_similar_ones(task):
+    task(PENDULUM, name="gym/pendulum")
+    assert "did you mean `gym/pendulum`" in only(refusal("gym/pendulm")).fix
+    assert "did you mean `gym/pendulum`" in only(refusal("pendulum")).fix
+    assert "envs/gym has no config.yaml" in only(refusal("gym")).why
+
+
+def test_an_unknown_environment_does_not_hide_a_wrong_override(task):
+    task(PENDULUM)
+    assert [p.where for p in refusal("nothing", overrides=["sac_config.n_stp=2"]).problems][1:] == [
+        "-o sac_config.n_stp=2"
+    ]
+
+
+@pytest.mark.parametrize("text", ["3", "[1]", "just words"])
+def test_a_file_that_is_no_mapping(task, text):
+    task(text + "\n")
+    assert only(refusal("gym/task")).what == f"{FILE} holds no mapping"
+
+
+def test_a_section_that_is_no_mapping(task):
+    task("default: 3\n")
+    assert only(refusal("gym/task")).what == "section `default` is not a mapping"
+
+
+def test_a_file_that_is_not_text(task):
+    task("").write_bytes(b"\xff\xfe\x00")
+    assert only(refusal("gym/task")).what == f"cannot read {FILE}"
+
+
+def test_a_missing_file(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match=r"cannot read config\.yaml"):
+        load_config_file(tmp_path / "config.yaml")
+
+
+@pytest.mark.parametrize(
+    "text", ["a=1", "sac_config", "=3", "sac_config.=3", "sac_config.n_step=[1", "sac_config.n_step=1: 2"]
+)
+def test_wrong_overrides_are_told_with_their_text(task, text):
+    task(PENDULUM)
+    assert only(refusal("gym/task", overrides=[text])).where == f"-o {text}"
+
+
+def test_what_cannot_be_run_loads_unless_it_is_to_be_run(task):
+    task(
+        "default:\n  base_config: {env_name: x}\ndm:\n  base_config: {env_type: DM_CONTROL}\nbare: {base_config: {env_type: GYM, env_name: env_name}}\n"
+    )
+    for section, value in (("default", "UNITY"), ("dm", "DM_CONTROL")):
+        assert load_config("gym/task", section).config.base_config.env_type == value
+        problem = only(refusal("gym/task", section, require_runnable=True))
+        assert problem.what == f"`base_config.env_type: {value}` is not available in this version"
+    assert only(refusal("gym/task", "bare", require_runnable=True)).what == "no environment is named"
+
+
+def test_main_ds_exits_2(root):
+    done = subprocess.run(
+        [sys.executable, "main_ds.py", "gym/pendulum", "learner"], cwd=root, capture_output=True, text=True
+    )
+    assert done.returncode == 2
+    assert "not available in this version" in done.stderr and "where:" in done.stderr

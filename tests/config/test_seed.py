@@ -1,0 +1,117 @@
+"""Every key and flag that the project began with is implemented or reserved, with its default."""
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from algorithm.config import Config, cli, load_config_file
+from algorithm.config.check import extra, field_at, fields
+from algorithm.config.schema import MERGE_KEYS
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+MAIN_FLAGS = """--config CONFIG -c CONFIG --run --logger_in_file --render --env_args {a:1} --agents 2
+--max_iter 3 --port 1 -p 1 --editor --name NAME -n NAME --disable_sample --use_env_nn --device cpu
+--device gpu --ckpt 5 --nn NN --repeat 2"""
+DS_FLAGS = """--config CONFIG -c CONFIG --run --logger_in_file --learner_host HOST --learner_port 1 --render
+--env_args {a:1} --agents 2 --unity_port 1 -p 1 --editor --name NAME -n NAME --device cpu --ckpt 5 --nn NN"""
+RESERVED = {
+    "observations and actions": "discrete_dqn_like use_replay_buffer use_normalization use_add_with_td "
+    "action_noise max_grad_norm learning_rate_schedule target_d_alpha discrete_dqn_epsilon",
+    "memory": "burn_in_step seq_encoder learn_step refresh_carry",
+    "a run's life": "video keep best replay milestones",
+    "extensions": "siamese siamese_use_q siamese_use_adaptive use_prediction transition_kl use_extra_data "
+    "curiosity curiosity_strength use_rnd rnd_n_sample",
+    "distributed training": "learner_host learner_port update_sac_bak_per_step max_actors_each_learner "
+    "noise_increasing_rate noise_max max_episode_length episode_queue_size episode_sender_process_num "
+    "batch_queue_size batch_generator_process_num",
+    "population training": "evolver_enabled evolver_cem_length evolver_cem_best evolver_cem_min_length "
+    "evolver_cem_time evolver_remove_worst",
+    "Unity environments": "no_graphics win32 linux port",
+    "more environments": "wrappers workers",
+}
+
+
+def flat(value, path=()):
+    if isinstance(value, dict) and value:
+        for key, child in value.items():
+            yield from flat(child, (*path, key))
+    else:
+        yield path, value
+
+
+def listing(name):
+    return yaml.safe_load((GOLDEN / name).read_text("utf-8"))
+
+
+@pytest.mark.parametrize("name", ["seed_default.yaml", "seed_distributed.yaml"])
+def test_every_key_of_the_listings_is_known_with_its_default(name):
+    for path, value in flat(listing(name)):
+        if path == ("ma_config",):
+            assert "ma_config" in MERGE_KEYS
+            continue
+        field = field_at(path)
+        assert field is not None, path
+        if (name, path[-1]) != ("seed_distributed.yaml", "save_model_per_step"):  # 100000 there
+            assert field.default == value, path
+
+
+def test_keys_not_in_a_listing_are_marked_new():
+    seed = {p for name in ("seed_default.yaml", "seed_distributed.yaml") for p, _ in flat(listing(name))}
+    for path, field in fields():
+        assert ("new" in extra(field)) == (path not in seed), path
+
+
+def test_the_seed_order_is_kept():
+    seed = [path for path, _ in flat(listing("seed_default.yaml"))]
+    assert [path for path, _ in fields() if path in set(seed)] == seed[:-1]  # less ma_config
+
+
+@pytest.mark.parametrize("name", ["seed_default.yaml", "seed_distributed.yaml"])
+def test_the_listings_load_as_a_whole_configuration(name):
+    loaded = load_config_file(GOLDEN / name)
+    expected = {"sac_config.save_model_per_step": 100000} if "distributed" in name else {}
+    assert loaded.differences() == expected
+
+
+def test_exactly_the_keys_of_later_parts_are_reserved():
+    reserved = {path[-1]: extra(f)["reserved"] for path, f in fields() if "reserved" in extra(f)}
+    assert reserved == {key: part for part, keys in RESERVED.items() for key in keys.split()}
+
+
+def test_every_field_says_what_it_does():
+    for path, field in fields():
+        assert field.description and field.description[-1] in ".}].", path
+        assert len(field.description) < 200, path
+
+
+def usages(text):
+    """Each flag with its value, if it has one."""
+    return [match.split() for match in re.findall(r"-[^\s]+(?: (?!-)\S+)?", " ".join(text.split()))]
+
+
+@pytest.mark.parametrize("flag", usages(MAIN_FLAGS), ids=" ".join)
+def test_every_flag_of_main_is_read(flag):
+    changed = cli.parse_args(["gym/task", *flag])
+    assert (changed != cli.TrainOptions(env="gym/task")) or flag == ["--device", "auto"]
+
+
+@pytest.mark.parametrize("role", ["learner", "l", "actor", "a", "evolver", "e", "cluster"])
+def test_every_role_of_main_ds_is_read_and_refused(role, capsys):
+    with pytest.raises(SystemExit) as left:
+        cli.parse_distributed(["test", role])
+    assert left.value.code == 2
+    assert f"main_ds.py {role} is not available in this version" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("flag", usages(DS_FLAGS), ids=" ".join)
+def test_every_flag_of_main_ds_is_read_and_refused(flag, capsys):
+    with pytest.raises(SystemExit) as left:
+        cli.parse_distributed(["test", "learner", *flag])
+    assert left.value.code == 2
+    assert "main_ds.py learner is not available" in capsys.readouterr().err
+
+
+def test_the_defaults_do_not_contradict_themselves():
+    assert Config() == Config.model_validate(Config().model_dump())
