@@ -28,10 +28,8 @@ class ModelRep(Rep):
         self, obs: Mapping[str, Tensor], prev_action: Tensor, carry: Tensor, valid: Tensor
     ) -> tuple[Tensor, Tensor]:
         """Encode each token on its own."""
-        if len(self.names) == 1:
-            flat = obs[self.names[0]].flatten(2)
-        else:
-            flat = torch.cat([obs[name].flatten(2) for name in self.names], -1)
+        parts = [obs[name].reshape(*valid.shape, -1) for name in self.names]
+        flat = parts[0] if len(parts) == 1 else torch.cat(parts, -1)
         return self.net(flat.to(torch.get_default_dtype())), carry
 
 

@@ -1,0 +1,84 @@
+"""Errors that end a run, each with its exit code and a message that says what to do.
+
+The configuration has an error of its own (``algorithm.config``) with the same code as ``UsageError``.
+"""
+
+from __future__ import annotations
+
+import errno
+from typing import ClassVar, TypeVar
+
+_Storage = TypeVar("_Storage", bound="StorageError")
+
+_ADVICE = {
+    errno.ENOSPC: "free some disk space, or train from a folder on another disk",
+    errno.EDQUOT: "free some of your disk quota, or train from a folder on another disk",
+    errno.EROFS: "the file system is read-only: train from a folder that can be written to",
+    errno.EACCES: "give yourself write permission there, or train from another folder",
+    errno.EPERM: "give yourself write permission there, or train from another folder",
+    errno.ENOTDIR: "a file stands where a folder is needed: move it away",
+    errno.EEXIST: "a file stands where a folder is needed: move it away",
+}
+
+
+class RunError(Exception):
+    """Base of the errors below; raise one of those, for only they have an ``exit_code``.
+
+    what:  what happened, one line.
+    where: the file, folder, environment or key it happened at.
+    why:   the cause as far as it is known.
+    fix:   what the user can do; lines that are commands can be pasted as they are.
+    """
+
+    exit_code: ClassVar[int]
+
+    def __init__(self, what: str, *, where: object = "", why: str = "", fix: str = "") -> None:
+        super().__init__(what)
+        self.what = what
+        self.where = str(where)
+        self.why = why
+        self.fix = fix
+
+    def __str__(self) -> str:
+        """What, then one labelled block each for where, why and what to do; empty ones are left out."""
+        blocks = (("where", self.where), ("why", self.why), ("to do", self.fix))
+        indent = "\n" + " " * 9
+        return "\n".join(
+            [self.what] + [f"  {label:<5}  {text.replace(chr(10), indent)}" for label, text in blocks if text]
+        )
+
+    @property
+    def line(self) -> str:
+        """The same on one line, for warnings and logs."""
+        parts = (self.what, self.where, self.why, self.fix)
+        return " · ".join(" ".join(part.split()) for part in parts if part)
+
+
+class UsageError(RunError):
+    """The command line asks for something that cannot be, such as a run name that is taken."""
+
+    exit_code = 2
+
+
+class EnvironmentUnusableError(RunError):
+    """The environment cannot be imported, built, reset or stepped, or breaks its own spaces."""
+
+    exit_code = 4
+
+
+class NumericalError(RunError):
+    """NaN or infinity where a number is needed."""
+
+    exit_code = 5
+
+
+class StorageError(RunError):
+    """A file of the run cannot be written, or is missing, or is not what was written."""
+
+    exit_code = 6
+
+    @classmethod
+    def of(cls: type[_Storage], error: OSError, *, what: str, where: object) -> _Storage:
+        """From an error of the operating system, with advice that suits its number."""
+        advice = _ADVICE.get(error.errno or 0, "check the disk and the permissions of that folder")
+        return cls(what, where=where, why=error.strerror or str(error), fix=advice)

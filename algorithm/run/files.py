@@ -1,0 +1,85 @@
+"""Small files that are either the old or the new version, never half of one."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from algorithm.run.errors import StorageError
+
+
+def sync_folder(folder: Path) -> None:
+    """Make names created or renamed in ``folder`` survive a power cut."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def write_durably(path: Path, data: bytes) -> None:
+    """Write in place and fsync, for files that nobody reads before a later rename. Raises OSError."""
+    with path.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def write_bytes(path: Path, data: bytes) -> None:
+    """Replace ``path`` atomically: a temporary file beside it, fsync, rename.
+
+    Raises StorageError; the old file is then untouched.
+    """
+    draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        write_durably(draft, data)
+        draft.replace(path)
+        sync_folder(path.parent)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            draft.unlink()
+        raise StorageError.of(error, what="a file cannot be written", where=path) from error
+
+
+def write_text(path: Path, text: str) -> None:
+    """``write_bytes`` of UTF-8 text."""
+    write_bytes(path, text.encode())
+
+
+def write_json(path: Path, value: Mapping[str, object]) -> None:
+    """Write ``value`` as strict JSON, atomically.
+
+    Raises StorageError; ValueError for NaN or infinity (see ``finite_or_null``); TypeError for other types.
+    """
+    write_text(path, json_text(value))
+
+
+def json_text(value: Mapping[str, object]) -> str:
+    """``value`` as indented strict JSON. Raises ValueError and TypeError as ``write_json`` does."""
+    return json.dumps(value, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
+
+
+def read_json(path: Path) -> dict[str, object]:
+    """Read one JSON object. Raises StorageError, naming the file and what is wrong with it."""
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise StorageError.of(error, what="a file cannot be read", where=path) from error
+    except ValueError as error:
+        raise StorageError("a JSON file is damaged", where=path, why=str(error)) from error
+    if not isinstance(value, dict):
+        raise StorageError("a JSON file is damaged", where=path, why="it does not hold an object")
+    return value
+
+
+def finite_or_null(value: object) -> object:
+    """``value`` with every NaN and infinity, however deep, replaced by None; strict JSON knows neither."""
+    if isinstance(value, Mapping):
+        return {key: finite_or_null(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [finite_or_null(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

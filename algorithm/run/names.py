@@ -1,0 +1,88 @@
+"""Names of runs, environments and behaviours, as they become folders."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+import socket
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+from urllib.parse import quote
+
+from algorithm.run.errors import UsageError
+from algorithm.spec import DEFAULT_BEHAVIOUR
+
+_PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
+_FORBIDDEN = frozenset('/\\{}<>:"|?*')
+
+
+def env_label(folder: Path, envs: Path) -> str:
+    """The ``<env>`` of a run's path: the folder's path below ``envs``, else its last name."""
+    folder, envs = folder.resolve(), envs.resolve()
+    return folder.relative_to(envs).as_posix() if folder.is_relative_to(envs) else folder.name
+
+
+def behaviour_level(behaviour: str) -> str:
+    """The folder level of a behaviour under checkpoints and log; empty for the default behaviour.
+
+    Other names are percent-encoded, since an environment may choose any characters.
+    """
+    if behaviour == DEFAULT_BEHAVIOUR:
+        return ""
+    level = quote(behaviour, safe=" =+,@")
+    check_name(level)
+    return level
+
+
+def expand_name(template: str, parent: Path) -> str:
+    """Replace ``{time}`` and ``{hostname}``; with ``{time}`` the result is not yet taken in ``parent``.
+
+    {time} is YYYYmmddHHMMSS, local time, with -2, -3, … behind it when that second is taken.
+    Raises UsageError for another placeholder, or when the result is no folder name.
+    """
+    names = candidates(template)
+    name = next(names)
+    while (parent / name).exists():
+        following = next(names, None)
+        if following is None:
+            break
+        name = following
+    return name
+
+
+def check_name(name: str) -> None:
+    """Raise UsageError unless ``name`` is one folder name that stays below its parent."""
+    control = any(ord(character) < 32 for character in name)
+    if not name or name[0] in ".-" or control or _FORBIDDEN & set(name) or len(os.fsencode(name)) > 200:
+        raise UsageError(
+            f"{name!r} cannot be the name of a folder",
+            where="the name of a run or environment",
+            why="it must be one folder name of at most 200 bytes, not start with . or -, "
+            'and have none of / \\ { } < > : " | ? *',
+            fix='choose another name, such as -n "test_{time}"',
+        )
+
+
+def candidates(template: str) -> Iterator[str]:
+    """Expansions of ``template`` in the order to try them: one, or endlessly many where it has ``{time}``."""
+    stamp = datetime.now().strftime("%Y%m%d%H%M%S")
+    yield _fill(template, stamp)
+    if "{time}" in template:
+        yield from (_fill(template, f"{stamp}-{count}") for count in itertools.count(2))
+
+
+def _fill(template: str, stamp: str) -> str:
+    known = {"time": stamp, "hostname": socket.gethostname()}
+    unknown = [name for name in _PLACEHOLDER.findall(template) if name not in known]
+    if unknown:
+        raise UsageError(
+            f"the name of the run has an unknown placeholder {{{unknown[0]}}}",
+            where=f"name: {template!r}",
+            why="only {time} and {hostname} are replaced",
+            fix='for example: -n "test_{time}"',
+        )
+    name = _PLACEHOLDER.sub(lambda match: known[match[1]], template)
+    check_name(name)
+    return name

@@ -1,0 +1,244 @@
+"""The folder of a run: ``models/<env>/<name>/``. It owns every path below it."""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import itertools
+import shlex
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import cast
+
+from algorithm.run.errors import StorageError, UsageError
+from algorithm.run.files import finite_or_null, read_json, write_bytes, write_json, write_text
+from algorithm.run.names import candidates, check_name
+from algorithm.run.provenance import git_state, host, library_versions
+
+MODELS = Path("models")
+"""Where runs go: below the current directory."""
+
+
+@dataclass(frozen=True)
+class RunDir:
+    """Paths of one run, absolute. Build it with ``create``, ``open`` or ``newest``.
+
+    env:      the environment's label, see ``env_label``.
+    name:     the run's own name, placeholders already replaced.
+    path:     the folder.
+    argument: what the user types for the environment, for the commands shown to him.
+    """
+
+    env: str
+    name: str
+    path: Path
+    argument: str
+
+    @classmethod
+    def create(cls, env: str, template: str, *, models: Path = MODELS, argument: str = "") -> RunDir:
+        """Make the folder of a new run; two processes never get the same one.
+
+        Raises UsageError for a name that is taken or is no folder name, StorageError where it cannot be
+        written.
+        """
+        parent = _env_folder(env, models)
+        for name in candidates(template):
+            run = cls(env, name, parent / name, argument or env)
+            try:
+                parent.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise _not_writable(error, parent) from error
+            try:
+                run.path.mkdir()
+            except FileExistsError:
+                continue
+            except OSError as error:
+                raise _not_writable(error, run.path) from error
+            run.check_writable()
+            return run
+        raise _taken(run)
+
+    @classmethod
+    def open(cls, env: str, name: str, *, models: Path = MODELS, argument: str = "") -> RunDir:
+        """The folder of an existing run. Raises StorageError, with the runs there are, if there is none."""
+        check_name(name)
+        known = run_names(env, models=models)
+        if name in known:
+            return cls(env, name, _env_folder(env, models) / name, argument or env)
+        raise _unknown(
+            f"there is no run {name!r} of {env}", name, known, _env_folder(env, models), argument or env
+        )
+
+    @classmethod
+    def newest(cls, env: str, *, models: Path = MODELS, argument: str = "") -> RunDir:
+        """The run that was started last. Raises StorageError if there is none."""
+        known = run_names(env, models=models)
+        if not known:
+            raise _unknown(
+                f"there is no run of {env} yet", "", known, _env_folder(env, models), argument or env
+            )
+        return cls.open(env, known[0], models=models, argument=argument)
+
+    @property
+    def config(self) -> Path:
+        """The effective configuration."""
+        return self.path / "config.yaml"
+
+    @property
+    def overrides(self) -> Path:
+        """What the command line laid over it."""
+        return self.path / "overrides.txt"
+
+    @property
+    def manifest(self) -> Path:
+        """What is needed to repeat the run: versions, commit, arguments, seeds, host."""
+        return self.path / "manifest.json"
+
+    @property
+    def nn(self) -> Path:
+        """The copy of the user's networks; there may be none."""
+        return self.path / "nn.py"
+
+    @property
+    def checkpoints(self) -> Path:
+        """Folder of ``step_…`` folders."""
+        return self.path / "checkpoints"
+
+    @property
+    def metrics_csv(self) -> Path:
+        """All metrics, one row a summary."""
+        return self.path / "metrics.csv"
+
+    @property
+    def metrics_jsonl(self) -> Path:
+        """The same, one JSON object a line."""
+        return self.path / "metrics.jsonl"
+
+    @property
+    def log(self) -> Path:
+        """Folder of TensorBoard's event files."""
+        return self.path / "log"
+
+    @property
+    def train_log(self) -> Path:
+        """Everything the console said, and more with ``--logger_in_file``."""
+        return self.path / "train.log"
+
+    @property
+    def result(self) -> Path:
+        """The outcome, for programs."""
+        return self.path / "result.json"
+
+    @property
+    def plots(self) -> Path:
+        """Folder of pictures."""
+        return self.path / "plots"
+
+    def shown(self, path: Path) -> str:
+        """``path`` as a person wants to read or paste it: relative to the current directory if below it."""
+        return _shown(path)
+
+    def command(self, *flags: str) -> str:
+        """A shell command for this environment, quoted: ``python main.py ENV flags…``."""
+        return shlex.join(["python", "main.py", self.argument, *flags])
+
+    def check_writable(self) -> None:
+        """Raise StorageError unless files can be made in the folder."""
+        try:
+            with tempfile.TemporaryFile(dir=self.path):
+                pass
+        except OSError as error:
+            raise _not_writable(error, self.path) from error
+
+    def write_config(self, text: str) -> None:
+        """Keep the effective configuration; from then on the folder counts as a run."""
+        write_text(self.config, text)
+
+    def write_overrides(self, overrides: Sequence[str]) -> None:
+        """Keep what the command line changed, one a line."""
+        write_text(self.overrides, "".join(f"{line}\n" for line in overrides))
+
+    def write_manifest(self, *, arguments: Sequence[str], seeds: Mapping[str, int]) -> None:
+        """Keep what is needed to repeat the run. arguments: ``sys.argv``; seeds: by what they seed."""
+        started = datetime.now(timezone.utc).isoformat(timespec="seconds")
+        manifest = {
+            "env": self.env,
+            "name": self.name,
+            "started": started,
+            "arguments": list(arguments),
+            "seeds": dict(seeds),
+            "python": sys.version.split()[0],
+            "versions": library_versions(),
+            "git": git_state(),
+            "host": host(),
+        }
+        write_json(self.manifest, manifest)
+
+    def copy_nn(self, source: Path) -> None:
+        """Keep the user's networks as they are now."""
+        try:
+            source_bytes = source.read_bytes()
+        except OSError as error:
+            raise StorageError.of(error, what="the networks cannot be read", where=source) from error
+        write_bytes(self.nn, source_bytes)
+
+    def write_result(self, result: Mapping[str, object]) -> None:
+        """Write ``result.json``; NaN and infinity become null."""
+        write_json(self.result, cast("Mapping[str, object]", finite_or_null(result)))
+
+    def read_result(self) -> dict[str, object]:
+        """What ``write_result`` wrote. Raises StorageError."""
+        return read_json(self.result)
+
+
+def run_names(env: str, *, models: Path = MODELS) -> list[str]:
+    """Names of the runs of ``env``, the one started last first. A run is a folder with a ``config.yaml``."""
+    started: dict[str, int] = {}
+    for config in _env_folder(env, models).glob("*/config.yaml"):
+        with contextlib.suppress(FileNotFoundError):  # removed by somebody since the listing
+            started[config.parent.name] = config.stat().st_mtime_ns
+    return sorted(started, key=lambda name: (started[name], name), reverse=True)
+
+
+def _env_folder(env: str, models: Path) -> Path:
+    for part in env.split("/"):
+        check_name(part)
+    return models.absolute() / env
+
+
+def _shown(path: Path) -> str:
+    here = Path.cwd()
+    return str(path.relative_to(here) if path.is_relative_to(here) else path)
+
+
+def _not_writable(error: OSError, path: Path) -> StorageError:
+    return StorageError.of(error, what="the run's folder cannot be written", where=_shown(path))
+
+
+def _unknown(what: str, name: str, known: Sequence[str], parent: Path, argument: str) -> StorageError:
+    if not known:
+        command = shlex.join(["python", "main.py", argument])
+        return StorageError(
+            what, where=_shown(parent), why="nothing was saved there", fix=f"train first: {command}"
+        )
+    close = difflib.get_close_matches(name, known, n=1)
+    fix = f"did you mean -n {shlex.quote(close[0])}?" if close else f"choose one: -n {shlex.quote(known[0])}"
+    more = f" and {len(known) - 10} more" if len(known) > 10 else ""
+    why = f"runs there, newest first: {', '.join(known[:10])}{more}"
+    return StorageError(what, where=_shown(parent), why=why, fix=fix)
+
+
+def _taken(run: RunDir) -> UsageError:
+    names = (f"{run.name}_{count}" for count in itertools.count(2))
+    free = next(name for name in names if not (run.path.parent / name).exists())
+    return UsageError(
+        f"a run named {run.name!r} exists already",
+        where=_shown(run.path),
+        why="training again under that name would mix two runs",
+        fix=f"{run.command('--run', '-n', run.name)}    (use what it learned)\n"
+        f"{run.command('-n', free)}    (train another one)",
+    )

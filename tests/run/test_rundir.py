@@ -1,0 +1,296 @@
+"""A run's folder: names, refusals with commands, atomic files."""
+
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from algorithm.run import files, names, provenance
+from algorithm.run.errors import EnvironmentUnusableError, NumericalError, RunError, StorageError, UsageError
+from algorithm.run.files import finite_or_null, read_json, write_json
+from algorithm.run.names import behaviour_level, check_name, env_label, expand_name
+from algorithm.run.rundir import RunDir, run_names
+from algorithm.spec import DEFAULT_BEHAVIOUR
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def made(name, env="gym/pendulum"):
+    run = RunDir.create(env, name)
+    run.write_config("base_config: {}\n")
+    return run
+
+
+def test_a_new_run_lies_below_models(here):
+    run = RunDir.create("gym/pendulum", "first")
+    assert run.path == here / "models/gym/pendulum/first"
+    assert run.path.is_dir()
+    assert run.shown(run.metrics_csv) == "models/gym/pendulum/first/metrics.csv"
+    assert run.command("--run", "-n", "a b") == "python main.py gym/pendulum --run -n 'a b'"
+
+
+def test_commands_use_what_the_user_typed():
+    assert (
+        RunDir.create("mine", "x", argument="../my tasks/mine").command()
+        == "python main.py '../my tasks/mine'"
+    )
+
+
+def test_time_and_hostname_are_replaced(here):
+    name = expand_name("test_{time}_{hostname}", here)
+    assert re.fullmatch(rf"test_\d{{14}}_{re.escape(socket.gethostname())}", name)
+
+
+class StoppedClock:
+    """Every moment is the same second."""
+
+    @staticmethod
+    def now():
+        return StoppedClock
+
+    @staticmethod
+    def strftime(_):
+        return "20300102030405"
+
+
+def test_runs_of_one_second_get_names_of_their_own(monkeypatch, here):
+    monkeypatch.setattr(names, "datetime", StoppedClock)
+    runs = [RunDir.create("e", "{time}").name for _ in range(3)]
+    assert runs == ["20300102030405", "20300102030405-2", "20300102030405-3"]
+    assert expand_name("{time}", here / "models/e") == "20300102030405-4"
+    assert expand_name("fixed", here / "models/e") == "fixed"
+
+
+def test_processes_that_start_together_get_folders_of_their_own():
+    code = "from algorithm.run.rundir import RunDir; print(RunDir.create('e', '{time}').name)"
+    environment = {**os.environ, "PYTHONPATH": str(Path(files.__file__).parents[2])}
+    started = [
+        subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, env=environment, text=True)
+        for _ in range(4)
+    ]
+    taken = [process.communicate(timeout=60)[0] for process in started]
+    assert len(set(taken)) == 4
+
+
+def test_an_unknown_placeholder_is_refused():
+    with pytest.raises(UsageError, match=r"unknown placeholder \{tiem\}"):
+        RunDir.create("e", "{tiem}")
+
+
+@pytest.mark.parametrize(
+    "name", ["", ".", "..", "../x", "a/b", "/x", "a\\b", "-x", ".x", "a\nb", "a" * 201, "x}"]
+)
+def test_names_that_leave_their_folder_are_refused(name):
+    with pytest.raises(UsageError) as caught:
+        RunDir.create("e", name)
+    assert caught.value.exit_code == 2
+
+
+@pytest.mark.parametrize("env", ["../e", "a//b", "/a", "a/../b", ""])
+def test_environments_that_leave_models_are_refused(env):
+    with pytest.raises(UsageError):
+        RunDir.create(env, "x")
+
+
+def test_a_taken_name_is_refused_with_both_commands():
+    made("first")
+    made("first_2")
+    with pytest.raises(UsageError) as caught:
+        RunDir.create("gym/pendulum", "first")
+    message = str(caught.value)
+    assert caught.value.exit_code == 2
+    assert "python main.py gym/pendulum --run -n first" in message
+    assert "python main.py gym/pendulum -n first_3" in message
+    assert "models/gym/pendulum/first" in message
+
+
+def test_a_file_where_models_should_be_is_a_storage_failure(here):
+    (here / "models").write_text("")
+    with pytest.raises(StorageError) as caught:
+        RunDir.create("e", "x")
+    assert caught.value.exit_code == 6
+    assert "move it away" in str(caught.value)
+
+
+@pytest.mark.fault("F09")
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_read_only_folder_is_refused(here):
+    here.chmod(0o555)
+    try:
+        with pytest.raises(StorageError, match="write permission"):
+            RunDir.create("e", "x")
+    finally:
+        here.chmod(0o755)
+
+
+@pytest.mark.fault("F09")
+@pytest.mark.parametrize("number", [13, 28, 30])
+def test_a_refused_folder_says_what_to_do(monkeypatch, number):
+    def refuse(self, *args, **kwargs):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(Path, "mkdir", refuse)
+    with pytest.raises(StorageError) as caught:
+        RunDir.create("e", "x")
+    message = str(caught.value)
+    assert os.strerror(number) in message
+    assert re.search(r"to do  .*(permission|disk space|read-only)", message)
+
+
+def test_open_finds_a_run_and_newest_the_last_one():
+    made("one")
+    made("two")
+    made("three")
+    for age, name in ((5, "one"), (0, "two"), (9, "three")):
+        config = RunDir.open("gym/pendulum", name).config
+        os.utime(config, ns=(10**18 - age, 10**18 - age))
+    assert run_names("gym/pendulum") == ["two", "one", "three"]
+    assert RunDir.newest("gym/pendulum").name == "two"
+
+
+def test_a_folder_without_a_config_is_no_run():
+    RunDir.create("e", "half")
+    assert run_names("e") == []
+    with pytest.raises(StorageError):
+        RunDir.newest("e")
+
+
+def test_an_unknown_run_is_an_error_that_lists_the_others():
+    made("pendulum_1")
+    with pytest.raises(StorageError) as caught:
+        RunDir.open("gym/pendulum", "pendulm_1")
+    assert caught.value.exit_code == 6
+    assert "did you mean -n pendulum_1?" in str(caught.value)
+    with pytest.raises(StorageError, match="choose one: -n pendulum_1"):
+        RunDir.open("gym/pendulum", "zzz")
+
+
+def test_no_run_at_all_says_how_to_train():
+    with pytest.raises(StorageError, match=r"train first: python main\.py gym/pendulum"):
+        RunDir.newest("gym/pendulum")
+
+
+def test_env_label_is_the_path_below_envs_or_the_last_name(here):
+    assert env_label(Path("envs/gym/pendulum"), Path("envs")) == "gym/pendulum"
+    assert env_label(here / "elsewhere/task", Path("envs")) == "task"
+
+
+def test_behaviours_get_a_level_unless_there_is_only_one():
+    assert behaviour_level(DEFAULT_BEHAVIOUR) == ""
+    assert behaviour_level("Roller?team=0") == "Roller%3Fteam=0"
+    check_name(behaviour_level("a/../b"))
+    with pytest.raises(UsageError):
+        behaviour_level("..")
+
+
+def test_what_is_written_can_be_read():
+    run = RunDir.create("e", "x")
+    run.write_overrides(["sac_config.seed=1", "a.b=2"])
+    assert run.overrides.read_text() == "sac_config.seed=1\na.b=2\n"
+    run.write_manifest(arguments=["main.py", "e"], seeds={"run": 7})
+    manifest = read_json(run.manifest)
+    assert manifest["arguments"] == ["main.py", "e"]
+    assert manifest["seeds"] == {"run": 7}
+    assert manifest["versions"]["torch"]
+    assert manifest["started"].endswith("+00:00")
+    run.write_result({"last_eval": {"mean": float("nan"), "ci95": (1.0, float("inf"))}})
+    assert run.read_result() == {"last_eval": {"mean": None, "ci95": [1.0, None]}}
+
+
+def test_networks_are_copied_byte_for_byte(here):
+    source = here / "nn.py"
+    source.write_bytes(b"# \xff latin\r\n")
+    run = RunDir.create("e", "x")
+    run.copy_nn(source)
+    assert run.nn.read_bytes() == source.read_bytes()
+    with pytest.raises(StorageError, match="networks cannot be read"):
+        run.copy_nn(here / "absent.py")
+
+
+def test_json_is_strict():
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        write_json(Path("x.json"), {"a": float("nan")})
+    assert finite_or_null({"a": [1.0, (float("nan"),)]}) == {"a": [1.0, [None]]}
+
+
+def test_an_interrupted_write_leaves_the_old_file(monkeypatch, here):
+    path = here / "x.json"
+    write_json(path, {"old": 1})
+
+    def fail(*args):
+        raise OSError(28, "No space left on device")
+
+    for step in ("fsync", "replace"):
+        with monkeypatch.context() as patch:
+            patch.setattr(os if step == "fsync" else Path, step, fail)
+            with pytest.raises(StorageError, match="free some disk space"):
+                write_json(path, {"new": 2})
+        assert json.loads(path.read_text()) == {"old": 1}
+        assert [entry.name for entry in here.iterdir()] == ["x.json"]
+
+
+def test_damaged_json_is_named(here):
+    (here / "x.json").write_text("{")
+    with pytest.raises(StorageError, match=r"x\.json"):
+        read_json(here / "x.json")
+    (here / "x.json").write_text("[]")
+    with pytest.raises(StorageError, match="does not hold an object"):
+        read_json(here / "x.json")
+
+
+def test_git_state_is_none_where_git_is_missing_or_knows_nothing(monkeypatch, here):
+    assert provenance.git_state(here) is None
+    monkeypatch.setenv("PATH", "")
+    assert provenance.git_state() is None
+
+
+@pytest.mark.skipif(provenance.shutil.which("git") is None, reason="needs git")
+def test_git_state_tells_the_commit_and_whether_files_changed(here):
+    def git(*arguments):
+        identity = ("-c", "user.name=a", "-c", "user.email=a@b")
+        subprocess.run(["git", *identity, *arguments], cwd=here, check=True, capture_output=True)
+
+    git("init", "-q")
+    assert provenance.git_state(here) is None  # no commit yet
+    (here / "a").write_text("1")
+    git("add", "a")
+    git("commit", "-q", "-m", "a", "--no-gpg-sign")
+    state = provenance.git_state(here)
+    assert re.fullmatch(r"[0-9a-f]{40}", state["commit"])
+    assert state["changed"] is False
+    (here / "a").write_text("2")
+    assert provenance.git_state(here)["changed"] is True
+    (here / "sub").mkdir()
+    assert provenance.git_state(here / "sub") is None  # installed inside somebody else's repository
+
+
+def test_errors_say_what_where_why_and_what_to_do():
+    error = UsageError("it broke", where="here", why="because", fix="run this\nor that")
+    assert str(error) == "it broke\n  where  here\n  why    because\n  to do  run this\n         or that"
+    assert error.line == "it broke · here · because · run this or that"
+    assert str(StorageError("bare")) == "bare"
+
+
+def test_exit_codes_are_those_of_the_fault_table():
+    codes = {UsageError: 2, EnvironmentUnusableError: 4, NumericalError: 5, StorageError: 6}
+    assert {kind: kind("x").exit_code for kind in codes} == codes
+    assert all(issubclass(kind, RunError) for kind in codes)
+
+
+def test_the_light_modules_do_not_import_torch():
+    code = (
+        "import algorithm.run.rundir, algorithm.run.errors, algorithm.run.console, algorithm.run.live\n"
+        "import algorithm.run.metrics, algorithm.run.report, sys\n"
+        "assert not {'torch', 'matplotlib', 'tensorboard'} & set(sys.modules)"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(Path(files.__file__).parents[2])}
+    subprocess.run([sys.executable, "-c", code], check=True, env=environment)
