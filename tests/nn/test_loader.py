@@ -1,0 +1,107 @@
+"""A user's ``nn.py``: what is found, what is left to defaults, and what a mistake looks like."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from algorithm.nn.loader import ModelError, load_networks
+from algorithm.spec import ActionSpec, AgentSpec, ObsSpec
+
+SPEC = AgentSpec(ObsSpec(("obs",), ((3,),), ("float32",)), ActionSpec(continuous=2))
+HEAD = "import torch\nfrom torch import nn\nimport algorithm.nn as m\n"
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write(body: str) -> Path:
+        file = tmp_path / "nn.py"
+        file.write_text(HEAD + body)
+        return file
+
+    return write
+
+
+def test_without_a_file_everything_is_default():
+    networks = load_networks(SPEC, None)
+    assert networks.state_size == 3
+    assert set(networks.sources.values()) == {"default"}
+
+
+def test_default_sizes_come_from_the_configuration():
+    networks = load_networks(SPEC, None, rep={"dense_n": 5, "dense_depth": 1}, q={"dense_n": 7})
+    assert networks.state_size == 5
+    assert networks.make_q().net[0].weight.shape == (7, 5 + 2)
+
+
+def test_several_observations_of_any_shape_are_concatenated():
+    spec = AgentSpec(ObsSpec(("a", "b"), ((2, 2), ()), ("float32", "float32")), ActionSpec(continuous=1))
+    assert load_networks(spec, None).state_size == 5
+
+
+def test_one_class_from_the_file_the_others_default(write):
+    file = write(
+        "class ModelRep(m.Rep):\n"
+        "    def __init__(self, spec, width):\n"
+        "        super().__init__(spec)\n"
+        "        self.layer = nn.Linear(3, width)\n"
+        "    def forward(self, obs, prev_action, carry, valid):\n"
+        "        return self.layer(obs['obs']), carry\n"
+    )
+    networks = load_networks(SPEC, file, rep={"width": 11})
+    assert networks.state_size == 11
+    assert networks.sources == {"ModelRep": "nn.py", "ModelQ": "default", "ModelPolicy": "default"}
+
+
+def test_each_critic_starts_from_its_own_weights():
+    networks = load_networks(SPEC, None)
+    a, b = networks.make_q(), networks.make_q()
+    assert not torch.equal(a.net[0].weight, b.net[0].weight)
+
+
+REP = "class ModelRep(m.Rep):\n    def forward(self, obs, prev_action, carry, valid):\n        return {}\n"
+Q = (
+    "class ModelQ(nn.Module):\n"
+    "    def __init__(self, spec, state_size):\n        super().__init__()\n"
+    "    def forward(self, state, c_action):\n        return {}\n"
+)
+POLICY = (
+    "class ModelPolicy(nn.Module):\n"
+    "    def __init__(self, spec, state_size):\n        super().__init__()\n"
+    "    def forward(self, state, obs):\n        return {}\n"
+)
+
+
+@pytest.mark.parametrize(("body", "fragments"), [
+    ("class ModelPolcy(nn.Module): pass", ["unknown model class ModelPolcy", "did you mean ModelPolicy?"]),
+    ("class ModelRND(nn.Module): pass", ["ModelRND is not available in this version"]),
+    ("1 / 0", ["import failed: ZeroDivisionError", "nn.py:4"]),
+    ("class ModelRep(nn.Module): pass", ["ModelRep", "must be a subclass of algorithm.nn.Rep"]),
+    ("ModelQ = 3", ["ModelQ must be a subclass of torch.nn.Module"]),
+    (REP.format("obs['obs']"), ["ModelRep.forward", "a pair (state, carry)", "got: Tensor"]),
+    (REP.format("obs['obs'][:, 0], carry"), ["ModelRep.forward", "state shape", "(2, 3, 'S')", "(2, 3)"]),
+    (REP.format("obs['vector'], carry"), ["ModelRep.forward failed: KeyError: 'vector'", "nn.py:6"]),
+    (REP.format("obs['obs'].long(), carry"), ["state dtype", "torch.float32", "torch.int64"]),
+    (Q.format("state"), ["ModelQ.forward", "wrong shape", "expected: (2, 1)", "got: (2, 3)"]),
+    (POLICY.format("state"), ["ModelPolicy.forward", "HybridAction", "got: Tensor"]),
+    (POLICY.format("m.HybridAction()"), ["continuous part", "expected: TanhNormal"]),
+    (
+        POLICY.format("m.HybridAction(m.TanhNormal(state, state))"),
+        ["shape of mean", "expected: (2, 2)", "got: (2, 3)"],
+    ),
+    ("class ModelQ(nn.Module):\n    pass", ["ModelQ.__init__ failed"]),
+])  # fmt: skip
+def test_mistakes_name_class_method_expected_and_got(write, body, fragments):
+    file = write(body)
+    with pytest.raises(ModelError) as caught:
+        load_networks(SPEC, file)
+    for fragment in fragments:
+        assert fragment in str(caught.value)
+    assert caught.value.exit_code == 2
+
+
+def test_a_missing_file_is_named(tmp_path):
+    with pytest.raises(ModelError, match="not found"):
+        load_networks(SPEC, tmp_path / "other.py")

@@ -1,0 +1,114 @@
+"""Plain versions of what ``algorithm`` computes fast: loops, one transition at a time, numpy or autograd only."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from algorithm.data import SequenceBatch
+
+
+def n_step_target(reward, terminated, valid, next_value, next_bonus, *, gamma, n):
+    """y [B, T] of the uncorrected soft n-step target, one step at a time."""
+    size, length = reward.shape
+    y = np.zeros((size, length - n + 1))
+    for b in range(size):
+        for i in range(length - n + 1):
+            discount = 1.0
+            for t in range(n):
+                j = i + t
+                if not valid[b, j]:
+                    break
+                y[b, i] += discount * (reward[b, j] + (next_bonus[b, j - 1] if t else 0.0))
+                discount *= gamma * (not terminated[b, j])
+                if t == n - 1 or not valid[b, j + 1]:
+                    y[b, i] += discount * next_value[b, j]
+    return y
+
+
+def vtrace_target(
+    reward, terminated, valid, next_value, next_bonus, ratio, *, gamma, n, trace_decay, rho_max, c_max
+):
+    """y [B, T] of the soft V-trace target by its recursion, backwards from the window's end."""
+    size, length = reward.shape
+    y = np.zeros((size, length - n + 1))
+    for b in range(size):
+        for i in range(length - n + 1):
+            correction = 0.0  # Σ over later steps, seen from step t
+            for t in range(n - 1, 0, -1):
+                j = i + t
+                rho = min(rho_max, ratio[b, j - 1]) * valid[b, j]
+                c = trace_decay * min(c_max, ratio[b, j - 1]) * valid[b, j]
+                d = gamma * (not terminated[b, j])
+                delta = rho * (
+                    reward[b, j] + next_bonus[b, j - 1] + d * next_value[b, j] - next_value[b, j - 1]
+                )
+                correction = delta + d * c * correction
+            y[b, i] = reward[b, i] + gamma * (not terminated[b, i]) * (next_value[b, i] + correction)
+    return y
+
+
+class PlainSac:
+    """One-step SAC as the paper's algorithm box: a module and an Adam for each part, nothing flat, nothing shared.
+
+    Identity encoder; the noise of both samples comes from outside, so that it can be compared step by step.
+    """
+
+    def __init__(
+        self,
+        critics: list[nn.Module],
+        policy: nn.Module,
+        *,
+        gamma: float,
+        tau: float,
+        learning_rate: float,
+        log_alpha: float,
+        target_entropy: float,
+    ) -> None:
+        self.critics = [copy.deepcopy(c).requires_grad_(True) for c in critics]
+        self.targets = [copy.deepcopy(c).requires_grad_(False) for c in critics]
+        self.policy = copy.deepcopy(policy)
+        self.log_alpha = torch.tensor(log_alpha, requires_grad=True)
+        self.gamma, self.tau, self.target_entropy = gamma, tau, target_entropy
+        self.critic_adam = torch.optim.Adam([p for c in self.critics for p in c.parameters()], learning_rate)
+        self.policy_adam = torch.optim.Adam(self.policy.parameters(), learning_rate)
+        self.alpha_adam = torch.optim.Adam([self.log_alpha], learning_rate)
+
+    def sample(self, state: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+        """u and its log-density by the textbook formula, from standard normal noise."""
+        normal = self.policy(state, {}).continuous
+        z = normal.mean + normal.log_std.exp() * noise
+        gaussian = torch.distributions.Normal(normal.mean, normal.log_std.exp()).log_prob(z)
+        return z.tanh(), (gaussian - torch.log(1 - z.tanh().square() + 1e-12)).sum(-1)
+
+    def update(self, batch: SequenceBatch, noise: Callable[[], Tensor]) -> Tensor:
+        """One update; returns the TD errors [E, B]."""
+        state, following = batch.obs["obs"][:, 0], batch.obs["obs"][:, 1]
+        action, reward = batch.action[:, 0], batch.reward[:, 0]
+        alpha = self.log_alpha.detach().exp()
+        with torch.no_grad():
+            u, logp = self.sample(following, noise())
+            value = torch.stack([c(following, u)[:, 0] for c in self.targets]).amin(0) - alpha * logp
+            y = reward + self.gamma * (~batch.terminated[:, 0]) * value
+        q = torch.stack([c(state, action)[:, 0] for c in self.critics])
+        loss = 0.5 * (batch.weight * (q - y).square()).mean(-1).sum()
+        self._step(self.critic_adam, loss)
+        u, logp = self.sample(state, noise())
+        value = torch.stack([c(state, u)[:, 0] for c in self.critics]).amin(0)
+        self._step(self.policy_adam, (alpha * logp - value).mean())
+        self._step(self.alpha_adam, (self.log_alpha * (-logp.detach() - self.target_entropy)).mean())
+        with torch.no_grad():
+            for target, online in zip(self.targets, self.critics, strict=True):
+                for own, source in zip(target.parameters(), online.parameters(), strict=True):
+                    own += self.tau * (source - own)
+        return (q - y).detach()
+
+    @staticmethod
+    def _step(adam: torch.optim.Optimizer, loss: Tensor) -> None:
+        adam.zero_grad()
+        loss.backward()
+        adam.step()

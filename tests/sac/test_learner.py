@@ -1,0 +1,235 @@
+"""The learner against the paper's algorithm box, and what must hold whatever the options."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+
+from algorithm.data import SequenceBatch
+from algorithm.extensions.base import Context, Extension
+from algorithm.sac.learner import Sac
+from tests.batches import CPU, SMALL, random_batch, small_networks, small_sac, weights
+from tests.oracles import PlainSac
+
+
+def flat_hash(sac: Sac) -> torch.Tensor:
+    return torch.cat([value.double().flatten() for value in weights(sac).values()])
+
+
+def test_update_is_the_algorithm_of_the_paper():
+    """Ten updates of the flat, fused learner equal those of plain modules with an Adam each."""
+    sac = small_sac(seed=5, learning_rate=0.01, tau=0.1, gamma=0.9, init_log_alpha=-1.0)
+    critics = [copy.deepcopy(member) for member in sac.model.q._members[0]]
+    plain = PlainSac(
+        critics,
+        sac.model.policy,
+        gamma=0.9,
+        tau=0.1,
+        learning_rate=0.01,
+        log_alpha=-1.0,
+        target_entropy=-2.0,
+    )
+    noise = torch.Generator().manual_seed(5)
+    for step in range(10):
+        batch = random_batch(16, seed=step)
+        result = sac.update(batch)
+        td_error = plain.update(batch, lambda: torch.randn(16, 2, generator=noise))
+        torch.testing.assert_close(result.priority, td_error.abs().mean(0), atol=1e-5, rtol=1e-4)
+    for index, critic in enumerate(plain.critics):
+        for name, value in critic.named_parameters():
+            stacked = sac.model.q.get_parameter(name.replace(".", "/"))[index]
+            torch.testing.assert_close(stacked, value, atol=1e-5, rtol=1e-4)
+    for own, value in zip(sac.model.policy.parameters(), plain.policy.parameters(), strict=True):
+        torch.testing.assert_close(own, value, atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(sac.composition.temperature.log_alpha, plain.log_alpha)
+
+
+OPTIONS = [
+    {},
+    {"clip_epsilon": 0.2},
+    {"n_step": 3},
+    {"n_step": 3, "use_n_step_is": False},
+    {"ensemble_q_num": 3, "ensemble_q_sample": 2},
+    {"ensemble_q_num": 5, "ensemble_q_sample": 5},
+    {"use_auto_alpha": False},
+    {"update_target_per_step": 3},
+    {"rep_depth": 1, "n_step": 2},
+]
+
+
+def ids(options: dict) -> str:
+    return ",".join(f"{k}={v}" for k, v in options.items()) or "default"
+
+
+def batch_for(options: dict, seed: int = 0) -> SequenceBatch:
+    window = options.get("n_step", 1)
+    exists = torch.randint(1, window + 1, (8,), generator=torch.Generator().manual_seed(seed))
+    return random_batch(8, window, seed=seed, exists=exists)
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=ids)
+def test_a_batch_is_bit_identical_after_an_update(options):
+    batch = batch_for(options)
+    before = copy.deepcopy(batch)
+    small_sac(**options).update(batch)
+    for name, value in vars(before).items():
+        after = getattr(batch, name)
+        if name == "obs":
+            value, after = value["obs"], after["obs"]
+        assert torch.equal(value, after), name
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=ids)
+def test_everything_that_learns_moves_and_stays_finite(options):
+    sac = small_sac(**options)
+    before = weights(sac)
+    for step in range(3):
+        result = sac.update(batch_for(options, step))
+    after = weights(sac)
+    fixed = "temperature" if not options.get("use_auto_alpha", True) else "nothing"
+    for name, value in after.items():
+        assert torch.isfinite(value).all(), name
+        assert torch.equal(value, before[name]) == (fixed in name), name
+    assert torch.isfinite(result.priority).all()
+    assert {"loss/q", "loss/policy", "loss/alpha", "value/q_mean", "value/target"} <= set(result.metrics)
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=ids)
+def test_the_same_seed_gives_the_same_weights_and_another_does_not(options):
+    def train(seed: int) -> torch.Tensor:
+        sac = small_sac(seed=seed, **options)
+        for step in range(3):
+            sac.update(batch_for(options, step))
+        return flat_hash(sac)
+
+    assert torch.equal(train(1), train(1))
+    assert not torch.equal(train(1), train(2))
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=ids)
+def test_saved_in_the_middle_and_continued_is_trained_straight_through(options):
+    straight, saved = small_sac(**options), small_sac(**options)
+    for step in range(3):
+        straight.update(batch_for(options, step))
+        saved.update(batch_for(options, step))
+    continued = small_sac(seed=99, **options)
+    tensors = {file: {k: v.clone() for k, v in named.items()} for file, named in saved.tensors().items()}
+    continued.load_tensors(tensors, saved.updates)
+    for step in range(3, 6):
+        straight.update(batch_for(options, step))
+        continued.update(batch_for(options, step))
+    assert torch.equal(flat_hash(straight), flat_hash(continued))
+
+
+def test_padding_changes_nothing():
+    """What stands where no transition exists has no influence, for T = 1 and n = 3."""
+    options = {"n_step": 3}
+    exists = torch.tensor([1, 2, 3, 1, 2, 3, 1, 2])
+    clean = random_batch(8, 3, exists=exists)
+    dirty = copy.deepcopy(clean)
+    for field in (dirty.reward, dirty.z, dirty.action, dirty.behaviour_logp):
+        field[~dirty.valid] = 100.0
+    results = []
+    for batch in (clean, dirty):
+        sac = small_sac(**options)
+        sac.update(batch)
+        results.append(flat_hash(sac))
+    assert torch.equal(*results)
+
+
+def test_targets_follow_only_every_so_many_updates():
+    sac = small_sac(update_target_per_step=2)
+    target = weights(sac)["model.target_q.net/0/weight"]
+    sac.update(random_batch())
+    assert torch.equal(weights(sac)["model.target_q.net/0/weight"], target)
+    sac.update(random_batch())
+    assert not torch.equal(weights(sac)["model.target_q.net/0/weight"], target)
+
+
+def test_td_error_is_the_priority_of_the_next_update_and_changes_no_weight():
+    sac = small_sac(n_step=2)
+    batch, before, state = random_batch(8, 2), flat_hash(sac), sac._generator.get_state()
+    error = sac.td_error(batch)
+    assert torch.equal(flat_hash(sac), before)
+    sac._generator.set_state(state)
+    torch.testing.assert_close(error, sac.update(batch).priority)
+
+
+def test_a_subset_of_one_critic_gives_that_critics_value():
+    """With M = 1 of 3 the target takes each critic in turn, never a minimum over others."""
+    sac = small_sac(ensemble_q_num=3, ensemble_q_sample=1)
+    drawn = {tuple(sac._draw_subset()) for _ in range(50)}
+    assert drawn == {(0,), (1,), (2,)}
+    state, action = torch.randn(4, 3), torch.rand(4, 2)
+    for index in range(3):
+        value = sac.model.min_target_q(state, action, [index])
+        torch.testing.assert_close(value, sac.model.target_q.frozen(state, action)[index])
+
+
+def test_an_encoder_with_parameters_is_trained_by_the_critics_alone():
+    sac = small_sac(rep_depth=1)
+    encoder = copy.deepcopy(sac.model.rep)
+    ctx = sac._encode(random_batch())
+    sac._update_policy(ctx)
+    for own, before in zip(sac.model.rep.parameters(), encoder.parameters(), strict=True):
+        assert torch.equal(own, before)
+
+
+class Bonus(Extension):
+    """Adds a constant reward and trains a weight of its own; remembers what it saw."""
+
+    def __init__(self, bonus: float, name: str) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.ones(1))
+        self.bonus, self.name, self.seen = bonus, name, []
+
+    def reward_bonus(self, ctx: Context) -> torch.Tensor:
+        self.seen.append(ctx.batch.reward.clone())
+        return torch.full_like(ctx.batch.reward, self.bonus)
+
+    def auxiliary_losses(self, ctx: Context) -> dict[str, torch.Tensor]:
+        return {f"{self.name}_auxiliary": (self.weight.detach() * ctx.state).square().mean()}
+
+    def own_losses(self, ctx: Context) -> dict[str, torch.Tensor]:
+        return {f"{self.name}_own": self.weight.square().sum()}
+
+
+def test_a_bonus_is_added_once_to_a_new_tensor():
+    batch = random_batch()
+    plain, curious = small_sac(), small_sac(extensions=(Bonus(2.0, "x"), Bonus(3.0, "y")))
+    difference = curious.update(batch).metrics["value/target"] - plain.update(batch).metrics["value/target"]
+    torch.testing.assert_close(difference, torch.full_like(difference, 5.0))
+    assert torch.equal(curious.extensions[1].seen[0], batch.reward)
+
+
+def test_the_order_of_extensions_does_not_matter():
+    results = []
+    for order in ((0, 1), (1, 0)):
+        extensions = (Bonus(0.5, "x"), Bonus(0.25, "y"))
+        sac = small_sac(rep_depth=1, extensions=tuple(extensions[i] for i in order))
+        metrics = sac.update(random_batch()).metrics
+        assert {"loss/x_own", "loss/y_own", "loss/x_auxiliary", "loss/y_auxiliary"} <= set(metrics)
+        assert extensions[0].weight.item() < 1.0
+        model = {k: v for k, v in weights(sac).items() if not k.startswith("extensions")}
+        results.append(torch.cat([v.flatten() for v in model.values()]))
+    assert torch.equal(*results)
+
+
+def test_networks_of_another_size_are_refused():
+    other = Sac(
+        SMALL,
+        small_networks(rep_depth=1),
+        small_config(),
+        device=CPU,
+        seed=0,
+    )
+    with pytest.raises(ValueError, match="do not fit"):
+        other.load_model(small_sac().tensors()["model"])
+
+
+def small_config():
+    from algorithm.sac.config import SacConfig
+
+    return SacConfig(clip_epsilon=-1.0)
