@@ -15,9 +15,14 @@ CPU = torch.device("cpu")
 
 
 def random_batch(
-    size: int = 8, window: int = 1, *, spec: AgentSpec = SMALL, seed: int = 0, exists: torch.Tensor | None = None
+    size: int = 8,
+    window: int = 1,
+    *,
+    spec: AgentSpec = SMALL,
+    seed: int = 0,
+    exists: torch.Tensor | None = None,
 ) -> SequenceBatch:
-    """A batch of ``size`` windows; ``exists`` [B] says how many of their transitions there are (default all)."""
+    """A batch of ``size`` windows; ``exists`` [B]: how many of their transitions there are (default all)."""
     g = torch.Generator().manual_seed(seed)
 
     def normal(*shape: int) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""Plain versions of what ``algorithm`` computes fast: loops, one transition at a time, numpy or autograd only."""
+"""Plain versions of what ``algorithm`` computes fast: loops, one transition at a time, or textbook code."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def vtrace_target(
 
 
 class PlainSac:
-    """One-step SAC as the paper's algorithm box: a module and an Adam for each part, nothing flat, nothing shared.
+    """One-step SAC as the paper's algorithm box: a module and an Adam for each part, nothing flat or shared.
 
     Identity encoder; the noise of both samples comes from outside, so that it can be compared step by step.
     """

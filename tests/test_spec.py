@@ -25,7 +25,7 @@ def test_random_branches_are_one_hot_and_come_first(rng):
     np.testing.assert_allclose(logp[0], [-np.log(6), -np.log(2)], rtol=1e-6)
 
 
-@pytest.mark.parametrize("bad", [dict(), dict(continuous=-1), dict(branches=(0,))])
+@pytest.mark.parametrize("bad", [{}, {"continuous": -1}, {"branches": (0,)}])
 def test_an_action_needs_a_size(bad):
     with pytest.raises(ValueError, match="ActionSpec"):
         ActionSpec(**bad)

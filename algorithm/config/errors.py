@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from difflib import get_close_matches
 
+from algorithm.errors import explain
+
 EXIT_CONFIG = 2
 """Exit code of every configuration fault."""
 
@@ -20,7 +22,7 @@ class Problem:
     fix: str
 
     def __str__(self) -> str:
-        return f"{self.what}\n   where: {self.where}\n   why:   {self.why}\n   do:    {self.fix}"
+        return explain(self.what, where=self.where, why=self.why, fix=self.fix)
 
 
 class ConfigError(Exception):

@@ -17,12 +17,6 @@ EpisodeSeed = Callable[[int, int], int]
 """(environment index, episode number) -> seed of that reset, so that any episode can be replayed."""
 
 
-class EnvError(Exception):
-    """An environment that cannot be used; the message says which, where, why and what to do."""
-
-    exit_code = 4
-
-
 @dataclass(frozen=True, kw_only=True)
 class Observation:
     """What N agents see."""
@@ -67,7 +61,7 @@ class VecEnv(Protocol):
     def step(self, actions: Mapping[str, Float]) -> Mapping[str, StepResult]:
         """One step with flat actions [N, A] per behaviour, in the order of the last observations.
 
-        Environments whose episode ends are reset at once. Raises :class:`EnvError`.
+        Environments whose episode ends are reset at once. Raises :class:`~algorithm.errors.EnvError`.
         """
         ...
 

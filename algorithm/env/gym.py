@@ -9,8 +9,9 @@ import gymnasium as gym
 import numpy as np
 
 from algorithm.data import Float
-from algorithm.env.base import EnvError, EpisodeSeed, Observation, StepResult
+from algorithm.env.base import EpisodeSeed, Observation, StepResult
 from algorithm.env.spaces import BoxActions, obs_spec
+from algorithm.errors import EnvError
 from algorithm.spec import DEFAULT_BEHAVIOUR, AgentSpec
 
 
@@ -26,9 +27,10 @@ def make_env(env_id: str, env_args: Mapping[str, Any], *, render: bool = False) 
         return gym.make(env_id, disable_env_checker=True, **kwargs)
     except Exception as error:
         raise EnvError(
-            f"environment {env_id} could not be made with {dict(kwargs)}\n"
-            f"  why: {type(error).__name__}: {error}\n"
-            "  what to do: check base_config.env_name and env_args; module:Id imports a module first"
+            "the environment could not be made",
+            where=f"{env_id} with {dict(kwargs)}" if kwargs else env_id,
+            why=f"{type(error).__name__}: {error}",
+            fix="check base_config.env_name and env_args; module:Id imports a module first",
         ) from error
 
 
@@ -132,7 +134,8 @@ class GymVecEnv:
 
     def _error(self, index: int, call: str, error: Exception, last: str) -> EnvError:
         return EnvError(
-            f"{self._name} failed in {call}: {type(error).__name__}: {error}\n"
-            f"  where: copy {index}, episode {self._episode[index]}, step {self._step[index]}, {last}\n"
-            "  what to do: run with --debug for the environment's own traceback"
+            f"{self._name} failed in {call}",
+            where=f"copy {index}, episode {self._episode[index]}, step {self._step[index]}, {last}",
+            why=f"{type(error).__name__}: {error}",
+            fix="run with --debug for the environment's own traceback",
         )

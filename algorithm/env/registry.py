@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from algorithm.env.base import EnvError, EpisodeSeed, VecEnv
+from algorithm.env.base import EpisodeSeed, VecEnv
 from algorithm.env.gym import GymVecEnv, make_env
+from algorithm.errors import EnvError
 
 
 def _make_gym(
@@ -47,7 +48,8 @@ def make_vec_env(
     adapter = _ADAPTERS.get(env_type)
     if adapter is None:
         raise EnvError(
-            f"env_type {env_type} is not available in this version\n"
-            f"  what to do: set base_config.env_type to one of {', '.join(_ADAPTERS)}"
+            f"env_type {env_type} is not available in this version",
+            where="base_config.env_type",
+            fix=f"set it to one of {', '.join(_ADAPTERS)}",
         )
     return adapter(env_name, env_args=env_args or {}, n=n, seed_of=seed_of, options=options, render=render)

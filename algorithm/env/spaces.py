@@ -6,7 +6,7 @@ import gymnasium as gym
 import numpy as np
 
 from algorithm.data import Float
-from algorithm.env.base import EnvError
+from algorithm.errors import EnvError
 from algorithm.spec import ActionSpec, ObsSpec
 
 
@@ -18,9 +18,10 @@ def obs_spec(space: gym.Space, env: str) -> ObsSpec:
     is_image = len(space.shape or ()) == 3 and space.dtype == np.uint8
     if not isinstance(space, gym.spaces.Box) or is_image:
         raise EnvError(
-            f"{env}: observation space {space} is not available in this version\n"
-            "  why: only a Box of real numbers is\n"
-            "  what to do: use an environment, or a wrapper, with such observations"
+            f"observation space {space} is not available in this version",
+            where=env,
+            why="only a Box of real numbers is",
+            fix="use an environment, or a wrapper, with such observations",
         )
     return ObsSpec(("obs",), (space.shape,), ("float32",))
 
@@ -34,15 +35,17 @@ class BoxActions:
     def __init__(self, space: gym.Space, env: str) -> None:
         if not isinstance(space, gym.spaces.Box):
             raise EnvError(
-                f"{env}: action space {space} is not available in this version\n"
-                "  why: only a Box is\n"
-                "  what to do: use an environment with continuous actions"
+                f"action space {space} is not available in this version",
+                where=env,
+                why="only a Box is",
+                fix="use an environment with continuous actions",
             )
         if not (np.isfinite(space.low).all() and np.isfinite(space.high).all()):
             raise EnvError(
-                f"{env}: the action space {space} has no finite bounds\n"
-                "  why: actions live in [-1, 1] and are mapped to the bounds, which needs bounds\n"
-                "  what to do: wrap the environment so that its action space is a bounded Box"
+                f"the action space {space} has no finite bounds",
+                where=env,
+                why="actions live in [-1, 1] and are mapped to the bounds",
+                fix="wrap the environment so that its action space is a bounded Box",
             )
         self.spec = ActionSpec(continuous=int(np.prod(space.shape)))
         self._shape, self._dtype = space.shape, space.dtype

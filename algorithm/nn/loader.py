@@ -15,6 +15,7 @@ from typing import Any, cast
 import torch
 from torch import nn
 
+from algorithm.errors import ModelError
 from algorithm.nn import defaults
 from algorithm.nn.distributions import HybridAction
 from algorithm.nn.protocols import Rep, q_size
@@ -32,12 +33,6 @@ OPTIONAL = (
     "ModelRepPrediction",
 )
 _B, _T = 2, 3  # batch and time of the dry run
-
-
-class ModelError(Exception):
-    """A model file or class that cannot be used; the message says which, where and what was expected."""
-
-    exit_code = 2
 
 
 @dataclass(frozen=True)
@@ -90,10 +85,12 @@ def load_networks(
 
 def _import(file: Path) -> ModuleType:
     if not file.is_file():
-        raise ModelError(f"model file not found: {file}\n  what to do: create it, or set sac_config.nn")
+        raise ModelError(
+            "the model file was not found", where=file, fix="create it, or set sac_config.nn to another name"
+        )
     module_spec = importlib.util.spec_from_file_location(f"task_nn_{abs(hash(file.resolve()))}", file)
     if module_spec is None or module_spec.loader is None:
-        raise ModelError(f"model file is not a Python file: {file}")
+        raise ModelError("the model file is not a Python file", where=file, fix="give it the ending .py")
     module = importlib.util.module_from_spec(module_spec)
     with _blame("the file", "import", str(file)):
         module_spec.loader.exec_module(module)
@@ -108,24 +105,21 @@ def _check_names(module: ModuleType, file: Path) -> None:
         if not own or not name.startswith("Model") or name in REQUIRED:
             continue
         if name in OPTIONAL:
-            raise ModelError(
-                f"{file}: class {name} is not available in this version\n  what to do: remove it"
-            )
+            raise ModelError(f"{name} is not available in this version", where=file, fix="remove the class")
         close = difflib.get_close_matches(name, (*REQUIRED, *OPTIONAL), n=1)
         hint = f"did you mean {close[0]}?" if close else "known: " + ", ".join((*REQUIRED, *OPTIONAL))
         raise ModelError(
-            f"{file}: unknown model class {name}\n"
-            f"  why: only classes with a known name are used, this one would be ignored\n"
-            f"  what to do: {hint} A helper class may have any name that does not begin with Model."
+            f"unknown model class {name}",
+            where=file,
+            why="only classes with a known name are used, this one would be ignored",
+            fix=f"{hint} A helper class may have any name that does not begin with Model.",
         )
 
 
 def _pick(module: ModuleType | None, name: str) -> type[nn.Module]:
     cls = getattr(module, name, None) or getattr(defaults, name)
     if not (inspect.isclass(cls) and issubclass(cls, nn.Module)):
-        raise ModelError(
-            f"{name} in {getattr(module, '__file__', '?')} must be a subclass of torch.nn.Module"
-        )
+        raise ModelError(f"{name} must be a subclass of torch.nn.Module", where=module and module.__file__)
     return cls
 
 
@@ -144,14 +138,16 @@ class _blame:  # noqa: N801 - reads as a statement: with _blame(...)
         frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename == self.where]
         line = f":{frames[-1].lineno}" if frames else ""
         raise ModelError(
-            f"{self.name}.{self.method} failed: {type(error).__name__}: {error}\n  where: {self.where}{line}"
+            f"{self.name}.{self.method} failed",
+            where=f"{self.where}{line}",
+            why=f"{type(error).__name__}: {error}",
         ) from error
 
 
 def _expect(name: str, method: str, where: str, what: str, expected: object, got: object) -> None:
     if expected != got:
         raise ModelError(
-            f"{name}.{method} returned a wrong {what}\n  where: {where}\n  expected: {expected}\n  got: {got}"
+            f"{name}.{method} returned a wrong {what}", where=where, why=f"expected {expected}, got {got}"
         )
 
 
@@ -162,7 +158,7 @@ def _zeros(spec: AgentSpec, *lead: int) -> dict[str, torch.Tensor]:
 @torch.no_grad()
 def _check_rep(rep: nn.Module, spec: AgentSpec, where: str) -> int:
     if not isinstance(rep, Rep):
-        raise ModelError(f"ModelRep must be a subclass of algorithm.nn.Rep\n  where: {where}")
+        raise ModelError("ModelRep must be a subclass of algorithm.nn.Rep", where=where)
     with _blame("ModelRep", "forward", where):
         result = rep(
             _zeros(spec, _B, _T),

@@ -11,10 +11,10 @@ from torch import Tensor
 
 from algorithm.config.schema import Config
 from algorithm.data import Array, Float, Segment, SequenceBatch, UpdateResult
+from algorithm.errors import UsageError
 from algorithm.nn.loader import load_networks
 from algorithm.replay.buffer import ReplayBuffer
 from algorithm.replay.samplers import PrioritizedSampler, Sampler, UniformSampler
-from algorithm.run.errors import UsageError
 from algorithm.run.pace import UpdatePace
 from algorithm.run.seeding import stream, stream_seed
 from algorithm.sac.actor import Actor, ActorOutput

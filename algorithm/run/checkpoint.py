@@ -21,7 +21,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
-from algorithm.run.errors import StorageError
+from algorithm.errors import StorageError
 from algorithm.run.files import json_text, sync_folder, write_durably, write_json
 
 SCHEMA = 1

@@ -9,7 +9,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from algorithm.run.errors import StorageError
+from algorithm.errors import StorageError
 
 
 def sync_folder(folder: Path) -> None:

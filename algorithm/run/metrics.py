@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Protocol
 
-from algorithm.run.errors import StorageError
+from algorithm.errors import StorageError
 from algorithm.run.files import write_text
 from algorithm.run.names import behaviour_level
 from algorithm.spec import DEFAULT_BEHAVIOUR

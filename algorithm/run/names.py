@@ -11,7 +11,7 @@ from datetime import datetime
 from pathlib import Path
 from urllib.parse import quote
 
-from algorithm.run.errors import UsageError
+from algorithm.errors import UsageError
 from algorithm.spec import DEFAULT_BEHAVIOUR
 
 _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from algorithm.run.errors import StorageError
+from algorithm.errors import StorageError
 from algorithm.run.metrics import read_metrics
 from algorithm.run.statistics import bootstrap_band, mean_interval
 

@@ -14,7 +14,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import cast
 
-from algorithm.run.errors import StorageError, UsageError
+from algorithm.errors import StorageError, UsageError
 from algorithm.run.files import finite_or_null, read_json, write_bytes, write_json, write_text
 from algorithm.run.names import candidates, check_name
 from algorithm.run.provenance import git_state, host, library_versions

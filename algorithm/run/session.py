@@ -15,10 +15,10 @@ from algorithm.config.loader import LoadedConfig, dump_config
 from algorithm.config.schema import Config
 from algorithm.env.base import VecEnv
 from algorithm.env.registry import make_vec_env
+from algorithm.errors import StorageError, UsageError
 from algorithm.run.agent import Agent, pick_device
 from algorithm.run.checkpoint import load_checkpoint
 from algorithm.run.console import Console, open_console, setup_logging
-from algorithm.run.errors import StorageError, UsageError
 from algorithm.run.metrics import MetricsLogger
 from algorithm.run.names import behaviour_level
 from algorithm.run.report import plot_curve, read_series

@@ -14,10 +14,10 @@ import torch
 
 from algorithm.config.schema import Config
 from algorithm.env.base import VecEnv
+from algorithm.errors import NumericalError
 from algorithm.run.agent import Agent
 from algorithm.run.checkpoint import save_checkpoint
 from algorithm.run.console import Console, Evaluation, Progress
-from algorithm.run.errors import NumericalError
 from algorithm.run.evaluate import Performance, Visitor, evaluate
 from algorithm.run.metrics import MetricsLogger, Rate
 from algorithm.run.names import behaviour_level
@@ -202,7 +202,6 @@ class Trainer:
         }
         save_checkpoint(self._run.checkpoints, self._step, tensors, state)
         self._saved_step = self._step
-        self._metrics.flush()
 
     def _updates(self) -> int:
         return sum(agent.sac.updates for agent in self._agents.values())

@@ -108,7 +108,7 @@ def test_devices(text, device):
 def test_mistakes_are_told_in_the_common_shape(argv, said, capsys):
     text = refused(argv.split(), capsys)
     assert said in text
-    for part in ("where:", "why:", "do:"):
+    for part in ("\n  where  ", "\n  why    ", "\n  to do  "):
         assert part in text
 
 

@@ -218,4 +218,4 @@ def test_main_ds_exits_2(root):
         [sys.executable, "main_ds.py", "gym/pendulum", "learner"], cwd=root, capture_output=True, text=True
     )
     assert done.returncode == 2
-    assert "not available in this version" in done.stderr and "where:" in done.stderr
+    assert "not available in this version" in done.stderr and "\n  where  " in done.stderr

@@ -6,10 +6,10 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from algorithm.env.base import EnvError
 from algorithm.env.gym import GymVecEnv
 from algorithm.env.registry import make_vec_env
 from algorithm.env.spaces import BoxActions, obs_spec
+from algorithm.errors import EnvError
 from algorithm.run.seeding import episode_seeds
 from algorithm.spec import DEFAULT_BEHAVIOUR
 
@@ -76,12 +76,12 @@ def test_an_episode_ends_with_its_true_last_observation():
     for episode in range(12):
         seed = SEEDS(0, episode)
         assert first.obs["obs"][0].tolist() == [seed % 1000, 0.0]
-        for index in range(3 + seed % 5):
+        for _ in range(3 + seed % 5):
             result = step(env)
         assert result.final.obs["obs"][0].tolist() == [seed % 1000, 3 + seed % 5]
         assert result.terminated[0] == (seed % 2 == 0)
         assert result.truncated[0] == (seed % 2 == 1)
-        assert result.reward[0] == index + 1 + 1.0  # u = 0 is the middle of [−2, 4]
+        assert result.reward[0] == 3 + seed % 5 + 1.0  # u = 0 is the middle of [−2, 4]
         first = result
 
 
@@ -147,5 +147,5 @@ def test_an_unknown_environment_says_what_to_check(name):
 
 
 def test_an_unknown_suite_is_refused():
-    with pytest.raises(EnvError, match="set base_config.env_type to one of GYM"):
+    with pytest.raises(EnvError, match="set it to one of GYM"):
         make_vec_env("UNITY", "x", seed_of=SEEDS)

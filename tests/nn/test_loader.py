@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from algorithm.nn.loader import ModelError, load_networks
+from algorithm.errors import ModelError
+from algorithm.nn.loader import load_networks
 from algorithm.spec import ActionSpec, AgentSpec, ObsSpec
 
 SPEC = AgentSpec(ObsSpec(("obs",), ((3,),), ("float32",)), ActionSpec(continuous=2))
@@ -77,19 +78,20 @@ POLICY = (
 @pytest.mark.parametrize(("body", "fragments"), [
     ("class ModelPolcy(nn.Module): pass", ["unknown model class ModelPolcy", "did you mean ModelPolicy?"]),
     ("class ModelRND(nn.Module): pass", ["ModelRND is not available in this version"]),
-    ("1 / 0", ["import failed: ZeroDivisionError", "nn.py:4"]),
-    ("class ModelRep(nn.Module): pass", ["ModelRep", "must be a subclass of algorithm.nn.Rep"]),
+    ("1 / 0", ["import failed", "ZeroDivisionError", "nn.py:4"]),
+    ("class ModelRep(nn.Module):\n    def __init__(self, spec): super().__init__()",
+     ["ModelRep", "must be a subclass of algorithm.nn.Rep"]),
     ("ModelQ = 3", ["ModelQ must be a subclass of torch.nn.Module"]),
-    (REP.format("obs['obs']"), ["ModelRep.forward", "a pair (state, carry)", "got: Tensor"]),
+    (REP.format("obs['obs']"), ["ModelRep.forward", "expected a pair (state, carry), got Tensor"]),
     (REP.format("obs['obs'][:, 0], carry"), ["ModelRep.forward", "state shape", "(2, 3, 'S')", "(2, 3)"]),
-    (REP.format("obs['vector'], carry"), ["ModelRep.forward failed: KeyError: 'vector'", "nn.py:6"]),
-    (REP.format("obs['obs'].long(), carry"), ["state dtype", "torch.float32", "torch.int64"]),
-    (Q.format("state"), ["ModelQ.forward", "wrong shape", "expected: (2, 1)", "got: (2, 3)"]),
-    (POLICY.format("state"), ["ModelPolicy.forward", "HybridAction", "got: Tensor"]),
-    (POLICY.format("m.HybridAction()"), ["continuous part", "expected: TanhNormal"]),
+    (REP.format("obs['vector'], carry"), ["ModelRep.forward failed", "KeyError: 'vector'", "nn.py:6"]),
+    (REP.format("obs['obs'].long(), carry"), ["state dtype", "expected torch.float32, got torch.int64"]),
+    (Q.format("state"), ["ModelQ.forward", "wrong shape", "expected (2, 1), got (2, 3)"]),
+    (POLICY.format("state"), ["ModelPolicy.forward", "expected HybridAction, got Tensor"]),
+    (POLICY.format("m.HybridAction()"), ["continuous part", "expected TanhNormal"]),
     (
         POLICY.format("m.HybridAction(m.TanhNormal(state, state))"),
-        ["shape of mean", "expected: (2, 2)", "got: (2, 3)"],
+        ["shape of mean", "expected (2, 2), got (2, 3)"],
     ),
     ("class ModelQ(nn.Module):\n    pass", ["ModelQ.__init__ failed"]),
 ])  # fmt: skip

@@ -80,7 +80,7 @@ def test_vtrace_by_hand():
 
 
 def test_vtrace_stops_at_termination_and_at_the_newest_row():
-    common = dict(gamma=0.5, n=3, trace_decay=1.0, rho_max=1.0, c_max=1.0)
+    common = {"gamma": 0.5, "n": 3, "trace_decay": 1.0, "rho_max": 1.0, "c_max": 1.0}
     values = row(40.0, 60.0, 80.0), row(10.0, 20.0, 99.0), row(1.0, 1.0)
     # terminated at the second step: 1 + ½(40 + [2 + 10 − 40]) = 7
     ended = soft_vtrace(row(1.0, 2.0, 4.0), flags(0, 1, 0), flags(1, 1, 0), *values, **common)
@@ -133,7 +133,7 @@ def test_vtrace_equals_the_recursion(window, gamma, trace_decay, rho_max, c_max)
     n, arrays, ratio = window
     if n == 1:
         return
-    options = dict(gamma=gamma, n=n, trace_decay=trace_decay, rho_max=rho_max, c_max=c_max)
+    options = {"gamma": gamma, "n": n, "trace_decay": trace_decay, "rho_max": rho_max, "c_max": c_max}
     fast = soft_vtrace(*torches(arrays), torch.from_numpy(ratio), **options).numpy()
     exists = arrays[2][:, : fast.shape[1]]
     slow = oracles.vtrace_target(*arrays, ratio, **options)

@@ -100,4 +100,6 @@ def test_priority_by_hand():
 
 def test_shapes_are_checked_by_name():
     with pytest.raises(ValueError, match="critic_loss: weight must have shape"):
-        critic_loss(torch.zeros(2, 4, 1), torch.zeros(4, 1), torch.zeros(3), torch.ones(4, 1, dtype=torch.bool))
+        critic_loss(
+            torch.zeros(2, 4, 1), torch.zeros(4, 1), torch.zeros(3), torch.ones(4, 1, dtype=torch.bool)
+        )

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from algorithm.errors import StorageError
 from algorithm.run.checkpoint import (
     checkpoint_steps,
     find_checkpoint,
@@ -17,7 +18,6 @@ from algorithm.run.checkpoint import (
     remove_drafts,
     save_checkpoint,
 )
-from algorithm.run.errors import StorageError
 
 
 def never(text):

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from algorithm.errors import StorageError
 from algorithm.run.console import (
     Evaluation,
     LineConsole,
@@ -19,7 +20,6 @@ from algorithm.run.console import (
     progress_line,
     setup_logging,
 )
-from algorithm.run.errors import StorageError
 from algorithm.run.live import ASCII, UNICODE, LiveConsole, clock_time, number, spark
 
 

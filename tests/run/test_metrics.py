@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from algorithm.run.errors import StorageError
+from algorithm.errors import StorageError
 from algorithm.run.files import write_text
 from algorithm.run.metrics import METRICS, MetricsLogger, Rate, read_metrics
 

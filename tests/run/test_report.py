@@ -6,7 +6,7 @@ import struct
 import numpy as np
 import pytest
 
-from algorithm.run.errors import StorageError
+from algorithm.errors import StorageError
 from algorithm.run.files import json_text
 from algorithm.run.metrics import MetricsLogger
 from algorithm.run.report import Series, common_grid, plot_curve, read_series, repeat_rows, repeat_summary

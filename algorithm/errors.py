@@ -1,6 +1,6 @@
-"""Errors that end a run, each with its exit code and a message that says what to do.
+"""Errors meant for a person, each with its exit code and a message that says what to do.
 
-The configuration has an error of its own (``algorithm.config``) with the same code as ``UsageError``.
+The configuration's own error lists several of these messages at once (``algorithm.config``).
 """
 
 from __future__ import annotations
@@ -21,7 +21,16 @@ _ADVICE = {
 }
 
 
-class RunError(Exception):
+def explain(what: str, *, where: str, why: str, fix: str) -> str:
+    """What, then one labelled block each for where, why and what to do; empty ones are left out."""
+    blocks = (("where", where), ("why", why), ("to do", fix))
+    indent = "\n" + " " * 9
+    return "\n".join(
+        [what] + [f"  {label:<5}  {text.replace(chr(10), indent)}" for label, text in blocks if text]
+    )
+
+
+class UserError(Exception):
     """Base of the errors below; raise one of those, for only they have an ``exit_code``.
 
     what:  what happened, one line.
@@ -40,12 +49,8 @@ class RunError(Exception):
         self.fix = fix
 
     def __str__(self) -> str:
-        """What, then one labelled block each for where, why and what to do; empty ones are left out."""
-        blocks = (("where", self.where), ("why", self.why), ("to do", self.fix))
-        indent = "\n" + " " * 9
-        return "\n".join(
-            [self.what] + [f"  {label:<5}  {text.replace(chr(10), indent)}" for label, text in blocks if text]
-        )
+        """See :func:`explain`."""
+        return explain(self.what, where=self.where, why=self.why, fix=self.fix)
 
     @property
     def line(self) -> str:
@@ -54,25 +59,31 @@ class RunError(Exception):
         return " · ".join(" ".join(part.split()) for part in parts if part)
 
 
-class UsageError(RunError):
+class UsageError(UserError):
     """The command line asks for something that cannot be, such as a run name that is taken."""
 
     exit_code = 2
 
 
-class EnvironmentUnusableError(RunError):
+class ModelError(UserError):
+    """A file or class of networks that does not build or returns the wrong shape."""
+
+    exit_code = 2
+
+
+class EnvError(UserError):
     """The environment cannot be imported, built, reset or stepped, or breaks its own spaces."""
 
     exit_code = 4
 
 
-class NumericalError(RunError):
+class NumericalError(UserError):
     """NaN or infinity where a number is needed."""
 
     exit_code = 5
 
 
-class StorageError(RunError):
+class StorageError(UserError):
     """A file of the run cannot be written, or is missing, or is not what was written."""
 
     exit_code = 6

@@ -1,0 +1,186 @@
+"""The replay: rows go in by segments, windows come out, priorities come back."""
+
+from __future__ import annotations
+
+from typing import Any, TypedDict
+
+import numpy as np
+
+from algorithm.data import Array, Segment, SequenceBatch, UpdateResult
+from algorithm.replay.samplers import PrioritizedSampler, Sampler, UniformSampler
+from algorithm.replay.storage import Storage
+from algorithm.replay.windows import WindowReader
+from algorithm.replay.writer import Head, Writer
+from algorithm.spec import AgentSpec
+
+__all__ = ["PrioritizedSampler", "ReplayBuffer", "ReplayState", "Sampler", "UniformSampler"]
+
+
+class ReplayState(TypedDict):
+    """What a replay needs to go on as if it had never stopped."""
+
+    arrays: dict[str, Array]  # read-only views of the live arrays: write or copy them before adding on
+    meta: dict[str, Any]  # JSON-able
+
+
+class ReplayBuffer:
+    """A ring of rows from which windows are drawn by a sampler."""
+
+    def __init__(
+        self,
+        spec: AgentSpec,
+        *,
+        capacity: int,
+        batch_size: int,
+        burn_in: int = 0,
+        learn: int = 1,
+        n_step: int = 1,
+        carry_shape: tuple[int, ...] = (),
+        sampler: Sampler,
+        seed: int | np.random.Generator = 0,
+    ) -> None:
+        """An empty replay.
+
+        capacity: rows; each episode takes one more than it has transitions.
+        batch_size: windows per ``sample``.
+        burn_in, learn, n_step: K, T and n of the windows.
+        carry_shape: shape of one stored carry; () or a shape with a 0 stores none.
+        sampler: used by this replay alone.
+        seed: of the draws; a generator is used as it is.
+        Raises ValueError for sizes that make no sense.
+        """
+        if batch_size < 1:
+            raise ValueError(f"replay: batch_size must be at least 1, got {batch_size}")
+        if batch_size >= capacity:
+            raise ValueError(
+                f"replay: {capacity} rows hold at most {capacity - 1} transitions, a batch of {batch_size} "
+                "could never be drawn; raise replay_config.capacity or lower sac_config.batch_size"
+            )
+        self.batch_size = batch_size
+        self._storage = Storage(spec, capacity, carry_shape)
+        self._writer = Writer(self._storage)
+        self._windows = WindowReader(self._storage, burn_in=burn_in, learn=learn, n_step=n_step)
+        self._sampler = sampler
+        self._sampler.attach(self._storage)
+        self._rng = np.random.default_rng(seed)
+
+    def __len__(self) -> int:
+        """Rows in use, final and head rows included."""
+        return len(self._storage)
+
+    @property
+    def capacity(self) -> int:
+        """Rows there is room for."""
+        return self._storage.capacity
+
+    @property
+    def next_id(self) -> int:
+        """Id that the next new row gets; the difference to a row's own id is its age."""
+        return self._storage.next_id
+
+    @property
+    def num_transitions(self) -> int:
+        """Transitions stored, each of which can be an anchor."""
+        return self._storage.num_transitions
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes when full, priorities included; the system gives them out only as rows are written."""
+        return self._storage.nbytes + self._sampler.nbytes
+
+    @property
+    def bytes_per_row(self) -> float:
+        """``nbytes`` for one row."""
+        return self.nbytes / self.capacity
+
+    def add(self, segment: Segment) -> None:
+        """Append transitions to their stream.
+
+        The first observation is the stream's newest row if that stands at ``start_step``. At step 0 an
+        episode that was open ends as truncated; at any other step a chain without a previous row begins.
+        Raises ValueError, naming the field, and changes nothing, if the segment does not fit the spec, is
+        longer than the ring, or its continuous action is not tanh of its z.
+        """
+        td = segment.priority
+        if td is not None and not np.isfinite(td).all():
+            raise ValueError(f"segment of stream {segment.stream}: priority is not finite")
+        self._sampler.add(self._writer.add(segment), td)
+
+    def close(self, stream: int) -> None:
+        """The stream's open episode ends here, as truncated; nothing happens if it has none."""
+        self._writer.close(stream)
+
+    def sample(self) -> SequenceBatch | None:
+        """A batch of windows on the CPU, or None while fewer than ``batch_size`` transitions are stored."""
+        if self.num_transitions < self.batch_size:
+            return None
+        return self._windows.read(*self._sampler.sample(self.batch_size, self._rng))
+
+    def feedback(self, result: UpdateResult) -> None:
+        """Take the TD errors of a batch back; rows overwritten since then are left out.
+
+        Raises FloatingPointError, and changes nothing, if one is not finite.
+        """
+        td = result.priority.detach().cpu().numpy()
+        if not np.isfinite(td).all():
+            bad = int(np.count_nonzero(~np.isfinite(td)))
+            raise FloatingPointError(
+                f"replay feedback: {bad} of {td.size} TD errors are not finite, the update that made them "
+                "diverged; no priority was changed"
+            )
+        ids = result.ids[:, result.anchor].cpu().numpy()
+        alive = self._storage.alive(ids)
+        if not alive.all():
+            ids, td = ids[alive], td[alive]
+        self._sampler.feedback(ids % self.capacity, td)
+
+    def refresh_carry(self, result: UpdateResult) -> None:
+        """Replace the stored carries of a batch's rows that are still alive by recomputed ones.
+
+        Where a row stands in several windows one of them wins. ValueError if there is nothing to refresh.
+        """
+        carry = self._storage.carry
+        if result.carry is None or not carry.shape[1]:
+            raise ValueError(
+                "replay: refresh_carry needs recomputed carries and a replay that stores carries"
+            )
+        ids = result.ids.cpu().numpy().reshape(-1)
+        values = result.carry.detach().cpu().numpy().reshape(len(ids), -1)
+        alive = self._storage.alive(ids)
+        carry[ids[alive] % self.capacity] = values[alive]
+
+    def state_dict(self) -> ReplayState:
+        """Rows, streams, sampler and random state."""
+        rows, counters = self._storage.state_dict()
+        priorities, scalars = self._sampler.state_dict()
+        return {
+            "arrays": {**rows, **{f"sampler_{name}": array for name, array in priorities.items()}},
+            "meta": {
+                "capacity": self.capacity,
+                "counters": counters,
+                "streams": [[stream, *head] for stream, head in self._writer.heads.items()],
+                "sampler": scalars,
+                "rng": self._rng.bit_generator.state,
+            },
+        }
+
+    def load_state_dict(self, state: ReplayState) -> None:
+        """Go on from ``state``. ValueError if capacity, layout of rows or sampler differ."""
+        arrays, meta = state["arrays"], state["meta"]
+        if meta["capacity"] != self.capacity:
+            raise ValueError(
+                f"replay state has a capacity of {meta['capacity']} rows, this replay of {self.capacity}: "
+                "set replay_config.capacity to the saved value"
+            )
+        rows = {name: a for name, a in arrays.items() if not name.startswith("sampler_")}
+        own = {name.removeprefix("sampler_"): a for name, a in arrays.items() if name.startswith("sampler_")}
+        expected, scalars = self._sampler.state_dict()
+        if own.keys() != expected.keys() or meta["sampler"].keys() != scalars.keys():
+            raise ValueError(
+                f"replay state was saved by another sampler than {type(self._sampler).__name__}: "
+                "set sac_config.use_priority to the saved value"
+            )
+        self._storage.load_state_dict(rows, meta["counters"])
+        self._sampler.load_state_dict(own, meta["sampler"])
+        self._writer.heads = {stream: Head(id_, step) for stream, id_, step in meta["streams"]}
+        self._rng.bit_generator.state = meta["rng"]

@@ -1,0 +1,192 @@
+"""Which transitions are drawn, and with which weight: prioritised or uniform."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+
+from algorithm.data import Array, Float, Int
+from algorithm.replay.storage import Storage
+from algorithm.replay.sumtree import Double, SumTree
+
+SamplerState = tuple[dict[str, Array], dict[str, float | None]]
+
+
+class Sampler(Protocol):
+    """Draws anchors among the transitions of one storage."""
+
+    def attach(self, storage: Storage) -> None:
+        """Serve this storage; called once, by the buffer that owns both."""
+
+    def add(self, slots: Int, td: Float | None) -> None:
+        """``slots`` [L+1]: L that became transitions, then that of the newest row, which is none.
+
+        ``td`` [L] are their TD errors where they are known. Every overwritten slot is among these.
+        """
+
+    def sample(self, n: int, rng: np.random.Generator) -> tuple[Int, Float]:
+        """Slots [n] of transitions, of which there is at least one, and their weights [n] in (0, 1]."""
+
+    def feedback(self, slots: Int, td: Float) -> None:
+        """New TD errors [n], finite, of the transitions in ``slots`` [n]; of duplicates the last counts."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes reserved."""
+
+    def state_dict(self) -> SamplerState:
+        """Arrays of the rows in use, and scalars."""
+
+    def load_state_dict(self, arrays: dict[str, Array], scalars: dict[str, float | None]) -> None:
+        """Take over what ``state_dict`` gave; the storage has been loaded before."""
+
+
+def draw_uniformly(storage: Storage, n: int, rng: np.random.Generator) -> Int:
+    """Slots [n] of transitions, each with the same probability, independently (with replacement).
+
+    Rows without an action are rejected and drawn again; at least one row must be a transition.
+    """
+    slots = rng.integers(len(storage), size=n)
+    rejected = np.flatnonzero(~storage.is_transition(slots))
+    while rejected.size:
+        slots[rejected] = rng.integers(len(storage), size=rejected.size)
+        rejected = rejected[~storage.is_transition(slots[rejected])]
+    return slots
+
+
+class UniformSampler:
+    """Every stored transition with the same probability, weight 1."""
+
+    def attach(self, storage: Storage) -> None:
+        """See ``Sampler``."""
+        self._storage = storage
+
+    def add(self, slots: Int, td: Float | None) -> None:
+        """Nothing to remember: the storage knows its transitions."""
+
+    def sample(self, n: int, rng: np.random.Generator) -> tuple[Int, Float]:
+        """See ``Sampler``."""
+        return draw_uniformly(self._storage, n, rng), np.ones(n, np.float32)
+
+    def feedback(self, slots: Int, td: Float) -> None:
+        """TD errors do not matter here."""
+
+    @property
+    def nbytes(self) -> int:
+        """No memory."""
+        return 0
+
+    def state_dict(self) -> SamplerState:
+        """No state."""
+        return {}, {}
+
+    def load_state_dict(self, arrays: dict[str, Array], scalars: dict[str, float | None]) -> None:
+        """No state."""
+
+
+class PrioritizedSampler:
+    """Prioritised experience replay, proportional variant (Schaul et al. 2016, arXiv 1511.05952).
+
+    P(i) = p_i / Σ p with p = clip(|td|, td_error_min, td_error_max)^alpha; drawn in strata of equal mass. The
+    weight is (p_i / min p)^(−beta), the minimum over the batch.
+    """
+
+    def __init__(
+        self,
+        *,
+        alpha: float = 0.9,
+        beta: float = 0.4,
+        beta_increment: float = 0.001,
+        td_error_min: float = 0.01,
+        td_error_max: float = 1.0,
+    ) -> None:
+        """How strongly errors steer the draw.
+
+        alpha: 0 draws uniformly, 1 in proportion to the error; usual 0.6 to 0.9.
+        beta: how much of the bias the weights take back, 1 all of it; grows by ``beta_increment`` at every
+            sampling until it is 1.
+        td_error_min: keeps transitions without error in play; td_error_max: stops outliers from taking over.
+        Raises ValueError for values out of range.
+        """
+        if not (alpha >= 0.0 and 0.0 <= beta <= 1.0 and beta_increment >= 0.0):
+            raise ValueError(
+                "prioritised replay needs alpha ≥ 0, 0 ≤ beta ≤ 1 and beta_increment ≥ 0, "
+                f"got {alpha}, {beta}, {beta_increment}"
+            )
+        if not 0.0 <= td_error_min <= td_error_max < np.inf or td_error_max == 0.0:
+            raise ValueError(
+                "prioritised replay needs 0 ≤ td_error_min ≤ td_error_max, the second positive and finite, "
+                f"got {td_error_min}, {td_error_max}"
+            )
+        self.alpha = alpha
+        self.beta = beta
+        self.beta_increment = beta_increment
+        self.td_error_min = td_error_min
+        self.td_error_max = td_error_max
+        self._largest: float | None = None  # of the priorities handed back so far
+
+    def attach(self, storage: Storage) -> None:
+        """See ``Sampler``."""
+        self._storage = storage
+        self._tree = SumTree(storage.capacity)
+
+    @property
+    def tree(self) -> SumTree:
+        """The priorities by slot; 0 where a slot holds no transition."""
+        return self._tree
+
+    def priority(self, td: Float) -> Double:
+        """p of TD errors [n], float64."""
+        error = np.absolute(td, dtype=np.float64)
+        clipped = np.minimum(np.maximum(error, self.td_error_min), self.td_error_max)
+        priority: Double = clipped**self.alpha
+        return priority
+
+    def add(self, slots: Int, td: Float | None) -> None:
+        """New transitions get their own priority, or the largest handed back so far."""
+        values = np.empty(len(slots))
+        if td is None:
+            values[:-1] = self.td_error_max**self.alpha if self._largest is None else self._largest
+        else:
+            values[:-1] = self.priority(td)
+        values[-1] = 0.0
+        self._tree.update(slots, values)
+
+    def sample(self, n: int, rng: np.random.Generator) -> tuple[Int, Float]:
+        """See ``Sampler``; uniform where every priority is 0."""
+        if self._tree.total > 0.0:
+            slots, priority = self._tree.sample(n, rng)
+            weight = (priority.min() / priority) ** self.beta
+        else:
+            slots, weight = draw_uniformly(self._storage, n, rng), np.ones(n)
+        self.beta = min(1.0, self.beta + self.beta_increment)
+        return slots, weight.astype(np.float32)
+
+    def feedback(self, slots: Int, td: Float) -> None:
+        """See ``Sampler``."""
+        priority = self.priority(td)
+        self._tree.update(slots, priority)
+        self._largest = max(self._largest or 0.0, float(priority.max(initial=0.0)))
+
+    @property
+    def nbytes(self) -> int:
+        """See ``Sampler``."""
+        return self._tree.nbytes
+
+    def state_dict(self) -> SamplerState:
+        """The priorities of the rows in use, beta and the largest priority handed back."""
+        return (
+            {"priority": self._tree.leaves[: len(self._storage)]},
+            {"beta": self.beta, "largest": self._largest},
+        )
+
+    def load_state_dict(self, arrays: dict[str, Array], scalars: dict[str, float | None]) -> None:
+        """See ``Sampler``."""
+        priority, beta = arrays["priority"], scalars["beta"]
+        if beta is None or priority.shape != (len(self._storage),):
+            raise ValueError(
+                f"replay state: {priority.shape} priorities for {len(self._storage)} rows, beta {beta}"
+            )
+        self._tree.load(priority.astype(np.float64))
+        self.beta, self._largest = beta, scalars["largest"]

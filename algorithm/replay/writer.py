@@ -1,0 +1,158 @@
+"""Turns segments of many interleaved streams into linked rows of the ring."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from algorithm.data import Array, Int, Segment
+from algorithm.replay.storage import FLAG_BITS, NEXT, PREV, TERMINATED, TRUNCATED, Index, Storage
+
+MAX_STEP = 2**31 - 1
+TANH_TOLERANCE = 1e-5  # libraries differ in the last bits of tanh; more than that is another action
+
+
+class Head(NamedTuple):
+    """The newest row of a stream's open episode: it has an observation and no action yet."""
+
+    id: int
+    step: int
+
+
+class Writer:
+    """Owns which row is the head of which stream."""
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+        self.heads: dict[int, Head] = {}
+        action = storage.spec.action
+        # name, rows beyond the number of transitions, shape of one row
+        self._columns: tuple[tuple[str, int, tuple[int, ...]], ...] = (
+            ("action_mask", 1, (action.discrete,)),
+            ("carry", 1, storage.carry_shape),
+            ("action", 0, (action.size,)),
+            ("z", 0, (action.continuous,)),
+            ("behaviour_logp", 0, (action.num_heads,)),
+            ("reward", 0, ()),
+            ("terminated", 0, ()),
+            ("truncated", 0, ()),
+        )
+        self._observations = [(name, shape, np.dtype(kind)) for name, shape, kind in storage.spec.obs.items()]
+
+    def add(self, segment: Segment) -> Int:
+        """Append a segment to its stream; ValueError, and no change, if it does not fit the spec.
+
+        It continues the stream's head row if that stands at ``start_step`` and outlives this write. Otherwise
+        it begins a chain of its own; at step 0 that closes the episode that was open.
+
+        Returns slots [L+1]: those that became transitions, then that of the newest row, which is none.
+        """
+        self._check(segment)
+        head, length = self.heads.get(segment.stream), segment.length
+        if head is not None and segment.start_step == 0:
+            self.close(segment.stream)
+            head = None
+        oldest_after = self._storage.next_id + length - self._storage.capacity
+        if head is not None and head.step == segment.start_step and head.id >= oldest_after:
+            slots = self._continue(segment, head)
+        else:
+            slots = self._begin(segment)
+        self._end(segment, slots)
+        return slots
+
+    def close(self, stream: int) -> None:
+        """End the stream's open episode as truncated; its head row becomes the final row.
+
+        Nothing happens if the stream has no open episode or its last transition has been overwritten.
+        """
+        head = self.heads.pop(stream, None)
+        storage = self._storage
+        if head is None or head.id < storage.next_id - storage.capacity:
+            return
+        back = int(storage.links[head.id % storage.capacity, PREV])
+        last = head.id - back
+        if back and last >= storage.next_id - storage.capacity:
+            storage.links[last % storage.capacity, NEXT] |= TRUNCATED
+
+    def _begin(self, segment: Segment) -> Int:
+        """Write all L+1 observations as a chain without a previous row."""
+        storage, length = self._storage, segment.length
+        first = storage.append(
+            segment.obs, segment.action_mask, segment.carry, first_step=segment.start_step, back=0
+        )
+        self._act(segment, storage.locate(first, length))
+        return np.arange(first, first + length + 1) % storage.capacity
+
+    def _continue(self, segment: Segment, head: Head) -> Int:
+        """Write the last L observations as rows that follow ``head``."""
+        storage, length = self._storage, segment.length
+        distance = storage.next_id - head.id
+        first = storage.append(
+            {name: value[1:] for name, value in segment.obs.items()},
+            segment.action_mask[1:],
+            segment.carry[1:],
+            first_step=head.step + 1,
+            back=distance,
+        )
+        slots = np.arange(first - 1, first + length) % storage.capacity
+        slots[0] = head.id % storage.capacity
+        self._act(segment, storage.locate(head.id, 1) if length == 1 else slots[:-1])
+        storage.links[slots[0], NEXT] = distance << FLAG_BITS
+        return slots
+
+    def _act(self, segment: Segment, slots: Index) -> None:
+        onehot = segment.action[:, : self._storage.discrete]
+        self._storage.act(slots, segment.z, segment.behaviour_logp, segment.reward, onehot)
+
+    def _end(self, segment: Segment, slots: Int) -> None:
+        """Flag the last transition if the episode ended there, else remember the new head."""
+        storage = self._storage
+        terminated, truncated = segment.terminated.item(-1), segment.truncated.item(-1)
+        if terminated or truncated:
+            storage.links[slots[-2], NEXT] |= TERMINATED * terminated + TRUNCATED * truncated
+            self.heads.pop(segment.stream, None)
+        else:
+            self.heads[segment.stream] = Head(storage.next_id - 1, segment.start_step + segment.length)
+
+    def _check(self, segment: Segment) -> None:
+        length = segment.length
+        if not 1 <= length < self._storage.capacity:
+            raise ValueError(
+                f"segment of stream {segment.stream}: {length} transitions need {length + 1} rows; it "
+                f"must have at least 1 and fit the replay's capacity of {self._storage.capacity} rows"
+            )
+        if not 0 <= segment.start_step < MAX_STEP - length:
+            raise ValueError(
+                f"segment of stream {segment.stream}: start_step {segment.start_step} is out of range"
+            )
+        for name, extra, tail in self._columns:
+            shape = getattr(segment, name).shape
+            if shape != (length + extra, *tail):
+                raise ValueError(f"segment, {name}: expected shape {(length + extra, *tail)}, got {shape}")
+        if segment.priority is not None and segment.priority.shape != (length,):
+            raise ValueError(f"segment, priority: expected shape {(length,)}, got {segment.priority.shape}")
+        for name, tail, dtype in self._observations:
+            self._check_observation(name, segment.obs.get(name), (length + 1, *tail), dtype)
+        if length > 1 and (segment.terminated[:-1].any() or segment.truncated[:-1].any()):
+            raise ValueError("segment: only its last step may be terminated or truncated")
+        # One element suffices against an actor that squashes differently, and costs nothing per step.
+        discrete = self._storage.discrete
+        if segment.z.size and not (
+            abs(math.tanh(segment.z.item(-1)) - segment.action[:, discrete:].item(-1)) <= TANH_TOLERANCE
+        ):
+            raise ValueError(
+                "segment: the continuous action is not tanh(z), from which the replay restores it"
+            )
+
+    @staticmethod
+    def _check_observation(
+        name: str, value: Array | None, shape: tuple[int, ...], dtype: np.dtype[np.generic]
+    ) -> None:
+        if value is None:
+            raise ValueError(f"segment: observation {name!r} is missing")
+        if value.shape != shape:
+            raise ValueError(f"segment, obs {name!r}: expected shape {shape}, got {value.shape}")
+        if value.dtype != dtype and not np.can_cast(value.dtype, dtype, "same_kind"):
+            raise ValueError(f"segment, obs {name!r}: {value.dtype} cannot be stored as {dtype}")

@@ -1,0 +1,150 @@
+"""How fast and how large is the prioritised replay?
+
+    python benchmarks/replay.py [--json FILE]
+
+One thread. Every figure is the median over many calls on a full ring, so that rows come from memory and not
+from a cache. The memory is set against the formula of Stable-Baselines3's ReplayBuffer: observation, next
+observation, action, reward, done and time-out, each float32 here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from algorithm.data import Segment, UpdateResult
+from algorithm.replay.buffer import PrioritizedSampler, ReplayBuffer, Sampler, UniformSampler
+from algorithm.spec import ActionSpec, AgentSpec, ObsSpec
+
+EPISODE = 1000
+SIZES = ((3, 1), (8, 2), (17, 6), (26, 6), (111, 8), (376, 17))
+
+
+def make_spec(obs: int, action: int) -> AgentSpec:
+    """A vector observation and a continuous action."""
+    return AgentSpec(ObsSpec(("obs",), ((obs,),), ("float32",)), ActionSpec((), action))
+
+
+def make_segment(
+    spec: AgentSpec, rng: np.random.Generator, start: int, length: int, *, last: bool
+) -> Segment:
+    """Random transitions of one stream."""
+    action, z, logp = spec.action.random(rng, length)
+    truncated = np.zeros(length, np.bool_)
+    truncated[-1] = last
+    return Segment(
+        stream=0,
+        start_step=start,
+        obs={"obs": rng.normal(size=(length + 1, spec.obs.flat_size)).astype(np.float32)},
+        action_mask=np.zeros((length + 1, 0), np.bool_),
+        carry=np.zeros((length + 1, 0), np.float32),
+        action=action,
+        z=z,
+        behaviour_logp=logp,
+        reward=rng.normal(size=length).astype(np.float32),
+        terminated=np.zeros(length, np.bool_),
+        truncated=truncated,
+    )
+
+
+def median_us(call: Callable[[], object], repeats: int) -> float:
+    """Median microseconds of one call."""
+    times = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        call()
+        times.append(time.perf_counter() - start)
+    return statistics.median(times) * 1e6
+
+
+def measure(sampler: Sampler, capacity: int, batch_size: int, repeats: int) -> dict[str, float]:
+    """Microseconds of each operation on a full ring, observation 17 and action 6."""
+    spec, rng = make_spec(17, 6), np.random.default_rng(0)
+    buffer = ReplayBuffer(spec, capacity=capacity, batch_size=batch_size, sampler=sampler, seed=0)
+    episode = make_segment(spec, rng, 0, EPISODE, last=True)
+    while len(buffer) < capacity:
+        buffer.add(episode)
+    td = torch.from_numpy(rng.random(batch_size).astype(np.float32))
+    singles = [make_segment(spec, rng, i, 1, last=i == EPISODE - 1) for i in range(EPISODE)]
+    step = 0
+
+    def sample() -> torch.Tensor:
+        batch = buffer.sample()
+        assert batch is not None
+        return batch.ids
+
+    def feedback(ids: torch.Tensor) -> None:
+        buffer.feedback(UpdateResult(priority=td, ids=ids, anchor=0))
+
+    def add() -> None:
+        nonlocal step
+        buffer.add(singles[step % EPISODE])
+        step += 1
+
+    for _ in range(capacity // batch_size // 2):  # priorities as mixed as in training
+        feedback(sample())
+    handed_out = sample()
+    return {
+        "sample + gather": median_us(sample, repeats),
+        "feedback": median_us(lambda: feedback(handed_out), repeats),
+        "sample + gather + feedback": median_us(lambda: feedback(sample()), repeats),
+        "add, one transition": median_us(add, repeats),
+    }
+
+
+def memory(capacity: int) -> list[dict[str, float]]:
+    """Bytes per row for a few sizes; nothing is written, so nothing is really allocated."""
+    rows: list[dict[str, float]] = []
+    for obs, action in SIZES:
+        spec = make_spec(obs, action)
+        own, with_tree = (
+            ReplayBuffer(spec, capacity=capacity, batch_size=1, sampler=sampler).bytes_per_row
+            for sampler in (UniformSampler(), PrioritizedSampler())
+        )
+        peer = 4 * (2 * obs + action + 3)
+        rows.append({"obs": obs, "action": action, "rows": own, "with tree": with_tree, "SB3": peer})
+    return rows
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--json", type=Path, help="also write the figures to this file")
+    parser.add_argument("--capacity", type=int, default=2**19)
+    parser.add_argument("--batch_size", type=int, default=256)
+    parser.add_argument("--repeats", type=int, default=2000)
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    figures: dict[str, dict[str, float]] = {}
+    for name, sampler in (("prioritised", PrioritizedSampler()), ("uniform", UniformSampler())):
+        figures[name] = measure(sampler, options.capacity, options.batch_size, options.repeats)
+    sizes = memory(options.capacity)
+    print(
+        f"{options.capacity} rows, batch {options.batch_size}, observation 17, action 6; median µs per call"
+    )
+    print(f"{'':28}{'prioritised':>12}{'uniform':>12}")
+    for what in figures["prioritised"]:
+        print(f"{what:28}{figures['prioritised'][what]:12.1f}{figures['uniform'][what]:12.1f}")
+    print("\nbytes per row (an episode of L transitions takes L + 1 rows)")
+    print(f"{'obs':>6}{'action':>8}{'SB3':>8}{'ours':>8}{'ratio':>8}{'+ tree':>9}{'ratio':>8}")
+    for row in sizes:
+        print(
+            f"{row['obs']:6.0f}{row['action']:8.0f}{row['SB3']:8.0f}{row['rows']:8.0f}"
+            f"{row['rows'] / row['SB3']:8.2f}{row['with tree']:9.1f}{row['with tree'] / row['SB3']:8.2f}"
+        )
+    if options.json:
+        options.json.write_text(json.dumps({"microseconds": figures, "bytes": sizes}, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

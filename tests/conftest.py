@@ -1,0 +1,48 @@
+"""What every test starts from: one thread, no display, fixed random numbers."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # read when torch is imported, so before that
+os.environ.setdefault("MPLBACKEND", "Agg")
+os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import settings
+
+from algorithm.spec import ActionSpec, AgentSpec, ObsSpec
+
+torch.set_num_threads(1)
+
+# A deadline measures the machine, not the code. In CI the examples are the same at every run.
+settings.register_profile("here", deadline=None)
+settings.register_profile("ci", deadline=None, derandomize=True, database=None, print_blob=True)
+settings.load_profile("ci" if os.environ.get("CI") else "here")
+
+
+@pytest.fixture(autouse=True)
+def _seeded() -> None:
+    """Tests give the same numbers alone, together and in any order."""
+    torch.manual_seed(0)
+
+
+@pytest.fixture
+def rng() -> np.random.Generator:
+    """Random numbers of this test alone."""
+    return np.random.default_rng(0)
+
+
+@pytest.fixture
+def root() -> Path:
+    """The folder that holds ``main.py``."""
+    return Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture
+def box_spec() -> AgentSpec:
+    """Three numbers in, one continuous action out, as in Pendulum."""
+    return AgentSpec(ObsSpec(("obs",), ((3,),), ("float32",)), ActionSpec(continuous=1))

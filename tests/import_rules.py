@@ -1,0 +1,203 @@
+"""The import rules as plain functions over source text and names, so that they can be tested themselves."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
+
+ORDER = (
+    "algorithm.errors",
+    "algorithm.fields",
+    "algorithm.spec",
+    "algorithm.data",
+    "algorithm.ops",
+    "algorithm.nn",
+    "algorithm.replay",
+    "algorithm.extensions.base",
+    "algorithm.sac",
+    "algorithm.extensions",
+    "algorithm.env",
+    "algorithm.config",
+    "algorithm.run",
+    "main",
+)
+"""Each may import only from its left."""
+
+FRAGMENT_MAY_IMPORT = ("pydantic", "pydantic_core", "algorithm.fields")
+OWN = ("algorithm", "ds", "envs", "main", "main_ds", "tests", "benchmarks")
+"""First names of the project's own modules."""
+
+FORBIDDEN_MODULES = ("pickle", "_pickle", "cloudpickle", "dill", "joblib", "marshal", "shelve")
+FORBIDDEN_CALLS = (
+    "eval",
+    "exec",
+    "compile",
+    "__import__",
+    "torch.load",
+    "torch.save",
+    "torch.jit.load",
+    "yaml.load",
+    "yaml.load_all",
+    "yaml.full_load",
+    "yaml.full_load_all",
+    "yaml.unsafe_load",
+    "yaml.unsafe_load_all",
+)
+"""What can execute a file's content, or write a file that only such a call can read."""
+
+
+@dataclass(frozen=True)
+class Module:
+    """A source file: its dotted name, its text, and whether it is a package's ``__init__``."""
+
+    name: str
+    source: str
+    is_package: bool = False
+
+    @property
+    def package(self) -> str:
+        """What relative imports in this file start from."""
+        return self.name if self.is_package else self.name.rpartition(".")[0]
+
+
+def within(name: str, prefix: str) -> bool:
+    """Whether ``name`` is the module ``prefix`` or lies below it."""
+    return name == prefix or name.startswith(prefix + ".")
+
+
+def imports(module: Module, known: Collection[str]) -> set[str]:
+    """Dotted names of everything the file imports, at any depth: functions, TYPE_CHECKING, importlib.
+
+    known: the project's modules; ``from a import b`` means ``a.b`` if that is one of them, else ``a``.
+    A star import is reported as ``a.*``.
+    """
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(module.source)):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            base = _absolute(module, "." * node.level + (node.module or ""))
+            for alias in node.names:
+                full = f"{base}.{alias.name}"
+                found.add(full if alias.name == "*" or full in known else base)
+        elif isinstance(node, ast.Call) and _callee(node, {}).endswith("import_module") and node.args:
+            target = node.args[0]
+            if isinstance(target, ast.Constant) and isinstance(target.value, str):
+                found.add(_absolute(module, target.value))
+    return found
+
+
+def _absolute(module: Module, name: str) -> str:
+    level = len(name) - len(name.lstrip("."))
+    if level == 0:
+        return name
+    parts = module.package.split(".")
+    return ".".join([*parts[: len(parts) - level + 1], *filter(None, [name[level:]])])
+
+
+def violations(name: str, imported: Iterable[str]) -> list[str]:
+    """The rules that module ``name`` breaks by importing ``imported``; one readable line each."""
+    return [
+        f"{name} imports {target}: {why}" for target in sorted(imported) for why in _objections(name, target)
+    ]
+
+
+def _objections(name: str, target: str) -> Iterator[str]:
+    if target.endswith(".*"):
+        yield "star imports hide where a name comes from"
+        target = target[:-2]
+    first = target.partition(".")[0]
+    if first in sys.stdlib_module_names:
+        return
+    if _is_fragment(name):
+        if not any(within(target, allowed) for allowed in FRAGMENT_MAY_IMPORT):
+            yield "a configuration fragment imports pydantic and algorithm.fields only"
+    elif within(name, "algorithm.ops"):
+        if not (first == "torch" or within(target, "algorithm.ops")):
+            yield "algorithm.ops is pure maths on tensors and imports torch only"
+    elif first in OWN:
+        yield from _order(name, target)
+
+
+def _order(name: str, target: str) -> Iterator[str]:
+    layer, target_layer = _layer(name), _layer(target)
+    if within(name, "envs"):
+        if not within(target, "algorithm.nn"):
+            yield "a task imports algorithm.nn and nothing else of the project"
+    elif within(name, "ds") or name == "main_ds":
+        if not (within(target, "algorithm") or within(target, "ds")):
+            yield "ds imports ds and algorithm only"
+    elif within(target, "ds") or target == "main_ds":
+        yield "ds imports algorithm, never the other way round"
+    elif layer is None:
+        yield f"{name} has no place in the order of layers"
+    elif target_layer is None:
+        yield f"{target} is not for {name} to import"
+    elif within(name, "algorithm.extensions") and within(target, "algorithm.sac"):
+        yield "an extension never imports sac"
+    elif within(name, "algorithm.config") and _is_fragment(target):
+        return
+    elif ORDER.index(target_layer) > ORDER.index(layer):
+        yield f"{target_layer} stands right of {layer}"
+
+
+def _layer(name: str) -> str | None:
+    """The entry of ORDER that ``name`` belongs to; the longest prefix wins."""
+    return max((layer for layer in ORDER if within(name, layer)), key=len, default=None)
+
+
+def _is_fragment(name: str) -> bool:
+    """Whether the module is a part of the schema that lies beside the code it configures."""
+    return name.startswith("algorithm.") and name.endswith(".config") and name.count(".") == 2
+
+
+def unsafe(module: Module) -> list[str]:
+    """Calls and imports that could execute what a file holds; one line each, with its line number."""
+    tree = ast.parse(module.source)
+    aliases = _aliases(tree)
+    found = []
+    for node in ast.walk(tree):
+        names = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            names = [node.module or ""]
+        found += [
+            (node.lineno, f"imports {name}") for name in names if name.partition(".")[0] in FORBIDDEN_MODULES
+        ]
+        if isinstance(node, ast.Call):
+            callee = _callee(node, aliases)
+            if callee.removeprefix("builtins.") in FORBIDDEN_CALLS:
+                found.append((node.lineno, f"calls {callee}"))
+            if any(word.arg == "allow_pickle" and not _is_false(word.value) for word in node.keywords):
+                found.append((node.lineno, f"calls {callee} with allow_pickle"))
+    return [f"{module.name}:{line} {what}" for line, what in sorted(found)]
+
+
+def _is_false(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and node.value is False
+
+
+def _aliases(tree: ast.AST) -> dict[str, str]:
+    """Local name → dotted name of what it was imported as."""
+    found = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found |= {alias.asname: alias.name for alias in node.names if alias.asname}
+        elif isinstance(node, ast.ImportFrom) and node.level == 0:
+            found |= {alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names}
+    return found
+
+
+def _callee(node: ast.Call, aliases: dict[str, str]) -> str:
+    """Dotted name of what is called, as far as it is written out; "" for anything computed."""
+    parts: list[str] = []
+    target: ast.expr = node.func
+    while isinstance(target, ast.Attribute):
+        parts.append(target.attr)
+        target = target.value
+    if not isinstance(target, ast.Name):
+        return ""
+    return ".".join([aliases.get(target.id, target.id), *reversed(parts)])

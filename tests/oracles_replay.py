@@ -1,0 +1,185 @@
+"""The replay in its plainest form, lists and loops, and data whose origin can be read off it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from algorithm.data import Segment, SequenceBatch
+from algorithm.spec import ActionSpec, AgentSpec, ObsSpec
+
+VECTOR = AgentSpec(ObsSpec(("obs",), ((4,),), ("float32",)), ActionSpec((), 2))
+MIXED = AgentSpec(
+    ObsSpec(
+        ("vector", "camera", "map", "count"),
+        ((4,), (2, 3, 1), (2, 2), ()),
+        ("float32", "uint8", "float32", "int32"),
+    ),
+    ActionSpec((3, 2), 2),
+)
+DISCRETE = AgentSpec(ObsSpec(("camera",), ((2, 2, 1),), ("uint8",)), ActionSpec((3,), 0))
+
+
+def make_segment(
+    spec: AgentSpec,
+    *,
+    stream: int,
+    episode: int,
+    start: int,
+    length: int,
+    terminated: bool = False,
+    truncated: bool = False,
+    carry_shape: tuple[int, ...] = (0,),
+    priority: np.ndarray | None = None,
+) -> Segment:
+    """A segment in which every number follows from (stream, episode, step), so that it can be recognised."""
+    rows = [np.random.default_rng((stream, episode, start + i)) for i in range(length + 1)]
+    obs: dict[str, np.ndarray] = {}
+    for name, shape, dtype in spec.obs.items():
+        if dtype == "float32":
+            value = np.stack([rng.normal(size=shape) for rng in rows])
+            if shape == (4,):
+                value[:, :3] = [[stream, episode, start + i] for i in range(length + 1)]
+        else:
+            value = np.stack([rng.integers(1, 200, size=shape) for rng in rows])
+        obs[name] = value.astype(dtype)
+    mask = np.stack([rng.random(spec.action.discrete) < 0.7 for rng in rows])
+    carry = np.stack([rng.normal(size=carry_shape) for rng in rows]).astype(np.float32)
+    parts = [spec.action.random(rng, 1) for rng in rows[:-1]]
+    action, z, logp = (np.concatenate(part) for part in zip(*parts, strict=True))
+    ends = np.arange(length) == length - 1
+    return Segment(
+        stream=stream,
+        start_step=start,
+        obs=obs,
+        action_mask=mask,
+        carry=carry,
+        action=action,
+        z=z,
+        behaviour_logp=logp,
+        reward=np.array([rng.normal() for rng in rows[:-1]], np.float32),
+        terminated=ends & terminated,
+        truncated=ends & truncated,
+        priority=priority,
+    )
+
+
+@dataclass
+class Row:
+    """One observation and, once there was one, what the agent did then."""
+
+    obs: dict[str, np.ndarray]
+    mask: np.ndarray
+    carry: np.ndarray
+    step: int
+    acted: dict[str, np.ndarray] | None = None
+    terminated: bool = False
+    truncated: bool = False
+
+
+@dataclass
+class NaiveReplay:
+    """Keeps every row ever written; episodes are lists of row ids."""
+
+    spec: AgentSpec
+    capacity: int
+    burn_in: int = 0
+    learn: int = 1
+    n_step: int = 1
+    rows: list[Row] = field(default_factory=list)
+    episodes: list[list[int]] = field(default_factory=list)
+    open: dict[int, list[int]] = field(default_factory=dict)
+
+    def alive(self, row: int) -> bool:
+        return row >= len(self.rows) - self.capacity
+
+    def add(self, segment: Segment) -> None:
+        if segment.start_step == 0:
+            self.close(segment.stream)
+        episode = self.open.get(segment.stream)
+        if episode is not None:
+            survives = episode[-1] >= len(self.rows) + segment.length - self.capacity
+            if self.rows[episode[-1]].step != segment.start_step or not survives:
+                episode = None
+        if episode is None:
+            episode = []
+            self.episodes.append(episode)
+            self._observe(segment, 0, episode)
+        for t in range(segment.length):
+            row = self.rows[episode[-1]]
+            row.acted = {
+                "action": segment.action[t],
+                "z": segment.z[t],
+                "behaviour_logp": segment.behaviour_logp[t],
+                "reward": segment.reward[t],
+            }
+            row.terminated, row.truncated = bool(segment.terminated[t]), bool(segment.truncated[t])
+            self._observe(segment, t + 1, episode)
+        self.open[segment.stream] = episode
+        if segment.terminated[-1] or segment.truncated[-1]:
+            del self.open[segment.stream]
+
+    def _observe(self, segment: Segment, t: int, episode: list[int]) -> None:
+        episode.append(len(self.rows))
+        obs = {name: value[t] for name, value in segment.obs.items()}
+        self.rows.append(Row(obs, segment.action_mask[t], segment.carry[t], segment.start_step + t))
+
+    def close(self, stream: int) -> None:
+        episode = self.open.pop(stream, None)
+        if episode is not None and len(episode) > 1:
+            self.rows[episode[-2]].truncated = True
+
+    def transitions(self) -> list[int]:
+        return [i for i, row in enumerate(self.rows) if row.acted is not None and self.alive(i)]
+
+    def window(self, anchor: int) -> dict[str, np.ndarray]:
+        """The window of one anchor, field by field as in SequenceBatch, obs by name."""
+        width = self.burn_in + self.learn + self.n_step - 1
+        action = self.spec.action
+        out: dict[str, np.ndarray] = dict(self.spec.obs.zeros(width + 1))
+        out["prev_action"] = np.zeros((width + 1, action.size), np.float32)
+        out["action_mask"] = np.zeros((width + 1, action.discrete), bool)
+        out["step"] = np.zeros(width + 1, np.int64)
+        out["obs_valid"] = np.zeros(width + 1, bool)
+        out["ids"] = np.full(width + 1, -1)
+        out["action"] = np.zeros((width, action.size), np.float32)
+        out["z"] = np.zeros((width, action.continuous), np.float32)
+        out["behaviour_logp"] = np.zeros((width, action.num_heads), np.float32)
+        out["reward"] = np.zeros(width, np.float32)
+        out["terminated"] = np.zeros(width, bool)
+        out["valid"] = np.zeros(width, bool)
+        episode = next(e for e in self.episodes if anchor in e)
+        place = episode.index(anchor)
+        for token in range(width, -1, -1):
+            at = place + token - self.burn_in
+            if not (0 <= at < len(episode) and self.alive(episode[at])):
+                continue
+            row = self.rows[episode[at]]
+            out["ids"][token], out["step"][token], out["obs_valid"][token] = episode[at], row.step, True
+            out["action_mask"][token] = row.mask
+            out["carry"] = row.carry
+            for name, value in row.obs.items():
+                out[name][token] = value
+            if at > 0 and self.alive(episode[at - 1]):
+                before = self.rows[episode[at - 1]].acted
+                assert before is not None
+                out["prev_action"][token] = before["action"]
+            if token < width and row.acted is not None:
+                out["valid"][token], out["terminated"][token] = True, row.terminated
+                for name, value in row.acted.items():
+                    out[name][token] = value
+        return out
+
+
+def assert_batch_equals(batch: SequenceBatch, replay: NaiveReplay, anchors: list[int]) -> None:
+    """Every window of the batch is the oracle's, bit for bit."""
+    fields = {name: value.numpy() for name, value in vars(batch).items() if name not in ("obs", "weight")}
+    fields.update({name: value.numpy() for name, value in batch.obs.items()})
+    for i, anchor in enumerate(anchors):
+        expected = replay.window(anchor)
+        assert fields.keys() == expected.keys()
+        for name, value in expected.items():
+            got = fields[name][i]
+            assert got.shape == value.shape and got.dtype == value.dtype, name
+            np.testing.assert_array_equal(got, value, err_msg=f"{name} of anchor {anchor}")

@@ -1,0 +1,302 @@
+"""The replay as its users see it: draws, weights, feedback, saved state."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from algorithm.data import SequenceBatch, UpdateResult
+from algorithm.replay.buffer import PrioritizedSampler, ReplayBuffer, UniformSampler
+from algorithm.spec import ActionSpec, AgentSpec, ObsSpec
+from tests.oracles_replay import MIXED, VECTOR, NaiveReplay, assert_batch_equals, make_segment
+
+
+def filled(sampler, *, capacity=200, lengths=(30, 40, 50), spec=VECTOR, **kwargs) -> ReplayBuffer:
+    buffer = ReplayBuffer(spec, capacity=capacity, sampler=sampler, **{"batch_size": 16, **kwargs})
+    carry_shape = kwargs.get("carry_shape", (0,))
+    for episode, length in enumerate(lengths):
+        buffer.add(
+            make_segment(
+                spec,
+                stream=0,
+                episode=episode,
+                start=0,
+                length=length,
+                truncated=True,
+                carry_shape=carry_shape,
+            )
+        )
+    return buffer
+
+
+def result(ids, priority, *, anchor=0, carry=None) -> UpdateResult:
+    ids = torch.as_tensor(ids)
+    return UpdateResult(
+        priority=torch.as_tensor(priority, dtype=torch.float32),
+        ids=ids if ids.ndim == 2 else ids[:, None],
+        anchor=anchor,
+        carry=carry,
+    )
+
+
+def batches_equal(a: SequenceBatch, b: SequenceBatch) -> bool:
+    plain = all(getattr(a, k).equal(getattr(b, k)) for k in vars(a) if k != "obs")
+    return plain and all(a.obs[k].equal(b.obs[k]) for k in a.obs)
+
+
+@pytest.mark.parametrize("sampler", [PrioritizedSampler, UniformSampler])
+def test_none_until_a_batch_of_transitions_is_there(sampler):
+    buffer = ReplayBuffer(VECTOR, capacity=50, batch_size=8, sampler=sampler())
+    for step in range(7):
+        buffer.add(make_segment(VECTOR, stream=0, episode=0, start=step, length=1))
+        assert buffer.sample() is None
+    buffer.add(make_segment(VECTOR, stream=0, episode=0, start=7, length=1))
+    assert buffer.num_transitions == 8 and len(buffer) == 9
+    batch = buffer.sample()
+    assert batch is not None and batch.reward.shape == (8, 1) and batch.weight.tolist() == [1.0] * 8
+
+
+@pytest.mark.parametrize("sampler", [PrioritizedSampler, UniformSampler])
+def test_sampled_windows_equal_the_oracles_while_the_ring_wraps(sampler):
+    sizes = {"burn_in": 2, "learn": 2, "n_step": 2}
+    buffer = ReplayBuffer(
+        MIXED, capacity=60, batch_size=8, carry_shape=(3,), sampler=sampler(), seed=1, **sizes
+    )
+    naive = NaiveReplay(MIXED, 60, **sizes)
+    for t in range(150):
+        for stream in range(2):
+            segment = make_segment(
+                MIXED,
+                stream=stream,
+                episode=t // 11,
+                start=t % 11,
+                length=1,
+                terminated=t % 11 == 10,
+                carry_shape=(3,),
+            )
+            buffer.add(segment)
+            naive.add(segment)
+        batch = buffer.sample()
+        if batch is not None and t % 5 == 0:
+            anchors = batch.ids[:, 2].tolist()
+            assert_batch_equals(batch, naive, anchors)
+            buffer.feedback(result(batch.ids, np.linspace(0, 2, 8), anchor=2))
+
+
+def test_uniform_sampling_is_uniform_over_transitions():
+    buffer = filled(UniformSampler(), capacity=100, lengths=(1, 5, 2, 30, 1, 1, 1, 50, 20), seed=0)
+    counts, rounds = np.zeros(500), 2000
+    for _ in range(rounds):
+        batch = buffer.sample()
+        np.add.at(counts, batch.ids[:, 0].numpy(), 1)
+        assert batch.valid.all()
+    drawn = counts[counts > 0]
+    assert len(drawn) == buffer.num_transitions
+    expected = 16 * rounds / len(drawn)
+    chi2, freedom = ((drawn - expected) ** 2 / expected).sum(), len(drawn) - 1
+    assert abs(chi2 - freedom) < 4 * np.sqrt(2 * freedom)
+
+
+def test_a_new_transition_gets_the_largest_priority_handed_back():
+    sampler = PrioritizedSampler(alpha=0.5, td_error_min=0.01, td_error_max=4.0)
+    buffer = filled(sampler, lengths=(3,), batch_size=1)
+    assert sampler.tree.leaves[:4].tolist() == [2.0, 2.0, 2.0, 0.0]  # 4^0.5 before the first feedback
+    buffer.feedback(result([0, 1], [0.25, 1.0]))
+    buffer.add(make_segment(VECTOR, stream=0, episode=1, start=0, length=1, terminated=True))
+    assert sampler.tree.leaves[:6].tolist() == [0.5, 1.0, 2.0, 0.0, 1.0, 0.0]
+    buffer.feedback(result([4], [0.25]))  # the largest so far stays
+    buffer.add(make_segment(VECTOR, stream=0, episode=2, start=0, length=1))
+    assert sampler.tree.leaves[4:8].tolist() == [0.5, 0.0, 1.0, 0.0]
+
+
+def test_priorities_are_clipped_td_errors_to_the_power_of_alpha():
+    sampler = PrioritizedSampler(alpha=0.5, td_error_min=0.04, td_error_max=1.0)
+    buffer = filled(sampler, lengths=(4,), batch_size=1)
+    buffer.feedback(result([0, 1, 2, 3], [0.0, 0.25, 9.0, -0.25]))
+    np.testing.assert_allclose(sampler.tree.leaves[:5], [0.2, 0.5, 1.0, 0.5, 0.0])
+
+
+def test_a_segments_own_priorities_are_used():
+    sampler = PrioritizedSampler(alpha=1.0, td_error_min=0.0, td_error_max=10.0)
+    buffer = ReplayBuffer(VECTOR, capacity=10, batch_size=1, sampler=sampler)
+    td = np.array([1.0, 3.0], np.float32)
+    buffer.add(make_segment(VECTOR, stream=0, episode=0, start=0, length=2, priority=td))
+    assert sampler.tree.leaves[:3].tolist() == [1.0, 3.0, 0.0]
+    bad = make_segment(
+        VECTOR, stream=0, episode=0, start=2, length=1, priority=np.array([np.nan], np.float32)
+    )
+    with pytest.raises(ValueError, match="not finite"):
+        buffer.add(bad)
+    assert len(buffer) == 3
+
+
+def test_weights_by_hand():
+    """p = 1, 4 and beta 0.5: weights (p/1)^-0.5 = 1, 1/2; one sampling later beta is 0.75: 1, 4^-0.75."""
+    sampler = PrioritizedSampler(
+        alpha=1.0, beta=0.5, beta_increment=0.25, td_error_min=0.0, td_error_max=10.0
+    )
+    buffer = ReplayBuffer(VECTOR, capacity=10, batch_size=2, sampler=sampler)
+    td = np.array([1.0, 4.0], np.float32)
+    buffer.add(make_segment(VECTOR, stream=0, episode=0, start=0, length=2, priority=td))
+    for beta in (0.5, 0.75, 1.0, 1.0):
+        batch = buffer.sample()
+        assert batch.weight.dtype == torch.float32
+        # The upper half of the mass is all the second's; the lower half may fall to either.
+        anchors = batch.ids[:, 0].tolist()
+        smallest = min(td[anchors])
+        np.testing.assert_allclose(batch.weight, (td[anchors] / smallest) ** -beta, rtol=1e-6)
+    assert sampler.beta == 1.0
+
+
+def test_feedback_reaches_the_anchor_only():
+    sampler = PrioritizedSampler(alpha=1.0, td_error_min=0.0, td_error_max=10.0)
+    buffer = filled(sampler, lengths=(5,), batch_size=1, burn_in=1)
+    buffer.feedback(result([[0, 1, 2]], [3.0], anchor=1))
+    assert sampler.tree.leaves[:6].tolist() == [10.0, 3.0, 10.0, 10.0, 10.0, 0.0]
+
+
+def test_feedback_to_overwritten_rows_is_ignored():
+    sampler = PrioritizedSampler(alpha=1.0, td_error_min=0.0, td_error_max=10.0)
+    buffer = filled(sampler, capacity=6, lengths=(3, 3), batch_size=1)  # rows 2 … 7 are alive
+    before = sampler.tree.leaves.copy()
+    buffer.feedback(result([0, 1, -1], [5.0, 5.0, 5.0]))
+    np.testing.assert_array_equal(sampler.tree.leaves, before)
+    buffer.feedback(result([1, 2], [5.0, 7.0]))
+    assert sampler.tree.leaves[2] == 7.0 and sampler.tree.leaves[1] == before[1]
+    buffer.add(make_segment(VECTOR, stream=0, episode=2, start=0, length=1))
+    assert sampler.tree.leaves[2] == 7.0  # slots 2 and 3 were written: 7 is the largest handed back
+    assert sampler.tree.leaves[3] == 0.0
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+@pytest.mark.parametrize("sampler", [PrioritizedSampler, UniformSampler])
+def test_a_td_error_that_is_not_finite_is_an_error_and_changes_nothing(sampler, bad):
+    buffer = filled(sampler())
+    state = buffer.state_dict()
+    before = {name: array.copy() for name, array in state["arrays"].items()}
+    with pytest.raises(FloatingPointError, match="1 of 2 TD errors"):
+        buffer.feedback(result([0, 1], [0.5, bad]))
+    for name, array in buffer.state_dict()["arrays"].items():
+        np.testing.assert_array_equal(array, before[name])
+    assert buffer.state_dict()["meta"]["sampler"] == state["meta"]["sampler"]
+
+
+def test_priorities_of_zero_everywhere_draw_uniformly():
+    sampler = PrioritizedSampler(td_error_min=0.0)
+    buffer = filled(sampler, lengths=(20,))
+    buffer.feedback(result(np.arange(20), np.zeros(20)))
+    assert sampler.tree.total == 0.0
+    batch = buffer.sample()
+    assert batch.valid.all() and batch.weight.tolist() == [1.0] * 16
+
+
+def test_final_and_head_rows_are_never_anchors():
+    buffer = filled(PrioritizedSampler(), lengths=(1,) * 30)
+    buffer.add(make_segment(VECTOR, stream=1, episode=0, start=0, length=1))
+    for _ in range(50):
+        batch = buffer.sample()
+        assert batch.valid.all() and (batch.ids[:, 0] % 2 == 0).all()
+
+
+@pytest.mark.parametrize("make_sampler", [PrioritizedSampler, UniformSampler])
+@pytest.mark.parametrize("used_before", [False, True])
+def test_saved_state_goes_on_with_the_same_batches(make_sampler, used_before):
+    sizes = {"spec": MIXED, "capacity": 100, "carry_shape": (2,), "burn_in": 1, "n_step": 2, "seed": 5}
+    original = filled(make_sampler(), lengths=(30, 40, 20), **sizes)
+    original.add(make_segment(MIXED, stream=4, episode=0, start=0, length=3, carry_shape=(2,)))
+    batch = original.sample()
+    original.feedback(result(batch.ids, np.linspace(0, 1, 16), anchor=1))
+    state = original.state_dict()
+    meta = json.loads(json.dumps(state["meta"]))
+    other = filled(make_sampler(), lengths=(60, 60, 60) if used_before else (), **{**sizes, "seed": 6})
+    other.load_state_dict({"arrays": state["arrays"], "meta": meta})
+    assert len(other) == len(original) and other.num_transitions == original.num_transitions
+    for t in range(20):
+        segment = make_segment(MIXED, stream=4, episode=0, start=3 + t, length=1, carry_shape=(2,))
+        for buffer in (original, other):
+            buffer.add(segment)
+        ours, theirs = original.sample(), other.sample()
+        assert batches_equal(ours, theirs)
+        for buffer in (original, other):
+            buffer.feedback(result(ours.ids, np.linspace(0, 1, 16) / (t + 1), anchor=1))
+
+
+def test_a_state_that_does_not_fit_is_refused():
+    state = filled(PrioritizedSampler()).state_dict()
+    with pytest.raises(ValueError, match="capacity of 200"):
+        ReplayBuffer(VECTOR, capacity=99, batch_size=4, sampler=PrioritizedSampler()).load_state_dict(state)
+    with pytest.raises(ValueError, match="column"):
+        ReplayBuffer(MIXED, capacity=200, batch_size=4, sampler=PrioritizedSampler()).load_state_dict(state)
+    recurrent = ReplayBuffer(
+        VECTOR, capacity=200, batch_size=4, carry_shape=(2,), sampler=PrioritizedSampler()
+    )
+    with pytest.raises(ValueError, match="column carry"):
+        recurrent.load_state_dict(state)
+    assert len(recurrent) == 0
+    prioritised = state
+    with pytest.raises(ValueError, match="another sampler than UniformSampler"):
+        ReplayBuffer(VECTOR, capacity=200, batch_size=4, sampler=UniformSampler()).load_state_dict(
+            prioritised
+        )
+    uniform = filled(UniformSampler()).state_dict()
+    with pytest.raises(ValueError, match="another sampler than PrioritizedSampler"):
+        ReplayBuffer(VECTOR, capacity=200, batch_size=4, sampler=PrioritizedSampler()).load_state_dict(
+            uniform
+        )
+
+
+def test_refreshed_carries_reach_living_rows_only():
+    buffer = filled(UniformSampler(), capacity=6, lengths=(3, 3), carry_shape=(2,), batch_size=1)
+    carry = torch.arange(8.0).reshape(1, 4, 2)
+    buffer.refresh_carry(result([[-1, 1, 2, 4]], [0.0], carry=carry))
+    stored = buffer.state_dict()["arrays"]["carry"]
+    assert stored[2].tolist() == [4.0, 5.0] and stored[4].tolist() == [6.0, 7.0]
+    assert not (stored == 3.0).any()
+    with pytest.raises(ValueError, match="refresh_carry"):
+        buffer.refresh_carry(result([[0]], [0.0]))
+
+
+def test_close_ends_an_episode_early():
+    buffer = ReplayBuffer(VECTOR, capacity=10, batch_size=1, n_step=3, sampler=UniformSampler())
+    buffer.add(make_segment(VECTOR, stream=7, episode=0, start=0, length=2))
+    buffer.close(7)
+    buffer.add(make_segment(VECTOR, stream=7, episode=1, start=0, length=1))
+    batch = buffer.sample()
+    assert buffer.num_transitions == 3 and not batch.terminated.any()
+    assert buffer.state_dict()["meta"]["streams"] == [[7, 4, 1]]
+
+
+def test_bytes_per_row_stay_below_seven_tenths_of_two_stored_observations():
+    spec = AgentSpec(ObsSpec(("obs",), ((17,),), ("float32",)), ActionSpec((), 6))
+    buffer = ReplayBuffer(spec, capacity=2**19, batch_size=256, sampler=PrioritizedSampler())
+    two_observations = 4 * (2 * 17 + 6 + 3)  # obs, next obs, action, reward, done, time-out as float32
+    assert buffer.bytes_per_row <= 0.7 * two_observations
+    assert buffer.nbytes == pytest.approx(buffer.bytes_per_row * 2**19)
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "message"),
+    [({"batch_size": 0}, "batch_size"), ({"batch_size": 10}, "could never"), ({"burn_in": -1}, "burn_in")],
+)
+def test_sizes_that_make_no_sense_are_refused(kwargs, message):
+    with pytest.raises(ValueError, match=message):
+        ReplayBuffer(VECTOR, **{"capacity": 10, "batch_size": 4, "sampler": UniformSampler(), **kwargs})
+
+
+@pytest.mark.parametrize(
+    "kwargs",
+    [
+        {"alpha": -0.1},
+        {"alpha": np.nan},
+        {"beta": 1.1},
+        {"beta_increment": -1.0},
+        {"td_error_min": -0.1},
+        {"td_error_max": 0.001},
+        {"td_error_max": np.inf},
+        {"td_error_min": 0.0, "td_error_max": 0.0},
+    ],
+)
+def test_priority_settings_out_of_range_are_refused(kwargs):
+    with pytest.raises(ValueError, match="prioritised replay needs"):
+        PrioritizedSampler(**kwargs)

@@ -1,0 +1,215 @@
+"""The house rules that a machine can check. The rules are in ``import_rules``; here they meet the source."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.import_rules import ORDER, Module, imports, unsafe, violations
+
+ROOT = Path(__file__).resolve().parents[1]
+MAX_LINES = 400
+
+WITHOUT_TORCH = (
+    "main",
+    "algorithm.config",
+    "algorithm.config.cli",
+    "algorithm.config.loader",
+    "algorithm.config.reference",
+    "algorithm.run.rundir",
+    "algorithm.errors",
+    "algorithm.run.console",
+)
+"""Torch takes seconds to import; these answer, or complain, before it is needed."""
+
+SOURCE = re.compile(r"arXiv[ :]\d{4}\.\d{4,5}|\S+ (==?|[≡≈←∝]) \S+|[Σ∏∫]")
+"""A paper or an equation."""
+
+
+def read_modules() -> list[Module]:
+    """Every source file that the rules hold for."""
+    files = [*ROOT.glob("main*.py")]
+    for folder in ("algorithm", "ds", "envs"):
+        files += sorted((ROOT / folder).rglob("*.py"))
+    return [_read(file) for file in files]
+
+
+def _read(file: Path) -> Module:
+    parts = list(file.relative_to(ROOT).with_suffix("").parts)
+    is_package = parts[-1] == "__init__"
+    return Module(".".join(parts[:-1] if is_package else parts), file.read_text("utf-8"), is_package)
+
+
+MODULES = read_modules()
+KNOWN = {module.name for module in MODULES}
+LIBRARY = [module for module in MODULES if module.name.startswith("algorithm.")]
+
+
+def exists(name: str) -> bool:
+    """Whether the project has a module of that name."""
+    return name in KNOWN
+
+
+@pytest.mark.parametrize("module", MODULES, ids=lambda module: module.name)
+def test_imports_run_one_way(module: Module) -> None:
+    assert violations(module.name, imports(module, KNOWN)) == []
+
+
+@pytest.mark.parametrize("module", MODULES, ids=lambda module: module.name)
+def test_nothing_read_is_executed(module: Module) -> None:
+    assert unsafe(module) == []
+
+
+@pytest.mark.parametrize("module", LIBRARY, ids=lambda module: module.name)
+def test_files_stay_small(module: Module) -> None:
+    assert module.source.count("\n") <= MAX_LINES
+
+
+@pytest.mark.parametrize(
+    "module", [m for m in LIBRARY if m.name.startswith("algorithm.ops.")], ids=lambda m: m.name
+)
+def test_every_op_names_its_source(module: Module) -> None:
+    functions = [node for node in ast.parse(module.source).body if isinstance(node, ast.FunctionDef)]
+    public = {f.name: ast.get_docstring(f) or "" for f in functions if not f.name.startswith("_")}
+    assert [name for name, text in public.items() if not SOURCE.search(text)] == []
+
+
+def test_the_source_was_found() -> None:
+    """The tests above hold for an empty list as well."""
+    for layer in ORDER:
+        assert exists(layer), f"{layer} is in the order of layers, but not in the project"
+
+
+@pytest.mark.parametrize("name", WITHOUT_TORCH)
+def test_starts_without_torch(name: str) -> None:
+    assert exists(name), f"{name} has moved: correct this list"
+    code = f"import sys, {name}; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "target", "why"),
+    [
+        ("algorithm.spec", "algorithm.data", "stands right of"),
+        ("algorithm.data", "algorithm.ops.returns", "stands right of"),
+        ("algorithm.ops.returns", "numpy", "imports torch only"),
+        ("algorithm.ops.returns", "algorithm.data", "imports torch only"),
+        ("algorithm.nn.mlp", "algorithm.replay.buffer", "stands right of"),
+        ("algorithm.replay.buffer", "algorithm.extensions.base", "stands right of"),
+        ("algorithm.extensions.base", "algorithm.sac.model", "never imports sac"),
+        ("algorithm.extensions.base", "algorithm.extensions.rnd", "stands right of"),
+        ("algorithm.extensions.rnd", "algorithm.sac", "never imports sac"),
+        ("algorithm.sac.learner", "algorithm.extensions", "stands right of"),
+        ("algorithm.sac.learner", "algorithm.extensions.rnd", "stands right of"),
+        ("algorithm.sac.learner", "algorithm.env.vector", "stands right of"),
+        ("algorithm.env.gym", "algorithm.config", "stands right of"),
+        ("algorithm.config.schema", "algorithm.run.trainer", "stands right of"),
+        ("algorithm.run.trainer", "main", "stands right of"),
+        ("algorithm.run.trainer", "ds.wire", "never the other way round"),
+        ("algorithm.run.trainer", "tests.oracles", "not for"),
+        ("algorithm.utils", "algorithm.spec", "no place"),
+        ("algorithm.sac.config", "torch", "fragment"),
+        ("algorithm.sac.config", "algorithm.sac.learner", "fragment"),
+        ("algorithm.run.trainer", "algorithm.spec.*", "star imports"),
+        ("ds.wire", "main", "ds imports"),
+        ("envs.gym.pendulum.nn", "algorithm.sac.heads", "algorithm.nn and nothing else"),
+    ],
+)
+def test_a_wrong_import_is_named(name: str, target: str, why: str) -> None:
+    (message,) = violations(name, [target])
+    assert message.startswith(f"{name} imports ")
+    assert why in message
+
+
+@pytest.mark.parametrize(
+    ("name", "target"),
+    [
+        ("algorithm.data", "algorithm.spec"),
+        ("algorithm.ops.returns", "torch.nn.functional"),
+        ("algorithm.ops.returns", "algorithm.ops.shapes"),
+        ("algorithm.ops.returns", "math"),
+        ("algorithm.sac.learner", "algorithm.extensions.base"),
+        ("algorithm.sac.config", "pydantic"),
+        ("algorithm.sac.config", "algorithm.fields"),
+        ("algorithm.sac.learner", "algorithm.sac.config"),
+        ("algorithm.extensions", "algorithm.extensions.rnd"),
+        ("algorithm.config.schema", "algorithm.run.config"),
+        ("algorithm.run.trainer", "algorithm.config"),
+        ("algorithm.run.trainer", "rich.live"),
+        ("main", "algorithm.run.trainer"),
+        ("ds.learner", "algorithm.run.agent"),
+        ("envs.gym.pendulum.nn", "algorithm.nn"),
+        ("envs.gym.pendulum.nn", "torch"),
+    ],
+)
+def test_a_right_import_passes(name: str, target: str) -> None:
+    assert violations(name, [target]) == []
+
+
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [
+        ("import algorithm.run", "algorithm.run"),
+        ("from algorithm import run", "algorithm.run"),
+        ("from algorithm.run import trainer", "algorithm.run.trainer"),
+        ("from algorithm.run.trainer import Trainer", "algorithm.run.trainer"),
+        ("def f():\n    import algorithm.run.trainer as t", "algorithm.run.trainer"),
+        ("if TYPE_CHECKING:\n    from algorithm.run import trainer", "algorithm.run.trainer"),
+        ("from . import heads", "algorithm.sac.heads"),
+        ("from .heads import Head", "algorithm.sac.heads"),
+        ("from ..run import trainer", "algorithm.run.trainer"),
+        ("from .. import run", "algorithm.run"),
+        ("from ..run.trainer import *", "algorithm.run.trainer.*"),
+        ("importlib.import_module('algorithm.run.trainer')", "algorithm.run.trainer"),
+        ("import_module('..run.trainer', __package__)", "algorithm.run.trainer"),
+    ],
+)
+def test_every_way_of_importing_is_seen(source: str, target: str) -> None:
+    known = {"algorithm.run", "algorithm.run.trainer", "algorithm.sac.heads"}
+    assert target in imports(Module("algorithm.sac.learner", source), known)
+
+
+def test_a_package_is_its_own_starting_point() -> None:
+    package = Module("algorithm.sac", "from .heads import Head", is_package=True)
+    assert imports(package, {"algorithm.sac.heads"}) == {"algorithm.sac.heads"}
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import pickle",
+        "from pickle import loads",
+        "eval('1')",
+        "def f():\n    exec(text)",
+        "import builtins\nbuiltins.eval('1')",
+        "import torch\ntorch.load(file)",
+        "import torch as t\nt.load(file)",
+        "from torch import load\nload(file)",
+        "import yaml\nyaml.load(text, Loader=yaml.SafeLoader)",
+        "from yaml import unsafe_load as read\nread(text)",
+        "import numpy as np\nnp.load(file, allow_pickle=True)",
+        "import numpy as np\nnp.load(file, allow_pickle=flag)",
+    ],
+)
+def test_what_executes_a_file_is_named(source: str) -> None:
+    assert len(unsafe(Module("algorithm.run.checkpoint", source))) == 1
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "model.eval()",
+        "import torch\ntorch.compile(model)",
+        "import yaml\nyaml.safe_load(text)",
+        "import numpy as np\nnp.load(file, allow_pickle=False)",
+        "spec.loader.exec_module(module)",
+        "import re\nre.compile('x')",
+    ],
+)
+def test_what_only_looks_like_it_passes(source: str) -> None:
+    assert unsafe(Module("algorithm.run.checkpoint", source)) == []

@@ -1,0 +1,223 @@
+"""Every example in the documentation works: code runs, configuration loads, commands parse, links lead on.
+
+A block of a language that is not known here, or a command that nobody checks, is a failure and not a pass.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from algorithm.config import Config, ConfigError, load_config, load_config_file
+from algorithm.config.cli import parse_args
+
+ROOT = Path(__file__).resolve().parents[1]
+NO_PAGES_OF_OURS = {".venv", ".git", "models", "node_modules", ".peers"}
+
+UNCHECKED_LANGUAGES = {"text", "json", "csv", "mermaid"}
+UNCHECKED_COMMANDS = {"git", "cd", "sudo", "apt", "tensorboard", "uv", "pip", "source"}
+"""First words of commands that belong to other programs."""
+
+FENCE = re.compile(r"^(?P<fence>`{3,})(?P<language>[^\n`]*)\n(?P<text>.*?)^(?P=fence) *$", re.M | re.S)
+LINK = re.compile(r"!?\[[^\]]*\]\((?P<target>[^)\s]+)(?: \"[^\"]*\")?\)")
+HEADING = re.compile(r"^#+ (?P<title>.+?)\s*$", re.M)
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block of a page."""
+
+    page: Path
+    line: int
+    language: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.page.relative_to(ROOT)}:{self.line}"
+
+
+def find_pages() -> list[Path]:
+    """Every Markdown page of the project."""
+    pages = ROOT.rglob("*.md")
+    return sorted(page for page in pages if not NO_PAGES_OF_OURS & set(page.relative_to(ROOT).parts))
+
+
+def blocks_of(page: Path, text: str) -> list[Block]:
+    """The fenced blocks of a page."""
+    return [
+        Block(page, text.count("\n", 0, m.start()) + 1, m["language"].strip(), m["text"])
+        for m in FENCE.finditer(text)
+    ]
+
+
+def commands_of(text: str) -> list[list[str]]:
+    """The commands of a shell block as words; comments, prompts and variables set in front are left out."""
+    lines = text.replace("\\\n", " ").splitlines()
+    commands = [shlex.split(line.removeprefix("$ "), comments=True) for line in lines]
+    return [words for words in map(_without_variables, commands) if words]
+
+
+def _without_variables(words: list[str]) -> list[str]:
+    while words and re.match(r"[A-Z_]+=", words[0]):
+        words = words[1:]
+    return words
+
+
+def check_command(words: list[str]) -> None:
+    """Fail unless the command exists and understands its arguments."""
+    program, arguments = Path(words[0]).name, words[1:]
+    if program == "make":
+        targets = [word for word in arguments if "=" not in word and not word.startswith("-")]
+        known = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.M)
+        assert set(targets) <= set(known), f"the Makefile has no {set(targets) - set(known)}"
+    elif program in ("python", "python3"):
+        _check_python(arguments)
+    else:
+        assert program in UNCHECKED_COMMANDS, (
+            f"no check for `{shlex.join(words)}`: teach test_docs or call it text"
+        )
+
+
+def _check_python(arguments: list[str]) -> None:
+    if arguments[0] == "main.py":
+        parse_args(arguments[1:])
+    elif arguments[0] == "-m":
+        assert importlib.util.find_spec(arguments[1]), f"no module {arguments[1]}"
+    else:
+        assert (ROOT / arguments[0]).is_file(), f"no file {arguments[0]}"
+
+
+def check_yaml(text: str, folder: Path) -> None:
+    """Fail unless the text is a section of a configuration, or several under their names, and loads."""
+    file = folder / "config.yaml"
+    file.write_text(text)
+    content = yaml.safe_load(text)
+    if looks_like_section(content):
+        load_config_file(file)
+        return
+    sections = content if isinstance(content, dict) else {}
+    assert sections, "not a configuration: call the block text"
+    for name, section in sections.items():
+        assert looks_like_section(section), f"{name} is not a section of a configuration: call the block text"
+        load_config(str(folder), name)
+
+
+def looks_like_section(content: Any) -> bool:
+    """Whether some key is one of a configuration's blocks, or would like to be."""
+    if not isinstance(content, dict):
+        return False
+    return any(
+        key in Config.model_fields or key == "inherited" or str(key).endswith("_config") for key in content
+    )
+
+
+def slug(title: str) -> str:
+    """The anchor that a heading gets on the project's pages."""
+    plain = re.sub(r"[`*]|\[|\]\([^)]*\)", "", title).lower()
+    return re.sub(r"[^\w\- ]", "", plain).replace(" ", "-")
+
+
+def dead_links(page: Path, text: str) -> list[str]:
+    """Relative links of a page that lead nowhere, anchors included."""
+    return [
+        target for target in LINK.findall(FENCE.sub("", text)) if not _leads_somewhere(page, text, target)
+    ]
+
+
+def _leads_somewhere(page: Path, text: str, target: str) -> bool:
+    if re.match(r"[a-z]+:", target):
+        return True
+    path, _, anchor = target.partition("#")
+    goal = page.parent / path if path else page
+    if path and not goal.exists():
+        return False
+    if not anchor or goal.suffix != ".md":
+        return True
+    headings = HEADING.findall(FENCE.sub("", goal.read_text("utf-8") if path else text))
+    return anchor in map(slug, headings)
+
+
+PAGES = find_pages()
+BLOCKS = [block for page in PAGES for block in blocks_of(page, page.read_text("utf-8"))]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page: Path) -> None:
+    assert dead_links(page, page.read_text("utf-8")) == []
+
+
+@pytest.mark.parametrize("block", BLOCKS, ids=str)
+def test_examples_work(block: Block, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    check_block(block, tmp_path, monkeypatch)
+
+
+def check_block(block: Block, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fail unless the block works."""
+    if block.language == "python":
+        monkeypatch.chdir(folder)
+        exec(compile(block.text, str(block), "exec"), {"__name__": "example"})
+    elif block.language == "yaml":
+        check_yaml(block.text, folder)
+    elif block.language == "sh":
+        for words in commands_of(block.text):
+            check_command(words)
+    else:
+        assert block.language in UNCHECKED_LANGUAGES, f"{block}: what language is this? (a block needs one)"
+
+
+@pytest.mark.parametrize(
+    ("language", "text", "error"),
+    [
+        ("python", "raise ValueError", ValueError),
+        ("python", "1 +", SyntaxError),
+        ("yaml", "sac_config: {n_stepp: 3}", ConfigError),
+        ("yaml", "default: {sac_config: {n_step: two}}", ConfigError),
+        ("yaml", "sack_config: {n_step: 2}", ConfigError),
+        ("yaml", "steps: {n: 2}", AssertionError),
+        ("yaml", "- 1", AssertionError),
+        ("sh", "python main.py gym/pendulum --sed 1", (SystemExit, ConfigError)),
+        ("sh", "python main.py", (SystemExit, ConfigError)),
+        ("sh", "make trian", AssertionError),
+        ("sh", "python nowhere.py", AssertionError),
+        ("sh", "python -m algorithm.nowhere", AssertionError),
+        ("sh", "conda activate", AssertionError),
+        ("", "anything", AssertionError),
+    ],
+)
+def test_a_wrong_example_fails(
+    language: str, text: str, error: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(error):
+        check_block(Block(ROOT / "page.md", 1, language, text), tmp_path, monkeypatch)
+
+
+@pytest.mark.parametrize(
+    ("language", "text"),
+    [
+        ("python", "from algorithm.spec import ActionSpec\nassert ActionSpec(continuous=2).size == 2"),
+        ("yaml", "sac_config: {n_step: 2}"),
+        ("yaml", "default: {sac_config: {n_step: 2}}\nlong: {inherited: default, sac_config: {tau: 1e-3}}"),
+        ("sh", "# comment\n$ make train ENV=gym/pendulum"),
+        ("sh", "A=1 python main.py gym/pendulum \\\n  --seed 1 # one"),
+        ("text", "anything"),
+    ],
+)
+def test_a_right_example_passes(
+    language: str, text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check_block(Block(ROOT / "page.md", 1, language, text), tmp_path, monkeypatch)
+
+
+def test_blocks_and_links_are_found() -> None:
+    text = "# A *b* `c`!\n\n[x](#a-b-c) [y](#d) [z](nowhere.md) ![](Makefile) <https://x.org>\n```sh\n[q](gone)\n```\n"
+    page = ROOT / "page.md"
+    assert dead_links(page, text) == ["#d", "nowhere.md"]
+    assert blocks_of(page, text) == [Block(page, 4, "sh", "[q](gone)\n")]
+    assert commands_of("A=1 b c # d\n\n$ e \\\n  f") == [["b", "c"], ["e", "f"]]
