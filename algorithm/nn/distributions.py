@@ -25,7 +25,7 @@ class TanhNormal:
         """
         noise = torch.randn(self.mean.shape, generator=generator, device=self.mean.device)
         z = self.mean + self.log_std.exp() * noise
-        logp = -0.5 * noise.square() - self.log_std - HALF_LOG_2PI - log_tanh_jacobian(z)
+        logp = -0.5 * noise.square() - HALF_LOG_2PI - (self.log_std + log_tanh_jacobian(z))
         return z, logp.sum(-1)
 
     def logp(self, z: Tensor) -> Tensor:

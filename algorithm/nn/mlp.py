@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from torch import Tensor, nn
 
@@ -14,12 +15,16 @@ LOG_STD_RANGE = (-20.0, 2.0)
 
 
 def mlp(
-    in_size: int, hidden: Sequence[int], out_size: int | None = None, activation: type[nn.Module] = nn.ReLU
+    in_size: int,
+    hidden: Sequence[int],
+    out_size: int | None = None,
+    activation: Callable[[], nn.Module] = partial(nn.ReLU, inplace=True),
 ) -> nn.Sequential:
     """Linear layers with ``activation`` between them.
 
-    hidden:   width of each hidden layer; may be empty.
-    out_size: width of a last linear layer without activation; None leaves it out.
+    hidden:     width of each hidden layer; may be empty.
+    out_size:   width of a last linear layer without activation; None leaves it out.
+    activation: builds one; the default works in place, which halves the memory a layer touches.
     Returns a module [..., in_size] -> [..., out_size or hidden[-1] or in_size].
     """
     layers: list[nn.Module] = []

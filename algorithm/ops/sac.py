@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from algorithm.ops.shapes import check_shapes, masked_mean
+from algorithm.ops.shapes import check_shapes, masked_mean, valid_share
 
 HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
+LOG_4 = math.log(4.0)
 
 
 def log_tanh_jacobian(z: Tensor) -> Tensor:
@@ -19,7 +21,8 @@ def log_tanh_jacobian(z: Tensor) -> Tensor:
 
     z: any shape. Returns the same shape.
     """
-    return 2.0 * (math.log(2.0) - z - F.softplus(-2.0 * z))
+    w = -2.0 * z
+    return torch.add(w, F.softplus(w), alpha=-2.0) + LOG_4
 
 
 def tanh_normal_logp(z: Tensor, mean: Tensor, log_std: Tensor) -> Tensor:
@@ -45,7 +48,7 @@ def critic_loss(q: Tensor, target: Tensor, weight: Tensor, valid: Tensor) -> Ten
     Returns a scalar.
     """
     _check_critic_shapes("critic_loss", q, target, weight, valid)
-    return _weighted(0.5 * (q - target).square(), weight, valid)
+    return _weighted((q - target).square(), weight, valid)
 
 
 def clipped_critic_loss(
@@ -63,7 +66,7 @@ def clipped_critic_loss(
     _check_critic_shapes("clipped_critic_loss", q, target, weight, valid)
     check_shapes("clipped_critic_loss", q.shape, {"q_target": q_target})
     clipped = q_target + (q - q_target).clamp(-epsilon, epsilon)
-    return _weighted(0.5 * (q - target).square().maximum((clipped - target).square()), weight, valid)
+    return _weighted((q - target).square().maximum((clipped - target).square()), weight, valid)
 
 
 def policy_loss(logp: Tensor, value: Tensor, alpha: Tensor, valid: Tensor) -> Tensor:
@@ -94,5 +97,7 @@ def _check_critic_shapes(name: str, q: Tensor, target: Tensor, weight: Tensor, v
     check_shapes(name, q.shape[1:2], {"weight": weight})
 
 
-def _weighted(error: Tensor, weight: Tensor, valid: Tensor) -> Tensor:
-    return (weight * masked_mean(error.sum(0), valid)).mean()
+def _weighted(squared: Tensor, weight: Tensor, valid: Tensor) -> Tensor:
+    """``½ Σ_e mean_B w · mean_t`` of squared errors [E, B, T]; everything but the errors is one factor."""
+    factor = valid_share(valid, squared.dtype) * (weight * (0.5 / len(weight))).unsqueeze(-1)
+    return (squared * factor).sum()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import torch
 from torch import Tensor
 
 
@@ -17,6 +18,18 @@ def check_shapes(function: str, shape: tuple[int, ...], tensors: Mapping[str, Te
             raise ValueError(f"{function}: {name} must have shape {tuple(shape)}, got {tuple(tensor.shape)}")
 
 
+def valid_share(valid: Tensor, dtype: torch.dtype) -> Tensor:
+    """Weights of a mean over the last dimension of what is valid: ``v_t / max(1, Σ_t v_t)``.
+
+    Multiplying by them and summing is that mean; they carry no gradient, so a loss stays two kernels long.
+
+    valid: [..., T] bool or 0/1
+    Returns [..., T] in ``dtype``; all 0 where nothing is valid.
+    """
+    mask = valid.to(dtype)
+    return mask / mask.sum(-1, keepdim=True).clamp_(min=1.0)
+
+
 def masked_mean(x: Tensor, valid: Tensor) -> Tensor:
     """Mean over the last dimension of what is valid: ``Σ_t v_t x_t / max(1, Σ_t v_t)``.
 
@@ -24,5 +37,4 @@ def masked_mean(x: Tensor, valid: Tensor) -> Tensor:
     valid: [..., T] bool or 0/1
     Returns [...]; 0 where nothing is valid.
     """
-    mask = valid.to(x.dtype)
-    return (x * mask).sum(-1) / mask.sum(-1).clamp(min=1.0)
+    return (x * valid_share(valid, x.dtype)).sum(-1)

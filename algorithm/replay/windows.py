@@ -57,7 +57,7 @@ class WindowReader:
             reward=torch.from_numpy(real[:, 1:-1, storage.reward]),
             terminated=torch.from_numpy(terminated),
             valid=torch.from_numpy(exists[:, 1:-1] & exists[:, 2:]),
-            carry=torch.from_numpy(self._carries(slots[:, 1:], token_exists)),
+            carry=torch.from_numpy(self._carries(slots[:, 1])),
             weight=torch.from_numpy(weight),
         )
 
@@ -116,15 +116,13 @@ class WindowReader:
             for name, kind, where, shape in storage.obs_fields
         }
 
-    def _carries(self, tokens: Int, exists: Bool) -> Float:
-        """The carry of each window's first token that exists, [B, *C]."""
-        storage = self._storage
-        shape = (len(tokens), *storage.carry_shape)
-        if not storage.carry.shape[1]:
-            return np.zeros(shape, np.float32)
-        first = tokens[np.arange(len(tokens)), exists.argmax(axis=1)]
-        carry: Float = storage.carry.take(first, axis=0).reshape(shape)
-        return carry
+    def _carries(self, first: Int) -> Float:
+        """The carry of each window's first token that exists, [B, *C].
+
+        first: slots [B] of the first tokens; where they are missing, that of the first that exists.
+        """
+        carry: Float = self._storage.carry.take(first, axis=0)
+        return carry.reshape(len(first), *self._storage.carry_shape)
 
 
 def _gather(array: NDArray[Scalar], slots: Int, missing: Bool | None) -> NDArray[Scalar]:

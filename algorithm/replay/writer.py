@@ -69,8 +69,9 @@ class Writer:
         """
         head = self.heads.pop(stream, None)
         storage = self._storage
-        if head is None or head.id < storage.next_id - storage.capacity:
+        if head is None:
             return
+        # If the head itself is overwritten this reads a stranger's link, yet ``last`` is dead all the same.
         back = int(storage.links[head.id % storage.capacity, PREV])
         last = head.id - back
         if back and last >= storage.next_id - storage.capacity:

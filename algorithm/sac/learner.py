@@ -170,9 +170,9 @@ class Sac:
         sampled = self.composition.sample(policy, self._generator)
         q = self.model.q.frozen(state, sampled.c_action)
         # REDQ, algorithm 1: the policy climbs the mean where targets use a subset, the minimum otherwise.
-        q = q.amin(0) if self._subset == self._num_critics else q.mean(0)
+        q = q.min(0).values if self._subset == self._num_critics else q.mean(0)
         losses = self.composition.losses(sampled, q, ctx.batch.valid[:, learned].flatten())
-        self._policy_step.step(torch.stack(list(losses.values())).sum())
+        self._policy_step.step(losses["policy"] + losses["alpha"])
         return {
             **_named(losses),
             "policy/entropy_c": -sampled.logp.detach(),

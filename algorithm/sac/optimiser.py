@@ -6,37 +6,64 @@ from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
+from torch.optim.adam import adam
 
 from algorithm.nn.flat import FlatParameters
 
+BETA_1, BETA_2, EPSILON = 0.9, 0.999, 1e-8
+
 
 class FlatAdam:
-    """Adam (arXiv 1412.6980), fused, over the flat storage of ``modules``."""
+    """Adam (arXiv 1412.6980), torch's fused kernel, over the flat storage of ``modules``.
+
+    The functional form: for one tensor the bookkeeping of ``torch.optim.Adam`` costs more than the step.
+    """
 
     def __init__(self, modules: Sequence[nn.Module], learning_rate: float) -> None:
         self.flat = FlatParameters(modules)
-        leaf = nn.Parameter(self.flat.data)
-        leaf.grad = self.flat.grad
-        self._leaf = leaf
-        self._adam = torch.optim.Adam([leaf], lr=learning_rate, fused=True)
+        self.learning_rate = learning_rate
+        self._moments = torch.zeros_like(self.flat.data), torch.zeros_like(self.flat.data)
+        self._count = torch.zeros((), device=self.flat.data.device)
+
+    @torch.no_grad()
+    def _move(self, gradient: Tensor) -> None:
+        mean, square = self._moments
+        adam(
+            [self.flat.data],
+            [gradient],
+            [mean],
+            [square],
+            [],
+            [self._count],
+            fused=True,
+            amsgrad=False,
+            beta1=BETA_1,
+            beta2=BETA_2,
+            lr=self.learning_rate,
+            weight_decay=0.0,
+            eps=EPSILON,
+            maximize=False,
+        )
 
     def step(self, loss: Tensor) -> Tensor:
         """Gradient of ``loss`` and one step along it. Returns the gradient's norm, a scalar on the device."""
-        assert self.flat.grad is not None
-        self.flat.grad.zero_()
+        gradient = self.flat.grad
+        assert gradient is not None
+        gradient.zero_()
         loss.backward()
-        self._adam.step()
-        return torch.linalg.vector_norm(self.flat.grad)
+        self._move(gradient)
+        return torch.linalg.vector_norm(gradient)
 
     def tensors(self) -> dict[str, Tensor]:
-        """Adam's state by name: both moments and the step count; empty before the first step."""
-        return dict(self._adam.state[self._leaf])
+        """Adam's state by name: both moments and the step count."""
+        return {"exp_avg": self._moments[0], "exp_avg_sq": self._moments[1], "step": self._count}
 
     def load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
-        """Take over what :meth:`tensors` gave. Raises ``ValueError`` if the sizes differ."""
+        """Take over what :meth:`tensors` gave. Raises ``ValueError`` if names or sizes differ."""
+        own = self.tensors()
+        if own.keys() != tensors.keys():
+            raise ValueError(f"optimiser state has {sorted(tensors)}, expected {sorted(own)}")
         for name, value in tensors.items():
-            if value.ndim and value.shape != self.flat.data.shape:
+            if value.shape != own[name].shape:
                 raise ValueError(f"optimiser state {name} has {value.numel()} values, not {len(self.flat)}")
-        self._adam.state[self._leaf] = {
-            name: value.to(self.flat.data.device, torch.float32).clone() for name, value in tensors.items()
-        }
+            own[name].copy_(value)

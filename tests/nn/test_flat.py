@@ -64,7 +64,6 @@ def test_adam_continues_from_saved_state():
 
 def test_adam_refuses_the_state_of_another_size():
     small, large = FlatAdam([nn.Linear(1, 1)], 0.1), FlatAdam([nn.Linear(2, 2)], 0.1)
-    small.step(small.flat.data.sum() * 0 + next(iter(small._adam.param_groups[0]["params"])).sum())
     with pytest.raises(ValueError, match="2 values, not 6"):
         large.load_tensors(small.tensors())
 

@@ -169,6 +169,13 @@ def test_feedback_to_overwritten_rows_is_ignored():
     assert sampler.tree.leaves[3] == 0.0
 
 
+def test_feedback_to_padding_is_ignored():
+    sampler = PrioritizedSampler()
+    buffer = filled(sampler, capacity=50, lengths=(3,), batch_size=1)
+    buffer.feedback(result([-1], [0.5]))
+    assert np.flatnonzero(sampler.tree.leaves).tolist() == [0, 1, 2]
+
+
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 @pytest.mark.parametrize("sampler", [PrioritizedSampler, UniformSampler])
 def test_a_td_error_that_is_not_finite_is_an_error_and_changes_nothing(sampler, bad):
@@ -206,7 +213,7 @@ def test_saved_state_goes_on_with_the_same_batches(make_sampler, used_before):
     original = filled(make_sampler(), lengths=(30, 40, 20), **sizes)
     original.add(make_segment(MIXED, stream=4, episode=0, start=0, length=3, carry_shape=(2,)))
     batch = original.sample()
-    original.feedback(result(batch.ids, np.linspace(0, 1, 16), anchor=1))
+    original.feedback(result(batch.ids, np.linspace(0, 0.5, 16), anchor=1))
     state = original.state_dict()
     meta = json.loads(json.dumps(state["meta"]))
     other = filled(make_sampler(), lengths=(60, 60, 60) if used_before else (), **{**sizes, "seed": 6})
@@ -219,7 +226,8 @@ def test_saved_state_goes_on_with_the_same_batches(make_sampler, used_before):
         ours, theirs = original.sample(), other.sample()
         assert batches_equal(ours, theirs)
         for buffer in (original, other):
-            buffer.feedback(result(ours.ids, np.linspace(0, 1, 16) / (t + 1), anchor=1))
+            buffer.feedback(result(ours.ids, np.linspace(0, 0.4, 16) / (t + 1), anchor=1))
+    assert other.num_transitions == original.num_transitions
 
 
 def test_a_state_that_does_not_fit_is_refused():

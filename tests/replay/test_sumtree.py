@@ -38,6 +38,17 @@ def test_draws_the_leaf_a_plain_walk_finds(capacity, seed):
     np.testing.assert_array_equal(values, leaves[drawn])
 
 
+@pytest.mark.parametrize("capacity", [2**16 + 1, 2**19, 2**20 + 7])
+def test_draws_the_same_leaf_through_several_levels(capacity):
+    leaves = np.random.default_rng(0).integers(0, 4, size=capacity).astype(float)
+    tree = SumTree(capacity)
+    tree.update(np.arange(capacity), leaves)
+    n = 2**12
+    drawn, _ = tree.sample(n, FixedDraws())
+    mass = (np.arange(n) + 0.5) * (leaves.sum() / n)
+    np.testing.assert_array_equal(drawn, leaves.cumsum().searchsorted(mass, "right"))
+
+
 @given(
     capacity=st.integers(1, 5000),
     seed=st.integers(0, 2**32 - 1),

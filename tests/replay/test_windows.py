@@ -160,6 +160,15 @@ def test_close_flags_the_last_transition_and_makes_the_head_final():
     assert len(storage) == 5
 
 
+def test_close_leaves_the_row_alone_that_overwrote_the_last_transition():
+    storage = Storage(VECTOR, 4)
+    writer = Writer(storage)
+    writer.add(make_segment(VECTOR, stream=0, episode=0, start=0, length=1))
+    writer.add(make_segment(VECTOR, stream=1, episode=0, start=0, length=2))  # row 4 stands where 0 stood
+    writer.close(0)
+    assert storage.links[:, NEXT].tolist() == [0, 0, 4, 4]
+
+
 def test_start_at_zero_closes_the_open_episode():
     storage = Storage(VECTOR, 10)
     writer = Writer(storage)
