@@ -1,0 +1,260 @@
+"""Runs as a user starts them: from the command line, in a folder of their own, on real environments."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from algorithm.config import load_config_file
+from algorithm.run.metrics import read_metrics
+from main import main
+
+TASK = """\
+default:
+  base_config: {env_type: GYM, env_name: Pendulum-v1, max_step: 260, reset_on_iteration: false}
+  nn_config: {q: {dense_n: 8}, policy: {dense_n: 8}}
+  replay_config: {capacity: 1000}
+  sac_config:
+    batch_size: 16
+    start_step: 100
+    write_summary_per_step: 100
+    save_model_per_step: 200
+    replay_ratio: 0.25
+  eval_config: {per_step: 200, episodes: 2}
+endless:
+  base_config: {env_name: "tests.toys:Endless-v0", max_step_each_iter: 50}
+counting:
+  base_config: {env_name: "tests.toys:Counting-v0", n_envs: 3}
+broken:
+  base_config: {env_name: "tests.toys:Broken-v0", env_args: {fails: nan}}
+"""
+
+
+@pytest.fixture
+def task(tmp_path, monkeypatch) -> Path:
+    """A folder to start from, with a small task in ``task/``."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "task").mkdir()
+    (tmp_path / "task" / "config.yaml").write_text(TASK)
+    return tmp_path / "models" / "task"
+
+
+def run(*flags: str) -> int:
+    return main(["./task", "--device=cpu", *flags])
+
+
+def result(folder: Path) -> dict:
+    return json.loads((folder / "result.json").read_text())
+
+
+def weights_hash(folder: Path) -> str:
+    (last,) = sorted(folder.glob("checkpoints/step_*"))[-1:]
+    return hashlib.sha256((last / "model.safetensors").read_bytes()).hexdigest()
+
+
+def test_a_run_leaves_what_it_promises(task, capsys):
+    assert run("--seed=1", "-n", "a") == 0
+    folder = task / "a"
+    for name in (
+        "config.yaml overrides.txt manifest.json metrics.csv metrics.jsonl train.log result.json "
+        "plots/return.png checkpoints/latest.json checkpoints/step_000000260/model.safetensors "
+        "checkpoints/step_000000200/manifest.json"
+    ).split():
+        assert (folder / name).stat().st_size >= 0, name
+    assert list(folder.glob("log/events.*"))
+    found = result(folder)
+    assert (found["steps"], found["updates"], found["seed"]) == (260, 40, 1)  # ¼ · (260 − 100)
+    assert found["replay_ratio"] == 0.25
+    assert found["last_eval"]["step"] == 260 and found["last_eval"]["episodes"] == 2
+    assert load_config_file(folder / "config.yaml").config.base_config.max_step == 260
+    metrics = read_metrics(folder / "metrics.csv")
+    assert metrics["step"] == [100.0, 200.0, 260.0]
+    said = capsys.readouterr().out
+    for part in ("Pendulum-v1", "seed", "evaluation", "--run", "tensorboard --logdir"):
+        assert part in said
+
+
+def test_the_same_seed_gives_the_same_weights_and_another_does_not(task):
+    for name, seed in (("a", 3), ("b", 3), ("c", 4)):
+        run(f"--seed={seed}", "-n", name, "--quiet")
+    hashes = [weights_hash(task / name) for name in "abc"]
+    assert hashes[0] == hashes[1] != hashes[2]
+    assert result(task / "a")["last_eval"] == result(task / "b")["last_eval"]
+
+
+def test_inference_reproduces_the_logged_evaluation(task, capsys):
+    run("--seed=1", "-n", "a", "--quiet")
+    before = sorted(p for p in task.rglob("*"))
+    assert run("-n", "a", "--run", "--disable_sample", "--max_iter=2") == 0
+    played = json.loads((task / "a" / "evaluation.json").read_text())
+    assert played["behaviours"]["default"]["mean"] == result(task / "a")["last_eval"]["mean"]
+    assert played["step"] == 260
+    assert set(task.rglob("*")) - set(before) == {task / "a" / "evaluation.json"}
+    assert "mean return" in capsys.readouterr().out
+
+
+def test_inference_takes_the_newest_run_and_the_checkpoint_asked_for(task):
+    for name in "ab":
+        run("--seed=1", "-n", name, "--quiet")
+    assert run("--run", "--max_iter=1", "--ckpt=200", "--quiet") == 0
+    assert json.loads((task / "b" / "evaluation.json").read_text())["step"] == 200
+    assert run("--run", "--quiet", "-o", "base_config.max_step=30") == 0  # no episode ends in so few
+
+
+@pytest.mark.parametrize(("flags", "code", "said"), [
+    (["--run"], 6, "there is no run of task yet"),
+    (["--ckpt=200"], 2, "--ckpt chooses what --run plays with"),
+    (["--device=cuda:7"], 2, "no such GPU"),
+    (["-c", "broken", "-o", "base_config.env_args={fails: step}"], 4, "the wheel came off"),
+    (["-c", "broken", "-o", "base_config.env_args={fails: reset}"], 4, "the door is locked"),
+    (["-o", "base_config.env_name=NoSuch-v0"], 4, "could not be made"),
+    (["-o", "nn_config.q={width: 3}"], 2, "ModelQ.__init__ failed"),
+    (["--nn", "other"], 2, "model file was not found"),
+    (["-o", "ma_config={robot: {}}"], 2, "ma_config names 'robot'"),
+])  # fmt: skip
+def test_mistakes_end_with_their_code_and_say_what_to_do(task, capsys, flags, code, said):
+    assert run("-n", "a", *flags) == code
+    error = capsys.readouterr().err
+    assert said in error and "Traceback" not in error
+
+
+def test_a_failed_start_leaves_the_name_free(task):
+    assert run("-n", "a", "-o", "base_config.env_name=NoSuch-v0") == 4
+    assert not (task / "a").exists()
+    assert run("-n", "a", "--quiet") == 0
+
+
+def test_a_taken_name_is_refused_with_both_commands(task, capsys):
+    run("-n", "a", "--quiet")
+    assert run("-n", "a", "--quiet") == 2
+    error = capsys.readouterr().err
+    assert "--run -n a" in error and "-n a_2" in error
+
+
+def test_checkpoints_of_other_networks_are_refused(task, capsys):
+    run("-n", "a", "--quiet")
+    assert run("-n", "a", "--run", "-o", "nn_config.policy={dense_n: 9}") == 6
+    assert "does not fit this agent" in capsys.readouterr().err
+
+
+@pytest.mark.fault("F10")
+def test_divergence_ends_the_run_before_anything_is_saved(task, capsys):
+    assert run("-n", "a", "-c", "broken") == 5
+    assert "not finite" in capsys.readouterr().err
+    assert not list((task / "a").glob("checkpoints/step_*"))
+
+
+def test_the_traceback_is_in_the_log_and_with_debug_on_the_screen(task, capsys):
+    run("-n", "a", "-c", "broken", "-o", "base_config.env_args={fails: step}", "--debug")
+    assert "Traceback" in capsys.readouterr().err
+    assert "the wheel came off" in (task / "a" / "train.log").read_text()
+
+
+def test_repeat_trains_one_run_per_seed_and_summarises(task, capsys):
+    assert run("--seed=5", "-n", "a", "--repeat=2") == 0
+    assert [result(task / name)["seed"] for name in ("a", "a_2")] == [5, 6]
+    summary = json.loads((task / "a" / "repeat.json").read_text())
+    assert summary["seeds"] == [5, 6] and len(summary["last_eval"]["values"]) == 2
+    assert (task / "a" / "plots" / "repeat.png").exists()
+    assert "over 2 runs" in capsys.readouterr().out
+
+
+def test_the_networks_used_are_kept_with_the_run(task):
+    body = (
+        "from algorithm.nn import ModelPolicy as Default\n"
+        "class ModelPolicy(Default):\n    def __init__(self, spec, state_size):\n"
+        "        super().__init__(spec, state_size, dense_n=8)\n"
+    )
+    (Path("task") / "mine.py").write_text(body)
+    assert run("-n", "a", "--quiet", "--nn", "mine", "-o", "nn_config.policy=null") == 0
+    (Path("task") / "mine.py").write_text("raise RuntimeError('changed since')")
+    assert run("-n", "a", "--run", "--max_iter=1", "--quiet") == 0
+    assert run("-n", "a", "--run", "--max_iter=1", "--quiet", "--use_env_nn") == 2
+
+
+def test_an_endless_task_is_cut_into_iterations(task):
+    assert run("-c", "endless", "-n", "a", "--max_iter=4", "--quiet") == 0
+    assert result(task / "a")["steps"] == 200
+    assert result(task / "a")["last_eval"]["episodes"] == 2
+
+
+def test_several_environments_count_every_step(task):
+    assert run("-c", "counting", "-n", "a", "--quiet", "-o", "base_config.reset_on_iteration=true") == 0
+    found = result(task / "a")
+    assert found["steps"] == 261  # three at a time
+    assert found["updates"] == 40
+
+
+def test_training_without_sampling_says_what_it_gives_up(task, capsys):
+    assert run("-n", "a", "--disable_sample", "-o", "sac_config.n_step=2") == 0
+    assert "no exploration" in capsys.readouterr().out
+    assert not load_config_file(task / "a" / "config.yaml").config.sac_config.use_n_step_is
+
+
+def start(*flags: str) -> subprocess.Popen:
+    root = Path(__file__).resolve().parents[2]
+    command = [sys.executable, str(root / "main.py"), "./task", "--device=cpu", *flags]
+    environment = {**os.environ, "PYTHONPATH": str(root)}
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment)
+
+
+@pytest.mark.fault("F22")
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_saves_and_ends(task, number, code):
+    process = start("-n", "a", "-o", "base_config.max_step=-1", "-o", "eval_config.per_step=-1")
+    wait_for(lambda: list(task.glob("a/checkpoints/step_000000200/manifest.json")), process)
+    process.send_signal(number)
+    output = process.communicate(timeout=30)[0].decode()
+    assert process.returncode == code, output
+    steps = result(task / "a")["steps"]
+    assert (task / "a" / "checkpoints" / f"step_{steps:09d}" / "manifest.json").exists()
+    assert result(task / "a")["last_eval"] is None
+    assert "saving and ending" in output
+
+
+@pytest.mark.fault("F22")
+def test_a_second_signal_ends_at_once(task):
+    """The first one comes in a step that hangs, so that only the second can end the run."""
+    (Path("task") / "hanging.py").write_text(
+        "import time, gymnasium as gym\nfrom tests.toys import Endless\n"
+        "class Hanging(Endless):\n    def step(self, action):\n"
+        "        open('hangs', 'w').close()\n        [time.sleep(1) for _ in range(60)]\n"
+        "gym.register('Hanging-v0', entry_point=Hanging)\n"
+    )
+    os.environ["PYTHONPATH"] = ""
+    process = start("-n", "a", "-o", "base_config.env_name=task.hanging:Hanging-v0")
+    wait_for(lambda: Path("hangs").exists(), process)
+    process.send_signal(signal.SIGINT)
+    time.sleep(0.5)
+    assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=5)
+    assert process.returncode == 130
+
+
+def wait_for(condition, process: subprocess.Popen) -> None:
+    for _ in range(600):
+        if condition():
+            return
+        assert process.poll() is None, process.communicate()[0].decode()
+        time.sleep(0.1)
+    process.kill()
+    raise AssertionError("it did not happen within a minute")
+
+
+def test_something_is_said_within_three_seconds(task):
+    began = time.monotonic()
+    process = start("-n", "a")
+    assert process.stdout.readline().decode().startswith("task, config.yaml")
+    waited = time.monotonic() - began
+    process.kill()
+    process.communicate()
+    assert waited < 20, "an order of magnitude above what it takes: a test must not measure the machine"
