@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import traceback
 from collections.abc import Sequence
+from pathlib import Path
 
 from algorithm.config.cli import TrainOptions, config_flags, parse_args
 from algorithm.config.loader import LoadedConfig, load_config
@@ -14,6 +15,7 @@ from algorithm.config.locate import find_env
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code. Errors meant for a user are shown without traceback."""
     options = parse_args(argv)
+    sys.path.append(str(Path.cwd()))  # module:Id finds a module beside the user, who may be anywhere
     try:
         return _run(options) if options.run else _train(options)
     except Exception as error:

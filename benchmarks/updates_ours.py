@@ -63,7 +63,7 @@ def train(arguments: Namespace) -> dict[str, float]:
         command = [sys.executable, str(ROOT / "main.py"), str(TASK), "--quiet", "--device=cpu", "--name=run"]
         command += [f"--seed={arguments.seed}", "-o", f"base_config.max_step={arguments.steps}"]
         command += ["-o", f"sac_config.threads={arguments.threads}"]
-        subprocess.run(command, cwd=folder, check=True, stdout=sys.stderr)
+        subprocess.run(command, cwd=folder, check=True, stdout=subprocess.DEVNULL)
         (result,) = Path(folder).glob("models/*/run/result.json")
         written: dict[str, float] = json.loads(result.read_text())
         return written

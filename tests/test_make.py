@@ -177,5 +177,7 @@ def test_help_names_every_target(root: Path) -> None:
     """The list is read from the Makefile, so a target without a comment would be missing."""
     makefile = (root / "Makefile").read_text()
     phony = next(line for line in makefile.splitlines() if line.startswith(".PHONY:")).split()[1:]
-    shown = subprocess.run(["make", "help"], cwd=root, capture_output=True, text=True, check=True)
+    shown = subprocess.run(
+        ["make", "--no-print-directory", "help"], cwd=root, capture_output=True, text=True, check=True
+    )
     assert [line.split()[0] for line in shown.stdout.splitlines()[1:]] == phony

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 
 from torch import Tensor, nn
 
@@ -14,11 +13,15 @@ LOG_STD_RANGE = (-20.0, 2.0)
 """Bounds of the policy's log standard deviation (arXiv 1801.01290, the authors' own choice)."""
 
 
+def _relu() -> nn.Module:
+    return nn.ReLU(inplace=True)
+
+
 def mlp(
     in_size: int,
     hidden: Sequence[int],
     out_size: int | None = None,
-    activation: Callable[[], nn.Module] = partial(nn.ReLU, inplace=True),
+    activation: Callable[[], nn.Module] = _relu,
 ) -> nn.Sequential:
     """Linear layers with ``activation`` between them.
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from algorithm.config.schema import Config
 from algorithm.data import Array, Float, Segment, SequenceBatch, UpdateResult
-from algorithm.errors import UsageError
+from algorithm.errors import NumericalError, UsageError
 from algorithm.nn.loader import load_networks
 from algorithm.replay.buffer import ReplayBuffer
 from algorithm.replay.samplers import PrioritizedSampler, Sampler, UniformSampler
@@ -41,6 +41,17 @@ def pick_device(name: str) -> torch.device:
             fix="use --device cpu, or --device auto to take a GPU only where there is one",
         )
     return device
+
+
+def diverged(why: str, step: int) -> NumericalError:
+    """The error of a training whose numbers are no longer finite."""
+    return NumericalError(
+        "training has diverged",
+        where=f"environment step {step}",
+        why=why,
+        fix="lower sac_config.learning_rate, or look for extreme rewards and observations; "
+        "the last checkpoint was written before this",
+    )
 
 
 class Agent:
@@ -122,7 +133,10 @@ class Agent:
                 self.pace.defer(step)
                 return
             result = self.sac.update(batch)
-            self.replay.feedback(result)
+            try:
+                self.replay.feedback(result)
+            except FloatingPointError as error:
+                raise diverged(str(error), step) from error
             self._recent.append(result.metrics)
             self._last = (batch, result)
 

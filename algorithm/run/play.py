@@ -18,7 +18,7 @@ from algorithm.run.agent import Agent, pick_device
 from algorithm.run.checkpoint import find_checkpoint
 from algorithm.run.console import Console, open_console
 from algorithm.run.evaluate import Visitor
-from algorithm.run.files import write_json
+from algorithm.run.files import finite_or_null, write_json
 from algorithm.run.rollout import Episode, Rollout
 from algorithm.run.rundir import RunDir
 from algorithm.run.session import load_networks_into, make_agents, make_env
@@ -109,13 +109,11 @@ def _finish(console: Console, run: RunDir, episodes: list[Episode], step: int, a
             "returns": [episode.total for episode in own],
             "lengths": [episode.length for episode in own],
         }
-        console.message(
-            f"{behaviour}: mean return {interval.mean:.2f} ± {interval.half_width:.2f} (95 %), "
-            f"{len(own)} episodes"
-        )
+        console.message(f"{behaviour}: mean return {interval.text}, {len(own)} episodes")
     if not results:
         console.message("no episode was finished")
         return
     path = run.path / "evaluation.json"
-    write_json(path, {"step": step, "acting": acting, "behaviours": results})
+    evaluation = {"step": step, "acting": acting, "behaviours": finite_or_null(results)}
+    write_json(path, evaluation)
     console.message(f"written to {run.shown(path)}")

@@ -144,8 +144,7 @@ def repeat_rows(results: Sequence[Mapping[str, object]]) -> list[tuple[str, str]
         values = [mean for mean in (_evaluation_mean(result, key) for result in results) if mean is not None]
         if values:
             interval = mean_interval(values)
-            spread = f" ± {interval.half_width:.1f} (95 %)" if math.isfinite(interval.half_width) else ""
-            rows.append((title, f"{interval.mean:.1f}{spread} over {len(values)} runs"))
+            rows.append((title, f"{interval.text} over {len(values)} runs"))
     return rows
 
 

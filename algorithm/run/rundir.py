@@ -99,11 +99,6 @@ class RunDir:
         return self.path / "manifest.json"
 
     @property
-    def nn(self) -> Path:
-        """The copy of the user's networks; there may be none."""
-        return self.path / "nn.py"
-
-    @property
     def checkpoints(self) -> Path:
         """Folder of ``step_…`` folders."""
         return self.path / "checkpoints"
@@ -179,12 +174,12 @@ class RunDir:
         write_json(self.manifest, manifest)
 
     def copy_nn(self, source: Path) -> None:
-        """Keep the user's networks as they are now."""
+        """Keep the user's networks as they are now, under their own name, which the configuration says."""
         try:
             source_bytes = source.read_bytes()
         except OSError as error:
             raise StorageError.of(error, what="the networks cannot be read", where=source) from error
-        write_bytes(self.nn, source_bytes)
+        write_bytes(self.path / source.name, source_bytes)
 
     def write_result(self, result: Mapping[str, object]) -> None:
         """Write ``result.json``; NaN and infinity become null."""

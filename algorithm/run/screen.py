@@ -167,11 +167,7 @@ def _config(loaded: LoadedConfig) -> list[tuple[str, str]]:
 
 
 def _performance(step: int, performance: Performance) -> str:
-    interval = performance.interval
-    return (
-        f"{interval.mean:.1f} ± {interval.half_width:.1f} (95 %), "
-        f"{len(performance.returns)} episodes, step {step:,}"
-    )
+    return f"{performance.interval.text}, {len(performance.returns)} episodes, step {step:,}"
 
 
 def _evaluation(evaluations: Mapping[str, tuple[int, Performance]], name: str) -> dict[str, object]:

@@ -29,6 +29,12 @@ class Interval:
         """Half the distance between the ends; for ``mean_interval`` the number after ±."""
         return (self.high - self.low) / 2
 
+    @property
+    def text(self) -> str:
+        """For a person: ``mean ± half width (95 %)``; the mean alone for a single sample."""
+        spread = f" ± {self.half_width:.1f} (95 %)" if math.isfinite(self.half_width) else ""
+        return f"{self.mean:.1f}{spread}"
+
 
 def mean_interval(values: Sequence[float]) -> Interval:
     """Mean of independent samples with Student's 95 % confidence interval of the mean.

@@ -14,8 +14,7 @@ import torch
 
 from algorithm.config.schema import Config
 from algorithm.env.base import VecEnv
-from algorithm.errors import NumericalError
-from algorithm.run.agent import Agent
+from algorithm.run.agent import Agent, diverged
 from algorithm.run.checkpoint import save_checkpoint
 from algorithm.run.console import Console, Evaluation, Progress
 from algorithm.run.evaluate import Performance, Visitor, evaluate
@@ -266,20 +265,10 @@ def _episode_metrics(episodes: list[Episode]) -> dict[str, float]:
 def _refuse_non_finite(values: Mapping[str, float], step: int) -> None:
     bad = [f"{k} = {v}" for k, v in values.items() if k.startswith("loss/") and not math.isfinite(v)]
     if bad:
-        raise _diverged(", ".join(bad), step)
+        raise diverged(", ".join(bad), step)
 
 
 def _refuse_non_finite_tensors(named: Mapping[str, torch.Tensor], step: int) -> None:
     for name, tensor in named.items():
         if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
-            raise _diverged(f"{name} holds NaN or infinity", step)
-
-
-def _diverged(why: str, step: int) -> NumericalError:
-    return NumericalError(
-        "training has diverged",
-        where=f"environment step {step}",
-        why=why,
-        fix="lower sac_config.learning_rate, or look for extreme rewards and observations; "
-        "the last checkpoint was written before this",
-    )
+            raise diverged(f"{name} holds NaN or infinity", step)

@@ -211,7 +211,7 @@ def test_networks_are_copied_byte_for_byte(here):
     source.write_bytes(b"# \xff latin\r\n")
     run = RunDir.create("e", "x")
     run.copy_nn(source)
-    assert run.nn.read_bytes() == source.read_bytes()
+    assert (run.path / source.name).read_bytes() == source.read_bytes()
     with pytest.raises(StorageError, match="networks cannot be read"):
         run.copy_nn(here / "absent.py")
 

@@ -37,6 +37,20 @@ broken:
   base_config: {env_name: "tests.toys:Broken-v0", env_args: {fails: nan}}
 """
 
+PROMISED = (
+    "config.yaml",
+    "overrides.txt",
+    "manifest.json",
+    "metrics.csv",
+    "metrics.jsonl",
+    "train.log",
+    "result.json",
+    "plots/return.png",
+    "checkpoints/latest.json",
+    "checkpoints/step_000000200/manifest.json",
+    "checkpoints/step_000000260/model.safetensors",
+)
+
 
 @pytest.fixture
 def task(tmp_path, monkeypatch) -> Path:
@@ -63,12 +77,8 @@ def weights_hash(folder: Path) -> str:
 def test_a_run_leaves_what_it_promises(task, capsys):
     assert run("--seed=1", "-n", "a") == 0
     folder = task / "a"
-    for name in (
-        "config.yaml overrides.txt manifest.json metrics.csv metrics.jsonl train.log result.json "
-        "plots/return.png checkpoints/latest.json checkpoints/step_000000260/model.safetensors "
-        "checkpoints/step_000000200/manifest.json"
-    ).split():
-        assert (folder / name).stat().st_size >= 0, name
+    for name in PROMISED:
+        assert (folder / name).is_file(), name
     assert list(folder.glob("log/events.*"))
     found = result(folder)
     assert (found["steps"], found["updates"], found["seed"]) == (260, 40, 1)  # ¼ · (260 − 100)
@@ -110,7 +120,7 @@ def test_inference_takes_the_newest_run_and_the_checkpoint_asked_for(task):
 
 
 @pytest.mark.parametrize(("flags", "code", "said"), [
-    (["--run"], 6, "there is no run of task yet"),
+    (["--run"], 6, "there is no run 'a' of task"),
     (["--ckpt=200"], 2, "--ckpt chooses what --run plays with"),
     (["--device=cuda:7"], 2, "no such GPU"),
     (["-c", "broken", "-o", "base_config.env_args={fails: step}"], 4, "the wheel came off"),
@@ -229,7 +239,6 @@ def test_a_second_signal_ends_at_once(task):
         "        open('hangs', 'w').close()\n        [time.sleep(1) for _ in range(60)]\n"
         "gym.register('Hanging-v0', entry_point=Hanging)\n"
     )
-    os.environ["PYTHONPATH"] = ""
     process = start("-n", "a", "-o", "base_config.env_name=task.hanging:Hanging-v0")
     wait_for(lambda: Path("hangs").exists(), process)
     process.send_signal(signal.SIGINT)
