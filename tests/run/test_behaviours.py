@@ -1,0 +1,108 @@
+"""Several kinds of agents in one environment: each has its own agent, files and curves."""
+
+from __future__ import annotations
+
+import json
+from contextlib import ExitStack
+
+import numpy as np
+import pytest
+
+from algorithm.config.cli import parse_args
+from algorithm.config.loader import load_config
+from algorithm.env.base import Observation, StepResult
+from algorithm.run import session
+from algorithm.run.checkpoint import load_checkpoint
+from algorithm.run.metrics import read_metrics
+from algorithm.spec import ActionSpec, AgentSpec, ObsSpec
+
+CONFIG = """\
+default:
+  base_config: {env_type: GYM, env_name: two kinds, max_step: 60, reset_on_iteration: false}
+  nn_config: {q: {dense_n: 8}, policy: {dense_n: 8}}
+  sac_config: {batch_size: 8, start_step: 20, write_summary_per_step: 30, save_model_per_step: 60}
+  replay_config: {capacity: 500}
+  eval_config: {per_step: -1, episodes: 2}
+  ma_config:
+    runner: {sac_config: {n_step: 3}}
+"""
+
+
+class TwoKinds:
+    """Two walkers with two observations and one action, one runner with one and two; episodes of 7 steps."""
+
+    def __init__(self) -> None:
+        self.specs = {
+            "walker": AgentSpec(ObsSpec(("obs",), ((2,),), ("float32",)), ActionSpec(continuous=1)),
+            "runner": AgentSpec(ObsSpec(("obs",), ((1,),), ("float32",)), ActionSpec(continuous=2)),
+        }
+        self._ids = {"walker": np.array([0, 1]), "runner": np.array([2])}
+        self._step = 0
+
+    def reset(self, indices=None, *, episode=None):
+        self._step = 0
+        return {name: Observation(**self._seen(name)) for name in self.specs}
+
+    def step(self, actions):
+        self._step += 1
+        assert actions["walker"].shape == (2, 1) and actions["runner"].shape == (1, 2)
+        ended = self._step == 7
+        final = {name: Observation(**self._seen(name)) for name in self.specs} if ended else {}
+        if ended:
+            self._step = 0
+        return {
+            name: StepResult(
+                **self._seen(name),
+                reward=actions[name][:, 0],
+                terminated=np.full(len(ids), ended),
+                truncated=np.zeros(len(ids), bool),
+                final=final.get(name),
+            )
+            for name, ids in self._ids.items()
+        }
+
+    def close(self) -> None:
+        pass
+
+    def _seen(self, name):
+        ids, shape = self._ids[name], self.specs[name].obs.shapes[0]
+        obs = np.full((len(ids), *shape), self._step, np.float32)
+        return {"ids": ids, "obs": {"obs": obs}, "action_mask": np.zeros((len(ids), 0), bool)}
+
+
+@pytest.fixture
+def trained(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(session, "make_env", lambda *args, **options: TwoKinds())
+    (tmp_path / "task").mkdir()
+    (tmp_path / "task" / "config.yaml").write_text(CONFIG)
+    loaded = load_config("./task", flags={"base_config.name": "a"}, seed=1)
+    session.train(parse_args(["./task", "--device=cpu", "--quiet"]), loaded, ["main.py"])
+    return tmp_path / "models" / "task" / "a", loaded
+
+
+def test_each_behaviour_is_trained_and_evaluated_by_itself(trained):
+    folder, _ = trained
+    result = json.loads((folder / "result.json").read_text())
+    assert set(result["behaviours"]) == {"walker", "runner"}
+    assert result["last_eval"] == result["behaviours"]["walker"]["last_eval"]
+    assert result["updates"] == 2 * 40
+    columns = read_metrics(folder / "metrics.csv")
+    assert {"walker/loss/q", "runner/loss/q", "walker/eval/return_mean"} <= set(columns)
+    assert "runner/vtrace/rho_mean" in columns and "walker/vtrace/rho_mean" not in columns
+    assert list((folder / "log" / "runner").glob("events.*"))
+
+
+def test_a_checkpoint_holds_each_and_gives_each_back(trained):
+    folder, loaded = trained
+    path = folder / "checkpoints" / "step_000000060"
+    saved = load_checkpoint(path)
+    assert {"walker/model", "runner/model"} <= set(saved.tensors)
+    env = TwoKinds()
+    with ExitStack() as stack:
+        stack.callback(env.close)
+        agents = session.make_agents(loaded, env, folder, session.pick_device("cpu"))
+        assert session.load_networks_into(agents, path) == 60
+    for name, agent in agents.items():
+        for key, value in agent.sac.tensors()["model"].items():
+            assert np.array_equal(value.numpy(), saved.tensors[f"{name}/model"][key].numpy())
