@@ -142,8 +142,8 @@ def train(
         result = result_json(run, outcome, loaded.seed)
         run.write_result(result)
         if outcome.last_eval:
-            series = read_series(run.metrics_csv, run.name)
-            plot_curve(run.plots / "return.png", [series], title=loaded.env_label)
+            series = read_series(run.metrics_csv, f"evaluation, mean of {config.eval_config.episodes} episodes")
+            plot_curve(run.plots / "return.png", [series], title=f"{loaded.env_label}, {run.name}")
         console.finish(*finish_screen(run, outcome))
     return Trained(run, result, stop.exit_code)
 

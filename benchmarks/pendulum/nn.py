@@ -15,14 +15,11 @@ class ModelQ(nn.Module):
 
     def __init__(self, spec: m.AgentSpec, state_size: int) -> None:
         super().__init__()
-        self.net = nn.Sequential(
-            nn.Linear(state_size + spec.action.continuous, 256), nn.ReLU(), nn.Linear(256, 256), nn.ReLU()
-        )
-        self.value = nn.Linear(256, 1)
+        self.net = m.mlp(state_size + spec.action.continuous, [256, 256], 1)
 
     def forward(self, state: Tensor, c_action: Tensor) -> Tensor:
         """state [..., S], c_action [..., A_c] -> q [..., 1]."""
-        return self.value(self.net(torch.cat([state, c_action], -1)))
+        return self.net(torch.cat([state, c_action], -1))
 
 
 class ModelPolicy(nn.Module):
@@ -30,7 +27,7 @@ class ModelPolicy(nn.Module):
 
     def __init__(self, spec: m.AgentSpec, state_size: int) -> None:
         super().__init__()
-        self.net = nn.Sequential(nn.Linear(state_size, 256), nn.ReLU(), nn.Linear(256, 256), nn.ReLU())
+        self.net = m.mlp(state_size, [256, 256])
         self.head = m.ActionHead(256, spec.action)
 
     def forward(self, state: Tensor, obs: Mapping[str, Tensor]) -> m.HybridAction:

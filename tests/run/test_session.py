@@ -196,6 +196,14 @@ def test_an_endless_task_is_cut_into_iterations(task):
     assert result(task / "a")["last_eval"]["episodes"] == 2
 
 
+def test_summary_save_and_final_evaluation_may_meet_in_the_last_step(task):
+    """All three write to the row of step 200, whatever their order."""
+    assert run("-n", "a", "--quiet", "-o", "base_config.max_step=200", "-o", "eval_config.per_step=-1") == 0
+    metrics = read_metrics(task / "a" / "metrics.csv")
+    assert metrics["step"] == [100.0, 200.0]
+    assert metrics["eval/return_mean"][-1] == result(task / "a")["last_eval"]["mean"]
+
+
 def test_several_environments_count_every_step(task):
     assert run("-c", "counting", "-n", "a", "--quiet", "-o", "base_config.reset_on_iteration=true") == 0
     found = result(task / "a")
