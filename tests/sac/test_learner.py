@@ -11,7 +11,7 @@ from algorithm.data import SequenceBatch
 from algorithm.extensions.base import Context, Extension
 from algorithm.sac.learner import Sac
 from tests.batches import CPU, SMALL, random_batch, small_networks, small_sac, weights
-from tests.oracles import PlainSac
+from tests.oracles import PlainSac, n_step_target, vtrace_target
 
 
 def flat_hash(sac: Sac) -> torch.Tensor:
@@ -233,3 +233,38 @@ def small_config():
     from algorithm.sac.config import SacConfig
 
     return SacConfig(clip_epsilon=-1.0)
+
+
+@pytest.mark.parametrize("use_is", [True, False])
+def test_the_target_is_made_of_the_right_states_actions_and_networks(use_is):
+    """n = 3 with an encoder: π and ratios on online states, Q' on target states, each at its own token."""
+    options = {"n_step": 3, "use_n_step_is": use_is, "rep_depth": 1, "v_lambda": 0.9, "tau": 0.01}
+    sac = small_sac(learning_rate=0.05, **options)
+    for step in range(5):  # online and target networks drift apart
+        sac.update(random_batch(8, 3, seed=step))
+    batch = random_batch(8, 3, seed=7, exists=torch.tensor([1, 2, 3, 3, 3, 2, 3, 3]))
+    state = sac._generator.get_state()
+    y, _ = sac._target(sac._encode(batch))
+    noise = torch.randn(24, 2, generator=sac._generator.set_state(state)).view(8, 3, 2)
+
+    with torch.no_grad():
+        inputs = (batch.obs, batch.prev_action, batch.carry, batch.obs_valid)
+        online, target = sac.model.rep(*inputs)[0], sac.model.target_rep(*inputs)[0]
+        alpha = sac.composition.temperature.alpha
+        value, bonus, ratio = torch.zeros(8, 3), torch.zeros(8, 3), torch.zeros(8, 2)
+        for token in (1, 2, 3):
+            normal = sac.model.policy(online[:, token], {}).continuous
+            z = normal.mean + normal.log_std.exp() * noise[:, token - 1]
+            bonus[:, token - 1] = -alpha * normal.logp(z)
+            q = sac.model.target_q.frozen(target[:, token], z.tanh())[..., 0].amin(0)
+            value[:, token - 1] = q + bonus[:, token - 1]
+            if token < 3:
+                logp = normal.logp(batch.z[:, token])
+                ratio[:, token - 1] = (logp - batch.behaviour_logp[:, token, 0]).exp()
+    arrays = [x.double().numpy() for x in (batch.reward, batch.terminated, batch.valid, value, bonus)]
+    common = {"gamma": 0.99, "n": 3}
+    if use_is:
+        expected = vtrace_target(*arrays, ratio.numpy(), **common, trace_decay=0.9, rho_max=1.0, c_max=1.0)
+    else:
+        expected = n_step_target(*arrays, **common)
+    torch.testing.assert_close(y, torch.from_numpy(expected).float(), rtol=1e-4, atol=1e-4)
