@@ -298,15 +298,21 @@ def setup_logging(path: Path, *, debug: bool) -> logging.Logger:
     except OSError as error:
         raise StorageError.of(error, what="the log cannot be written", where=path) from error
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)-7s %(name)s: %(message)s"))
-    root = logging.getLogger()
-    for former in [other for other in root.handlers if isinstance(other, _RunLog)]:
-        root.removeHandler(former)
-        former.close()
-    root.addHandler(handler)
+    close_logging()
+    logging.getLogger().addHandler(handler)
     logging.captureWarnings(True)
     logger = logging.getLogger("algorithm")
     logger.setLevel(logging.DEBUG if debug else logging.INFO)
     return logger
+
+
+def close_logging() -> None:
+    """Undo ``setup_logging``: close the file, and let warnings go to the screen again."""
+    root = logging.getLogger()
+    for handler in [other for other in root.handlers if isinstance(other, _RunLog)]:
+        root.removeHandler(handler)
+        handler.close()
+    logging.captureWarnings(False)
 
 
 class _RunLog(logging.FileHandler):

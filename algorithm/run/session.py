@@ -18,7 +18,7 @@ from algorithm.env.registry import make_vec_env
 from algorithm.errors import StorageError, UsageError
 from algorithm.run.agent import Agent, pick_device
 from algorithm.run.checkpoint import load_checkpoint
-from algorithm.run.console import Console, open_console, setup_logging
+from algorithm.run.console import Console, close_logging, open_console, setup_logging
 from algorithm.run.metrics import MetricsLogger
 from algorithm.run.names import behaviour_level
 from algorithm.run.report import plot_curve, read_series
@@ -127,6 +127,7 @@ def train(
     run = RunDir.create(loaded.env_label, name or config.base_config.name, argument=options.env)
     logger = setup_logging(run.train_log, debug=options.logger_in_file)
     with ExitStack() as stack:
+        stack.callback(close_logging)
         console = stack.enter_context(open_console(quiet=options.quiet, logger=logger))
         stop = stack.enter_context(StopRequest(console.message))
         try:
@@ -142,7 +143,9 @@ def train(
         result = result_json(run, outcome, loaded.seed)
         run.write_result(result)
         if outcome.last_eval:
-            series = read_series(run.metrics_csv, f"evaluation, mean of {config.eval_config.episodes} episodes")
+            series = read_series(
+                run.metrics_csv, f"evaluation, mean of {config.eval_config.episodes} episodes"
+            )
             plot_curve(run.plots / "return.png", [series], title=f"{loaded.env_label}, {run.name}")
         console.finish(*finish_screen(run, outcome))
     return Trained(run, result, stop.exit_code)

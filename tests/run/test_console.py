@@ -15,6 +15,7 @@ from algorithm.run.console import (
     Evaluation,
     LineConsole,
     Progress,
+    close_logging,
     evaluation_line,
     open_console,
     progress_line,
@@ -66,11 +67,7 @@ def progress(**changes):
 @pytest.fixture
 def logger(tmp_path):
     yield setup_logging(tmp_path / "train.log", debug=False)
-    root = logging.getLogger()
-    for handler in [handler for handler in root.handlers if type(handler).__name__ == "_RunLog"]:
-        root.removeHandler(handler)
-        handler.close()
-    logging.captureWarnings(False)
+    close_logging()
 
 
 def test_the_line_of_progress():
