@@ -18,6 +18,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     sys.path.append(str(Path.cwd()))  # module:Id finds a module beside the user, who may be anywhere
     try:
         return _run(options) if options.run else _train(options)
+    except KeyboardInterrupt:  # during start-up; from then on the run handles signals itself
+        print("interrupted before anything was trained", file=sys.stderr)
+        return 130
     except Exception as error:
         if options.debug:
             traceback.print_exc()

@@ -239,6 +239,17 @@ def test_a_signal_saves_and_ends(task, number, code):
 
 
 @pytest.mark.fault("F22")
+def test_a_signal_during_start_up_ends_without_a_trace(task):
+    process = start("-n", "a")
+    process.stdout.readline()  # torch is being loaded now
+    process.send_signal(signal.SIGINT)
+    output = process.communicate(timeout=30)[0].decode()
+    assert process.returncode == 130
+    assert "interrupted" in output and "Traceback" not in output
+    assert not (task / "a").exists()
+
+
+@pytest.mark.fault("F22")
 def test_a_second_signal_ends_at_once(task):
     """The first one comes in a step that hangs, so that only the second can end the run."""
     (Path("task") / "hanging.py").write_text(
