@@ -6,11 +6,14 @@ B batch · K burn-in · T learned · n steps · W = K+T+n−1 window · A flat a
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
+
+if TYPE_CHECKING:  # worker processes of environments carry segments and never load torch
+    import torch
+    from torch import Tensor
 
 Array = NDArray[np.generic]
 Float = NDArray[np.float32]
@@ -77,7 +80,7 @@ class SequenceBatch:
         """The same batch on ``device``; itself if it is there already."""
         if self.reward.device == device:
             return self
-        fields = {k: v.to(device, non_blocking=True) for k, v in vars(self).items() if isinstance(v, Tensor)}
+        fields = {k: v.to(device, non_blocking=True) for k, v in vars(self).items() if k != "obs"}
         return SequenceBatch(obs={k: v.to(device, non_blocking=True) for k, v in self.obs.items()}, **fields)
 
 

@@ -24,13 +24,6 @@ _RUN_LIFE = "a run's life"
 class BaseConfig(EnvConfig):
     """The environment, the run's name and its length."""
 
-    workers: Int = option(
-        0,
-        "Processes for the environments; 0: in the main process.",
-        new=True,
-        reserved="more environments",
-        ge=0,
-    )
     name: str = option("{time}", "Name of the run. Knows {time} (of the start) and {hostname}.", min_length=1)
     update_sac_bak_per_step: Int = option(
         200, "Learner updates between two versions of the weights for actors.", reserved=_DISTRIBUTED, ge=1
@@ -124,8 +117,8 @@ class EvalConfig(Block):
 class CheckpointConfig(Block):
     """Which checkpoints are kept."""
 
-    keep: Int = option(3, "How many of the newest.", new=True, reserved=_RUN_LIFE, ge=1)
-    best: bool = option(True, "Also the one with the best evaluation.", new=True, reserved=_RUN_LIFE)
+    keep: Int = option(3, "How many of the newest.", new=True, ge=1)
+    best: bool = option(True, "Also the one with the best evaluation.", new=True)
     replay: Literal["always", "last", "never"] = option(
         "always", "With which checkpoints the replay is saved.", new=True, reserved=_RUN_LIFE
     )

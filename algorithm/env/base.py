@@ -32,12 +32,37 @@ class StepResult(Observation):
 
     ``obs`` is what to act on: the first observation of the next episode for an agent whose episode has ended.
     ``final`` holds what it saw at that end; rows of the other agents mean nothing there.
+
+    An agent that is ``skipped`` took no step: its action had no effect and there is nothing to store. If its
+    episode was still open, the simulator failed and the episode ends, truncated, where it was. ``obs`` is the
+    first observation of its next episode.
     """
 
     reward: Float  # [N]
     terminated: Bool  # [N] the task ended: nothing to bootstrap from
     truncated: Bool  # [N] cut off from outside: bootstrap from ``final``
     final: Observation | None = None  # present if any episode ended
+    skipped: Bool | None = None  # [N] present if any agent was skipped
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fault:
+    """A failure of a simulator, as its user needs it to find the cause."""
+
+    what: str  # one line: what failed
+    where: str  # copy, episode, seed, step, last action
+    why: str  # type and message of the exception, signal of the process, or the time-out
+    trace: str = ""  # the simulator's own traceback, where there is one
+    fatal: bool = False  # it breaks its own spaces: a new copy would do the same
+
+    @property
+    def line(self) -> str:
+        """All but the traceback on one line."""
+        return f"{self.what} · {self.where} · {self.why}"
+
+
+OnFault = Callable[[Fault], None]
+"""Told of every failure that was survived by starting the simulator anew."""
 
 
 class VecEnv(Protocol):
@@ -46,6 +71,16 @@ class VecEnv(Protocol):
     @property
     def specs(self) -> Mapping[str, AgentSpec]:
         """Behaviour name -> what its agents see and do."""
+        ...
+
+    @property
+    def time_limit(self) -> int | None:
+        """Steps after which an episode is truncated, where it is known."""
+        ...
+
+    @property
+    def arrangement(self) -> str:
+        """How many there are and where they run, for a person: ``4 copies in 2 worker processes``."""
         ...
 
     def reset(
@@ -61,7 +96,8 @@ class VecEnv(Protocol):
     def step(self, actions: Mapping[str, Float]) -> Mapping[str, StepResult]:
         """One step with flat actions [N, A] per behaviour, in the order of the last observations.
 
-        Environments whose episode ends are reset at once. Raises :class:`~algorithm.errors.EnvError`.
+        An environment whose episode ends is reset before the next step that counts for it. Raises
+        :class:`~algorithm.errors.EnvError` if a simulator failed for good.
         """
         ...
 

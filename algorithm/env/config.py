@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, Strict
 
-from algorithm.fields import Block, Int, option
+from algorithm.fields import Block, Int, Limit, option
 
 _UNITY = "Unity environments"
 _SUITES = "more environments"
@@ -48,6 +48,27 @@ class EnvConfig(Block):
         None, "Keyword arguments for building the environment, a mapping. For GYM: those of gymnasium.make."
     )
     unity_args: UnityArgs = Field(default=UnityArgs(), description="Only for Unity environments.")
-    wrappers: Annotated[tuple[dict[str, Any], ...], Strict(False)] = option(
-        (), "Gymnasium wrappers by name, innermost first: [{Name: {kwargs}}].", new=True, reserved=_SUITES
+    wrappers: Annotated[tuple[dict[str, dict[str, Any] | None], ...], Strict(False)] = option(
+        (),
+        "Gymnasium wrappers by name, or module:Class, innermost first: [{Name: {kwargs}}].",
+        new=True,
+    )
+    workers: Int = option(
+        0,
+        "Processes for the environments of a training run; 0: in the main process. Does not change what is "
+        "learned.",
+        new=True,
+        ge=0,
+    )
+    env_timeout: Limit = option(
+        120,
+        "Seconds after which a step or reset counts as hanging. A worker is then started anew; without "
+        "workers the run ends. -1: wait for ever.",
+        new=True,
+    )
+    env_restarts: Int = option(
+        10,
+        "Failures of environments in step or reset that a run survives by starting them anew.",
+        new=True,
+        ge=0,
     )

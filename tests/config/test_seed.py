@@ -20,7 +20,7 @@ RESERVED = {
     "observations and actions": "discrete_dqn_like use_replay_buffer use_normalization use_add_with_td "
     "action_noise max_grad_norm learning_rate_schedule target_d_alpha discrete_dqn_epsilon",
     "memory": "burn_in_step seq_encoder learn_step refresh_carry",
-    "a run's life": "video keep best replay milestones",
+    "a run's life": "video replay milestones",
     "extensions": "siamese siamese_use_q siamese_use_adaptive use_prediction transition_kl use_extra_data "
     "curiosity curiosity_strength use_rnd rnd_n_sample",
     "distributed training": "learner_host learner_port update_sac_bak_per_step max_actors_each_learner "
@@ -29,7 +29,6 @@ RESERVED = {
     "population training": "evolver_enabled evolver_cem_length evolver_cem_best evolver_cem_min_length "
     "evolver_cem_time evolver_remove_worst",
     "Unity environments": "no_graphics win32 linux port",
-    "more environments": "wrappers workers",
 }
 
 
