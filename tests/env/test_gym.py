@@ -6,7 +6,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from algorithm.env.gym import GymVecEnv
+from algorithm.env.gym import GymEnv, GymRecipe
 from algorithm.env.registry import make_vec_env
 from algorithm.env.spaces import BoxActions, obs_spec
 from algorithm.errors import EnvError
@@ -106,14 +106,12 @@ def test_seeds_differ_between_purposes_copies_episodes_and_runs():
 
 
 def test_reset_options_reach_the_environment():
-    made = []
-
-    def make(index: int) -> gym.Env:
-        made.append(gym.make("tests.toys:Counting-v0"))
-        return made[-1]
-
-    GymVecEnv(make, 1, seed_of=SEEDS, options={"mass": 2.0}).reset()
-    assert made[0].unwrapped.options == {"mass": 2.0}
+    env = gym.make("tests.toys:Counting-v0")
+    GymEnv(env, options={"mass": 2.0}).reset(seed=1)
+    assert env.unwrapped.options == {"mass": 2.0}
+    made = GymRecipe(env_id="tests.toys:Counting-v0", env_args={}, options={"mass": 3.0})(0)
+    made.reset(seed=1)
+    assert made._env.unwrapped.options == {"mass": 3.0}
 
 
 def test_env_args_reach_the_constructor():
@@ -124,11 +122,11 @@ def test_env_args_reach_the_constructor():
 @pytest.mark.fault("F12")
 @pytest.mark.parametrize(("fails", "fragments"), [
     ("reset", ["failed in reset", "the door is locked", "copy 0, episode 0"]),
-    ("step", ["failed in step", "the wheel came off", "step 3", "action [0.0]"]),
+    ("step", ["failed in step", "the wheel came off", "step 4 of the episode", "action [0.0]"]),
     ("shape", ["observation has shape ()", "its space says (1,)"]),
 ])  # fmt: skip
 def test_failures_name_the_copy_the_episode_and_the_step(fails, fragments):
-    env = make_vec_env("GYM", "tests.toys:Broken-v0", env_args={"fails": fails}, seed_of=SEEDS)
+    env = make_vec_env("GYM", "tests.toys:Broken-v0", env_args={"fails": fails}, seed_of=SEEDS, restarts=0)
     with pytest.raises(EnvError) as caught:
         env.reset()
         for _ in range(5):

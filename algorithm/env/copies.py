@@ -1,0 +1,149 @@
+"""Runs a group of copies, one after the other, and goes on when one of them fails."""
+
+from __future__ import annotations
+
+import time
+import traceback
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from algorithm.data import Array
+from algorithm.env.board import Board
+from algorithm.env.single import MakeSingle, SingleEnv
+from algorithm.errors import UserError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Failure:
+    """What went wrong in a group, as far as the group knows it."""
+
+    copies: tuple[int, ...]  # their episodes are lost: they need a reset
+    at: int | None  # the copy that was at work
+    what: str
+    why: str
+    trace: str = ""
+    fatal: bool = False  # a new copy would do the same
+
+
+class BrokenSpaceError(Exception):
+    """An environment does not keep to what it announced."""
+
+
+class Copies:
+    """The copies ``indices`` of an environment; nobody else touches their rows of a board.
+
+    make: builds the copy of an index; its errors leave the constructor
+    """
+
+    def __init__(self, make: MakeSingle, indices: range) -> None:
+        self._make, self._indices = make, indices
+        self._envs: dict[int, SingleEnv] = {}
+        try:
+            for index in indices:
+                self._envs[index] = make(index)
+        except BaseException:
+            self.close()
+            raise
+        first = self._envs[indices.start]
+        self.name, self.spec, self.time_limit = first.name, first.spec, first.time_limit
+        self._shapes = {name: shape for name, shape, _ in self.spec.obs.items()}
+
+    def reset(self, board: Board, indices: Iterable[int]) -> list[Failure]:
+        """Begin episodes with the board's seeds. A copy that failed before is made anew."""
+        failures = []
+        for i in indices:
+            board.began[i] = time.monotonic()
+            if failure := self._reset(board, i):
+                failures.append(failure)
+            board.began[i] = 0.0
+        return failures
+
+    def step(self, board: Board) -> list[Failure]:
+        """Step every copy with the board's actions; one whose episode ends is reset at once.
+
+        A copy that fails in its step is ``skipped``. One that fails in the reset that follows has taken its
+        step. Both are closed, and made anew by the next :meth:`reset`.
+        """
+        failures = []
+        board.skipped[self._indices.start : self._indices.stop] = False
+        for i in self._indices:
+            board.began[i] = time.monotonic()
+            failure = self._step(board, i)
+            if failure is None and (board.terminated[i] or board.truncated[i]):
+                for name, value in board.obs.items():
+                    board.final[name][i] = value[i]
+                board.began[i] = time.monotonic()
+                failure = self._reset(board, i)
+            if failure:
+                failures.append(failure)
+            board.began[i] = 0.0
+        return failures
+
+    def close(self) -> None:
+        """Close every copy."""
+        while self._envs:
+            self._envs.popitem()[1].close()
+
+    def _reset(self, board: Board, i: int) -> Failure | None:
+        try:
+            if i not in self._envs:
+                self._envs[i] = self._remade(i)
+            self._write(board, i, self._envs[i].reset(board.seed.item(i)))
+        except Exception as error:
+            return self._failed(i, "reset", error)
+        return None
+
+    def _step(self, board: Board, i: int) -> Failure | None:
+        try:
+            obs, reward, terminated, truncated = self._envs[i].step(board.action[i])
+            self._write(board, i, obs)
+            board.reward[i], board.terminated[i], board.truncated[i] = reward, terminated, truncated
+        except Exception as error:
+            board.skip([i])
+            return self._failed(i, "step", error)
+        return None
+
+    def _write(self, board: Board, i: int, obs: Mapping[str, Array]) -> None:
+        for name, shape in self._shapes.items():
+            value = obs[name]
+            if np.shape(value) != shape:  # assignment would broadcast it silently
+                raise BrokenSpaceError(f"observation has shape {np.shape(value)}, its space says {shape}")
+            board.obs[name][i] = value
+
+    def _remade(self, i: int) -> SingleEnv:
+        env = self._make(i)
+        if env.spec != self.spec:
+            env.close()
+            raise BrokenSpaceError(f"started anew it has other spaces: {env.spec}, before: {self.spec}")
+        return env
+
+    def _failed(self, i: int, call: str, error: Exception) -> Failure:
+        why = error.line if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
+        trace = _own_trace(error)
+        env = self._envs.pop(i, None)
+        if env is not None:
+            try:
+                env.close()
+            except Exception as second:  # it has failed already; that it cannot be closed is told with it
+                trace += f"\n\nclosing it failed as well: {type(second).__name__}: {second}"
+        return Failure(
+            copies=(i,),
+            at=i,
+            what=f"{self.name} failed in {call}",
+            why=why,
+            trace=trace,
+            # A simulator that could not be built again will not be built the next time either.
+            fatal=isinstance(error, (BrokenSpaceError, UserError)),
+        )
+
+
+def _own_trace(error: Exception) -> str:
+    """The frames of the environment's own code, and all there is of errors that led to this one."""
+    whole = traceback.TracebackException.from_exception(error)
+    if whole.__cause__ or (whole.__context__ and not whole.__suppress_context__):
+        return "".join(whole.format()).rstrip()
+    frames = [frame for frame in whole.stack if Path(frame.filename) != Path(__file__)]
+    return "".join(traceback.format_list(frames)).rstrip()

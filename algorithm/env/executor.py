@@ -1,0 +1,66 @@
+"""Who runs the copies of an environment: this process, or others."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from algorithm.env.board import Board
+from algorithm.env.copies import Copies, Failure
+from algorithm.env.single import MakeSingle
+from algorithm.env.watchdog import Watchdog
+from algorithm.spec import AgentSpec
+
+
+class Executor(Protocol):
+    """Runs all copies against a board. Row i of the board is copy i, whoever runs it."""
+
+    name: str  # of the environment
+    spec: AgentSpec
+    time_limit: int | None
+    arrangement: str  # how many there are and where they run, for a person
+
+    @property
+    def board(self) -> Board:
+        """Where actions and seeds are written and results are read."""
+        ...
+
+    def reset(self, indices: Sequence[int]) -> list[Failure]:
+        """Begin episodes with the board's seeds; copies that failed are started anew."""
+        ...
+
+    def step(self) -> list[Failure]:
+        """Step every copy with the board's actions; one whose episode ends is reset with its seed."""
+        ...
+
+    def close(self) -> None:
+        """Release the simulators, within ten seconds."""
+        ...
+
+
+class InProcess:
+    """All copies in this process, one after the other.
+
+    timeout: seconds after which a call counts as hanging, which ends the process; -1 waits for ever.
+    """
+
+    def __init__(self, make: MakeSingle, n: int, *, timeout: float) -> None:
+        self._copies = Copies(make, range(n))
+        self.name, self.spec, self.time_limit = self._copies.name, self._copies.spec, self._copies.time_limit
+        self.board = Board(self.spec, n)
+        self.arrangement = f"{n} in process"
+        self._n = n
+        self._watchdog = Watchdog(self.board, self.name, timeout)
+
+    def reset(self, indices: Sequence[int]) -> list[Failure]:
+        """See :class:`Executor`."""
+        return self._copies.reset(self.board, indices)
+
+    def step(self) -> list[Failure]:
+        """See :class:`Executor`."""
+        return self._copies.step(self.board)
+
+    def close(self) -> None:
+        """See :class:`Executor`."""
+        with self._watchdog.closing():
+            self._copies.close()

@@ -1,0 +1,158 @@
+"""N copies of an environment as one: their episodes, their seeds, and what to do when one fails."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
+
+import numpy as np
+
+from algorithm.data import Array, Bool, Float
+from algorithm.env.base import EpisodeSeed, Fault, Observation, OnFault, StepResult
+from algorithm.env.copies import Failure
+from algorithm.env.executor import Executor
+from algorithm.errors import EnvError
+from algorithm.spec import DEFAULT_BEHAVIOUR, AgentSpec
+
+
+class EnvPool:
+    """A :class:`~algorithm.env.base.VecEnv` with one agent in each copy; agent i lives in copy i.
+
+    executor: runs the copies
+    seed_of:  seed of each episode
+    restarts: failures that are survived by starting a copy anew
+    on_fault: told of each of them
+    """
+
+    def __init__(self, executor: Executor, *, seed_of: EpisodeSeed, restarts: int, on_fault: OnFault) -> None:
+        self._executor, self._seed_of, self._on_fault = executor, seed_of, on_fault
+        self._restarts = self._restarts_left = restarts
+        self._board = executor.board
+        self._n = len(self._board.seed)
+        self.specs: Mapping[str, AgentSpec] = {DEFAULT_BEHAVIOUR: executor.spec}
+        self.time_limit = executor.time_limit
+        self.arrangement = executor.arrangement
+        self._mask = np.zeros((self._n, executor.spec.action.discrete), np.bool_)
+        self._episode = [-1] * self._n
+        self._steps = np.zeros(self._n, np.int64)  # in the episode
+        # Copies that began a new episode for which the caller did not ask: it does not know of it yet.
+        self._unannounced: set[int] = set()
+
+    def reset(
+        self, indices: Sequence[int] | None = None, *, episode: int | None = None
+    ) -> dict[str, Observation]:
+        """See :class:`~algorithm.env.base.VecEnv`."""
+        indices = range(self._n) if indices is None else indices
+        for i in indices:
+            self._plan(i, self._episode[i] + 1 if episode is None else episode)
+        self._begin(indices)
+        self._unannounced.difference_update(indices)
+        rows = np.array(indices, np.int64)
+        return {
+            DEFAULT_BEHAVIOUR: Observation(
+                ids=rows,
+                obs={name: value[rows] for name, value in self._board.obs.items()},
+                action_mask=self._mask[rows],
+            )
+        }
+
+    def step(self, actions: Mapping[str, Float]) -> dict[str, StepResult]:
+        """See :class:`~algorithm.env.base.VecEnv`."""
+        board = self._board
+        board.action[:] = actions[DEFAULT_BEHAVIOUR]
+        failures = self._executor.step()
+        self._steps += 1
+        board.skip(sorted(self._unannounced))
+        reward = board.reward.copy()
+        terminated, truncated = board.terminated.copy(), board.truncated.copy()
+        ended = terminated | truncated
+        final = self._seen(board.final) if ended.any() else None
+        for i in np.flatnonzero(ended).tolist():
+            self._begun(i)
+        skipped = board.skipped
+        if failures or self._unannounced:
+            skipped = self._recover(failures) & ~ended
+            reward[skipped] = 0.0
+        return {
+            DEFAULT_BEHAVIOUR: StepResult(
+                **vars(self._seen(board.obs)),
+                reward=reward,
+                terminated=terminated,
+                truncated=truncated,
+                final=final,
+                skipped=skipped if skipped.any() else None,
+            )
+        }
+
+    def close(self) -> None:
+        """Release the simulators, within ten seconds."""
+        self._executor.close()
+
+    def _recover(self, failures: Sequence[Failure]) -> Bool:
+        """Begin episodes in all copies that lost theirs; returns which those are, [N]."""
+        lost = self._unannounced.union(*(failure.copies for failure in failures))
+        self._survive(failures)
+        self._begin(lost)  # may cost other copies of the same worker their episodes
+        lost |= self._unannounced
+        self._unannounced.clear()
+        return np.isin(np.arange(self._n), list(lost))
+
+    def _begin(self, indices: Iterable[int]) -> None:
+        """Begin planned episodes in these copies; where that fails, later ones until one begins."""
+        asked = set(indices)
+        waiting = asked
+        while waiting:
+            failures = self._executor.reset(sorted(waiting))
+            for i in waiting:
+                self._begun(i)
+            self._survive(failures)
+            waiting = set(chain.from_iterable(failure.copies for failure in failures))
+            self._unannounced |= waiting - asked
+
+    def _begun(self, i: int) -> None:
+        """The planned episode has begun; plan the next one, which the executor may begin by itself."""
+        self._episode[i] += 1
+        self._steps[i] = 0
+        self._plan(i, self._episode[i] + 1)
+
+    def _plan(self, i: int, episode: int) -> None:
+        self._episode[i] = episode - 1
+        self._board.seed[i] = self._seed_of(i, episode)
+
+    def _survive(self, failures: Iterable[Failure]) -> None:
+        """Count failures and tell of them; raise the one that is too many."""
+        for failure in failures:
+            fault = Fault(
+                what=failure.what,
+                where=self._where(failure),
+                why=failure.why,
+                trace=failure.trace,
+                fatal=failure.fatal,
+            )
+            if failure.fatal or self._restarts_left == 0:
+                raise self._too_many(fault)
+            self._restarts_left -= 1
+            self._on_fault(fault)
+
+    def _where(self, failure: Failure) -> str:
+        i = failure.copies[0] if failure.at is None else failure.at
+        place = f"copy {i}, episode {self._episode[i]}, seed {self._seed_of(i, self._episode[i])}"
+        step = f"step {self._steps[i]} of the episode, action {self._board.action[i].tolist()}"
+        others = [str(copy) for copy in failure.copies if copy != i]
+        also = f"; copies {', '.join(others)} in the same process" if others else ""
+        return f"{place}, {step}{also}"
+
+    def _too_many(self, fault: Fault) -> EnvError:
+        if fault.fatal:
+            fix = "mend the environment: started anew it would do the same"
+        else:
+            fix = f"mend the environment; {self._restarts} failures are survived (base_config.env_restarts)"
+        why = f"{fault.why}\n{fault.trace}" if fault.trace else fault.why
+        return EnvError(fault.what, where=fault.where, why=why, fix=fix)
+
+    def _seen(self, obs: Mapping[str, Array]) -> Observation:
+        return Observation(
+            ids=np.arange(self._n),
+            obs={name: value.copy() for name, value in obs.items()},
+            action_mask=self._mask,
+        )

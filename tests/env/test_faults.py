@@ -1,0 +1,313 @@
+"""Simulators that raise, die, hang or change: real processes, really killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+
+from algorithm.env.base import Fault, VecEnv
+from algorithm.env.registry import make_vec_env
+from algorithm.errors import EnvError
+from algorithm.run.seeding import episode_seeds
+from algorithm.spec import DEFAULT_BEHAVIOUR
+
+SEEDS = episode_seeds(7, "train")
+
+
+def make(tmp_path: Path, fault: str, *, n: int = 4, workers: int = 2, **options: object):
+    """The environments, and the list that faults are told to. Options of the toy and of make_vec_env."""
+    faults: list[Fault] = []
+    toy = {key: options.pop(key) for key in ("where", "wide") if key in options}
+    env = make_vec_env(
+        "GYM",
+        "tests.toys_faults:Faulty-v0",
+        env_args={"fault": fault, "mark": str(tmp_path / "mark"), **toy},
+        n=n,
+        seed_of=SEEDS,
+        workers=workers,
+        on_fault=faults.append,
+        **options,
+    )
+    return env, faults
+
+
+def step(env: VecEnv, n: int = 4):
+    return env.step({DEFAULT_BEHAVIOUR: np.zeros((n, 1), np.float32)})[DEFAULT_BEHAVIOUR]
+
+
+def seeds(env: VecEnv, *episodes: int) -> list[int]:
+    return [SEEDS(i, episode) % 1000 for i, episode in enumerate(episodes)]
+
+
+@pytest.mark.fault("F12")
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_copy_that_raises_is_made_anew_and_the_others_do_not_notice(tmp_path, workers):
+    env, faults = make(tmp_path, "raise", workers=workers)
+    env.reset()
+    for _ in range(2):
+        assert step(env).skipped is None
+    third = step(env)
+    (failed,) = np.flatnonzero(third.skipped).tolist()  # whichever process was first
+    others = [i for i in range(4) if i != failed]
+    assert third.reward[others].tolist() == [3.0] * 3
+    assert third.reward[failed] == 0.0
+    assert third.obs["obs"][others, 1].tolist() == [3.0] * 3
+    assert third.obs["obs"][failed].tolist() == [SEEDS(failed, 1) % 1000, 0.0]
+    (fault,) = faults
+    assert fault.what == "Faulty-v0 failed in step"
+    assert fault.why == "RuntimeError: the wheel came off"
+    assert f"copy {failed}, episode 0, seed {SEEDS(failed, 0)}, step 3 of the episode" in fault.where
+    assert "action [0.0]" in fault.where
+    assert "in _raise" in fault.trace and "copies.py" not in fault.trace
+    step(env)
+    fifth = step(env)  # the others end here; the one that failed is in its second step
+    assert fifth.terminated.tolist() == [i != failed for i in range(4)]
+    assert fifth.skipped is None
+    env.close()
+
+
+@pytest.mark.fault("F12")
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_failing_reset_loses_no_step(tmp_path, workers):
+    """The mark appears while the first episode runs, so that only the reset after it fails."""
+    env, faults = make(tmp_path, "raise", n=2, workers=workers, where="reset", restarts=5)
+    (tmp_path / "mark").touch()
+    env.reset()
+    for _ in range(4):
+        step(env, 2)
+    (tmp_path / "mark").unlink()
+    last = step(env, 2)
+    assert last.terminated.tolist() == [True, True]
+    assert last.skipped is None
+    assert last.reward.tolist() == [5.0, 5.0]
+    assert last.final.obs["obs"][:, 1].tolist() == [5.0, 5.0]
+    assert last.obs["obs"].tolist() == [[SEEDS(0, 2) % 1000, 0], [SEEDS(1, 1) % 1000, 0]]
+    (fault,) = faults
+    assert fault.what == "Faulty-v0 failed in reset"
+    assert f"copy 0, episode 1, seed {SEEDS(0, 1)}, step 0" in fault.where
+    env.close()
+
+
+@pytest.mark.fault("F13")
+def test_a_worker_that_dies_is_replaced(tmp_path):
+    env, faults = make(tmp_path, "die", log=tmp_path / "workers")
+    env.reset()
+    for _ in range(2):
+        step(env)
+    third = step(env)
+    lost = np.flatnonzero(third.skipped).tolist()
+    assert lost in ([0, 1], [2, 3])  # the copies of one process
+    kept = [i for i in range(4) if i not in lost]
+    assert third.obs["obs"][kept, 1].tolist() == [3.0, 3.0]
+    assert third.obs["obs"][lost].tolist() == [[SEEDS(i, 1) % 1000, 0] for i in lost]
+    (fault,) = faults
+    assert "died in step" in fault.what and "SIGSEGV" in fault.why
+    assert f"copy {lost[0]}, episode 0" in fault.where and f"copies {lost[1]} in the same" in fault.where
+    assert "Segmentation fault" in fault.trace and "in _die" in fault.trace
+    assert "about to fail" in (tmp_path / "workers" / f"worker_{lost[0] // 2}.log").read_text()
+    for _ in range(5):
+        result = step(env)
+    assert result.skipped is None
+    env.close()
+
+
+@pytest.mark.fault("F13")
+def test_a_worker_that_hangs_is_replaced_and_says_where_it_hung(tmp_path):
+    env, faults = make(tmp_path, "hang", n=2, timeout=1.0)
+    env.reset()
+    for _ in range(6):
+        step(env, 2)
+    (fault,) = faults
+    assert "hangs in step" in fault.what and "no answer for 1 s" in fault.why
+    assert "in _hang" in fault.trace
+    env.close()
+
+
+def test_a_worker_that_is_killed_between_two_steps_is_replaced(tmp_path):
+    (tmp_path / "mark").touch()
+    env, faults = make(tmp_path, "raise")
+    env.reset()
+    step(env)
+    os.kill(env._executor.pids[1], signal.SIGKILL)
+    second = step(env)
+    assert second.skipped.tolist() == [False, False, True, True]
+    assert "SIGKILL" in faults[0].why
+    env.close()
+
+
+def test_a_worker_lost_in_an_explicit_reset_takes_its_other_copies_along(tmp_path):
+    """The caller asked for copy 0 only; that copy 1 began anew it learns with the next step."""
+    (tmp_path / "mark").touch()
+    env, faults = make(tmp_path, "exit", n=2, workers=1, where="reset")
+    env.reset()
+    step(env, 2)
+    (tmp_path / "mark").unlink()
+    first = env.reset([0])[DEFAULT_BEHAVIOUR]
+    assert first.obs["obs"].tolist() == [[SEEDS(0, 2) % 1000, 0]]  # episode 1 was the one that failed
+    assert "exit code 7" in faults[0].why and "the licence has expired" in faults[0].trace
+    after = step(env, 2)
+    assert after.skipped.tolist() == [False, True]
+    assert after.obs["obs"][0].tolist() == [SEEDS(0, 2) % 1000, 1]
+    assert after.obs["obs"][1, 1] == 0
+    assert step(env, 2).skipped is None
+    env.close()
+
+
+@pytest.mark.fault("F12")
+@pytest.mark.parametrize("workers", [0, 1])
+def test_more_failures_than_the_budget_end_the_run_with_the_environments_traceback(tmp_path, workers):
+    env, faults = make(tmp_path, "raise", n=1, workers=workers, restarts=2)
+    env.reset()
+    with pytest.raises(EnvError) as caught:
+        for _ in range(20):
+            step(env, 1)
+            (tmp_path / "mark").unlink(missing_ok=True)  # it happens again and again
+    assert len(faults) == 2
+    assert "the wheel came off" in str(caught.value) and "in _raise" in str(caught.value)
+    assert "env_restarts" in caught.value.fix
+    env.close()
+
+
+@pytest.mark.fault("F15")
+@pytest.mark.parametrize(("workers", "fault"), [(0, "raise"), (1, "raise"), (1, "die")])
+def test_spaces_that_change_with_a_restart_are_refused(tmp_path, workers, fault):
+    env, _ = make(tmp_path, fault, n=1, workers=workers, wide=True)
+    env.reset()
+    with pytest.raises(EnvError, match="Faulty-v0") as caught:
+        for _ in range(4):
+            step(env, 1)
+    assert "other spaces" in str(caught.value) and "(3,)" in str(caught.value)
+    env.close()
+
+
+@pytest.mark.fault("F12")
+@pytest.mark.parametrize(("fault", "said"), [
+    ("raise", "the wheel came off"),
+    ("exit", "the licence has expired"),
+    ("hang", "no answer for 3 s"),
+])  # fmt: skip
+def test_workers_that_cannot_make_their_environments_say_why(tmp_path, monkeypatch, fault, said):
+    monkeypatch.setattr("algorithm.env.process.START_TIMEOUT", 3.0 if fault == "hang" else 60.0)
+    with pytest.raises(EnvError) as caught:
+        make(tmp_path, fault, where="make", timeout=1.0, log=tmp_path)
+    assert said in str(caught.value)
+    assert not psutil.Process().children(recursive=True) or _only_trackers()
+
+
+def _only_trackers() -> bool:
+    """multiprocessing keeps one process that removes shared memory."""
+    children = psutil.Process().children(recursive=True)
+    return all("resource_tracker" in " ".join(child.cmdline()) for child in children)
+
+
+@pytest.mark.fault("F13")
+def test_closing_does_not_wait_for_a_worker_that_hangs(tmp_path, monkeypatch):
+    monkeypatch.setattr("algorithm.env.workers.CLOSE_TIMEOUT", 0.5)
+    env, _ = make(tmp_path, "hang", where="close")
+    env.reset()
+    env.close()
+    assert _only_trackers()
+
+
+SCRIPT = """
+import sys, time
+import numpy as np
+from algorithm.env.registry import make_vec_env
+if __name__ == "__main__":
+    env = make_vec_env("GYM", "tests.toys_faults:Faulty-v0",
+        env_args={{"fault": "hang", "mark": {mark!r}, "where": {where!r}}},
+        n=2, workers={workers}, timeout={timeout}, seed_of=lambda index, episode: 0)
+    env.reset()
+    print(*(env._executor.pids if {workers} else ()), flush=True)
+    for _ in range({steps}):
+        env.step({{"default": np.zeros((2, 1), np.float32)}})
+        time.sleep({pause})
+    {end}
+"""
+
+
+def script(tmp_path: Path, **values: object) -> subprocess.Popen:
+    settings = {"mark": str(tmp_path / "mark"), "where": "step", "workers": 2, "timeout": -1, "steps": 5}
+    file = tmp_path / "script.py"
+    file.write_text(SCRIPT.format(**{**settings, "pause": 0, "end": "env.close()", **values}))
+    return subprocess.Popen(
+        [sys.executable, str(file)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(Path.cwd())},
+    )
+
+
+def gone(pids: list[int], seconds: float = 5.0) -> bool:
+    deadline = time.monotonic() + seconds
+    while alive := [pid for pid in pids if psutil.pid_exists(pid)]:
+        if time.monotonic() > deadline:
+            return not [pid for pid in alive if psutil.Process(pid).status() != psutil.STATUS_ZOMBIE]
+        time.sleep(0.05)
+    return True
+
+
+@pytest.mark.fault("F23")
+@pytest.mark.parametrize("where", ["nowhere", "step"])
+def test_killing_the_main_process_leaves_no_worker_and_no_memory_behind(tmp_path, where):
+    """Idle workers leave by themselves; one that hangs in a call is killed by the system."""
+    memory = set(Path("/dev/shm").glob("psm_*"))
+    main = script(tmp_path, where=where, steps=1000, pause=0.05)
+    pids = [int(pid) for pid in main.stdout.readline().split()]
+    assert len(pids) == 2
+    time.sleep(0.5)
+    main.kill()
+    main.communicate()
+    assert gone(pids)
+    deadline = time.monotonic() + 5
+    while (left := set(Path("/dev/shm").glob("psm_*")) - memory) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not left
+
+
+def test_a_main_process_that_forgets_to_close_ends_all_the_same(tmp_path):
+    main = script(tmp_path, where="nowhere", end="pass")
+    pids = [int(pid) for pid in main.stdout.readline().split()]
+    _, errors = main.communicate(timeout=30)
+    assert main.returncode == 0, errors
+    assert gone(pids)
+
+
+@pytest.mark.fault("F13")
+@pytest.mark.parametrize(("where", "said"), [("step", "hangs in step or reset"), ("close", "hangs in close")])
+def test_a_hang_in_the_main_process_ends_it_with_the_stack(tmp_path, where, said):
+    """Ten seconds are granted for closing; here the patience is shortened from outside."""
+    end = "import algorithm.env.watchdog as w; w.CLOSE_TIMEOUT = 1.0; env.close()"
+    main = script(tmp_path, where=where, workers=0, timeout=1.0, end=end)
+    _, errors = main.communicate(timeout=60)
+    assert main.returncode == 4
+    assert said in errors and "in _hang" in errors and "base_config.workers" in errors
+
+
+def test_workers_load_no_torch(tmp_path):
+    (tmp_path / "mark").touch()
+    env, _ = make(tmp_path, "raise", n=1, workers=1)
+    maps = Path(f"/proc/{env._executor.pids[0]}/maps").read_text()
+    assert "numpy" in maps and "torch" not in maps
+    env.close()
+
+
+def test_signals_for_the_whole_group_do_not_reach_workers(tmp_path):
+    (tmp_path / "mark").touch()
+    env, faults = make(tmp_path, "raise")
+    env.reset()
+    for pid in env._executor.pids:
+        os.kill(pid, signal.SIGINT)
+        os.kill(pid, signal.SIGTERM)
+    step(env)
+    assert not faults
+    env.close()
