@@ -77,6 +77,15 @@ class BaseConfig(EnvConfig):
         5, "Batch prefetchers of a learner.", reserved=_DISTRIBUTED, ge=1
     )
 
+    def contradictions(self) -> Iterator[Contradiction]:
+        """A worker without an environment has nothing to do."""
+        if self.workers > self.n_envs:
+            yield Contradiction(
+                ("workers", "n_envs"),
+                f"{self.workers} workers for n_envs = {self.n_envs}",
+                "lower workers or raise n_envs",
+            )
+
 
 class NetConfig(Block):
     """Where learner and actors meet."""
@@ -150,10 +159,10 @@ class Config(Block):
     def contradictions(self) -> Iterator[Contradiction]:
         """A batch and a window must fit into the replay."""
         capacity, batch_size = self.replay_config.capacity, self.sac_config.batch_size
-        if capacity < batch_size:
+        if capacity <= batch_size:
             yield Contradiction(
                 ("replay_config.capacity", "sac_config.batch_size"),
-                f"{capacity} rows cannot hold a batch of sac_config.batch_size = {batch_size}",
+                f"{capacity} rows hold at most {capacity - 1} transitions, no batch of {batch_size}",
                 "raise capacity or lower batch_size",
             )
         if capacity <= self.sac_config.n_step:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 import gymnasium as gym
+import gymnasium.vector
 import numpy as np
 
 from algorithm.data import Array, Float
@@ -17,8 +19,8 @@ from algorithm.env.wrappers import Wrapper, apply, find
 from algorithm.errors import EnvError
 from algorithm.spec import AgentSpec
 
-_NOISY = ("pybullet_envs_gymnasium", "pybullet")
-"""Modules that print build dates and arguments when imported and when an environment first connects."""
+_PYBULLET = ("pybullet_envs_gymnasium", "pybullet_envs")
+"""Packages of environments that print when they are imported and when they first connect to PyBullet."""
 
 
 class GymEnv:
@@ -52,6 +54,36 @@ class GymEnv:
         self._env.close()
 
 
+def has_vector_class(env_id: str, n: int) -> bool:
+    """Whether ``n`` copies are best made by the vector class that the environment brings."""
+    module, colon, name = env_id.rpartition(":")
+    if colon:
+        try:
+            with _silenced(env_id):
+                importlib.import_module(module)
+        except ImportError:
+            return False  # whoever makes the single environment reports it
+    spec = gym.registry.get(name)
+    return spec is not None and spec.vector_entry_point is not None and (n > 1 or spec.entry_point is None)
+
+
+def make_vector(env_id: str, n: int, env_args: Mapping[str, Any]) -> gym.vector.VectorEnv:
+    """``n`` copies in the environment's own vector class."""
+    return gym.make_vec(env_id, num_envs=n, vectorization_mode="vector_entry_point", **env_args)
+
+
+def _is_pybullet(env_id: str) -> bool:
+    module, _, name = env_id.rpartition(":")
+    spec = gym.registry.get(name)
+    entry_point = spec.entry_point if spec else None
+    origins = (module, entry_point if isinstance(entry_point, str) else "")
+    return any(origin.split(".")[0] in _PYBULLET for origin in origins)
+
+
+def _silenced(env_id: str) -> AbstractContextManager[None]:
+    return silence() if _is_pybullet(env_id) else nullcontext()
+
+
 @dataclass(frozen=True, kw_only=True)
 class GymRecipe:
     """How to make a copy, in this process or in another one. Called with the copy's index.
@@ -73,12 +105,13 @@ class GymRecipe:
         """Raises :class:`EnvError`, or UsageError for a wrapper that cannot be found."""
         classes = [find(wrapper) for wrapper in self.wrappers]
         kwargs = {**self.env_args, **({"render_mode": "human"} if self.render and index == 0 else {})}
-        with self._silenced():
+        with _silenced(self.env_id):
             try:
                 # The passive checker costs a third of a small environment's step.
                 env = gym.make(self.env_id, disable_env_checker=True, **kwargs)
-                if self._is_noisy:
-                    env.reset(seed=0)  # prints; the episodes' own resets are silent then
+                if _is_pybullet(self.env_id):
+                    # It prints, and its first episode differs in the last bits from the same one later on.
+                    env.reset(seed=0)
             except Exception as error:
                 raise self._unusable(kwargs, error) from error
         try:
@@ -86,14 +119,6 @@ class GymRecipe:
         except BaseException:
             env.close()
             raise
-
-    @property
-    def _is_noisy(self) -> bool:
-        module, colon, _ = self.env_id.partition(":")
-        return bool(colon) and module.split(".")[0] in _NOISY
-
-    def _silenced(self) -> AbstractContextManager[None]:
-        return silence() if self._is_noisy else nullcontext()
 
     def _unusable(self, kwargs: Mapping[str, Any], error: Exception) -> EnvError:
         return EnvError(

@@ -62,17 +62,20 @@ class EnvPool:
         board.action[:] = actions[DEFAULT_BEHAVIOUR]
         failures = self._executor.step()
         self._steps += 1
-        board.skip(sorted(self._unannounced))
+        if self._unannounced:
+            board.skip(sorted(self._unannounced))
         reward = board.reward.copy()
         terminated, truncated = board.terminated.copy(), board.truncated.copy()
         ended = terminated | truncated
-        final = self._seen(board.final) if ended.any() else None
-        for i in np.flatnonzero(ended).tolist():
-            self._begun(i)
-        skipped = board.skipped
+        final = skipped = None
+        if ended.any():
+            final = self._seen(board.final)
+            for i in np.flatnonzero(ended).tolist():
+                self._begun(i)
         if failures or self._unannounced:
-            skipped = self._recover(failures) & ~ended
-            reward[skipped] = 0.0
+            missing = self._recover(failures) & ~ended
+            reward[missing] = 0.0
+            skipped = missing if missing.any() else None
         return {
             DEFAULT_BEHAVIOUR: StepResult(
                 **vars(self._seen(board.obs)),
@@ -80,7 +83,7 @@ class EnvPool:
                 terminated=terminated,
                 truncated=truncated,
                 final=final,
-                skipped=skipped if skipped.any() else None,
+                skipped=skipped,
             )
         }
 

@@ -3,19 +3,56 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from algorithm.env.base import EpisodeSeed, Fault, OnFault, VecEnv
 from algorithm.env.executor import Executor, InProcess
-from algorithm.env.gym import GymRecipe
+from algorithm.env.gym import GymRecipe, has_vector_class, make_vector
+from algorithm.env.gym_vector import GymVectorEnv
 from algorithm.env.pool import EnvPool
 from algorithm.env.single import MakeSingle
 from algorithm.env.workers import Workers
 from algorithm.env.wrappers import Wrapper
 from algorithm.errors import EnvError
 
-_RECIPES: dict[str, Callable[..., MakeSingle]] = {"GYM": GymRecipe}
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """Which environments are wanted; see :func:`make_vec_env`."""
+
+    env_name: str
+    env_args: Mapping[str, Any]
+    n: int
+    seed_of: EpisodeSeed
+    options: Mapping[str, Any] | None
+    render: bool
+    wrappers: tuple[Wrapper, ...]
+    workers: int
+
+
+Pooled = Callable[[MakeSingle], VecEnv]
+"""Makes N environments of single copies, in this process or in workers."""
+
+
+def _gym(task: Task, pooled: Pooled) -> VecEnv:
+    recipe = GymRecipe(
+        env_id=task.env_name,
+        env_args=task.env_args,
+        wrappers=task.wrappers,
+        options=task.options,
+        render=task.render,
+    )
+    plain = not (task.workers or task.wrappers or task.render)
+    if plain and has_vector_class(task.env_name, task.n):
+        make = partial(make_vector, task.env_name, task.n, task.env_args)
+        return GymVectorEnv(make, seed_of=task.seed_of, options=task.options, name=task.env_name)
+    return pooled(recipe)
+
+
+_ADAPTERS: dict[str, Callable[[Task, Pooled], VecEnv]] = {"GYM": _gym}
 
 
 def _untold(fault: Fault) -> None:
@@ -40,6 +77,9 @@ def make_vec_env(
 ) -> VecEnv:
     """N environments of a kind, ready to reset.
 
+    Several copies of an environment that brings a vector class of its own run in that class, unless there are
+    wrappers, workers or a window.
+
     env_args: keyword arguments of the environment
     options:  given to every reset
     render:   show copy 0
@@ -50,19 +90,30 @@ def make_vec_env(
     log:      folder for what worker processes print; by default a temporary one
     Raises :class:`EnvError` if there is no adapter for ``env_type`` or the environment cannot be made.
     """
-    recipe = _RECIPES.get(env_type)
-    if recipe is None:
+    adapter = _ADAPTERS.get(env_type)
+    if adapter is None:
         raise EnvError(
             f"env_type {env_type} is not available in this version",
             where="base_config.env_type",
-            fix=f"set it to one of {', '.join(_RECIPES)}",
+            fix=f"set it to one of {', '.join(_ADAPTERS)}",
         )
-    make = recipe(
-        env_id=env_name, env_args=env_args or {}, wrappers=tuple(wrappers), options=options, render=render
+
+    def pooled(make: MakeSingle) -> VecEnv:
+        executor: Executor
+        if workers:
+            executor = Workers(make, n, workers, timeout=timeout, log=log)
+        else:
+            executor = InProcess(make, n, timeout=timeout)
+        return EnvPool(executor, seed_of=seed_of, restarts=restarts, on_fault=on_fault)
+
+    task = Task(
+        env_name=env_name,
+        env_args=env_args or {},
+        n=n,
+        seed_of=seed_of,
+        options=options,
+        render=render,
+        wrappers=tuple(wrappers),
+        workers=workers,
     )
-    executor: Executor
-    if workers:
-        executor = Workers(make, n, workers, timeout=timeout, log=log)
-    else:
-        executor = InProcess(make, n, timeout=timeout)
-    return EnvPool(executor, seed_of=seed_of, restarts=restarts, on_fault=on_fault)
+    return adapter(task, pooled)

@@ -11,7 +11,10 @@ class ReplayConfig(Block):
     """Prioritised experience replay (Schaul et al. 2016, arXiv 1511.05952)."""
 
     capacity: Int = option(
-        524288, "Rows kept; one row is one observation and what followed it. Any number works.", ge=2
+        524288,
+        "Rows kept; one row is one observation and what followed it. Any number works.",
+        ge=2,
+        le=2**29 - 1,
     )
     alpha: Float = option(
         0.9, "Exponent that turns a TD error into a priority. 0: every row is equally likely.", ge=0, le=1

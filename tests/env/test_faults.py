@@ -22,6 +22,16 @@ from algorithm.spec import DEFAULT_BEHAVIOUR
 SEEDS = episode_seeds(7, "train")
 
 
+_made: list[VecEnv] = []
+
+
+@pytest.fixture(autouse=True)
+def _close_what_was_made():
+    yield
+    while _made:
+        _made.pop().close()
+
+
 def make(tmp_path: Path, fault: str, *, n: int = 4, workers: int = 2, **options: object):
     """The environments, and the list that faults are told to. Options of the toy and of make_vec_env."""
     faults: list[Fault] = []
@@ -36,6 +46,7 @@ def make(tmp_path: Path, fault: str, *, n: int = 4, workers: int = 2, **options:
         on_fault=faults.append,
         **options,
     )
+    _made.append(env)
     return env, faults
 
 
@@ -71,7 +82,6 @@ def test_a_copy_that_raises_is_made_anew_and_the_others_do_not_notice(tmp_path, 
     fifth = step(env)  # the others end here; the one that failed is in its second step
     assert fifth.terminated.tolist() == [i != failed for i in range(4)]
     assert fifth.skipped is None
-    env.close()
 
 
 @pytest.mark.fault("F12")
@@ -93,7 +103,6 @@ def test_a_failing_reset_loses_no_step(tmp_path, workers):
     (fault,) = faults
     assert fault.what == "Faulty-v0 failed in reset"
     assert f"copy 0, episode 1, seed {SEEDS(0, 1)}, step 0" in fault.where
-    env.close()
 
 
 @pytest.mark.fault("F13")
@@ -116,7 +125,6 @@ def test_a_worker_that_dies_is_replaced(tmp_path):
     for _ in range(5):
         result = step(env)
     assert result.skipped is None
-    env.close()
 
 
 @pytest.mark.fault("F13")
@@ -128,7 +136,6 @@ def test_a_worker_that_hangs_is_replaced_and_says_where_it_hung(tmp_path):
     (fault,) = faults
     assert "hangs in step" in fault.what and "no answer for 1 s" in fault.why
     assert "in _hang" in fault.trace
-    env.close()
 
 
 def test_a_worker_that_is_killed_between_two_steps_is_replaced(tmp_path):
@@ -140,7 +147,6 @@ def test_a_worker_that_is_killed_between_two_steps_is_replaced(tmp_path):
     second = step(env)
     assert second.skipped.tolist() == [False, False, True, True]
     assert "SIGKILL" in faults[0].why
-    env.close()
 
 
 def test_a_worker_lost_in_an_explicit_reset_takes_its_other_copies_along(tmp_path):
@@ -158,7 +164,6 @@ def test_a_worker_lost_in_an_explicit_reset_takes_its_other_copies_along(tmp_pat
     assert after.obs["obs"][0].tolist() == [SEEDS(0, 2) % 1000, 1]
     assert after.obs["obs"][1, 1] == 0
     assert step(env, 2).skipped is None
-    env.close()
 
 
 @pytest.mark.fault("F12")
@@ -173,7 +178,6 @@ def test_more_failures_than_the_budget_end_the_run_with_the_environments_traceba
     assert len(faults) == 2
     assert "the wheel came off" in str(caught.value) and "in _raise" in str(caught.value)
     assert "env_restarts" in caught.value.fix
-    env.close()
 
 
 @pytest.mark.fault("F15")
@@ -185,7 +189,6 @@ def test_spaces_that_change_with_a_restart_are_refused(tmp_path, workers, fault)
         for _ in range(4):
             step(env, 1)
     assert "other spaces" in str(caught.value) and "(3,)" in str(caught.value)
-    env.close()
 
 
 @pytest.mark.fault("F12")
@@ -298,7 +301,6 @@ def test_workers_load_no_torch(tmp_path):
     env, _ = make(tmp_path, "raise", n=1, workers=1)
     maps = Path(f"/proc/{env._executor.pids[0]}/maps").read_text()
     assert "numpy" in maps and "torch" not in maps
-    env.close()
 
 
 def test_signals_for_the_whole_group_do_not_reach_workers(tmp_path):
@@ -310,4 +312,3 @@ def test_signals_for_the_whole_group_do_not_reach_workers(tmp_path):
         os.kill(pid, signal.SIGTERM)
     step(env)
     assert not faults
-    env.close()

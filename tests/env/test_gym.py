@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -147,3 +149,28 @@ def test_an_unknown_environment_says_what_to_check(name):
 def test_an_unknown_suite_is_refused():
     with pytest.raises(EnvError, match="set it to one of GYM"):
         make_vec_env("UNITY", "x", seed_of=SEEDS)
+
+
+@pytest.mark.parametrize(("options", "arrangement"), [
+    ({"n": 3}, "3 in DiaryVector (next-step autoreset)"),
+    ({"n": 1}, "1 in DiaryVector (next-step autoreset)"),  # there is no single environment of that name
+])  # fmt: skip
+def test_an_environments_own_vector_class_is_used(options, arrangement):
+    env = make_vec_env("GYM", "tests.toys_vector:DiaryVector-v0", seed_of=SEEDS, **options)
+    assert env.arrangement == arrangement
+    env.close()
+
+
+@pytest.mark.parametrize(("options", "own"), [
+    ({"n": 2}, True),
+    ({"n": 1}, False),
+    ({"n": 2, "workers": 1}, False),
+    ({"n": 2, "wrappers": [{"ClipReward": {"max_reward": 1.0}}]}, False),
+])  # fmt: skip
+def test_but_not_for_one_copy_nor_in_workers_nor_under_wrappers(monkeypatch, options, own):
+    importlib.import_module("tests.toys")
+    spec = gym.registry["Counting-v0"]
+    monkeypatch.setattr(spec, "vector_entry_point", "tests.toys_vector:DiaryVector")
+    env = make_vec_env("GYM", "tests.toys:Counting-v0", seed_of=SEEDS, **options)
+    assert ("DiaryVector" in env.arrangement) == own
+    env.close()

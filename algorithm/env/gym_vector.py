@@ -1,0 +1,246 @@
+"""An environment's own vector class (``gymnasium.vector.VectorEnv``), in each of its autoreset modes.
+
+Such a class steps all copies in one call and decides when a copy whose episode has ended is reset
+(https://gymnasium.farama.org/api/vector/autoreset/). Whichever way it does, what is handed out here are the
+transitions of N plain environments:
+
+* next step: the step after an end is a reset. The copy is ``skipped`` in it, for it ignored its action.
+* same step: an end brings the next episode's first observation; the old one's last is in the infos.
+* disabled: we reset the copies whose episode has ended, within the same step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
+from numpy.typing import ArrayLike
+
+from algorithm.data import Bool, Float, Int
+from algorithm.env.base import EpisodeSeed, Observation, StepResult
+from algorithm.env.spaces import BoxActions, obs_spec
+from algorithm.errors import EnvError
+from algorithm.spec import DEFAULT_BEHAVIOUR, AgentSpec
+
+_T = TypeVar("_T")
+
+_PHRASES = {
+    AutoresetMode.NEXT_STEP: "next-step autoreset",
+    AutoresetMode.SAME_STEP: "same-step autoreset",
+    AutoresetMode.DISABLED: "reset by us",
+}
+
+
+class GymVectorEnv:
+    """N copies of an environment with Box observations and actions, stepped by one vector class.
+
+    make:    builds the vector environment, by ``gymnasium.make_vec`` as a rule
+    seed_of: seed of each episode
+    options: given to every ``reset`` that is called here (``reset_config``)
+    name:    of the environment, for messages
+
+    Seeds and options reach the copies with every reset that is called here: the first one, each that is asked
+    for, and with autoreset disabled that of every episode. Where the class resets its copies by itself,
+    later episodes go on with its own random numbers, and it decides what becomes of the options. Gymnasium's
+    own two classes take a seed per copy; any other takes one for all, as ``VectorEnv.reset`` declares: that
+    of the first copy to reset.
+
+    Resetting some copies and not others needs a class that honours ``options["reset_mask"]``.
+
+    Raises :class:`EnvError` if it cannot be made, for spaces that are not served, and for a class that does
+    not say when it resets.
+    """
+
+    def __init__(
+        self,
+        make: Callable[[], VectorEnv],
+        *,
+        seed_of: EpisodeSeed,
+        options: Mapping[str, Any] | None = None,
+        name: str,
+    ) -> None:
+        self._env = _made(make, name)
+        self._n = self._env.num_envs
+        self._class = type(self._env.unwrapped).__name__
+        self._name, self._step = name, 0
+        self._mode = self._autoreset_mode()
+        self._begin_anew = {
+            AutoresetMode.NEXT_STEP: self._next_step,
+            AutoresetMode.SAME_STEP: self._same_step,
+            AutoresetMode.DISABLED: self._reset_ended,
+        }[self._mode]
+        self._actions = BoxActions(self._env.single_action_space, name)
+        obs = obs_spec(self._env.single_observation_space, name)
+        self.specs = {DEFAULT_BEHAVIOUR: AgentSpec(obs, self._actions.spec)}
+        self._shape = (self._n, *obs.shapes[0])
+        self._seed_of, self._options = seed_of, dict(options or {})
+        self._seed_each = isinstance(self._env.unwrapped, SyncVectorEnv | AsyncVectorEnv)
+        self._ids: Int = np.arange(self._n)
+        self._episode: Int = np.full(self._n, -1)
+        self._seeds = [0] * self._n
+        self._pending: Bool = np.zeros(self._n, np.bool_)  # reset by the class itself in the next step
+        self._last: Float = np.zeros(self._shape, np.float32)  # what the class handed out last
+
+    @property
+    def time_limit(self) -> int | None:
+        """Steps after which the class truncates an episode, where the registry knows it."""
+        spec = self._env.spec
+        return spec.kwargs.get("max_episode_steps", spec.max_episode_steps) if spec else None
+
+    @property
+    def arrangement(self) -> str:
+        """See :class:`~algorithm.env.base.VecEnv`."""
+        return f"{self._n} in {self._class} ({_PHRASES[self._mode]})"
+
+    def reset(
+        self, indices: Sequence[int] | None = None, *, episode: int | None = None
+    ) -> dict[str, Observation]:
+        """See :class:`~algorithm.env.base.VecEnv`.
+
+        Raises :class:`EnvError` if the class does not reset exactly the copies ``indices``.
+        """
+        chosen = self._ids if indices is None else np.array(indices, np.int64)
+        if episode is not None:
+            self._episode[chosen] = episode - 1
+        obs = self._reset(chosen)
+        return {DEFAULT_BEHAVIOUR: self._observation(chosen, obs[chosen])}
+
+    def step(self, actions: Mapping[str, Float]) -> dict[str, StepResult]:
+        """See :class:`~algorithm.env.base.VecEnv`."""
+        scaled = self._actions.to_env(actions[DEFAULT_BEHAVIOUR])
+        seen, rewards, terminations, truncations, infos = self._call("step", lambda: self._env.step(scaled))
+        self._step += 1
+        obs = self._last = self._copy(seen, "observations", self._shape)
+        reward = self._copy(rewards, "rewards", (self._n,))
+        terminated = self._copy(terminations, "terminations", (self._n,)).astype(np.bool_)
+        truncated = self._copy(truncations, "truncations", (self._n,)).astype(np.bool_)
+        skipped, ended, final = self._pending, terminated | truncated, None
+        self._episode[skipped] += 1
+        self._pending = np.zeros(self._n, np.bool_)
+        if ended.any():
+            obs, last = self._begin_anew(obs, ended, infos)
+            final = self._observation(self._ids, last)
+        return {
+            DEFAULT_BEHAVIOUR: StepResult(
+                **vars(self._observation(self._ids, obs)),
+                reward=reward,
+                terminated=terminated,
+                truncated=truncated,
+                final=final,
+                skipped=skipped if skipped.any() else None,
+            )
+        }
+
+    def close(self) -> None:
+        """Close the vector environment."""
+        self._env.close()
+
+    def _next_step(self, obs: Float, ended: Bool, infos: Mapping[str, Any]) -> tuple[Float, Float]:
+        """Nothing has begun yet, so the last observation stands in for what to act on: that is ignored."""
+        self._pending = ended
+        return obs, obs
+
+    def _same_step(self, obs: Float, ended: Bool, infos: Mapping[str, Any]) -> tuple[Float, Float]:
+        """The last observations are in the infos: one object per copy, or one array for all."""
+        self._episode[ended] += 1
+        held = infos.get("_final_obs", ended)
+        if "final_obs" not in infos or not np.all(held[ended]):
+            raise self._error(
+                "ended an episode without its last observation",
+                why='same-step autoreset has to put it into infos["final_obs"]',
+                fix="report it to the environment's authors; it cannot be trained on as it is",
+            )
+        last = obs.copy()
+        for i in np.flatnonzero(ended):
+            last[i] = self._copy(infos["final_obs"][i], "final_obs", self._shape[1:])
+        return obs, last
+
+    def _reset_ended(self, obs: Float, ended: Bool, infos: Mapping[str, Any]) -> tuple[Float, Float]:
+        return self._reset(np.flatnonzero(ended)), obs
+
+    def _reset(self, chosen: Int) -> Float:
+        """Begin the next episode in the copies ``chosen``. Returns what all copies see now."""
+        self._episode[chosen] += 1
+        for i in chosen.tolist():
+            self._seeds[i] = self._seed_of(i, int(self._episode[i]))
+        seed: Any = list(self._seeds) if self._seed_each else self._seeds[chosen[0]]
+        options = dict(self._options)  # gymnasium's own classes take reset_mask out of what they are given
+        kept = np.ones(self._n, np.bool_)
+        kept[chosen] = False
+        if kept.any():
+            options["reset_mask"] = ~kept
+        first, _ = self._call("reset", lambda: self._env.reset(seed=seed, options=options or None))
+        obs = self._copy(first, "observations", self._shape)
+        if not np.array_equal(obs[kept], self._last[kept], equal_nan=True):
+            raise self._error(
+                "changed copies that it was not asked to reset",
+                why=f'{self._class} does not honour options["reset_mask"]',
+                fix="set base_config.workers to 1, for copies made one by one; or, if the class resets by "
+                "itself, max_step_each_iter to -1 and reset_on_iteration to false",
+            )
+        self._pending[chosen] = False
+        self._last = obs
+        return obs
+
+    def _call(self, call: str, run: Callable[[], _T]) -> _T:
+        try:
+            return run()
+        except Exception as error:
+            raise self._error(
+                f"failed in {call}",
+                why=f"{type(error).__name__}: {error}",
+                fix="run with --debug for the environment's own traceback",
+            ) from error
+
+    def _copy(self, value: ArrayLike, what: str, shape: tuple[int, ...]) -> Float:
+        """Our own array, for the class may go on writing into its own."""
+        array: Float = np.array(value, np.float32)
+        if array.shape != shape:  # numpy would broadcast it silently
+            raise self._error(
+                f"returned {what} of a wrong shape",
+                why=f"{array.shape} instead of {shape}",
+                fix="report it to the environment's authors",
+            )
+        return array
+
+    def _observation(self, ids: Int, obs: Float) -> Observation:
+        return Observation(ids=ids, obs={"obs": obs}, action_mask=np.zeros((len(ids), 0), np.bool_))
+
+    def _autoreset_mode(self) -> AutoresetMode:
+        stated = self._env.metadata.get("autoreset_mode")
+        if not isinstance(stated, AutoresetMode):
+            raise self._error(
+                "does not say when it resets a copy whose episode has ended",
+                why=f"metadata['autoreset_mode'] of {self._class} is {stated!r}",
+                fix="a gymnasium.vector.AutoresetMode belongs there",
+            )
+        env = self._env.unwrapped
+        if isinstance(env, AsyncVectorEnv) and not env.shared_memory and stated is AutoresetMode.NEXT_STEP:
+            raise self._error(
+                "would be reset twice",
+                why="without shared memory AsyncVectorEnv resets a copy again in the step after its reset",
+                fix="build it with shared_memory=True or another autoreset_mode",
+            )
+        return stated
+
+    def _error(self, what: str, *, why: str, fix: str) -> EnvError:
+        return EnvError(
+            f"{self._name} {what}",
+            where=f"{self._class} of {self._n} copies, copy unknown, step {self._step}",
+            why=why,
+            fix=fix,
+        )
+
+
+def _made(make: Callable[[], VectorEnv], name: str) -> VectorEnv:
+    try:
+        return make()
+    except Exception as error:
+        raise EnvError(
+            "the environment could not be made",
+            where=f"{name}, a vector class of its own",
+            why=f"{type(error).__name__}: {error}",
+            fix="check base_config.env_name and env_args",
+        ) from error

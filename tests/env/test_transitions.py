@@ -1,0 +1,189 @@
+"""Whatever runs the environments, what the replay gets is what N plain environments would have brought."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from contextlib import closing
+from copy import deepcopy
+from functools import partial
+from itertools import product
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
+
+from algorithm.env.base import Fault, OnFault, VecEnv
+from algorithm.env.gym_vector import GymVectorEnv
+from algorithm.env.registry import make_vec_env
+from algorithm.run.rollout import Rollout
+from algorithm.run.seeding import episode_seeds
+from algorithm.spec import DEFAULT_BEHAVIOUR
+from tests.oracles_env import Witness, plain_transitions
+from tests.toys_vector import Diary, DiaryVector, diary_seed, lost
+
+N = 4
+SEEDS = episode_seeds(3, "train")
+MODES = list(AutoresetMode)
+
+
+def pooled(name: str, *, n: int = N, seed_of: Any = SEEDS, workers: int = 0, **args: Any) -> VecEnv:
+    return make_vec_env("GYM", name, env_args=args, n=n, seed_of=seed_of, workers=workers)
+
+
+def failing(workers: int, on_fault: OnFault) -> VecEnv:
+    return make_vec_env(
+        "GYM",
+        "tests.toys_vector:Diary-v0",
+        env_args={"fails": "sometimes"},
+        n=N,
+        seed_of=diary_seed,
+        workers=workers,
+        restarts=99,
+        on_fault=on_fault,
+    )
+
+
+def vectored(make: Callable[[], VectorEnv], *, seed_of: Any = SEEDS) -> VecEnv:
+    return GymVectorEnv(make, seed_of=seed_of, name="task")
+
+
+def gathered(
+    vector: type[SyncVectorEnv] | type[AsyncVectorEnv], mode: AutoresetMode, make: Callable[[int], gym.Env]
+) -> VectorEnv:
+    copies = [partial(make, i) for i in range(N)]
+    return vector(copies, copy=False, autoreset_mode=mode)
+
+
+DIARIES: dict[str, Callable[[], VecEnv]] = {
+    **{
+        f"{workers} workers": partial(
+            pooled, "tests.toys_vector:Diary-v0", seed_of=diary_seed, workers=workers, reuse=True
+        )
+        for workers in range(4)
+    },
+    **{
+        f"{vector.__name__}, {mode.value}": partial(
+            vectored, partial(gathered, vector, mode, Diary), seed_of=diary_seed
+        )
+        for vector, mode in product((SyncVectorEnv, AsyncVectorEnv), MODES)
+    },
+    **{
+        f"a class of its own, {mode.value}": partial(
+            vectored, partial(DiaryVector, N, mode=mode), seed_of=diary_seed
+        )
+        for mode in MODES
+    },
+}
+
+
+def witness(env: VecEnv, steps: int, limit: int = -1) -> tuple[Witness, list[tuple[int, int]]]:
+    """What ``steps`` steps of every environment bring; and (agent, length) of every episode reported."""
+    found = Witness(env.specs[DEFAULT_BEHAVIOUR])
+    rollout = Rollout(env, {DEFAULT_BEHAVIOUR: found}, {DEFAULT_BEHAVIOUR: found}, length_limit=limit)
+    episodes = [(e.agent, e.length) for _ in range(steps) for e in rollout.step()]
+    assert sorted(found.seen) == list(range(len(found.seen)))
+    assert Counter(found.stored()) == Counter(t for seen in found.seen.values() for t in seen)
+    return found, episodes
+
+
+@pytest.mark.parametrize("arrangement", DIARIES)
+def test_nothing_is_lost_doubled_or_mixed(arrangement):
+    """Episodes of 1 to 6 steps end by themselves, by their own limit, or by ours, which resets single copies.
+
+    The second rollout begins while episodes of the first one are open and some resets are pending.
+    """
+    with closing(DIARIES[arrangement]()) as env:
+        for limit in (-1, 3):
+            found, episodes = witness(env, 61, limit)
+            for copy, seen in found.seen.items():
+                assert seen == plain_transitions(Diary(), partial(diary_seed, copy), len(seen), limit=limit)
+                assert len(seen) >= 30
+            everything = [(copy, t) for copy, seen in found.seen.items() for t in seen]
+            assert {(t.terminated, t.truncated) for _, t in everything} >= {(False, True), (True, False)}
+            ended = [(copy, t.step + 1) for copy, t in everything if t.terminated or t.truncated]
+            assert sorted(episodes) == sorted(ended)
+            assert len({length for _, length in ended}) >= 3
+            assert found.closed == []
+        check_that_results_stay(env)
+
+
+def check_that_results_stay(env: VecEnv) -> None:
+    """What was handed out is the caller's: no later step writes into it."""
+    action = np.zeros((N, env.specs[DEFAULT_BEHAVIOUR].action.size), np.float32)
+    handed, then = [], []
+    for _ in range(8):
+        result = env.step({DEFAULT_BEHAVIOUR: action})[DEFAULT_BEHAVIOUR]
+        final = result.final or result
+        handed.append(
+            (result.obs["obs"], final.obs["obs"], result.reward, result.terminated, result.truncated)
+        )
+        then.append(deepcopy(handed[-1]))
+    for now, before in zip(handed, then, strict=True):
+        assert all(map(np.array_equal, now, before))
+
+
+@pytest.mark.fault("F12")
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_failing_copy_loses_the_rest_of_its_episode_and_nothing_else(workers):
+    """Copy 0 fails in some episodes, after one step or two; it goes on with the next one.
+
+    Our limit of three steps, which one of these would have reached, has nothing to do with it.
+    """
+    faults: list[Fault] = []
+    with closing(failing(workers, faults.append)) as env:
+        found, _ = witness(env, 60, limit=3)
+    for copy, seen in found.seen.items():
+        expected = []
+        for t in plain_transitions(Diary(), partial(diary_seed, copy), 120, limit=3):
+            cut = lost(copy, t.obs[1], t.step + 1) and not t.terminated
+            if not lost(copy, t.obs[1], t.step):
+                expected.append(t._replace(truncated=t.truncated or cut))
+        assert seen == expected[: len(seen)]
+    assert [len(found.seen[copy]) for copy in range(1, N)] == [60] * (N - 1)
+    assert len(found.seen[0]) == 60 - len(faults)
+    assert len(faults) >= 4
+    assert found.closed == [0] * len(faults)
+
+
+def short_pendulum(index: int = 0) -> gym.Env:
+    return gym.make("Pendulum-v1", max_episode_steps=7)
+
+
+PENDULUMS: dict[str, Callable[[], VecEnv]] = {
+    "in process": partial(pooled, "Pendulum-v1", max_episode_steps=7),
+    **{
+        mode.value: partial(vectored, partial(gathered, SyncVectorEnv, mode, short_pendulum))
+        for mode in MODES
+    },
+}
+
+
+@pytest.mark.parametrize("arrangement", PENDULUMS)
+def test_pendulum_brings_the_same_numbers_everywhere(arrangement):
+    """Where the class resets by itself, a copy's later episodes go on with its own random numbers."""
+    autoreset = arrangement in ("NextStep", "SameStep")
+
+    def seed(copy: int, episode: int) -> int | None:
+        return None if autoreset and episode else SEEDS(copy, episode)
+
+    with closing(PENDULUMS[arrangement]()) as env:
+        found, _ = witness(env, 40)
+    for copy, seen in found.seen.items():
+        assert seen == plain_transitions(short_pendulum(), partial(seed, copy), len(seen))
+        assert len(seen) >= 35
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_bullet_environment_brings_the_same_numbers_in_every_process(workers):
+    name = "pybullet_envs_gymnasium:HalfCheetahBulletEnv-v0"
+    with closing(pooled(name, n=2, workers=workers, max_episode_steps=40)) as env:
+        found, _ = witness(env, 150)
+    plain = gym.make(name, max_episode_steps=40)
+    plain.reset(seed=0)  # the very first reset builds the robot, and its episode is not quite like the others
+    for copy, seen in found.seen.items():
+        assert seen == plain_transitions(plain, partial(SEEDS, copy), len(seen))
+        assert len(seen) == 150
+    plain.close()
