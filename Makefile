@@ -4,6 +4,8 @@ ENV := gym/pendulum
 ARGS :=
 JOBS := 2
 PYTHON :=
+BENCHES := updates replay steps workers learning
+ONLY := $(BENCHES)
 
 PY := .venv/bin/python
 # One thread a process: several processes with many threads each slow one another down many times over.
@@ -38,11 +40,13 @@ format: venv ## let ruff format the code and make its safe corrections
 
 check: lint test ## everything a change has to pass
 
-bench: venv bench-peers ## gradient updates per second beside Stable-Baselines3: make bench ARGS="--pairs 5"
-	@$(PY) benchmarks/updates.py $(ARGS)
+bench: venv $(if $(filter updates steps learning,$(ONLY)),bench-peers) ## measure beside the peers and fill docs/performance.md: make bench ONLY="updates steps"
+	@[ -z "$(filter-out $(BENCHES),$(ONLY))" ] || { echo "make bench: ONLY knows: $(BENCHES)" >&2; exit 2; }
+	@set -e; for one in $(ONLY); do echo "== $$one"; $(THREADS) $(PY) benchmarks/$$one.py $(ARGS); done
+	@$(PY) benchmarks/tables.py --write
 
 bench-peers: venv ## an environment of its own for the library that the benchmark compares with
-	@$(PY) benchmarks/updates.py --setup
+	@$(PY) benchmarks/peer.py
 
 constraints: ## resolve constraints/ anew, needs uv on the PATH
 	@scripts/constraints.sh

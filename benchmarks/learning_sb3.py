@@ -64,6 +64,12 @@ def build(task: Task, seed: int) -> SAC:
     return model
 
 
+def count_parameters(model: SAC) -> int:
+    """Trainable weights of critics and policy, without the targets."""
+    parts = (model.critic, model.actor)
+    return sum(p.numel() for part in parts for p in part.parameters() if p.requires_grad)
+
+
 def main() -> None:
     """Train as the command line asks and print what was learned."""
     parser = ArgumentParser(description=__doc__)
@@ -85,7 +91,7 @@ def main() -> None:
         task=arguments.task,
         seed=arguments.seed,
         seconds=seconds,
-        parameters=sum(p.numel() for m in (model.critic, model.actor) for p in m.parameters()),
+        parameters=count_parameters(model),
         curve=tuple(evaluation.curve),
     ).print()
 

@@ -1,6 +1,6 @@
 """How fast and how large is the prioritised replay?
 
-    python benchmarks/replay.py [--json FILE]
+    python benchmarks/replay.py [--runs N] [--json FILE]
 
 One thread. Every figure is the median over many calls on a full ring, so that rows come from memory and not
 from a cache. The memory is set against the formula of Stable-Baselines3's ReplayBuffer: observation, next
@@ -10,17 +10,14 @@ observation, action, reward, done and time-out, each float32 here.
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import torch
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+from harness import RESULTS, warn_if_busy, write_result
 
 from algorithm.data import Segment, UpdateResult
 from algorithm.replay.buffer import PrioritizedSampler, ReplayBuffer, Sampler, UniformSampler
@@ -116,25 +113,15 @@ def memory(capacity: int) -> list[dict[str, float]]:
     return rows
 
 
-def main() -> None:
-    """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--json", type=Path, help="also write the figures to this file")
-    parser.add_argument("--capacity", type=int, default=2**19)
-    parser.add_argument("--batch_size", type=int, default=256)
-    parser.add_argument("--repeats", type=int, default=2000)
-    options = parser.parse_args()
-    torch.set_num_threads(1)
-    figures: dict[str, dict[str, float]] = {}
-    for name, sampler in (("prioritised", PrioritizedSampler()), ("uniform", UniformSampler())):
-        figures[name] = measure(sampler, options.capacity, options.batch_size, options.repeats)
-    sizes = memory(options.capacity)
-    print(
-        f"{options.capacity} rows, batch {options.batch_size}, observation 17, action 6; median µs per call"
-    )
-    print(f"{'':28}{'prioritised':>12}{'uniform':>12}")
-    for what in figures["prioritised"]:
-        print(f"{what:28}{figures['prioritised'][what]:12.1f}{figures['uniform'][what]:12.1f}")
+def print_times(figures: dict[str, dict[str, float]]) -> None:
+    """A line per operation."""
+    print(f"{'median µs per call':28}" + "".join(f"{kind:>12}" for kind in figures))
+    for operation in figures["prioritised"]:
+        print(f"{operation:28}" + "".join(f"{times[operation]:12.1f}" for times in figures.values()))
+
+
+def print_memory(sizes: list[dict[str, float]]) -> None:
+    """A line per size of observation and action."""
     print("\nbytes per row (an episode of L transitions takes L + 1 rows)")
     print(f"{'obs':>6}{'action':>8}{'SB3':>8}{'ours':>8}{'ratio':>8}{'+ tree':>9}{'ratio':>8}")
     for row in sizes:
@@ -142,8 +129,33 @@ def main() -> None:
             f"{row['obs']:6.0f}{row['action']:8.0f}{row['SB3']:8.0f}{row['rows']:8.0f}"
             f"{row['rows'] / row['SB3']:8.2f}{row['with tree']:9.1f}{row['with tree'] / row['SB3']:8.2f}"
         )
-    if options.json:
-        options.json.write_text(json.dumps({"microseconds": figures, "bytes": sizes}, indent=2) + "\n")
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--json", type=Path, metavar="FILE", default=RESULTS / "replay.json")
+    parser.add_argument("--runs", type=int, default=4, help="measurements of everything (default 4)")
+    parser.add_argument("--capacity", type=int, default=2**19)
+    parser.add_argument("--batch_size", type=int, default=256)
+    parser.add_argument("--repeats", type=int, default=2000)
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    warn_if_busy()
+    runs = []
+    for _ in range(options.runs):
+        samplers: dict[str, Sampler] = {"prioritised": PrioritizedSampler(), "uniform": UniformSampler()}
+        runs.append(
+            {
+                name: measure(sampler, options.capacity, options.batch_size, options.repeats)
+                for name, sampler in samplers.items()
+            }
+        )
+        print_times(runs[-1])
+    sizes = memory(options.capacity)
+    print_memory(sizes)
+    setting = {name: getattr(options, name) for name in ("capacity", "batch_size", "repeats")}
+    write_result(options.json, {"setting": setting, "microseconds": runs, "bytes": sizes})
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What both libraries are asked to do, and the line a worker answers with.
+"""What one update is, for both libraries, and the line a worker answers with.
 
 Imports the standard library only: the workers run in two environments that share nothing else.
 """
@@ -24,26 +24,25 @@ class Setting:
     batch_size: int = 256
     transitions: int = 50_000  # in the replay, random numbers
     episode_length: int = 1000
-    start_step: int = 1000  # end to end: random steps before learning
+    start_step: int = 1000  # updates are owed from this environment step on
     gamma: float = 0.99
     tau: float = 0.005
     learning_rate: float = 3e-4
 
-    @classmethod
-    def pendulum(cls) -> Setting:
-        """The same agent on Pendulum-v1, for the comparison end to end."""
-        return cls(obs_size=3, action_size=1, episode_length=200)
-
     @property
     def parameters(self) -> int:
-        """Trainable weights of the critics and the policy (mean and deviation), without the targets."""
-        critic = _mlp(self.obs_size + self.action_size, *self.hidden, 1)
-        policy = _mlp(self.obs_size, *self.hidden, 2 * self.action_size)
-        return self.num_critics * critic + policy
+        """Trainable weights of the critics and the policy, without the targets."""
+        return count_weights(self.obs_size, self.action_size, self.hidden, num_critics=self.num_critics)
 
     def as_json(self) -> dict[str, object]:
         """The setting as plain values, for the result file."""
         return {**asdict(self), "parameters": self.parameters}
+
+
+def count_weights(obs_size: int, action_size: int, hidden: tuple[int, ...], *, num_critics: int) -> int:
+    """Weights of critics (one output) and policy (mean and deviation of each action), fully connected."""
+    critic = _mlp(obs_size + action_size, *hidden, 1)
+    return num_critics * critic + _mlp(obs_size, *hidden, 2 * action_size)
 
 
 def _mlp(*sizes: int) -> int:
@@ -51,15 +50,19 @@ def _mlp(*sizes: int) -> int:
     return sum((inputs + 1) * outputs for inputs, outputs in pairwise(sizes))
 
 
-def worker_arguments(description: str) -> ArgumentParser:
-    """The command line that every worker understands."""
+def worker_arguments(description: str | None) -> ArgumentParser:
+    """The command line that every worker of a speed comparison understands."""
     parser = ArgumentParser(description=description)
-    parser.add_argument("--task", choices=("updates", "end-to-end"), default="updates")
-    parser.add_argument("--seconds", type=float, default=6.0, help="time measured, after the warm-up")
-    parser.add_argument("--warm-up", type=float, default=1.0, help="seconds of updates that do not count")
-    parser.add_argument("--steps", type=int, default=4000, help="end to end: environment steps")
     parser.add_argument("--threads", type=int, default=1, help="torch threads")
     parser.add_argument("--seed", type=int, default=0)
+    return parser
+
+
+def update_arguments(description: str | None) -> ArgumentParser:
+    """The command line of the workers of ``updates.py``."""
+    parser = worker_arguments(description)
+    parser.add_argument("--seconds", type=float, default=6.0, help="time measured, after the warm-up")
+    parser.add_argument("--warm-up", type=float, default=1.0, help="seconds of updates that do not count")
     return parser
 
 
@@ -77,32 +80,13 @@ def _run_for(update: Callable[[], object], seconds: float) -> tuple[int, float]:
     return count, elapsed
 
 
-def report(
-    library: str,
-    version: str,
-    *,
-    threads: int,
-    parameters: int,
-    updates: int,
-    steps: int,
-    seconds: float,
-    replay_bytes: float | None = None,
-) -> None:
-    """Print a worker's answer: one line of JSON, the last line of its standard output.
+def report(library: str, version: str, **answer: object) -> None:
+    """Print a worker's answer: one line of JSON with what was measured and what shows that it is comparable.
 
-    parameters:   trainable weights of critics and policy as built; unequal networks are not compared.
-    updates:      gradient updates within ``seconds``.
-    steps:        environment steps within ``seconds``; 0 where no environment was stepped.
-    replay_bytes: bytes of replay memory per stored transition, where the worker knows them.
+    seconds:      time measured.
+    updates, steps: gradient updates and environment steps within ``seconds``.
+    threads, parameters: torch threads, and trainable weights of critics and policy as built.
+    replay_bytes: bytes of replay memory per stored transition.
+    time:         where ``seconds`` went, by activity.
     """
-    answer = {
-        "library": library,
-        "version": version,
-        "threads": threads,
-        "parameters": parameters,
-        "updates": updates,
-        "steps": steps,
-        "seconds": seconds,
-        "replay_bytes": replay_bytes,
-    }
-    print(json.dumps(answer), flush=True)
+    print("\n" + json.dumps({"library": library, "version": version, **answer}), flush=True)

@@ -1,27 +1,21 @@
-"""Worker: this project's agent, on the networks and settings of ``benchmarks/pendulum``."""
+"""Worker: updates of this project's agent, on the networks and the algorithm of ``benchmarks/equal``."""
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
-from argparse import Namespace
 from itertools import count
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import numpy as np
 import torch
-from setting import Setting, measure, report, worker_arguments
+from harness import our_version
+from setting import Setting, measure, report, update_arguments
 
 from algorithm.config import load_config
 from algorithm.data import Segment
 from algorithm.run.agent import Agent
-from algorithm.run.provenance import git_state
 from algorithm.spec import ActionSpec, AgentSpec, ObsSpec
 
-ROOT = Path(__file__).resolve().parents[1]
-TASK = ROOT / "benchmarks" / "pendulum"
+TASK = Path(__file__).resolve().parent / "equal"
 
 
 def build(setting: Setting, seed: int) -> Agent:
@@ -29,7 +23,9 @@ def build(setting: Setting, seed: int) -> Agent:
     spec = AgentSpec(
         ObsSpec(("obs",), ((setting.obs_size,),), ("float32",)), ActionSpec(continuous=setting.action_size)
     )
-    config = load_config(str(TASK)).config
+    keys = ("gamma", "tau", "learning_rate", "start_step", "batch_size")
+    changes = [f"sac_config.{key}={getattr(setting, key)}" for key in keys]
+    config = load_config(str(TASK), "half_cheetah", changes).config
     return Agent(
         spec, config, nn_file=TASK / "nn.py", behaviour="default", seed=seed, device=torch.device("cpu")
     )
@@ -57,46 +53,21 @@ def fill(agent: Agent, setting: Setting, rng: np.random.Generator) -> None:
         agent.add(segment)
 
 
-def train(arguments: Namespace) -> dict[str, float]:
-    """Run the command line on the task in a folder of its own; returns what it wrote into ``result.json``."""
-    with TemporaryDirectory() as folder:
-        command = [sys.executable, str(ROOT / "main.py"), str(TASK), "--quiet", "--device=cpu", "--name=run"]
-        command += [f"--seed={arguments.seed}", "-o", f"base_config.max_step={arguments.steps}"]
-        command += ["-o", f"sac_config.threads={arguments.threads}"]
-        subprocess.run(command, cwd=folder, check=True, stdout=subprocess.DEVNULL)
-        (result,) = Path(folder).glob("models/*/run/result.json")
-        written: dict[str, float] = json.loads(result.read_text())
-        return written
-
-
-def commit() -> str:
-    """Which state of the project was measured."""
-    state = git_state()
-    return "unknown" if state is None else f"{state['commit']}{' and changes' if state['changed'] else ''}"
-
-
 def main() -> None:
     """Measure what the command line asks for and print the answer."""
-    arguments = worker_arguments(__doc__ or "").parse_args()
+    arguments = update_arguments(__doc__).parse_args()
     torch.set_num_threads(arguments.threads)
-    if arguments.task == "updates":
-        setting = Setting()
-        agent = build(setting, arguments.seed)
-        fill(agent, setting, np.random.default_rng(arguments.seed))
-        now = count(setting.start_step + 1)  # one update is owed for every step from here on
-        updates, seconds = measure(lambda: agent.learn(next(now)), arguments.seconds, arguments.warm_up)
-        steps = 0
-    else:
-        agent = build(Setting.pendulum(), arguments.seed)  # only to count its weights
-        result = train(arguments)
-        updates, steps, seconds = int(result["updates"]), int(result["steps"]), result["seconds"]
+    setting = Setting()
+    agent = build(setting, arguments.seed)
+    fill(agent, setting, np.random.default_rng(arguments.seed))
+    now = count(setting.start_step + 1)  # one update is owed for every step from here on
+    updates, seconds = measure(lambda: agent.learn(next(now)), arguments.seconds, arguments.warm_up)
     report(
         "advanced-soft-actor-critic",
-        commit(),
+        our_version(),
         threads=torch.get_num_threads(),
         parameters=sum(agent.num_parameters().values()),
         updates=updates,
-        steps=steps,
         seconds=seconds,
         replay_bytes=agent.replay.nbytes / agent.replay.capacity,
     )

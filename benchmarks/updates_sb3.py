@@ -1,15 +1,15 @@
-"""Worker: Stable-Baselines3's SAC. Runs in an environment of its own, see ``updates.py --setup``."""
+"""Worker: updates of Stable-Baselines3's SAC. Runs in an environment of its own, see ``peer.py``."""
 
 from __future__ import annotations
 
-from time import perf_counter
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 import stable_baselines3
 import torch
-from setting import Setting, measure, report, worker_arguments
+from learning_sb3 import count_parameters
+from setting import Setting, measure, report, update_arguments
 from stable_baselines3 import SAC
 from stable_baselines3.common.buffers import ReplayBuffer
 from stable_baselines3.common.logger import configure
@@ -23,11 +23,11 @@ class Spaces(gym.Env):
         self.action_space = gym.spaces.Box(-1.0, 1.0, (setting.action_size,), np.float32)
 
 
-def build(env: gym.Env | str, setting: Setting, seed: int) -> SAC:
-    """SAC as the setting says, one update of everything per environment step."""
+def build(setting: Setting, seed: int) -> SAC:
+    """SAC as the setting says."""
     model = SAC(
         "MlpPolicy",
-        env,
+        Spaces(setting),
         learning_rate=setting.learning_rate,
         buffer_size=setting.transitions,
         learning_starts=setting.start_step,
@@ -57,13 +57,6 @@ def fill(replay: ReplayBuffer, setting: Setting, rng: np.random.Generator) -> No
         replay.add(obs[i], obs[i + 1], action[i], reward[i], done, info)
 
 
-def count_parameters(model: SAC) -> int:
-    """Trainable weights of critics and policy."""
-    return sum(
-        p.numel() for part in (model.actor, model.critic) for p in part.parameters() if p.requires_grad
-    )
-
-
 def replay_bytes(replay: ReplayBuffer) -> float:
     """Bytes of the buffer's arrays per transition that fits in."""
     arrays = (value for value in vars(replay).values() if isinstance(value, np.ndarray))
@@ -72,32 +65,22 @@ def replay_bytes(replay: ReplayBuffer) -> float:
 
 def main() -> None:
     """Measure what the command line asks for and print the answer."""
-    arguments = worker_arguments(__doc__ or "").parse_args()
+    arguments = update_arguments(__doc__).parse_args()
     torch.set_num_threads(arguments.threads)
-    if arguments.task == "updates":
-        setting = Setting()
-        model = build(Spaces(setting), setting, arguments.seed)
-        fill(model.replay_buffer, setting, np.random.default_rng(arguments.seed))
-        updates, seconds = measure(
-            lambda: model.train(gradient_steps=1, batch_size=setting.batch_size),
-            arguments.seconds,
-            arguments.warm_up,
-        )
-        steps = 0
-    else:
-        setting = Setting.pendulum()
-        model = build("Pendulum-v1", setting, arguments.seed)
-        begin = perf_counter()
-        model.learn(arguments.steps)
-        seconds = perf_counter() - begin
-        updates, steps = model._n_updates, model.num_timesteps
+    setting = Setting()
+    model = build(setting, arguments.seed)
+    fill(model.replay_buffer, setting, np.random.default_rng(arguments.seed))
+    updates, seconds = measure(
+        lambda: model.train(gradient_steps=1, batch_size=setting.batch_size),
+        arguments.seconds,
+        arguments.warm_up,
+    )
     report(
         "stable-baselines3",
         stable_baselines3.__version__,
         threads=torch.get_num_threads(),
         parameters=count_parameters(model),
         updates=updates,
-        steps=steps,
         seconds=seconds,
         replay_bytes=replay_bytes(model.replay_buffer),
     )

@@ -1,0 +1,85 @@
+"""Fill the tables of the documentation from ``results/``, or check that they are up to date.
+
+A page says where a table goes by a comment, ``table: NAME``, and where it ends by another, ``end``. What
+stands between them is written anew; everything else on the page is left as it is.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+import sys
+from argparse import ArgumentParser
+from collections.abc import Sequence
+from pathlib import Path
+
+from harness import RESULTS, ROOT
+from render import TABLES, MissingError
+
+PAGES = (ROOT / "docs" / "performance.md",)
+"""Pages that hold tables; links in a table are relative to them."""
+
+_BLOCK = re.compile(
+    r"^<!-- table: (?P<name>\S+) -->$(?P<text>.*?)(?P<end>^<!-- end -->$|^(?=<!-- table:)|\Z)", re.M | re.S
+)
+
+
+class PageError(Exception):
+    """A page asks for a table in a way that cannot be followed."""
+
+
+def fill(page: str, results: Path) -> str:
+    """The page with every table from the results in a folder.
+
+    Raises PageError for a table that is not known or that has no end.
+    """
+
+    def replace(block: re.Match[str]) -> str:
+        name = block["name"]
+        if not block["end"]:
+            raise PageError(f"table {name} has no <!-- end -->")
+        if name not in TABLES:
+            raise PageError(f"there is no table {name}; known are {', '.join(TABLES)}")
+        return f"<!-- table: {name} -->\n\n{render(name, results)}\n\n<!-- end -->"
+
+    return _BLOCK.sub(replace, page)
+
+
+def render(name: str, results: Path) -> str:
+    """A table as Markdown; a sentence in its place where nothing was measured."""
+    try:
+        return TABLES[name](results)
+    except MissingError as missing:
+        return f"Not measured yet: `make bench ONLY={missing}`."
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Write or check the pages."""
+    parser = ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--write", action="store_true", help="write the tables into the pages")
+    what.add_argument("--check", action="store_true", help="exit code 1 if a page is not up to date")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="folder of the figures")
+    parser.add_argument("--pages", nargs="+", type=Path, default=list(PAGES))
+    options = parser.parse_args(arguments)
+    stale = False
+    for page in options.pages:
+        before = page.read_text("utf-8")
+        try:
+            after = fill(before, options.results)
+        except PageError as error:
+            sys.exit(f"{page.name}: {error}")
+        if before == after:
+            continue
+        if options.write:
+            page.write_text(after, "utf-8")
+        else:
+            stale = True
+            lines = difflib.unified_diff(before.splitlines(True), after.splitlines(True), page.name)
+            sys.stdout.writelines(lines)
+    if stale:
+        sys.exit("tables are not up to date; write them with: python benchmarks/tables.py --write")
+
+
+if __name__ == "__main__":
+    main()
