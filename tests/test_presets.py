@@ -1,0 +1,171 @@
+"""The shipped tasks and the page about them: each section trains, and what is written about them is so."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import gymnasium as gym
+import pytest
+import torch
+import yaml
+
+from algorithm.config import Config, load_config
+from algorithm.config.cli import TrainOptions, config_flags, parse_args
+from algorithm.env.base import VecEnv
+from algorithm.env.registry import make_vec_env
+from algorithm.run.rollout import Rollout
+from algorithm.run.seeding import episode_seeds
+from algorithm.run.session import make_agents
+from algorithm.spec import DEFAULT_BEHAVIOUR
+from main import main
+from tests.test_docs import ROOT, blocks_of, commands_of
+
+ENVS = ROOT / "envs"
+TASKS_PAGE = ROOT / "docs" / "tasks.md"
+LABELS = [str(file.parent.relative_to(ENVS)) for file in sorted(ENVS.rglob("config.yaml"))]
+SECTIONS = [
+    (label, section)
+    for label in LABELS
+    for section in yaml.safe_load((ENVS / label / "config.yaml").read_text("utf-8"))
+]
+
+SMALL = ("sac_config.start_step=8", "sac_config.batch_size=8", "sac_config.replay_ratio=0.25")
+"""Little enough to learn in a moment, whatever the section says."""
+IN_WORKERS = ("bullet/half_cheetah", "workers")
+"""The one section whose worker processes are started; the others' copies run in this process."""
+
+
+def make_env(config: Config, n: int, workers: int = 0) -> VecEnv:
+    """The environments of a configuration; the first failure of one is an error."""
+    base = config.base_config
+    return make_vec_env(
+        base.env_type,
+        base.env_name,
+        env_args=base.env_args,
+        n=n,
+        seed_of=episode_seeds(1, "train"),
+        options=config.reset_config,
+        wrappers=base.wrappers,
+        workers=workers,
+        timeout=base.env_timeout,
+        restarts=0,
+    )
+
+
+def test_the_shipped_tasks_are_found() -> None:
+    assert {"gym/pendulum", "gym/mountain_car"} <= set(LABELS)
+    assert {label for label in LABELS if label.startswith("bullet/")} == {
+        f"bullet/{name}" for name in ("ant", "half_cheetah", "hopper", "inverted_pendulum_swingup", "walker")
+    }
+
+
+@pytest.mark.parametrize(("label", "section"), SECTIONS)
+def test_a_section_trains(label: str, section: str) -> None:
+    loaded = load_config(label, section, SMALL, seed=1, require_runnable=True)
+    base = loaded.config.base_config
+    workers = base.workers if (label, section) == IN_WORKERS else 0
+    env = make_env(loaded.config, base.n_envs, workers)
+    try:
+        agents = make_agents(loaded, env, loaded.env_dir, torch.device("cpu"))
+        agent = agents[DEFAULT_BEHAVIOUR]
+        rollout = Rollout(env, agents, agents, length_limit=base.max_step_each_iter)
+        for step in range(1, 17):
+            rollout.step()
+            agent.learn(step * base.n_envs)
+    finally:
+        env.close()
+    assert agent.sac.updates == (16 * base.n_envs - 8) // 4
+    metrics = agent.metrics(16 * base.n_envs)
+    assert all(torch.isfinite(torch.tensor(metrics[name])) for name in ("loss/q", "loss/policy"))
+
+
+@pytest.mark.parametrize(("label", "section"), SECTIONS)
+def test_a_section_wastes_no_data_and_ends(label: str, section: str) -> None:
+    """Unfinished episodes of the other copies go on, and a run has an end and an evaluation on its way."""
+    config = load_config(label, section, seed=1, require_runnable=True).config
+    base = config.base_config
+    assert base.reset_on_iteration is False
+    assert 0 < config.sac_config.start_step < base.max_step
+    assert 0 < config.eval_config.per_step < base.max_step
+    assert config.replay_config.capacity >= min(base.max_step, 300_000), "it would forget early"
+
+
+def test_mountain_car_holds_each_action_for_eight_steps() -> None:
+    config = load_config("gym/mountain_car", seed=1).config
+    env = make_env(config, 1)
+    try:
+        env.reset()
+        ended, steps = False, 0
+        while not ended:
+            result = env.step({DEFAULT_BEHAVIOUR: env.specs[DEFAULT_BEHAVIOUR].action.padding(1)})
+            ended, steps = bool(result[DEFAULT_BEHAVIOUR].truncated[0]), steps + 1
+    finally:
+        env.close()
+    assert steps == 125  # 999 steps of the simulator
+    assert 8 * config.base_config.max_step == 50_000
+
+
+def commands_in(page: Path) -> list[TrainOptions]:
+    """Every ``python main.py …`` in the shell blocks of a page."""
+    blocks = [block for block in blocks_of(page, page.read_text("utf-8")) if block.language == "sh"]
+    commands = [words for block in blocks for words in commands_of(block.text)]
+    return [parse_args(words[2:]) for words in commands if words[:2] == ["python", "main.py"]]
+
+
+@pytest.mark.parametrize("label", LABELS)
+def test_a_readme_is_about_its_own_task_and_names_every_section(label: str) -> None:
+    commands = commands_in(ENVS / label / "README.md")
+    assert {options.env for options in commands} == {label}
+    for options in commands:
+        load_config(label, options.config, options.overrides, config_flags(options), seed=1)
+    sections = {section for other, section in SECTIONS if other == label}
+    assert {options.config or "default" for options in commands} == sections
+
+
+def rows_of(page: Path) -> dict[str, list[str]]:
+    """First cell -> the other cells, of the tables whose first cell is a path below ``envs/``."""
+    rows = re.findall(r"^\| \[`([\w/]+)`\]\([^)]+\) \|(.+)\|$", page.read_text("utf-8"), re.M)
+    return {label: [cell.strip().strip("`") for cell in cells.split("|")] for label, cells in rows}
+
+
+@pytest.mark.parametrize("label", LABELS)
+def test_the_table_says_what_a_task_is(label: str) -> None:
+    """Name, observation, action and steps; the published figure is with its README."""
+    config = load_config(label, seed=1).config
+    env = make_env(config, 1)
+    env.close()
+    spec = env.specs[DEFAULT_BEHAVIOUR]
+    name, observation, action, steps, published = rows_of(TASKS_PAGE)[label]
+    assert name == config.base_config.env_name.rpartition(":")[2]
+    assert (int(observation), int(action)) == (spec.obs.flat_size, spec.action.continuous)
+    assert int(steps.replace(",", "")) == config.base_config.max_step
+    figure = published.split()[0]
+    assert figure in (ENVS / label / "README.md").read_text("utf-8")
+
+
+def test_the_table_names_no_task_that_is_not_there() -> None:
+    assert set(rows_of(TASKS_PAGE)) == set(LABELS)
+
+
+def test_the_task_of_the_page_trains_as_it_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The worked example: a folder with an environment, a configuration, and the command below them."""
+    blocks = blocks_of(TASKS_PAGE, TASKS_PAGE.read_text("utf-8"))
+    python, configuration = (
+        next(block.text for block in blocks if block.language == language) for language in ("python", "yaml")
+    )
+    command = next(options for options in commands_in(TASKS_PAGE) if options.env.startswith("own/"))
+    folder = tmp_path / "envs" / command.env
+    folder.mkdir(parents=True)
+    (folder / "environment.py").write_text(python)
+    (folder / "config.yaml").write_text(configuration)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))  # which also takes away again what main.py adds
+    monkeypatch.delitem(gym.registry, "Thermostat-v0", raising=False)  # left by test_docs
+    assert main([command.env, "--seed=1", "--device=cpu", "--quiet"]) == 0, capsys.readouterr().err
+    (result,) = (tmp_path / "models" / command.env).glob("*/result.json")
+    solved = float(re.search(r"better than −(\d+)", TASKS_PAGE.read_text("utf-8"))[1])
+    assert -solved < json.loads(result.read_text())["last_eval"]["mean"] < 0
