@@ -9,7 +9,7 @@ import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any, Literal, NoReturn
 
 from algorithm.config.errors import EXIT_CONFIG, ConfigError, Problem, did_you_mean, unavailable
 from algorithm.config.source import parse_value
@@ -33,12 +33,16 @@ examples:
 """
 
 
+Ckpt = int | Literal["latest", "best"]
+"""Which checkpoint: its environment steps, the one saved last, or the one with the best evaluation."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class TrainOptions:
     """What the command line of ``main.py`` asks for. None and false: the flag was not given.
 
     device: ``cpu``, ``cuda``, ``cuda:N`` or ``auto`` (``gpu`` is read as ``cuda``).
-    ckpt:   environment steps of the checkpoint to restore.
+    ckpt:   the checkpoint to restore.
     notices: sentences to show because a flag has no effect.
     """
 
@@ -56,7 +60,7 @@ class TrainOptions:
     disable_sample: bool = False
     use_env_nn: bool = False
     device: str = "auto"
-    ckpt: int | None = None
+    ckpt: Ckpt | None = None
     nn: str | None = None
     repeat: int = 1
     quiet: bool = False
@@ -228,7 +232,10 @@ def _model(parser: argparse._ActionsContainer) -> None:
         "--device", type=_device, default="auto", help="cpu, cuda, cuda:N, gpu (= cuda) or auto (default)"
     )
     parser.add_argument(
-        "--ckpt", type=_natural, help="checkpoint to restore, in environment steps; default: latest"
+        "--ckpt",
+        type=_checkpoint,
+        metavar="STEP",
+        help="checkpoint to restore: its environment steps, latest or best; default: the newest intact one",
     )
     parser.add_argument("--nn", help="neural network model: a file of the task's folder, without .py")
 
@@ -266,6 +273,17 @@ def _positive(text: str) -> int:
 
 def _natural(text: str) -> int:
     return _whole(text, 0)
+
+
+def _checkpoint(text: str) -> Ckpt:
+    if text == "latest":
+        return "latest"
+    if text == "best":
+        return "best"
+    try:
+        return _natural(text)
+    except argparse.ArgumentTypeError as error:
+        raise argparse.ArgumentTypeError(f"{error}, and neither latest nor best") from None
 
 
 def _limit(text: str) -> int:

@@ -17,6 +17,7 @@ from algorithm.replay.buffer import ReplayBuffer
 from algorithm.replay.samplers import PrioritizedSampler, Sampler, UniformSampler
 from algorithm.run.pace import UpdatePace
 from algorithm.run.seeding import stream, stream_seed
+from algorithm.run.timing import Stopwatch
 from algorithm.sac.actor import Actor, ActorOutput
 from algorithm.sac.learner import Sac
 from algorithm.spec import AgentSpec
@@ -124,11 +125,16 @@ class Agent:
         """End an agent's unfinished episode as truncated."""
         self.replay.close(stream)
 
-    def learn(self, step: int) -> None:
-        """All updates owed now that ``step`` environment steps have been taken."""
+    def learn(self, step: int, watch: Stopwatch | None = None) -> None:
+        """All updates owed now that ``step`` environment steps have been taken.
+
+        watch: told when sampling and updating end
+        """
+        watch = watch or Stopwatch()
         self.warming_up = step < self.config.sac_config.start_step
         for _ in range(self.pace.owed(step)):
             batch = self.replay.sample()
+            watch.lap("sample")
             if batch is None:  # with start_step 0: as soon as a batch is there
                 self.pace.defer(step)
                 return
@@ -139,6 +145,7 @@ class Agent:
                 raise diverged(str(error), step) from error
             self._recent.append(result.metrics)
             self._last = (batch, result)
+            watch.lap("update")  # priorities included: fetching them is what waits for the device
 
     def metrics(self, step: int) -> dict[str, float]:
         """Values to log, each the mean over the last updates. The only place that waits for the device."""

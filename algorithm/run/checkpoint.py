@@ -1,8 +1,8 @@
 """Checkpoints that are complete or do not exist: safetensors and JSON, hashed, renamed into place.
 
 ``<root>/step_000040000/{<stem>.safetensors …, state.json, manifest.json}``. Everything is written into a
-hidden folder beside it; the manifest with sizes and SHA-256 comes last, then the folder gets its name.
-Whoever is killed on the way leaves a hidden folder, which no reader looks at.
+hidden folder beside it; the manifest with sizes and SHA-256 comes last, then the folder gets its name, and
+then ``latest.json`` names it. Whoever is killed on the way leaves a hidden folder, which no reader looks at.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import hashlib
 import json
 import re
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -57,7 +57,7 @@ def save_checkpoint(
     """
     files = {"state.json": _state_text(state).encode()}
     files |= {f"{stem}{_SUFFIX}": save(_plain(named)) for stem, named in tensors.items()}
-    target = root / f"step_{step:09d}"
+    target = checkpoint_of(root, step)
     draft = root / f"{_DRAFT}{target.name}"
     try:
         _write_draft(draft, step, files)
@@ -65,7 +65,7 @@ def save_checkpoint(
     except OSError as error:
         shutil.rmtree(draft, ignore_errors=True)
         raise StorageError.of(error, what="the checkpoint cannot be written", where=target) from error
-    write_json(root / "latest.json", {"step": step, "folder": target.name})
+    point_to(root, "latest", step)
     return target
 
 
@@ -82,28 +82,25 @@ def load_checkpoint(path: Path) -> Checkpoint:
     return Checkpoint(step=step, tensors=tensors, state=state)
 
 
-def find_checkpoint(root: Path, step: int | None = None, *, warn: Callable[[str], None]) -> Path:
-    """The folder of the newest checkpoint that can be loaded, or of the one of ``step``.
+def remove_checkpoint(path: Path) -> None:
+    """Remove a checkpoint; whoever is killed on the way leaves a hidden folder. Raises StorageError."""
+    aside = _aside(path)
+    try:
+        path.rename(aside)
+        sync_folder(path.parent)
+        shutil.rmtree(aside)
+    except OSError as error:
+        raise StorageError.of(error, what="an old checkpoint cannot be removed", where=path) from error
 
-    warn: told of every damaged checkpoint passed over. One asked for by its step is never passed over.
-    Raises StorageError, with the steps there are, if there is none.
-    """
-    steps = checkpoint_steps(root)
-    if step is not None:
-        if step not in steps:
-            raise _missing(f"there is no checkpoint of step {step}", root, steps)
-        path = root / f"step_{step:09d}"
-        load_checkpoint(path)
-        return path
-    for candidate in reversed(steps):
-        path = root / f"step_{candidate:09d}"
-        try:
-            load_checkpoint(path)
-        except StorageError as error:
-            warn(f"{error.line} · trying the one before")
-            continue
-        return path
-    raise _missing("there is no complete checkpoint" if steps else "there is no checkpoint", root, [])
+
+def point_to(root: Path, pointer: str, step: int, **more: float) -> None:
+    """Let ``<pointer>.json`` name the checkpoint of ``step``, which is there. Raises StorageError."""
+    write_json(root / f"{pointer}.json", {"step": step, "folder": _folder(step), **more})
+
+
+def checkpoint_of(root: Path, step: int) -> Path:
+    """Where the checkpoint of ``step`` is or would be."""
+    return root / _folder(step)
 
 
 def checkpoint_steps(root: Path) -> list[int]:
@@ -118,6 +115,17 @@ def remove_drafts(root: Path) -> None:
     """Remove what a killed process left half-written. Only for the one process that writes here."""
     for draft in root.glob(f"{_DRAFT}*"):
         shutil.rmtree(draft, ignore_errors=True)
+
+
+def _folder(step: int) -> str:
+    return f"step_{step:09d}"
+
+
+def _aside(path: Path) -> Path:
+    """A hidden name beside ``path`` that is free, for what is about to be removed."""
+    aside = path.with_name(f"{_DRAFT}old_{path.name}")
+    shutil.rmtree(aside, ignore_errors=True)
+    return aside
 
 
 def _plain(named: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -159,8 +167,7 @@ def _write_draft(draft: Path, step: int, files: Mapping[str, bytes]) -> None:
 
 
 def _move(draft: Path, target: Path) -> None:
-    aside = target.with_name(f"{_DRAFT}old_{target.name}")
-    shutil.rmtree(aside, ignore_errors=True)
+    aside = _aside(target)
     with contextlib.suppress(FileNotFoundError):
         target.rename(aside)
     draft.rename(target)
@@ -209,12 +216,3 @@ def _read_manifest(path: Path) -> tuple[int, list[tuple[str, int, str]]]:
 
 def _damaged(where: Path, why: str) -> StorageError:
     return StorageError("a checkpoint is damaged", where=where, why=why, fix="use another one: --ckpt STEP")
-
-
-def _missing(what: str, root: Path, steps: list[int]) -> StorageError:
-    return StorageError(
-        what,
-        where=root,
-        why=f"steps there: {', '.join(map(str, steps))}" if steps else "nothing usable was saved there",
-        fix=f"use one of them: --ckpt {steps[-1]}" if steps else "train first, or choose another run with -n",
-    )

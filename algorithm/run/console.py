@@ -42,6 +42,7 @@ class Progress:
     seconds: wall time so far; eta_s: what is left of it.
     returns: of the last 20 training episodes at most, the latest last.
     target_entropy: what the learned temperature steers the entropy to.
+    env_restarts: environments that failed and were started anew.
     metrics: latest values by their names in ``metrics.METRICS``.
     """
 
@@ -59,6 +60,7 @@ class Progress:
     last_eval: Evaluation | None = None
     best_eval: Evaluation | None = None
     target_entropy: float | None = None
+    env_restarts: int = 0
     metrics: Mapping[str, float] = field(default_factory=dict)
 
     @property

@@ -185,7 +185,15 @@ class LiveConsole(Console):
                 ),
             ),
             ("policy", self._fields(*entropy, ("temperature ", metrics.get("policy/alpha_c"), ""))),
+            *self._faults(progress),
         ]
+
+    def _faults(self, progress: Progress) -> list[tuple[str, Text]]:
+        """A line only where something went wrong."""
+        count = progress.env_restarts
+        if not count:
+            return []
+        return [("faults", Text(f"{count:,} restart{'s' * (count > 1)} of environments", style="yellow"))]
 
     def _fields(self, *fields: tuple[str, float | None, str]) -> Text:
         """(before, value, after) in columns of fixed width, so that nothing jumps while numbers change."""

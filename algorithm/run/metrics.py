@@ -50,7 +50,13 @@ METRICS: Mapping[str, str] = {
     "time/env_steps_per_s": "environment steps per second of wall time",
     "time/updates_per_s": "gradient updates per second of wall time",
     "time/replay_ratio": "achieved gradient updates per environment step",
+    "time/share_act": "share of the training time that went into choosing actions",
+    "time/share_step": "share that went into stepping and resetting environments",
+    "time/share_store": "share that went into storing transitions",
+    "time/share_sample": "share that went into sampling batches",
+    "time/share_update": "share that went into gradient updates and new priorities",
     "sys/rss_mb": "resident memory of the process",
+    "fault/env_restarts": "failures of environments survived so far by starting one anew",
 }
 """Every name a run may log, with its meaning."""
 

@@ -15,10 +15,11 @@ from algorithm.config.loader import LoadedConfig, load_config_file
 from algorithm.config.locate import EnvFolder
 from algorithm.env.base import VecEnv
 from algorithm.run.agent import Agent, pick_device
-from algorithm.run.checkpoint import find_checkpoint
 from algorithm.run.console import Console, open_console
 from algorithm.run.evaluate import Visitor
+from algorithm.run.faults import Faults
 from algorithm.run.files import finite_or_null, write_json
+from algorithm.run.keeper import find_checkpoint
 from algorithm.run.rollout import Episode, Rollout
 from algorithm.run.rundir import RunDir
 from algorithm.run.session import load_networks_into, make_agents, make_env
@@ -46,7 +47,8 @@ def play(options: TrainOptions, folder: EnvFolder) -> int:
         console = stack.enter_context(open_console(quiet=options.quiet))
         stop = stack.enter_context(StopRequest())
         checkpoint = find_checkpoint(run.checkpoints, options.ckpt, warn=console.warn)
-        env = make_env(loaded.config, "evaluate", loaded.config.base_config.n_envs, render=options.render)
+        n_envs = loaded.config.base_config.n_envs
+        env = make_env(loaded.config, "evaluate", n_envs, faults=Faults(console), render=options.render)
         stack.callback(env.close)
         nn_folder = folder.path if options.use_env_nn else run.path
         agents = make_agents(loaded, env, nn_folder, pick_device(options.device))
@@ -79,14 +81,13 @@ def _play(
         name: Visitor(agent.new_actor("playing"), greedy=options.disable_sample)
         for name, agent in agents.items()
     }
-    rollout = Rollout(env, visitors, length_limit=base.max_step_each_iter)
-    steps = iterations = 0
+    rollout = Rollout(env, visitors, num_envs=base.n_envs, length_limit=base.max_step_each_iter)
+    iterations = 0
     finished: set[tuple[str, int]] = set()
-    while not stop and steps != base.max_step and iterations != base.max_iter:
+    while not stop and not 0 < base.max_step <= rollout.steps and iterations != base.max_iter:
         for episode in rollout.step():
             finished.add((episode.behaviour, episode.agent))
             yield episode
-        steps = steps + base.n_envs if base.max_step < 0 else min(steps + base.n_envs, base.max_step)
         if finished >= rollout.agents:
             iterations += 1
             finished.clear()

@@ -10,6 +10,7 @@ import numpy as np
 
 from algorithm.data import Array, Bool, Float, Int, Segment
 from algorithm.env.base import Observation, StepResult, VecEnv
+from algorithm.run.timing import Stopwatch
 from algorithm.sac.actor import ActorOutput
 from algorithm.spec import AgentSpec
 
@@ -63,6 +64,7 @@ class _Group:
         self.step = np.zeros(n, np.int64)
         self.total = np.zeros(n, np.float64)
         self.acted: ActorOutput | None = None
+        self._nobody: Bool = np.zeros(n, np.bool_)
 
     def act(self) -> Float:
         """Flat actions [N, A]."""
@@ -70,41 +72,65 @@ class _Group:
         return self.acted.action
 
     def record(self, result: StepResult, length_limit: int) -> tuple[list[Episode], list[int]]:
-        """Hand the step's transitions to the player and go on.
+        """Hand the step's transitions to the recorder and go on.
 
         Returns finished episodes, and the agents that reached ``length_limit`` and need a reset.
         """
-        if not np.array_equal(result.ids, self.ids):
+        acted = self.acted
+        assert acted is not None
+        if result.ids is not self.ids and not np.array_equal(result.ids, self.ids):
             raise ValueError(f"the agents of {self.name!r} changed from {self.ids} to {result.ids}")
+        skipped = self._nobody if result.skipped is None else result.skipped
+        lost = skipped.nonzero()[0]
+        if len(lost):
+            self.close(lost)
         ended = result.terminated | result.truncated
-        self.step += 1
+        self.step += ~skipped
         self.total += result.reward
-        over_limit = ~ended & (self.step == length_limit)
+        over_limit = (self.step == length_limit) & ~ended
         if self.recorder:
-            self._store(self.recorder, result, ended, result.truncated | over_limit)
-        finished = np.flatnonzero(ended | over_limit)
+            after = _seen_after(result, ended)
+            self._store(self.recorder, (~skipped).nonzero()[0], acted, result, after, over_limit)
+        self.obs, self.action_mask = dict(result.obs), result.action_mask
+        self.prev_action, self.carry = acted.action, acted.carry
+        finished = (ended | over_limit).nonzero()[0]
         episodes = [
             Episode(self.name, int(self.ids[i]), float(self.total[i]), int(self.step[i])) for i in finished
         ]
-        assert self.acted is not None
-        self.obs, self.action_mask = dict(result.obs), result.action_mask
-        self.prev_action, self.carry = self.acted.action, self.acted.carry
         self._begin(finished)
+        self._begin(lost)
         return episodes, self.ids[over_limit].tolist()
 
-    def _store(self, recorder: Recorder, result: StepResult, ended: Bool, truncated: Bool) -> None:
-        acted = self.acted
-        assert acted is not None
-        for i, stream in enumerate(self.ids.tolist()):
-            after = result.final if ended[i] and result.final else result
+    def close(self, rows: Int) -> Int:
+        """End the unfinished episodes among ``rows`` as truncated where they are; returns whose they were."""
+        agents: Int = self.ids[rows[self.step[rows] > 0]]  # of an episode's first step nothing is stored yet
+        if self.recorder:
+            for stream in agents.tolist():
+                self.recorder.close(stream)
+        return agents
+
+    def _store(
+        self,
+        recorder: Recorder,
+        rows: Int,
+        acted: ActorOutput,
+        result: StepResult,
+        after: Observation,
+        over_limit: Bool,
+    ) -> None:
+        obs = {name: _pairs(value, after.obs[name]) for name, value in self.obs.items()}
+        mask, carry = _pairs(self.action_mask, after.action_mask), _pairs(self.carry, acted.carry)
+        truncated = result.truncated | over_limit
+        streams, start_steps = self.ids.tolist(), (self.step - 1).tolist()
+        for i in rows.tolist():
             one = slice(i, i + 1)
             recorder.add(
                 Segment(
-                    stream=stream,
-                    start_step=int(self.step[i]) - 1,
-                    obs={name: np.stack((self.obs[name][i], after.obs[name][i])) for name in self.obs},
-                    action_mask=np.stack((self.action_mask[i], after.action_mask[i])),
-                    carry=np.stack((self.carry[i], acted.carry[i])),
+                    stream=streams[i],
+                    start_step=start_steps[i],
+                    obs={name: value[i] for name, value in obs.items()},
+                    action_mask=mask[i],
+                    carry=carry[i],
                     action=acted.action[one],
                     z=acted.z[one],
                     behaviour_logp=acted.behaviour_logp[one],
@@ -134,11 +160,34 @@ class _Group:
         self.total[rows] = 0.0
 
 
+def _pairs(now: Array, after: Array) -> Array:
+    """Two observations of each agent, [N, 2, ...]."""
+    return np.concatenate((now[:, None], after[:, None]), axis=1)
+
+
+def _seen_after(result: StepResult, ended: Bool) -> Observation:
+    """What each action led to: the final observation where the episode ended, else the one to act on."""
+    final = result.final
+    if final is None:
+        return result
+    obs = {name: value.copy() for name, value in result.obs.items()}
+    for name, value in obs.items():
+        value[ended] = final.obs[name][ended]
+    mask = result.action_mask.copy()
+    mask[ended] = final.action_mask[ended]
+    return Observation(ids=result.ids, obs=obs, action_mask=mask)
+
+
 class Rollout:
     """Steps environments with a player per behaviour, from episode 0 on.
 
     recorders:    who stores the transitions, per behaviour; none where nothing is kept
+    num_envs:     environments among which the agents are spread evenly; by default each agent of the first
+                  behaviour has its own
     length_limit: an episode is truncated after so many steps; −1 for no limit
+    watch:        told when acting, stepping and storing end
+
+    ``steps`` counts environment steps: in a step of N environments N, less those that took none.
     """
 
     def __init__(
@@ -147,36 +196,44 @@ class Rollout:
         players: Mapping[str, Player],
         recorders: Mapping[str, Recorder] | None = None,
         *,
+        num_envs: int | None = None,
         length_limit: int = -1,
+        watch: Stopwatch | None = None,
     ) -> None:
         self._env = env
         self._length_limit = length_limit
+        self._watch = watch or Stopwatch()
         recorders = recorders or {}
         self._groups = {
             name: _Group(name, env.specs[name], players[name], recorders.get(name), first)
             for name, first in env.reset(episode=0).items()
         }
+        self.steps = 0
+        self._counted, group = next(iter(self._groups.items()))
+        self._num_agents = len(group.ids)
+        self._num_envs = num_envs or self._num_agents
 
     def step(self) -> list[Episode]:
         """One step of every environment. Returns the episodes that ended with it."""
-        results = self._env.step({name: group.act() for name, group in self._groups.items()})
+        actions = {name: group.act() for name, group in self._groups.items()}
+        self._watch.lap("act")
+        results = self._env.step(actions)
+        self._watch.lap("step")
         episodes: list[Episode] = []
         for name, result in results.items():
             ended, over_limit = self._groups[name].record(result, self._length_limit)
             episodes += ended
             if over_limit:
                 self._reset(over_limit)
+        self.steps += self._num_taken(results[self._counted])
+        self._watch.lap("store")
         return episodes
 
     def truncate(self) -> None:
         """End every unfinished episode as truncated and begin anew; such an episode is not reported."""
         unfinished: set[int] = set()
         for group in self._groups.values():
-            agents = group.ids[group.step > 0].tolist()
-            if group.recorder:
-                for stream in agents:
-                    group.recorder.close(stream)
-            unfinished |= set(agents)
+            unfinished.update(group.close(np.arange(len(group.ids))).tolist())
         if unfinished:
             self._reset(sorted(unfinished))
 
@@ -186,5 +243,15 @@ class Rollout:
         return {(name, int(i)) for name, group in self._groups.items() for i in group.ids}
 
     def _reset(self, agents: list[int]) -> None:
-        for name, first in self._env.reset(agents).items():
+        self._watch.lap("store")
+        started = self._env.reset(agents)
+        self._watch.lap("step")
+        for name, first in started.items():
             self._groups[name].restart(agents, first)
+
+    def _num_taken(self, result: StepResult) -> int:
+        """Environments that took the step; where one fails, all of its agents are skipped."""
+        if result.skipped is None:
+            return self._num_envs
+        taken = self._num_agents - int(np.count_nonzero(result.skipped))
+        return self._num_envs * taken // self._num_agents

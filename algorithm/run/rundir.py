@@ -124,6 +124,11 @@ class RunDir:
         return self.path / "train.log"
 
     @property
+    def workers(self) -> Path:
+        """Folder for what the worker processes of environments print; absent without such processes."""
+        return self.path / "workers"
+
+    @property
     def result(self) -> Path:
         """The outcome, for programs."""
         return self.path / "result.json"

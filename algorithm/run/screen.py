@@ -11,7 +11,7 @@ import psutil
 import torch
 
 from algorithm.config.loader import LoadedConfig
-from algorithm.config.schema import Config
+from algorithm.config.schema import BaseConfig, Config
 from algorithm.env.base import VecEnv
 from algorithm.run.agent import Agent
 from algorithm.run.console import Rows
@@ -42,7 +42,7 @@ def start_screen(
                 ("versions", versions),
             ],
         ),
-        ("environment", _environment(base.env_name, base.n_envs, env)),
+        ("environment", _environment(base, env)),
     ]
     for name, agent in agents.items():
         title = "agent" if name == DEFAULT_BEHAVIOUR else f"agent {name}"
@@ -88,7 +88,8 @@ def result_json(run: RunDir, outcome: Outcome, seed: int) -> dict[str, object]:
         "seed": seed,
         **first,
         "replay_ratio": outcome.replay_ratio,
-        "faults": {},
+        "time": {part: round(seconds, 3) for part, seconds in outcome.time.items()},
+        "faults": dict(outcome.faults),
         "paths": {
             "run": str(run.path),
             "checkpoints": str(run.checkpoints),
@@ -101,13 +102,19 @@ def result_json(run: RunDir, outcome: Outcome, seed: int) -> dict[str, object]:
     return result
 
 
-def _environment(env_name: str, n_envs: int, env: VecEnv) -> list[tuple[str, str]]:
-    limit = getattr(env, "time_limit", None)
-    rows = [("id", f"{env_name}, {n_envs} cop{'ies' if n_envs > 1 else 'y'} in this process")]
+def _environment(base: BaseConfig, env: VecEnv) -> list[tuple[str, str]]:
+    rows = [("id", f"{base.env_name}, {env.arrangement}")]
+    if base.wrappers:
+        rows.append(("wrappers", ", ".join(map(_wrapper, base.wrappers))))
     for name, spec in env.specs.items():
         prefix = "" if name == DEFAULT_BEHAVIOUR else f"{name}: "
         rows += [("observation", prefix + _observations(spec)), ("action", prefix + _actions(spec))]
-    return [*rows, ("time limit", f"{limit} steps" if limit else "none known")]
+    return [*rows, ("time limit", f"{env.time_limit} steps" if env.time_limit else "none known")]
+
+
+def _wrapper(wrapper: Mapping[str, Mapping[str, object] | None]) -> str:
+    ((name, arguments),) = wrapper.items()
+    return f"{name}({', '.join(f'{key}={value}' for key, value in (arguments or {}).items())})"
 
 
 def _observations(spec: AgentSpec) -> str:

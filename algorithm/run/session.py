@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import torch
 
@@ -19,6 +20,8 @@ from algorithm.errors import StorageError, UsageError
 from algorithm.run.agent import Agent, pick_device
 from algorithm.run.checkpoint import load_checkpoint
 from algorithm.run.console import Console, close_logging, open_console, setup_logging
+from algorithm.run.faults import Faults
+from algorithm.run.keeper import Keeper
 from algorithm.run.metrics import MetricsLogger
 from algorithm.run.names import behaviour_level
 from algorithm.run.report import plot_curve, read_series
@@ -38,8 +41,20 @@ class Trained:
     exit_code: int
 
 
-def make_env(config: Config, purpose: str, n: int, *, render: bool = False) -> VecEnv:
-    """The environments of a run for one purpose (``train``, ``evaluate``, ``play``), seeded for it."""
+def make_env(
+    config: Config,
+    purpose: Literal["train", "evaluate"],
+    n: int,
+    *,
+    faults: Faults,
+    render: bool = False,
+    workers: int = 0,
+    log: Path | None = None,
+) -> VecEnv:
+    """The environments of a run for one purpose, seeded for it.
+
+    workers: processes for them, 0 for none but this one; log: folder for what those print
+    """
     base = config.base_config
     seed = config.sac_config.seed
     assert seed is not None, "the loader sets the seed"
@@ -51,6 +66,12 @@ def make_env(config: Config, purpose: str, n: int, *, render: bool = False) -> V
         seed_of=episode_seeds(seed, purpose),
         options=config.reset_config,
         render=render,
+        wrappers=base.wrappers,
+        workers=workers,
+        timeout=base.env_timeout,
+        restarts=base.env_restarts,
+        on_fault=faults,
+        log=log,
     )
 
 
@@ -163,8 +184,19 @@ def _prepare(
 ) -> Trainer:
     """Everything that can fail before the first step."""
     config = loaded.config
-    env = make_env(config, "train", config.base_config.n_envs, render=options.render)
+    base, faults = config.base_config, Faults(console)
+    env = make_env(
+        config,
+        "train",
+        base.n_envs,
+        faults=faults,
+        render=options.render,
+        workers=base.workers,
+        log=run.workers,
+    )
     stack.callback(env.close)
+    eval_env = make_env(config, "evaluate", 1, faults=faults)
+    stack.callback(eval_env.close)
     agents = make_agents(loaded, env, loaded.env_dir, device, greedy=options.disable_sample)
     for name in env.specs:
         if (file := nn_file(loaded.for_behaviour(name), loaded.env_dir)) is not None:
@@ -179,15 +211,15 @@ def _prepare(
         console.warn(notice)
     if options.disable_sample:
         console.warn("--disable_sample while training: no exploration, and no importance sampling")
-    trainer = Trainer(
+    kept = config.checkpoint_config
+    return Trainer(
         env=env,
-        make_eval_env=lambda: make_env(config, "evaluate", 1),
+        eval_env=eval_env,
         agents=agents,
         config=config,
-        run=run,
+        keeper=Keeper(run.checkpoints, keep=kept.keep, best=kept.best, warn=console.warn),
+        faults=faults,
         console=console,
         metrics=metrics,
         stop=stop,
     )
-    stack.callback(trainer.close)
-    return trainer

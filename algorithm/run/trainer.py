@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,15 +15,16 @@ import torch
 from algorithm.config.schema import Config
 from algorithm.env.base import VecEnv
 from algorithm.run.agent import Agent, diverged
-from algorithm.run.checkpoint import save_checkpoint
 from algorithm.run.console import Console, Evaluation, Progress
 from algorithm.run.evaluate import Performance, Visitor, evaluate
+from algorithm.run.faults import Faults
+from algorithm.run.keeper import Keeper
 from algorithm.run.metrics import MetricsLogger, Rate
 from algorithm.run.names import behaviour_level
 from algorithm.run.pace import Every
 from algorithm.run.rollout import Episode, Rollout
-from algorithm.run.rundir import RunDir
 from algorithm.run.signals import StopRequest
+from algorithm.run.timing import Stopwatch
 
 _SHOWN_RETURNS = 20
 
@@ -34,41 +35,57 @@ class Outcome:
 
     steps: int
     updates: int
-    seconds: float  # of training, without evaluation
+    time: Mapping[str, float]  # seconds of training by what they went into, without evaluation
+    faults: Mapping[str, int]  # failures survived, by kind
     replay_ratio: float
     last_eval: Mapping[str, tuple[int, Performance]]  # (step, performance)
     best_eval: Mapping[str, tuple[int, Performance]]
+
+    @property
+    def seconds(self) -> float:
+        """Of training, without evaluation."""
+        return sum(self.time.values())
 
 
 class Trainer:
     """Owner of the loop, the clock and the step counter.
 
-    env:           the training environments, reset by the trainer
-    make_eval_env: builds the one environment that evaluations run on, when the first of them is due
-    agents:        one per behaviour of ``env``
-    config:        limits and intervals
-    stop:          becomes true when a signal asks the run to end
+    env:      the training environments, reset by the trainer
+    eval_env: the one environment that evaluations run on
+    agents:   one per behaviour of ``env``
+    config:   limits and intervals
+    keeper:   saves the checkpoints
+    faults:   what both environments have been told to report to
+    stop:     becomes true when a signal asks the run to end
     """
 
     def __init__(
         self,
         *,
         env: VecEnv,
-        make_eval_env: Callable[[], VecEnv],
+        eval_env: VecEnv,
         agents: Mapping[str, Agent],
         config: Config,
-        run: RunDir,
+        keeper: Keeper,
+        faults: Faults,
         console: Console,
         metrics: MetricsLogger,
         stop: StopRequest,
     ) -> None:
-        self._make_eval_env = make_eval_env
-        self._eval_env: VecEnv | None = None
+        self._eval_env = eval_env
         self._agents, self._config = agents, config
-        self._run, self._console, self._metrics, self._stop = run, console, metrics, stop
+        self._keeper, self._faults = keeper, faults
+        self._console, self._metrics, self._stop = console, metrics, stop
         base = config.base_config
-        self._rollout = Rollout(env, agents, agents, length_limit=base.max_step_each_iter)
-        self._num_envs = base.n_envs
+        self._watch = Stopwatch()
+        self._rollout = Rollout(
+            env,
+            agents,
+            agents,
+            num_envs=base.n_envs,
+            length_limit=base.max_step_each_iter,
+            watch=self._watch,
+        )
         self._max_step, self._max_iter = base.max_step, base.max_iter
         self._step = self._iteration = self._episodes = 0
         self._in_iteration: set[tuple[str, int]] = set()
@@ -80,11 +97,9 @@ class Trainer:
         self._last_eval: dict[str, tuple[int, Performance]] = {}
         self._best_eval: dict[str, tuple[int, Performance]] = {}
         self._latest_metrics: dict[str, float] = {}
-        self._saved_step = -1
         self._process = psutil.Process()
         self._step_rate, self._update_rate = Rate(), Rate()
         self._started = time.monotonic()
-        self._evaluating_s = 0.0
 
     def train(self) -> Outcome:
         """Run until ``max_step``, ``max_iter`` or a signal; save, and evaluate unless a signal ended it."""
@@ -92,6 +107,7 @@ class Trainer:
         summary, save = Every(sac.write_summary_per_step), Every(sac.save_model_per_step)
         evaluation = Every(self._config.eval_config.per_step)
         self._started = time.monotonic()
+        self._watch.skip()
         while not self._finished():
             self._advance()
             if summary.due(self._step):
@@ -102,17 +118,13 @@ class Trainer:
                 self._save()
             if self._console.due():
                 self._console.progress(self._progress())
-        if self._saved_step != self._step:
-            self._save()
+            self._watch.lap("other")
+        self._save()
+        self._watch.lap("other")
         if not self._stop and not self._is_evaluated():
             self._evaluate()
         self._metrics.flush()
         return self._outcome()
-
-    def close(self) -> None:
-        """Close the environment it made for evaluation."""
-        if self._eval_env:
-            self._eval_env.close()
 
     def _finished(self) -> bool:
         steps_done = 0 < self._max_step <= self._step
@@ -120,9 +132,9 @@ class Trainer:
 
     def _advance(self) -> None:
         episodes = self._rollout.step()
-        self._step += self._num_envs
+        self._step = self._rollout.steps
         for agent in self._agents.values():
-            agent.learn(self._step)
+            agent.learn(self._step, self._watch)
         for episode in episodes:
             self._since_summary[episode.behaviour].append(episode)
             self._returns.append(episode.total)
@@ -135,9 +147,7 @@ class Trainer:
                 self._rollout.truncate()
 
     def _evaluate(self) -> None:
-        began = time.monotonic()
-        if self._eval_env is None:
-            self._eval_env = self._make_eval_env()
+        self._watch.lap("other")
         limit = self._config.base_config.max_step_each_iter
         found = evaluate(
             self._eval_env,
@@ -146,10 +156,16 @@ class Trainer:
             length_limit=limit,
             stop=lambda: bool(self._stop),
         )
-        self._evaluating_s += time.monotonic() - began
-        for name, performance in (found or {}).items():
-            self._report(name, performance)
+        self._watch.skip()
         self._step_rate, self._update_rate = Rate(), Rate()  # evaluation is not training time
+        if found is None:
+            return
+        for name, performance in found.items():
+            self._report(name, performance)
+        score = float(np.mean([performance.interval.mean for performance in found.values()]))
+        if self._keeper.is_best(score):
+            self._save()
+            self._keeper.mark_best(score)
 
     def _report(self, behaviour: str, performance: Performance) -> None:
         interval = performance.interval
@@ -170,21 +186,23 @@ class Trainer:
         return bool(self._last_eval) and all(step == self._step for step, _ in self._last_eval.values())
 
     def _write_summary(self) -> None:
+        shared = self._watch.shares() | self._rates() | self._faults.metrics
+        shared["sys/rss_mb"] = self._process.memory_info().rss / 2**20
         for name, agent in self._agents.items():
             values = agent.metrics(self._step)
             _refuse_non_finite(values, self._step)
             episodes, self._since_summary[name] = self._since_summary[name], []
-            values |= _episode_metrics(episodes)
-            values |= self._rates()
-            values["sys/rss_mb"] = self._process.memory_info().rss / 2**20
+            values |= _episode_metrics(episodes) | shared
             self._metrics.write(self._step, values, behaviour=name)
             self._latest_metrics = values
 
     def _rates(self) -> dict[str, float]:
-        seconds = max(self._training_s(), 1e-9)
+        seconds = max(self._watch.total, 1e-9)
         return {"time/env_steps_per_s": self._step / seconds, "time/updates_per_s": self._updates() / seconds}
 
     def _save(self) -> None:
+        if self._keeper.has(self._step):
+            return
         tensors, updates = {}, {}
         for name, agent in self._agents.items():
             level = behaviour_level(name)
@@ -199,14 +217,10 @@ class Trainer:
             "updates": updates,
             "seed": self._config.sac_config.seed,
         }
-        save_checkpoint(self._run.checkpoints, self._step, tensors, state)
-        self._saved_step = self._step
+        self._keeper.save(self._step, tensors, state)
 
     def _updates(self) -> int:
         return sum(agent.sac.updates for agent in self._agents.values())
-
-    def _training_s(self) -> float:
-        return time.monotonic() - self._started - self._evaluating_s
 
     def _progress(self) -> Progress:
         rate = self._step_rate.update(self._step)
@@ -227,6 +241,7 @@ class Trainer:
             last_eval=_shown(*self._last_eval[first]) if self._last_eval else None,
             best_eval=_shown(*self._best_eval[first]) if self._best_eval else None,
             target_entropy=self._agents[first].sac.target_entropy,
+            env_restarts=self._faults.env_restarts,
             metrics=self._latest_metrics,
         )
 
@@ -235,7 +250,8 @@ class Trainer:
         return Outcome(
             steps=self._step,
             updates=self._updates(),
-            seconds=self._training_s(),
+            time=self._watch.seconds,
+            faults=self._faults.counts,
             replay_ratio=float(np.mean(ratios)),
             last_eval=self._last_eval,
             best_eval=self._best_eval,

@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from algorithm.data import Array, Float
+from algorithm.nn.distributions import TanhNormal
 from algorithm.nn.protocols import Rep
 from algorithm.sac.heads import ContinuousHead
 from algorithm.spec import Z_LIMIT, AgentSpec
@@ -23,6 +24,12 @@ class ActorOutput:
     z: Float  # [N, A_c]
     behaviour_logp: Float  # [N, H]
     carry: Float  # [N, *C] after the observation
+
+
+def _sample(part: TanhNormal, generator: torch.Generator) -> torch.Tensor:
+    """The z of ``part.rsample``, bit for bit, without the density that goes with it."""
+    noise = torch.randn(part.mean.shape, generator=generator, device=part.mean.device)
+    return part.mean + part.log_std.exp() * noise
 
 
 class Actor:
@@ -39,6 +46,7 @@ class Actor:
         self._head = ContinuousHead(spec.action)
         self._generator = torch.Generator(device).manual_seed(seed)
         self._stores_carry = rep.carry_shape != (0,)
+        self._valid = torch.ones(1, 1, dtype=torch.bool, device=device)
 
     def initial_carry(self, n: int) -> Float:
         """The carry of ``n`` agents at the start of their episodes, [n, *C]."""
@@ -52,14 +60,15 @@ class Actor:
 
         obs: name -> [N, ...]; prev_action [N, A], zeros at an episode's start; carry [N, *C].
         """
-        inputs = {name: self._tensor(value).unsqueeze(1) for name, value in obs.items()}
-        n = len(prev_action)
-        valid = torch.ones(n, 1, dtype=torch.bool, device=self._device)
+        seen = {name: self._tensor(value) for name, value in obs.items()}
         state, carry_after = self._rep(
-            inputs, self._tensor(prev_action).unsqueeze(1), self._tensor(carry), valid
+            {name: value.unsqueeze(1) for name, value in seen.items()},
+            self._tensor(prev_action).unsqueeze(1),
+            self._tensor(carry),
+            self._all_valid(len(prev_action)),
         )
-        part = self._head.part(self._policy(state[:, 0], {k: v[:, 0] for k, v in inputs.items()}))
-        z = part.mean if greedy else part.rsample(self._generator)[0]
+        part = self._head.part(self._policy(state[:, 0], seen))
+        z = part.mean if greedy else _sample(part, self._generator)
         z = z.clamp(-Z_LIMIT, Z_LIMIT)
         logp = part.logp(z)
         z_array = z.cpu().numpy()
@@ -77,6 +86,12 @@ class Actor:
     def load_random_state(self, state: NDArray[np.uint8]) -> None:
         """Continue from what :meth:`random_state` gave."""
         self._generator.set_state(torch.from_numpy(state))
+
+    def _all_valid(self, n: int) -> torch.Tensor:
+        """True [n, 1], the same tensor as long as n stays the same."""
+        if len(self._valid) != n:
+            self._valid = torch.ones(n, 1, dtype=torch.bool, device=self._device)
+        return self._valid
 
     def _tensor(self, array: Array) -> torch.Tensor:
         return torch.from_numpy(array).to(self._device)

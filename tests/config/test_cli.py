@@ -85,6 +85,11 @@ def test_devices(text, device):
     assert parse_args(["x", "--device", text]).device == device
 
 
+@pytest.mark.parametrize("text, which", [("best", "best"), ("latest", "latest"), ("0", 0), ("2e3", 2000)])
+def test_checkpoints(text, which):
+    assert parse_args(["x", "--ckpt", text]).ckpt == which
+
+
 @pytest.mark.fault("F21")
 @pytest.mark.parametrize(
     "argv, said",
@@ -94,7 +99,8 @@ def test_devices(text, device):
         ("x --agents two", "two is not a whole number"),
         ("x --repeat 1.5", "1.5 is not a whole number"),
         ("x --seed -1", "-1 is not a whole number ≥ 0"),
-        ("x --ckpt inf", "inf is not a whole number"),
+        ("x --ckpt inf", "inf is not a whole number ≥ 0, and neither latest nor best"),
+        ("x --ckpt Best", "neither latest nor best"),
         ("x --max_iter 0", "0 is not a whole number ≥ 1"),
         ("x --device tpu", "none of cpu, cuda"),
         ("x --env_args [1", "cannot read"),

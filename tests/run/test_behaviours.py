@@ -31,6 +31,9 @@ default:
 class TwoKinds:
     """Two walkers with two observations and one action, one runner with one and two; episodes of 7 steps."""
 
+    arrangement = "1 of two kinds"
+    time_limit = 7
+
     def __init__(self) -> None:
         self.specs = {
             "walker": AgentSpec(ObsSpec(("obs",), ((2,),), ("float32",)), ActionSpec(continuous=1)),
@@ -86,8 +89,12 @@ def test_each_behaviour_is_trained_and_evaluated_by_itself(trained):
     result = json.loads((folder / "result.json").read_text())
     assert set(result["behaviours"]) == {"walker", "runner"}
     assert result["last_eval"] == result["behaviours"]["walker"]["last_eval"]
-    assert result["updates"] == 2 * 40
+    assert result["updates"] == 2 * 40 and result["steps"] == 60
+    means = [result["behaviours"][name]["last_eval"]["mean"] for name in ("walker", "runner")]
+    best = json.loads((folder / "checkpoints" / "best.json").read_text())
+    assert best == {"step": 60, "folder": "step_000000060", "mean": pytest.approx(sum(means) / 2)}
     columns = read_metrics(folder / "metrics.csv")
+    assert columns["walker/replay/size"][-1] > 2 * 60, "a step of two walkers is one step"
     assert {"walker/loss/q", "runner/loss/q", "walker/eval/return_mean"} <= set(columns)
     assert "runner/vtrace/rho_mean" in columns and "walker/vtrace/rho_mean" not in columns
     assert list((folder / "log" / "runner").glob("events.*"))

@@ -5,19 +5,14 @@ import json
 import os
 import re
 import shutil
-from pathlib import Path
 
 import pytest
 import torch
 
 from algorithm.errors import StorageError
-from algorithm.run.checkpoint import (
-    checkpoint_steps,
-    find_checkpoint,
-    load_checkpoint,
-    remove_drafts,
-    save_checkpoint,
-)
+from algorithm.run.checkpoint import checkpoint_steps, load_checkpoint, remove_drafts, save_checkpoint
+from algorithm.run.keeper import find_checkpoint
+from tests.run.kills import calls_on_the_way
 
 
 def never(text):
@@ -72,35 +67,6 @@ def test_what_json_would_change_is_refused_before_anything_is_written(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-class Killed(BaseException):
-    """Stands for SIGKILL: no handler for OSError sees it, nothing is cleaned up."""
-
-
-def calls_on_the_way(tmp_path, monkeypatch, act, fatal):
-    """Run ``act`` and die before the ``fatal``-th system call that changes the disk. True: it got through."""
-    seen = 0
-
-    def counted(original):
-        def call(*args, **kwargs):
-            nonlocal seen
-            seen += 1
-            if seen == fatal:
-                raise Killed
-            return original(*args, **kwargs)
-
-        return call
-
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "fsync", counted(os.fsync))
-        for name in ("rename", "replace", "mkdir", "open"):
-            patch.setattr(Path, name, counted(getattr(Path, name)))
-        try:
-            act()
-        except Killed:
-            return False
-    return True
-
-
 @pytest.mark.fault("F01")
 def test_killed_anywhere_the_newest_complete_checkpoint_loads(tmp_path, monkeypatch):
     finished = []
@@ -108,7 +74,7 @@ def test_killed_anywhere_the_newest_complete_checkpoint_loads(tmp_path, monkeypa
         root = tmp_path / str(fatal)
         save_checkpoint(root, 1, content(1.0), {})
         through = calls_on_the_way(
-            tmp_path, monkeypatch, lambda root=root: save_checkpoint(root, 2, content(2.0), {}), fatal
+            monkeypatch, lambda root=root: save_checkpoint(root, 2, content(2.0), {}), fatal
         )
         loaded = load_checkpoint(find_checkpoint(root, warn=never))
         assert loaded.tensors["model"]["w"][0, 0] == loaded.step

@@ -330,3 +330,11 @@ def test_times_read_like_a_clock():
         "1:00:00",
         "10:01:01",
     ]
+
+
+def test_the_panel_tells_of_restarts_where_there_were_any():
+    for count, said in ((0, None), (1, "1 restart of environments"), (12, "12 restarts of environments")):
+        stream, console = live()
+        with console:
+            console.progress(progress(env_restarts=count))
+        assert (said in plain(stream)) if said else ("restart" not in plain(stream))

@@ -10,11 +10,14 @@ import pytest
 
 import tests.toys  # noqa: F401 - registers the environments
 from algorithm.data import Segment
+from algorithm.env.base import Observation, StepResult
 from algorithm.env.registry import make_vec_env
+from algorithm.replay.buffer import ReplayBuffer, UniformSampler
 from algorithm.run.rollout import Rollout
 from algorithm.run.seeding import episode_seeds
+from algorithm.run.timing import Stopwatch
 from algorithm.sac.actor import ActorOutput
-from algorithm.spec import DEFAULT_BEHAVIOUR
+from algorithm.spec import DEFAULT_BEHAVIOUR, ActionSpec, AgentSpec, ObsSpec
 
 SEEDS = episode_seeds(3, "train")
 
@@ -120,3 +123,148 @@ def test_a_rollout_begins_at_episode_zero():
         player = Scripted()
         Rollout(env, {DEFAULT_BEHAVIOUR: player}, {DEFAULT_BEHAVIOUR: player}).step()
         assert player.segments[0].obs["obs"][0, 0] == SEEDS(0, 0) % 1000
+
+
+class Losing:
+    """Copies that lose their episode in the steps ``lost`` [T, n]; they observe (episode, step).
+
+    The reward is the step; an episode ends after five steps, terminated if that number is odd.
+    """
+
+    def __init__(self, lost: np.ndarray) -> None:
+        self._lost = iter(lost)
+        self._n = lost.shape[1]
+        self.specs = {
+            DEFAULT_BEHAVIOUR: AgentSpec(ObsSpec(("obs",), ((2,),), ("float32",)), ActionSpec(continuous=1))
+        }
+        self.state = np.zeros((self._n, 2), np.float32)
+
+    def reset(self, indices=None, *, episode=None):
+        assert indices is None and episode == 0
+        self.state[:] = 1, 0
+        return {DEFAULT_BEHAVIOUR: self._see(self.state)}
+
+    def step(self, actions):
+        lost = next(self._lost)
+        self.state[~lost, 1] += 1
+        ended = ~lost & (self.state[:, 1] == 5)
+        final = self._see(self.state) if ended.any() else None
+        odd = self.state[:, 0] % 2 == 1
+        reward = np.where(lost, 0, self.state[:, 1]).astype(np.float32)
+        self.state[lost | ended, 0] += 1
+        self.state[lost | ended, 1] = 0
+        return {
+            DEFAULT_BEHAVIOUR: StepResult(
+                **vars(self._see(self.state)),
+                reward=reward,
+                terminated=ended & odd,
+                truncated=ended & ~odd,
+                final=final,
+                skipped=lost if lost.any() else None,
+            )
+        }
+
+    def _see(self, state):
+        mask = np.zeros((self._n, 0), np.bool_)
+        return Observation(ids=np.arange(self._n), obs={"obs": state.copy()}, action_mask=mask)
+
+
+def follow(lost: np.ndarray) -> tuple[list[tuple], list[int], list[tuple]]:
+    """What a plain loop over each copy stores, closes and reports."""
+    rows, closed, episodes = [], [], []
+    for i, schedule in enumerate(lost.T):
+        number, step = 1, 0
+        for fails in schedule:
+            if fails:
+                closed += [i] * (step > 0)
+                number, step = number + 1, 0
+                continue
+            step += 1
+            ends = (step == 5 and number % 2 == 1, step == 5 and number % 2 == 0)
+            rows.append((i, step - 1, (number, step - 1), (number, step), float(step), *ends))
+            if step == 5:
+                episodes.append((i, 15.0, 5))
+                number, step = number + 1, 0
+    return rows, closed, episodes
+
+
+class Remembering(Scripted):
+    """Stores what it is told in a replay as well."""
+
+    def __init__(self, spec: AgentSpec) -> None:
+        super().__init__()
+        self.replay = ReplayBuffer(
+            spec,
+            capacity=2000,
+            batch_size=64,
+            n_step=3,
+            carry_shape=(1,),
+            sampler=UniformSampler(),
+        )
+
+    def add(self, segment: Segment) -> None:
+        super().add(segment)
+        self.replay.add(segment)
+
+    def close(self, stream: int) -> None:
+        super().close(stream)
+        self.replay.close(stream)
+
+
+@pytest.mark.parametrize("n", [1, 3])
+@pytest.mark.parametrize("share", [0.1, 0.5])
+def test_an_agent_that_is_skipped_stores_nothing_and_begins_anew(rng, n, share):
+    lost = rng.random((120, n)) < share
+    lost[0] = lost[7] = True  # before anything is stored, and all at once
+    env = Losing(lost)
+    player = Remembering(env.specs[DEFAULT_BEHAVIOUR])
+    rollout = Rollout(env, {DEFAULT_BEHAVIOUR: player}, {DEFAULT_BEHAVIOUR: player})
+    episodes, steps = [], []
+    for _ in lost:
+        episodes += [(e.agent, e.total, e.length) for e in rollout.step()]
+        steps.append(rollout.steps)
+    assert steps == np.cumsum((~lost).sum(axis=1)).tolist()
+    rows, closed, ended = follow(lost)
+    stored = [(*row(s)[:4], *row(s)[5:]) for s in player.segments]
+    assert Counter(stored) == Counter(rows)
+    assert Counter(player.closed) == Counter(closed)
+    assert Counter(episodes) == Counter(ended)
+    assert player.replay.num_transitions == len(rows)
+    check_windows(player.replay.sample(), set(rows))
+
+
+def check_windows(batch, rows: set[tuple]) -> None:
+    """No window leaves its episode, and only what ended by itself is terminated."""
+    ends = {(before, after): terminated for _, _, before, after, _, terminated, _ in rows}
+    obs, valid = batch.obs["obs"].numpy(), batch.valid.numpy()
+    for b, t in zip(*np.nonzero(valid), strict=True):
+        before, after = tuple(obs[b, t].tolist()), tuple(obs[b, t + 1].tolist())
+        assert bool(batch.terminated[b, t]) == ends[before, after]
+
+
+def test_steps_count_environments_not_agents():
+    """Four agents in two environments: a step counts two, or one where one environment took none."""
+    lost = np.zeros((3, 4), np.bool_)
+    lost[1, :2] = lost[2] = True
+    env, player = Losing(lost), Scripted()
+    rollout = Rollout(env, {DEFAULT_BEHAVIOUR: player}, num_envs=2)
+    steps = []
+    for _ in lost:
+        rollout.step()
+        steps.append(rollout.steps)
+    assert steps == [2, 3, 3]
+
+
+def test_the_time_of_a_step_is_charged_to_its_parts():
+    class Marks(Stopwatch):
+        def lap(self, part):
+            marks.append(part)
+
+    marks: list[str] = []
+    env = make_vec_env("GYM", "tests.toys:Counting-v0", n=2, seed_of=SEEDS)
+    rollout = Rollout(env, {DEFAULT_BEHAVIOUR: Scripted()}, length_limit=2, watch=Marks())
+    rollout.step()
+    assert marks == ["act", "step", "store"]
+    marks.clear()
+    rollout.step()  # both copies reach the limit and are reset
+    assert marks == ["act", "step", "store", "step", "store"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import signal
@@ -14,28 +13,10 @@ from pathlib import Path
 import pytest
 
 from algorithm.config import load_config_file
+from algorithm.run import trainer
 from algorithm.run.metrics import read_metrics
-from main import main
-
-TASK = """\
-default:
-  base_config: {env_type: GYM, env_name: Pendulum-v1, max_step: 260, reset_on_iteration: false}
-  nn_config: {q: {dense_n: 8}, policy: {dense_n: 8}}
-  replay_config: {capacity: 1000}
-  sac_config:
-    batch_size: 16
-    start_step: 100
-    write_summary_per_step: 100
-    save_model_per_step: 200
-    replay_ratio: 0.25
-  eval_config: {per_step: 200, episodes: 2}
-endless:
-  base_config: {env_name: "tests.toys:Endless-v0", max_step_each_iter: 50}
-counting:
-  base_config: {env_name: "tests.toys:Counting-v0", n_envs: 3}
-broken:
-  base_config: {env_name: "tests.toys:Broken-v0", env_args: {fails: nan}}
-"""
+from algorithm.run.timing import Stopwatch
+from tests.run.sessions import result, run, weights_hash
 
 PROMISED = (
     "config.yaml",
@@ -47,31 +28,10 @@ PROMISED = (
     "result.json",
     "plots/return.png",
     "checkpoints/latest.json",
+    "checkpoints/best.json",
     "checkpoints/step_000000200/manifest.json",
     "checkpoints/step_000000260/model.safetensors",
 )
-
-
-@pytest.fixture
-def task(tmp_path, monkeypatch) -> Path:
-    """A folder to start from, with a small task in ``task/``."""
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "task").mkdir()
-    (tmp_path / "task" / "config.yaml").write_text(TASK)
-    return tmp_path / "models" / "task"
-
-
-def run(*flags: str) -> int:
-    return main(["./task", "--device=cpu", *flags])
-
-
-def result(folder: Path) -> dict:
-    return json.loads((folder / "result.json").read_text())
-
-
-def weights_hash(folder: Path) -> str:
-    (last,) = sorted(folder.glob("checkpoints/step_*"))[-1:]
-    return hashlib.sha256((last / "model.safetensors").read_bytes()).hexdigest()
 
 
 def test_a_run_leaves_what_it_promises(task, capsys):
@@ -83,12 +43,18 @@ def test_a_run_leaves_what_it_promises(task, capsys):
     found = result(folder)
     assert (found["steps"], found["updates"], found["seed"]) == (260, 40, 1)  # ¼ · (260 − 100)
     assert found["replay_ratio"] == 0.25
+    assert sum(found["time"].values()) == pytest.approx(found["seconds"], abs=0.01)
+    assert min(found["time"].values()) > 0.0 and found["faults"] == {"env_restarts": 0}
     assert found["last_eval"]["step"] == 260 and found["last_eval"]["episodes"] == 2
     assert load_config_file(folder / "config.yaml").config.base_config.max_step == 260
     metrics = read_metrics(folder / "metrics.csv")
     assert metrics["step"] == [100.0, 200.0, 260.0]
+    shares = [metrics[f"time/share_{part}"] for part in ("act", "step", "store", "sample", "update")]
+    assert all(0.0 < sum(row) < 1.0 for row in list(zip(*shares, strict=True))[:2])  # of the summaries
+    assert metrics["fault/env_restarts"][:2] == [0.0, 0.0]
     said = capsys.readouterr().out
-    for part in ("Pendulum-v1", "seed", "evaluation", "--run", "tensorboard --logdir"):
+    shown = ("Pendulum-v1, 1 in process", "200 steps", "seed", "evaluation", "--run", "tensorboard --logdir")
+    for part in shown:
         assert part in said
 
 
@@ -202,6 +168,43 @@ def test_summary_save_and_final_evaluation_may_meet_in_the_last_step(task):
     metrics = read_metrics(task / "a" / "metrics.csv")
     assert metrics["step"] == [100.0, 200.0]
     assert metrics["eval/return_mean"][-1] == result(task / "a")["last_eval"]["mean"]
+
+
+def test_evaluation_is_not_training_time(task, monkeypatch):
+    """By a clock that only evaluations move."""
+    now, evaluate = [0.0], trainer.evaluate
+
+    def slow(*args, **options):
+        now[0] += 1000.0
+        return evaluate(*args, **options)
+
+    monkeypatch.setattr(trainer, "evaluate", slow)
+    monkeypatch.setattr(trainer, "Stopwatch", lambda: Stopwatch(lambda: now[0]))
+    assert run("-n", "a", "--quiet") == 0
+    assert now[0] == 2000.0 and result(task / "a")["seconds"] == 0.0
+
+
+def test_checkpoints_that_stay_and_how_to_choose_one(task):
+    """Evaluations at 50, 100, …: the best of them stays beside the one newest."""
+    assert run("-n", "a", "-o", "eval_config.per_step=50", "-o", "checkpoint_config.keep=1", "--quiet") == 0
+    folder = task / "a" / "checkpoints"
+    best, found = result(task / "a")["best_eval"], json.loads((folder / "best.json").read_text())
+    assert (found["step"], found["mean"]) == (best["step"], best["mean"])
+    assert {int(path.name[5:]) for path in folder.glob("step_*")} == {best["step"], 260}
+    for which, evaluation in (("best", best), ("latest", result(task / "a")["last_eval"])):
+        assert run("-n", "a", "--run", "--disable_sample", "--max_iter=2", "--quiet", f"--ckpt={which}") == 0
+        played = json.loads((task / "a" / "evaluation.json").read_text())
+        assert played["step"] == evaluation["step"]
+        assert played["behaviours"]["default"]["mean"] == evaluation["mean"], "the policy that was evaluated"
+
+
+def test_without_a_best_one_only_the_newest_stay(task, capsys):
+    assert run("-n", "a", "-o", "checkpoint_config={keep: 1, best: false}", "--quiet") == 0
+    folder = task / "a" / "checkpoints"
+    assert sorted(path.name for path in folder.iterdir()) == ["latest.json", "step_000000260"]
+    assert run("-n", "a", "--run", "--quiet", "--ckpt=best") == 6
+    error = capsys.readouterr().err
+    assert "best.json" in error and "--ckpt 260" in error
 
 
 def test_several_environments_count_every_step(task):

@@ -68,3 +68,21 @@ def test_random_state_continues_where_it_was_saved(networks):
     act(one)
     other.load_random_state(one.random_state())
     assert np.array_equal(act(one)[1].z, act(other)[1].z)
+
+
+@pytest.mark.parametrize("n", [1, 4])
+def test_the_sample_is_bit_for_bit_that_of_the_distribution(networks, n):
+    """Acting leaves out the density of ``rsample``; learning must see the same actions all the same."""
+    obs, out = act(actor(networks, seed=5), n)
+    with torch.no_grad():
+        normal = networks.policy(torch.from_numpy(obs["obs"]), {}).continuous
+    z, _ = normal.rsample(torch.Generator().manual_seed(5))
+    assert np.array_equal(out.z, z.numpy())
+
+
+def test_the_number_of_agents_may_change(networks):
+    one, other = actor(networks), actor(networks)
+    for n in (1, 3, 2):
+        _, out = act(one, n, greedy=True)
+        assert out.z.shape == (n, 2)
+        assert np.array_equal(out.z, act(other, n, greedy=True)[1].z)

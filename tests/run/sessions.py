@@ -1,0 +1,42 @@
+"""A small task, and runs of it from the command line."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+from main import main
+
+TASK = """\
+default:
+  base_config: {env_type: GYM, env_name: Pendulum-v1, max_step: 260, reset_on_iteration: false}
+  nn_config: {q: {dense_n: 8}, policy: {dense_n: 8}}
+  replay_config: {capacity: 1000}
+  sac_config:
+    batch_size: 16
+    start_step: 100
+    write_summary_per_step: 100
+    save_model_per_step: 200
+    replay_ratio: 0.25
+  eval_config: {per_step: 200, episodes: 2}
+endless:
+  base_config: {env_name: "tests.toys:Endless-v0", max_step_each_iter: 50}
+counting:
+  base_config: {env_name: "tests.toys:Counting-v0", n_envs: 3}
+broken:
+  base_config: {env_name: "tests.toys:Broken-v0", env_args: {fails: nan}}
+"""
+
+
+def run(*flags: str) -> int:
+    return main(["./task", "--device=cpu", *flags])
+
+
+def result(folder: Path) -> dict:
+    return json.loads((folder / "result.json").read_text())
+
+
+def weights_hash(folder: Path) -> str:
+    (last,) = sorted(folder.glob("checkpoints/step_*"))[-1:]
+    return hashlib.sha256((last / "model.safetensors").read_bytes()).hexdigest()
