@@ -132,11 +132,12 @@ class Agent:
         """
         watch = watch or Stopwatch()
         self.warming_up = step < self.config.sac_config.start_step
-        for _ in range(self.pace.owed(step)):
+        owed = self.pace.owed(step)
+        for done in range(owed):
             batch = self.replay.sample()
             watch.lap("sample")
-            if batch is None:  # with start_step 0: as soon as a batch is there
-                self.pace.defer(step)
+            if batch is None:
+                self._wait_for_a_batch(step, owed - done)
                 return
             result = self.sac.update(batch)
             try:
@@ -146,6 +147,22 @@ class Agent:
             self._recent.append(result.metrics)
             self._last = (batch, result)
             watch.lap("update")  # priorities included: fetching them is what waits for the device
+
+    def _wait_for_a_batch(self, step: int, owed: int) -> None:
+        """With start_step 0 learning begins as soon as there is a batch, unless there will never be one."""
+        replay = self.replay
+        if self.sac.updates:  # many short episodes have pushed transitions out for a while
+            self.pace.carry_over(owed)
+            return
+        if len(replay) == replay.capacity:
+            raise UsageError(
+                f"the replay is full and holds only {replay.num_transitions} transitions, "
+                f"fewer than a batch of {replay.batch_size}",
+                where="replay_config.capacity",
+                why=f"each episode takes one of the {replay.capacity} rows more than it has transitions",
+                fix="raise replay_config.capacity or lower sac_config.batch_size",
+            )
+        self.pace.defer(step)
 
     def metrics(self, step: int) -> dict[str, float]:
         """Values to log, each the mean over the last updates. The only place that waits for the device."""

@@ -362,7 +362,14 @@ def _key_values(pairs: Mapping[str, float | None]) -> str:
 
 
 def _printers(stream: TextIO) -> tuple[Callable[[str], None], Callable[[str], None]]:
-    return (
-        lambda line: print(line, file=stream, flush=True),
-        lambda line: print(f"warning: {line}", file=stream, flush=True),
-    )
+    def emit(line: str) -> None:
+        try:
+            print(line, file=stream, flush=True)
+        except BrokenPipeError:  # whoever read it went away; a training does not end for that
+            logging.getLogger(__name__).warning(
+                "the reader of the output is gone; the run goes on, its log is here"
+            )
+            with Path(os.devnull).open("w") as nowhere:
+                os.dup2(nowhere.fileno(), stream.fileno())
+
+    return emit, lambda line: emit(f"warning: {line}")

@@ -27,6 +27,10 @@ class UpdatePace:
         """Nothing could be learned yet: begin to count from ``step``."""
         self._from, self._done = step, 0
 
+    def carry_over(self, updates: int) -> None:
+        """So many of those owed could not be done now and remain owed."""
+        self._done -= updates
+
     def achieved(self, step: int, updates: int) -> float:
         """Updates per environment step since learning began; NaN before."""
         return updates / (step - self._from) if step > self._from else math.nan

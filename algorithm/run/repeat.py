@@ -9,6 +9,7 @@ from algorithm.config.loader import LoadedConfig
 from algorithm.run.console import open_console
 from algorithm.run.files import write_json
 from algorithm.run.report import plot_curve, read_series, repeat_rows, repeat_summary
+from algorithm.run.rundir import RunDir
 from algorithm.run.session import Trained, train
 
 
@@ -21,15 +22,19 @@ def train_repeatedly(
     """Train ``options.repeat`` runs NAME, NAME_2, … with seed, seed+1, …; returns the exit code.
 
     loaded: the configuration of the first; load: that of another seed, with its own random draws.
+    All are loaded before the first run: what is edited meanwhile belongs to the next command.
     A signal ends the run it meets and those that would follow.
     """
     name = loaded.config.base_config.name
-    runs = [train(options, loaded, arguments, name=name)]
-    for index in range(1, options.repeat):
+    names = [name, *(f"{name}_{number}" for number in range(2, options.repeat + 1))]
+    all_loaded = [loaded, *(load(loaded.seed + index) for index in range(1, options.repeat))]
+    for each in names:
+        RunDir.check_free(loaded.env_label, each, argument=options.env)
+    runs: list[Trained] = []
+    for each, configured in zip(names, all_loaded, strict=True):
+        runs.append(train(options, configured, arguments, name=each))
         if runs[-1].exit_code:
             break
-        again = load(loaded.seed + index)
-        runs.append(train(options, again, arguments, name=f"{name}_{index + 1}"))
     if len(runs) > 1:
         _summarise(options, runs, loaded.env_label)
     return runs[-1].exit_code

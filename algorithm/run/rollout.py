@@ -10,6 +10,7 @@ import numpy as np
 
 from algorithm.data import Array, Bool, Float, Int, Segment
 from algorithm.env.base import Observation, StepResult, VecEnv
+from algorithm.errors import NumericalError
 from algorithm.run.timing import Stopwatch
 from algorithm.sac.actor import ActorOutput
 from algorithm.spec import AgentSpec
@@ -80,6 +81,7 @@ class _Group:
         assert acted is not None
         if result.ids is not self.ids and not np.array_equal(result.ids, self.ids):
             raise ValueError(f"the agents of {self.name!r} changed from {self.ids} to {result.ids}")
+        self._refuse_non_finite(result, acted)
         skipped = self._nobody if result.skipped is None else result.skipped
         lost = skipped.nonzero()[0]
         if len(lost):
@@ -101,13 +103,40 @@ class _Group:
         self._begin(lost)
         return episodes, self.ids[over_limit].tolist()
 
-    def close(self, rows: Int) -> Int:
-        """End the unfinished episodes among ``rows`` as truncated where they are; returns whose they were."""
-        agents: Int = self.ids[rows[self.step[rows] > 0]]  # of an episode's first step nothing is stored yet
+    def _refuse_non_finite(self, result: StepResult, acted: ActorOutput) -> None:
+        """NaN and infinity are caught where they enter; in the replay they would be met much later."""
+        self._check("reward", result.reward, acted)
+        for name, value in result.obs.items():
+            self._check(f"observation {name!r}", value, acted)
+        if result.final:
+            for name, value in result.final.obs.items():
+                self._check(f"observation {name!r}", value, acted, among=result.terminated | result.truncated)
+
+    def _check(self, what: str, value: Array, acted: ActorOutput, among: Bool | None = None) -> None:
+        if value.dtype.kind != "f" or np.isfinite(value).all():
+            return
+        bad = ~np.isfinite(value)
+        if among is not None:
+            bad[~among] = False
+        if bad.any():
+            raise self._not_finite(what, value, bad, acted)
+
+    def _not_finite(self, what: str, value: Array, bad: Bool, acted: ActorOutput) -> NumericalError:
+        place = tuple(np.argwhere(bad)[0].tolist())
+        i = place[0]
+        return NumericalError(
+            "the environment returned a number that is not finite",
+            where=f"{what}{list(place[1:]) or ''} of {self.name!r} agent {self.ids[i]}, "
+            f"step {self.step[i] + 1} of its episode, after action {acted.action[i].tolist()}",
+            why=f"it is {value[place]}",
+            fix="mend the environment; a wrapper may clip its numbers (base_config.wrappers)",
+        )
+
+    def close(self, rows: Int) -> None:
+        """End the unfinished episodes among ``rows`` as truncated where they are."""
         if self.recorder:
-            for stream in agents.tolist():
+            for stream in self.ids[rows[self.step[rows] > 0]].tolist():  # others have stored nothing yet
                 self.recorder.close(stream)
-        return agents
 
     def _store(
         self,
@@ -141,8 +170,9 @@ class _Group:
             )
 
     def restart(self, agents: list[int], first: Observation) -> None:
-        """Agents that were reset from outside begin a new episode with ``first``."""
+        """Agents that were reset from outside begin an episode with ``first``; open ones are truncated."""
         rows = np.flatnonzero(np.isin(self.ids, agents))
+        self.close(rows)
         for name, value in first.obs.items():
             self.obs[name] = self.obs[name].copy()
             self.obs[name][rows] = value
@@ -220,20 +250,20 @@ class Rollout:
         results = self._env.step(actions)
         self._watch.lap("step")
         episodes: list[Episode] = []
+        over_limit: set[int] = set()
         for name, result in results.items():
-            ended, over_limit = self._groups[name].record(result, self._length_limit)
+            ended, over = self._groups[name].record(result, self._length_limit)
             episodes += ended
-            if over_limit:
-                self._reset(over_limit)
+            over_limit.update(over)
+        if over_limit:  # after all have recorded: an environment's reset is one for all of its agents
+            self._reset(sorted(over_limit))
         self.steps += self._num_taken(results[self._counted])
         self._watch.lap("store")
         return episodes
 
     def truncate(self) -> None:
         """End every unfinished episode as truncated and begin anew; such an episode is not reported."""
-        unfinished: set[int] = set()
-        for group in self._groups.values():
-            unfinished.update(group.close(np.arange(len(group.ids))).tolist())
+        unfinished = {int(i) for group in self._groups.values() for i in group.ids[group.step > 0]}
         if unfinished:
             self._reset(sorted(unfinished))
 

@@ -63,6 +63,15 @@ class RunDir:
         raise _taken(run)
 
     @classmethod
+    def check_free(cls, env: str, template: str, *, models: Path = MODELS, argument: str = "") -> None:
+        """Raises UsageError, as :meth:`create` would, if no run could get a name from ``template`` now."""
+        parent = _env_folder(env, models)
+        for name in candidates(template):
+            if not (parent / name).exists():
+                return
+        raise _taken(cls(env, name, parent / name, argument or env))
+
+    @classmethod
     def open(cls, env: str, name: str, *, models: Path = MODELS, argument: str = "") -> RunDir:
         """The folder of an existing run. Raises StorageError, with the runs there are, if there is none."""
         check_name(name)

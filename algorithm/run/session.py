@@ -150,7 +150,7 @@ def train(
     with ExitStack() as stack:
         stack.callback(close_logging)
         console = stack.enter_context(open_console(quiet=options.quiet, logger=logger))
-        stop = stack.enter_context(StopRequest(console.message))
+        stop = stack.enter_context(StopRequest())
         try:
             trainer = _prepare(options, loaded, arguments, run, console, stop, device, stack)
         except BaseException:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable
 from types import FrameType, TracebackType
 
 _HANDLED = (signal.SIGINT, signal.SIGTERM)
@@ -13,11 +12,10 @@ _HANDLED = (signal.SIGINT, signal.SIGTERM)
 class StopRequest:
     """A context in which signals set a flag instead of raising.
 
-    on_first: told at the first signal.
+    The handler prints nothing: it may interrupt a print, which would raise.
     """
 
-    def __init__(self, on_first: Callable[[str], None] = lambda text: None) -> None:
-        self._on_first = on_first
+    def __init__(self) -> None:
         self._former: dict[int, object] = {}
         self.signal: signal.Signals | None = None
 
@@ -39,8 +37,12 @@ class StopRequest:
         """0, or 128 plus the signal's number."""
         return 0 if self.signal is None else 128 + self.signal
 
+    @property
+    def text(self) -> str:
+        """What to say once the first signal was noticed."""
+        return f"{self.signal.name}: saving and ending; once more ends at once" if self.signal else ""
+
     def _handle(self, number: int, frame: FrameType | None) -> None:
         if self.signal is not None:
             os._exit(128 + number)
         self.signal = signal.Signals(number)
-        self._on_first(f"{self.signal.name}: saving and ending; once more ends at once")

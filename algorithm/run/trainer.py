@@ -119,6 +119,8 @@ class Trainer:
             if self._console.due():
                 self._console.progress(self._progress())
             self._watch.lap("other")
+        if self._stop:
+            self._console.message(self._stop.text)
         self._save()
         self._watch.lap("other")
         if not self._stop and not self._is_evaluated():

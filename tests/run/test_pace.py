@@ -22,6 +22,13 @@ def test_the_ratio_is_exact_whatever_the_number_of_environments(ratio, n_envs, s
         assert pace.achieved(step, done) == pytest.approx(ratio, abs=1.0 / (step - start_step))
 
 
+def test_what_could_not_be_done_remains_owed():
+    pace = UpdatePace(1.0, 0)
+    assert pace.owed(3) == 3
+    pace.carry_over(2)
+    assert pace.owed(4) == 3
+
+
 def test_deferred_steps_are_not_owed_for():
     pace = UpdatePace(1.0, 0)
     assert pace.owed(3) == 3

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import gymnasium as gym
 import numpy as np
@@ -12,6 +13,7 @@ import tests.toys  # noqa: F401 - registers the environments
 from algorithm.data import Segment
 from algorithm.env.base import Observation, StepResult
 from algorithm.env.registry import make_vec_env
+from algorithm.errors import NumericalError
 from algorithm.replay.buffer import ReplayBuffer, UniformSampler
 from algorithm.run.rollout import Rollout
 from algorithm.run.seeding import episode_seeds
@@ -268,3 +270,90 @@ def test_the_time_of_a_step_is_charged_to_its_parts():
     marks.clear()
     rollout.step()  # both copies reach the limit and are reset
     assert marks == ["act", "step", "store", "step", "store"]
+
+
+class Shared:
+    """One simulator with an agent of two behaviours; the observation is (1, step)."""
+
+    def __init__(self) -> None:
+        spec = AgentSpec(ObsSpec(("obs",), ((2,),), ("float32",)), ActionSpec(continuous=1))
+        self.specs = {"a": spec, "b": spec}
+        self._step = 0
+
+    def reset(self, indices=None, *, episode=None):
+        self._step = 0
+        return {name: Observation(**self._seen()) for name in self.specs}
+
+    def step(self, actions):
+        self._step += 1
+        no = np.zeros(1, bool)
+        result = StepResult(**self._seen(), reward=np.zeros(1, np.float32), terminated=no, truncated=no)
+        return dict.fromkeys(self.specs, result)
+
+    def _seen(self):
+        obs = {"obs": np.array([[1, self._step]], np.float32)}
+        return {"ids": np.array([0]), "obs": obs, "action_mask": np.zeros((1, 0), bool)}
+
+
+def test_the_length_limit_resets_a_simulator_once_for_all_behaviours():
+    players = {"a": Scripted(), "b": Scripted()}
+    rollout = Rollout(Shared(), players, players, length_limit=3)
+    episodes = [episode for _ in range(6) for episode in rollout.step()]
+    assert [(e.behaviour, e.length) for e in episodes] == [("a", 3), ("b", 3)] * 2
+    for player in players.values():
+        steps = [tuple(segment.obs["obs"][:, 1].tolist()) for segment in player.segments]
+        assert steps == [(0, 1), (1, 2), (2, 3)] * 2
+        assert [bool(segment.truncated[0]) for segment in player.segments] == [False, False, True] * 2
+
+
+class Glitch(gym.Wrapper):
+    """The second step of every episode, has a ``number`` in ``place``."""
+
+    def __init__(self, env, number, place):
+        super().__init__(env)
+        self._number, self._place = number, place
+
+    def reset(self, **options):
+        self._count = 0
+        return self.env.reset(**options)
+
+    def step(self, action):
+        obs, reward, *ends, info = self.env.step(action)
+        self._count += 1
+        if self._count == 2:
+            reward = self._number if self._place == "reward" else reward
+            obs = np.array([obs[0], self._number]) if self._place == "obs" else obs
+        return obs, reward, *ends, info
+
+
+@pytest.mark.fault("F10")
+@pytest.mark.parametrize(("place", "number", "said"), [
+    ("reward", float("nan"), ["reward of 'default' agent 0", "it is nan"]),
+    ("obs", float("inf"), ["observation 'obs'[1] of 'default' agent 0", "it is inf"]),
+])  # fmt: skip
+def test_numbers_that_are_not_finite_are_refused_where_they_enter(place, number, said):
+    wrappers = [{"tests.run.test_rollout:Glitch": {"number": number, "place": place}}]
+    env = make_vec_env("GYM", "tests.toys:Counting-v0", n=2, seed_of=SEEDS, wrappers=wrappers)
+    player = Scripted()
+    rollout = Rollout(env, {DEFAULT_BEHAVIOUR: player}, {DEFAULT_BEHAVIOUR: player})
+    rollout.step()
+    with pytest.raises(NumericalError) as caught:
+        rollout.step()
+    for fragment in [*said, "step 2 of its episode, after action [", "base_config.wrappers"]:
+        assert fragment in str(caught.value)
+    assert len(player.segments) == 2, "nothing of the bad step was stored"
+
+
+def test_what_final_holds_for_others_means_nothing():
+    """Only the rows of agents whose episode ended are looked at."""
+    shared = Shared()
+    rubbish = Observation(**{**shared._seen(), "obs": {"obs": np.full((1, 2), np.nan, np.float32)}})
+    players = {name: Scripted() for name in shared.specs}
+    rollout = Rollout(shared, players, players)
+    group = rollout._groups["a"]
+    group.act()
+    result = shared.step({})["a"]
+    group.record(replace(result, final=rubbish), -1)
+    group.act()
+    with pytest.raises(NumericalError, match="not finite"):
+        group.record(replace(result, final=rubbish, terminated=np.ones(1, bool)), -1)
