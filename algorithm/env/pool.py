@@ -7,7 +7,7 @@ from itertools import chain
 
 import numpy as np
 
-from algorithm.data import Array, Bool, Float
+from algorithm.data import Array, Bool, Float, Int
 from algorithm.env.base import EpisodeSeed, Fault, Observation, OnFault, StepResult
 from algorithm.env.copies import Failure
 from algorithm.env.executor import Executor
@@ -32,6 +32,8 @@ class EnvPool:
         self.specs: Mapping[str, AgentSpec] = {DEFAULT_BEHAVIOUR: executor.spec}
         self.time_limit = executor.time_limit
         self.arrangement = executor.arrangement
+        self._ids: Int = np.arange(self._n)
+        self._ids.flags.writeable = False  # the same array every time
         self._mask = np.zeros((self._n, executor.spec.action.discrete), np.bool_)
         self._episode = [-1] * self._n
         self._steps = np.zeros(self._n, np.int64)  # in the episode
@@ -140,7 +142,8 @@ class EnvPool:
     def _where(self, failure: Failure) -> str:
         i = failure.copies[0] if failure.at is None else failure.at
         place = f"copy {i}, episode {self._episode[i]}, seed {self._seed_of(i, self._episode[i])}"
-        step = f"step {self._steps[i]} of the episode, action {self._board.action[i].tolist()}"
+        action = ", ".join(f"{part:.4g}" for part in self._board.action[i])
+        step = f"step {self._steps[i]} of the episode, action [{action}]"
         others = [str(copy) for copy in failure.copies if copy != i]
         also = f"; copies {', '.join(others)} in the same process" if others else ""
         return f"{place}, {step}{also}"
@@ -155,7 +158,7 @@ class EnvPool:
 
     def _seen(self, obs: Mapping[str, Array]) -> Observation:
         return Observation(
-            ids=np.arange(self._n),
+            ids=self._ids,
             obs={name: value.copy() for name, value in obs.items()},
             action_mask=self._mask,
         )

@@ -124,10 +124,11 @@ class _Group:
     def _not_finite(self, what: str, value: Array, bad: Bool, acted: ActorOutput) -> NumericalError:
         place = tuple(np.argwhere(bad)[0].tolist())
         i = place[0]
+        action = ", ".join(f"{part:.4g}" for part in acted.action[i])
         return NumericalError(
             "the environment returned a number that is not finite",
             where=f"{what}{list(place[1:]) or ''} of {self.name!r} agent {self.ids[i]}, "
-            f"step {self.step[i] + 1} of its episode, after action {acted.action[i].tolist()}",
+            f"step {self.step[i] + 1} of its episode, after action [{action}]",
             why=f"it is {value[place]}",
             fix="mend the environment; a wrapper may clip its numbers (base_config.wrappers)",
         )
