@@ -1,7 +1,7 @@
 """Reading and writing YAML: PyYAML's safe loader, with the place of every value kept.
 
-Differences from YAML 1.1 as PyYAML reads it: ``3e-4`` is a number, dates stay text, keys are always text, and
-a key that stands twice in one mapping is a fault.
+Differences from YAML 1.1 as PyYAML reads it: ``3e-4`` is a number, ``010`` is ten and ``1:30`` is no number;
+dates stay text, keys are always text, and a key that stands twice in one mapping is a fault.
 """
 
 from __future__ import annotations
@@ -21,19 +21,21 @@ from algorithm.config.tree import Branch, Leaf, Node, plain
 _NUMBER = re.compile(
     r"[-+]?(?:(?:\d+\.\d*|\.\d+)(?:[eE][-+]?\d+)?|\d+[eE][-+]?\d+|\.(?:inf|Inf|INF))$|\.(?:nan|NaN|NAN)$"
 )
+_WHOLE = re.compile(r"[-+]?(?:0|[1-9][0-9_]*|0x[0-9a-fA-F]+)$")
 _TAB_INDENT = re.compile(r"^ *\t\s*[^\s#]", re.MULTILINE)
 _MERGE = "tag:yaml.org,2002:merge"
 _FLOAT = "tag:yaml.org,2002:float"
+_INT = "tag:yaml.org,2002:int"
 _TIMESTAMP = "tag:yaml.org,2002:timestamp"
 
 
 def _resolvers() -> dict[str, list[tuple[str, re.Pattern[str]]]]:
     table = {
-        first: [(tag, pattern) for tag, pattern in rules if tag not in (_FLOAT, _TIMESTAMP)]
+        first: [(tag, pattern) for tag, pattern in rules if tag not in (_FLOAT, _INT, _TIMESTAMP)]
         for first, rules in yaml.SafeLoader.yaml_implicit_resolvers.items()
     }
     for first in "-+.0123456789":
-        table.setdefault(first, []).append((_FLOAT, _NUMBER))
+        table.setdefault(first, []).extend([(_FLOAT, _NUMBER), (_INT, _WHOLE)])
     return table
 
 

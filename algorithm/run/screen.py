@@ -62,9 +62,13 @@ def finish_screen(run: RunDir, outcome: Outcome) -> tuple[Rows, Rows]:
             name = "" if behaviour == DEFAULT_BEHAVIOUR else f" {behaviour}"
             rows.append((f"{title}{name}", _performance(step, performance)))
     rows.append(("folder", run.shown(run.path)))
+    best = []
+    if (run.checkpoints / "best.json").exists():
+        best = [("the best", run.command("-n", run.name, "--run", "--disable_sample", "--ckpt=best"))]
     commands = [
         ("watch", run.command("-n", run.name, "--run", "--render", "--disable_sample")),
         ("evaluate", run.command("-n", run.name, "--run", "--disable_sample", "--max_iter=10")),
+        *best,
         ("curves", f"tensorboard --logdir {run.shown(run.log)}"),
         ("picture", run.shown(run.plots / "return.png")),
     ]
@@ -158,7 +162,7 @@ def _algorithm(config: Config) -> str:
         "prioritised" if sac.use_priority else "uniform",
         critics,
         f"batch {sac.batch_size}",
-        f"{sac.replay_ratio:g} updates a step",
+        f"{sac.replay_ratio:g} update{'s' if sac.replay_ratio != 1 else ''} a step",
         "learned α" if sac.use_auto_alpha else "fixed α",
     ]
     if sac.clip_epsilon > 0:

@@ -63,6 +63,7 @@ SINGLE = {
     "just too small": ("  replay_config: {capacity: 256}", "`replay_config.capacity` and `sac_config.batch_size`", 5, "raise capacity"),
     "more rows than can be linked": ("  replay_config: {capacity: 1e9}", "`replay_config.capacity: 1000000000.0`", 5, "536870911"),
     "long window": ("  sac_config: {n_step: 524288}", "`replay_config.capacity` and `sac_config.n_step`", 5, "lower n_step"),
+    "a time of day": ("  sac_config: {n_step: 1:30}", "wrong value `sac_config.n_step: 1:30`", 5, "whole number"),
     "idle workers": ("  base_config: {workers: 2}", "`base_config.workers` and `base_config.n_envs`", 5, "raise n_envs"),
     "behaviours": ("  ma_config: 3", "`ma_config` is not a mapping", 5, "or null"),
     "behaviour": ("  ma_config: {B: 3}", "`ma_config.B` is not a mapping", 5, "or null"),
@@ -83,6 +84,7 @@ def test_each_fault_is_told_with_its_place_and_a_way_out(task, written, said, li
 ACCEPTED = {
     "exponent": ("learning_rate: 3e-4", "learning_rate", 3e-4),
     "quoted exponent": ('learning_rate: "3e-4"', "learning_rate", 3e-4),
+    "leading zero": ("n_step: 010", "n_step", 10),
     "capital": ("learning_rate: 3E-4", "learning_rate", 3e-4),
     "int as float": ("gamma: 1", "gamma", 1.0),
     "float as int": ("batch_size: 1e2", "batch_size", 100),

@@ -54,6 +54,7 @@ def test_a_run_leaves_what_it_promises(task, capsys):
     assert metrics["fault/env_restarts"][:2] == [0.0, 0.0]
     said = capsys.readouterr().out
     shown = ("Pendulum-v1, 1 in process", "200 steps", "seed", "evaluation", "--run", "tensorboard --logdir")
+    assert "--ckpt=best" in said
     for part in shown:
         assert part in said
 
