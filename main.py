@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import sys
 import traceback
 from collections.abc import Sequence
@@ -65,4 +66,5 @@ def _say(options: TrainOptions, text: str) -> None:
 
 
 if __name__ == "__main__":
+    faulthandler.enable()  # a simulator that crashes in this process takes it along, but says where
     sys.exit(main())

@@ -89,3 +89,12 @@ def test_names_of_repeated_runs_are_checked_before_the_first(task, capsys):
     assert run("-n", "a", "--quiet", "--repeat", "2") == 2
     assert "a_2" in capsys.readouterr().err
     assert not (task / "a").exists()
+
+
+def test_a_simulator_that_crashes_in_the_main_process_leaves_its_stack(task):
+    toy = f"base_config.env_args={{fault: die, mark: {task.parent.parent / 'mark'}}}"
+    name = "base_config.env_name=tests.toys_faults:Faulty-v0"
+    main = start(task, "-n", "a", "-o", name, "-o", toy, stdout=subprocess.DEVNULL)
+    errors = main.communicate(timeout=60)[1]
+    assert main.returncode == -signal.SIGSEGV
+    assert "in _die" in errors
