@@ -7,7 +7,7 @@ built from them, never from a simulator's own space objects.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 
 import numpy as np
@@ -24,22 +24,41 @@ DEFAULT_BEHAVIOUR = "default"
 class ObsSpec:
     """Any mix of named observations, in a fixed order.
 
-    names:  one per observation; a plain Box is called ``obs``.
-    shapes: without batch or time dimension.
-    dtypes: numpy dtype names as the replay stores them; real numbers are always ``float32``.
+    names:      one per observation; one that is not a Dict or Tuple is called ``obs``.
+    shapes:     without batch or time dimension.
+    dtypes:     numpy dtype names as the replay stores them; real numbers are always ``float32``.
+    categories: of an observation made of choices, the number of values of each of its elements, which count
+                from 0; empty for numbers. Left out: there are no such observations.
+    stacks:     frames along the first axis, of which an observation adds the last and the others are those of
+                the observations before it (the first one repeated where there are none). 1 is no stack. Left
+                out: there are no stacks.
     """
 
     names: tuple[str, ...]
     shapes: tuple[tuple[int, ...], ...]
     dtypes: tuple[str, ...]
+    categories: tuple[tuple[int, ...], ...] = ()
+    stacks: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        if not len(self.names) == len(self.shapes) == len(self.dtypes):
-            raise ValueError("ObsSpec: names, shapes and dtypes must have the same length")
-        if not self.names:
+        n = len(self.names)
+        object.__setattr__(self, "categories", self.categories or ((),) * n)
+        object.__setattr__(self, "stacks", self.stacks or (1,) * n)
+        if not n == len(self.shapes) == len(self.dtypes) == len(self.categories) == len(self.stacks):
+            raise ValueError(
+                "ObsSpec: names, shapes, dtypes, categories and stacks must have the same length"
+            )
+        if not n:
             raise ValueError("ObsSpec: an agent needs at least one observation")
-        if len(set(self.names)) != len(self.names):
+        if len(set(self.names)) != n:
             raise ValueError(f"ObsSpec: names must be unique, got {self.names}")
+        for name, shape, counts, stack in zip(
+            self.names, self.shapes, self.categories, self.stacks, strict=True
+        ):
+            if counts and len(counts) != prod(shape):
+                raise ValueError(f"ObsSpec: {name} has {prod(shape)} elements and {len(counts)} categories")
+            if stack != 1 and (not shape or shape[0] != stack):
+                raise ValueError(f"ObsSpec: {name} of shape {shape} cannot hold a stack of {stack} frames")
 
     def items(self) -> tuple[tuple[str, tuple[int, ...], str], ...]:
         """(name, shape, dtype) of each observation, in order."""
@@ -59,12 +78,14 @@ class ObsSpec:
 class ActionSpec:
     """Layout of the flat action: a one-hot per discrete branch, then the continuous part in [-1, 1].
 
-    branches:   number of choices of each discrete branch; empty when there is none.
-    continuous: size of the continuous part; 0 when there is none.
+    branches:    number of choices of each discrete branch; empty when there is none.
+    continuous:  size of the continuous part; 0 when there is none.
+    description: how it maps to the environment's own action, for a person.
     """
 
     branches: tuple[int, ...] = ()
     continuous: int = 0
+    description: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:
         if self.continuous < 0 or any(n < 1 for n in self.branches):
@@ -74,7 +95,7 @@ class ActionSpec:
 
     @property
     def discrete(self) -> int:
-        """Width of the one-hot part, the sum of all branches."""
+        """ΣN: width of the one-hot part, the sum of all branches."""
         return sum(self.branches)
 
     @property
@@ -87,32 +108,44 @@ class ActionSpec:
         """H: parts whose behaviour log-probability is stored apart (discrete, continuous)."""
         return bool(self.branches) + bool(self.continuous)
 
+    @property
+    def branch_slices(self) -> tuple[slice, ...]:
+        """Where each branch lies in the one-hot part, and in masks, logits and critic outputs."""
+        ends = np.cumsum(self.branches, dtype=np.int64).tolist()
+        return tuple(slice(end - width, end) for end, width in zip(ends, self.branches, strict=True))
+
     def padding(self, *lead: int) -> NDArray[np.float32]:
         """The action "before the first step": all zeros, [*lead, A]."""
         return np.zeros((*lead, self.size), np.float32)
 
+    def all_allowed(self, *lead: int) -> NDArray[np.bool_]:
+        """The mask that forbids nothing, [*lead, ΣN]."""
+        return np.ones((*lead, self.discrete), np.bool_)
+
     def random(
-        self, rng: np.random.Generator, n: int
+        self, rng: np.random.Generator, mask: NDArray[np.bool_]
     ) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.float32]]:
-        """Uniformly random actions as the warm-up takes them.
+        """Uniformly random actions among those that ``mask`` [n, ΣN] allows, as the warm-up takes them.
 
         Returns the flat action [n, A], its pre-tanh value z [n, continuous] and the behaviour log-probability
-        [n, H] (discrete part first): −Σ log n_b and −|A_c|·log 2, the density of u on [-1, 1].
+        [n, H] (discrete part first): −Σ log n_b, n_b the choices that are allowed, and −|A_c|·log 2, the
+        density of u on [-1, 1].
         """
+        n = len(mask)
         action = np.zeros((n, self.size), np.float32)
-        start = 0
-        for width in self.branches:
-            action[np.arange(n), start + rng.integers(width, size=n)] = 1.0
-            start += width
+        logp = np.zeros((n, self.num_heads), np.float32)
+        for where in self.branch_slices:
+            allowed = mask[:, where]
+            counts = allowed.sum(1)
+            chosen = (allowed.cumsum(1) <= rng.integers(counts)[:, None]).sum(1)
+            action[np.arange(n), where.start + chosen] = 1.0
+            logp[:, 0] -= np.log(counts)
         uniform = rng.uniform(-1.0, 1.0, (n, self.continuous))
         z = np.arctanh(uniform).clip(-Z_LIMIT, Z_LIMIT).astype(np.float32)
         action[:, self.discrete :] = np.tanh(z)
-        parts = []
-        if self.branches:
-            parts.append(-float(np.log(np.array(self.branches)).sum()))
         if self.continuous:
-            parts.append(-self.continuous * float(np.log(2.0)))
-        return action, z, np.tile(np.array(parts, np.float32), (n, 1))
+            logp[:, -1] = -self.continuous * float(np.log(2.0))
+        return action, z, logp
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,7 @@ def make_segment(
     spec: AgentSpec, rng: np.random.Generator, start: int, length: int, *, last: bool
 ) -> Segment:
     """Random transitions of one stream."""
-    action, z, logp = spec.action.random(rng, length)
+    action, z, logp = spec.action.random(rng, spec.action.all_allowed(length))
     truncated = np.zeros(length, np.bool_)
     truncated[-1] = last
     return Segment(

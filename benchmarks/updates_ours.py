@@ -35,7 +35,7 @@ def fill(agent: Agent, setting: Setting, rng: np.random.Generator) -> None:
     """Random episodes, each ended by a terminal step."""
     length = setting.episode_length
     for stream in range(setting.transitions // length):
-        action, z, logp = agent.spec.action.random(rng, length)
+        action, z, logp = agent.spec.action.random(rng, agent.spec.action.all_allowed(length))
         last = np.arange(length) == length - 1
         segment = Segment(
             stream=stream,

@@ -46,7 +46,7 @@ def make_segment(
         obs[name] = value.astype(dtype)
     mask = np.stack([rng.random(spec.action.discrete) < 0.7 for rng in rows])
     carry = np.stack([rng.normal(size=carry_shape) for rng in rows]).astype(np.float32)
-    parts = [spec.action.random(rng, 1) for rng in rows[:-1]]
+    parts = [spec.action.random(rng, spec.action.all_allowed(1)) for rng in rows[:-1]]
     action, z, logp = (np.concatenate(part) for part in zip(*parts, strict=True))
     ends = np.arange(length) == length - 1
     return Segment(

@@ -114,7 +114,9 @@ class Agent:
         """Sampled from the policy, or uniformly random while ``warming_up``."""
         if not self.warming_up:
             return self._actor.act(obs, prev_action, carry, greedy=self._greedy)
-        action, z, logp = self.spec.action.random(self._warm_up_rng, len(prev_action))
+        action, z, logp = self.spec.action.random(
+            self._warm_up_rng, self.spec.action.all_allowed(len(prev_action))
+        )
         return ActorOutput(action=action, z=z, behaviour_logp=logp, carry=carry)
 
     def add(self, segment: Segment) -> None:
