@@ -35,12 +35,18 @@ class TanhNormal:
 
 @dataclass(frozen=True)
 class HybridAction:
-    """What ``ModelPolicy`` returns: one distribution for each kind of action the spec has."""
+    """What ``ModelPolicy`` returns: one distribution for each kind of action the spec has.
+
+    Masks are not a model's concern: the logits of actions that are not allowed are ignored.
+    """
 
     continuous: TanhNormal | None = None
+    logits: Tensor | None = None  # [..., ΣN] unnormalised, of one discrete branch after the other
 
     def map(self, fn: Callable[[Tensor], Tensor]) -> HybridAction:
         """The same distributions with ``fn`` (a view, a slice) applied to every tensor."""
-        if self.continuous is None:
-            return self
-        return HybridAction(continuous=TanhNormal(fn(self.continuous.mean), fn(self.continuous.log_std)))
+        continuous, logits = self.continuous, self.logits
+        return HybridAction(
+            continuous=continuous and TanhNormal(fn(continuous.mean), fn(continuous.log_std)),
+            logits=None if logits is None else fn(logits),
+        )

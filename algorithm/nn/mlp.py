@@ -12,6 +12,9 @@ from algorithm.spec import ActionSpec
 LOG_STD_RANGE = (-20.0, 2.0)
 """Bounds of the policy's log standard deviation (arXiv 1801.01290, the authors' own choice)."""
 
+Linear = Callable[[int, int], nn.Module]
+"""(in_size, out_size) -> a layer [..., in_size] -> [..., out_size]."""
+
 
 def _relu() -> nn.Module:
     return nn.ReLU(inplace=True)
@@ -22,36 +25,46 @@ def mlp(
     hidden: Sequence[int],
     out_size: int | None = None,
     activation: Callable[[], nn.Module] = _relu,
+    linear: Linear = nn.Linear,
 ) -> nn.Sequential:
     """Linear layers with ``activation`` between them.
 
     hidden:     width of each hidden layer; may be empty.
     out_size:   width of a last linear layer without activation; None leaves it out.
     activation: builds one; the default works in place, which halves the memory a layer touches.
+    linear:     builds a layer from its widths, such as :class:`~algorithm.nn.noisy.NoisyLinear`.
     Returns a module [..., in_size] -> [..., out_size or hidden[-1] or in_size].
     """
     layers: list[nn.Module] = []
     width = in_size
     for size in hidden:
-        layers += [nn.Linear(width, size), activation()]
+        layers += [linear(width, size), activation()]
         width = size
     if out_size is not None:
-        layers.append(nn.Linear(width, out_size))
+        layers.append(linear(width, out_size))
     return nn.Sequential(*layers)
 
 
 class ActionHead(nn.Module):
-    """Features -> :class:`HybridAction`: mean and clamped log standard deviation from one linear layer.
+    """Features -> :class:`HybridAction`: a linear layer for each kind of action.
+
+    The continuous one gives mean and clamped log standard deviation, the discrete one the logits of all
+    branches.
 
     in_size: width of the features
     action:  the spec the distribution is for
+    linear:  builds a layer from its widths
     """
 
-    def __init__(self, in_size: int, action: ActionSpec) -> None:
+    def __init__(self, in_size: int, action: ActionSpec, linear: Linear = nn.Linear) -> None:
         super().__init__()
-        self.continuous = nn.Linear(in_size, 2 * action.continuous)
+        self.continuous = linear(in_size, 2 * action.continuous) if action.continuous else None
+        self.discrete = linear(in_size, action.discrete) if action.discrete else None
 
     def forward(self, features: Tensor) -> HybridAction:
-        """features [..., in_size] -> distribution over [..., A_c]."""
-        mean, log_std = self.continuous(features).chunk(2, -1)
-        return HybridAction(continuous=TanhNormal(mean, log_std.clamp(*LOG_STD_RANGE)))
+        """features [..., in_size] -> distribution over actions."""
+        part = None
+        if self.continuous is not None:
+            mean, log_std = self.continuous(features).chunk(2, -1)
+            part = TanhNormal(mean, log_std.clamp(*LOG_STD_RANGE))
+        return HybridAction(part, None if self.discrete is None else self.discrete(features))
