@@ -13,6 +13,7 @@ from setting import Setting, measure, report, update_arguments
 from algorithm.config import load_config
 from algorithm.data import Segment
 from algorithm.run.agent import Agent
+from algorithm.run.memory import MemoryBudget
 from algorithm.spec import ActionSpec, AgentSpec, ObsSpec
 
 TASK = Path(__file__).resolve().parent / "equal"
@@ -27,7 +28,13 @@ def build(setting: Setting, seed: int) -> Agent:
     changes = [f"sac_config.{key}={getattr(setting, key)}" for key in keys]
     config = load_config(str(TASK), "half_cheetah", changes).config
     return Agent(
-        spec, config, nn_file=TASK / "nn.py", behaviour="default", seed=seed, device=torch.device("cpu")
+        spec,
+        config,
+        nn_file=TASK / "nn.py",
+        behaviour="default",
+        seed=seed,
+        device=torch.device("cpu"),
+        memory=MemoryBudget(),
     )
 
 

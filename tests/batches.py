@@ -32,22 +32,62 @@ def random_batch(
     exists = torch.full((size,), window) if exists is None else exists
     valid = steps[:-1] < exists[:, None]
     z = normal(size, window, spec.action.continuous)
+    mask = random_mask(spec, size, window + 1, generator=g)
+    chosen = random_onehot(spec, mask[:, :-1], generator=g)
+    action = torch.cat([chosen, z.tanh()], -1)
+    before = torch.cat([torch.zeros_like(chosen[:, :1]), chosen], 1)
+    prev_action = torch.cat([before, normal(size, window + 1, spec.action.continuous).tanh()], -1)
     return SequenceBatch(
-        obs={"obs": normal(size, window + 1, *spec.obs.shapes[0])},
-        prev_action=normal(size, window + 1, spec.action.size).tanh(),
-        action_mask=torch.zeros(size, window + 1, 0, dtype=torch.bool),
+        obs={
+            name: random_obs(shape, dtype, categories, size, window + 1, generator=g)
+            for (name, shape, dtype), categories in zip(spec.obs.items(), spec.obs.categories, strict=True)
+        },
+        prev_action=prev_action,
+        action_mask=mask,
         step=steps.expand(size, -1).clone(),
         obs_valid=steps <= exists[:, None],
         ids=torch.arange(size * (window + 1)).view(size, -1),
-        action=z.tanh(),
+        action=action,
         z=z,
-        behaviour_logp=normal(size, window, 1),
+        behaviour_logp=normal(size, window, spec.action.num_heads),
         reward=normal(size, window),
         terminated=(torch.rand(size, window, generator=g) < 0.2) & valid,
         valid=valid,
         carry=torch.zeros(size, 0),
         weight=torch.rand(size, generator=g),
     )
+
+
+def random_obs(
+    shape: tuple[int, ...], dtype: str, categories: tuple[int, ...], *lead: int, generator: torch.Generator
+) -> torch.Tensor:
+    """Observations [*lead, *shape]: normal numbers, pixels or choices."""
+    if categories:
+        highest = torch.tensor(categories).view(shape)
+        return (torch.rand(*lead, *shape, generator=generator) * highest).to(getattr(torch, dtype))
+    if dtype == "float32":
+        return torch.randn(*lead, *shape, generator=generator)
+    return torch.randint(0, 2 if dtype == "int8" else 256, (*lead, *shape), generator=generator).to(
+        getattr(torch, dtype)
+    )
+
+
+def random_mask(spec: AgentSpec, *lead: int, generator: torch.Generator) -> torch.Tensor:
+    """Masks [*lead, ΣN] that leave each branch a choice."""
+    mask = torch.rand(*lead, spec.action.discrete, generator=generator) < 0.6
+    for where in spec.action.branch_slices:
+        mask[..., where.start] |= ~mask[..., where].any(-1)
+    return mask
+
+
+def random_onehot(spec: AgentSpec, mask: torch.Tensor, *, generator: torch.Generator) -> torch.Tensor:
+    """One allowed choice of each branch, [..., ΣN]."""
+    scores = torch.rand(mask.shape, generator=generator).masked_fill(~mask, -1.0)
+    parts = [
+        torch.nn.functional.one_hot(scores[..., where].argmax(-1), where.stop - where.start)
+        for where in spec.action.branch_slices
+    ]
+    return torch.cat([scores[..., :0], *parts], -1)
 
 
 def small_networks(spec: AgentSpec = SMALL, *, rep_depth: int = 0) -> Networks:
@@ -57,11 +97,18 @@ def small_networks(spec: AgentSpec = SMALL, *, rep_depth: int = 0) -> Networks:
     return load_networks(spec, None, rep={**sizes, "dense_depth": rep_depth}, q=sizes, policy=sizes)
 
 
-def small_sac(*, seed: int = 0, rep_depth: int = 0, extensions: tuple = (), **options: object) -> Sac:
+def small_sac(
+    *,
+    spec: AgentSpec = SMALL,
+    seed: int = 0,
+    rep_depth: int = 0,
+    extensions: tuple = (),
+    **options: object,
+) -> Sac:
     """A learner with those networks; ``options`` are keys of ``sac_config``."""
-    networks = small_networks(rep_depth=rep_depth)
+    networks = small_networks(spec, rep_depth=rep_depth)
     config = SacConfig(**{"clip_epsilon": -1.0, **options})
-    return Sac(SMALL, networks, config, device=CPU, seed=seed, extensions=extensions)
+    return Sac(spec, networks, config, device=CPU, seed=seed, extensions=extensions)
 
 
 def weights(sac: Sac) -> dict[str, torch.Tensor]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple
+import math
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
@@ -14,6 +15,7 @@ from algorithm.replay.windows import WindowReader
 from algorithm.replay.writer import Writer
 from algorithm.sac.actor import ActorOutput
 from algorithm.spec import AgentSpec
+from tests.toys_spaces import branch_sizes
 
 Seed = Callable[[int], int | None]
 """Episode number -> the seed of its reset; None where the environment goes on with its own random numbers."""
@@ -29,15 +31,127 @@ class Transition(NamedTuple):
     terminated: bool
     truncated: bool
     next_obs: tuple[float, ...]
+    mask: tuple[float, ...]
+    next_mask: tuple[float, ...]
 
 
-def _numbers(value: np.ndarray) -> tuple[float, ...]:
+def _numbers(value: Any) -> tuple[float, ...]:
     return tuple(np.asarray(value, np.float32).ravel().tolist())
 
 
-def choose(obs: np.ndarray, size: int) -> np.ndarray:
-    """z of the action [size] for one observation, which any loop can compute from it alone."""
-    return np.sin(float(np.asarray(obs, np.float32).sum()) * np.arange(1, size + 1)).astype(np.float32)
+def parts_of(space: gym.Space, value: Any, name: str = "") -> Iterator[tuple[str, gym.Space, Any]]:
+    """(name, space, value) of every leaf."""
+    if isinstance(space, gym.spaces.Dict):
+        for key, part in space.spaces.items():
+            yield from parts_of(part, value[key], f"{name}/{key}" if name else key)
+    elif isinstance(space, gym.spaces.Tuple):
+        for i, part in enumerate(space.spaces):
+            yield from parts_of(part, value[i], f"{name}/{i}" if name else str(i))
+    else:
+        yield name, space, value
+
+
+def plain_observation(space: gym.Space, value: Any) -> dict[str, np.ndarray]:
+    """Name -> array in float64 or whole numbers, choices counted from 0."""
+    found = {}
+    for name, leaf, part in parts_of(space, value):
+        start = leaf.start if isinstance(leaf, gym.spaces.Discrete | gym.spaces.MultiDiscrete) else None
+        found[name or "obs"] = np.array(part) if start is None else np.array(part, np.int64) - start
+    return found
+
+
+def plain_action(space: gym.Space, flat: np.ndarray) -> Any:
+    """The environment's own action: one-hots from the front, numbers in [-1, 1] behind them."""
+    hots = iter(flat[: sum(branch_sizes(space))])
+    return _plain_action(space, hots, iter(flat[sum(branch_sizes(space)) :]))
+
+
+def _plain_action(space: gym.Space, hots: Iterator[float], u: Iterator[float]) -> Any:
+    if isinstance(space, gym.spaces.Dict):
+        return {key: _plain_action(part, hots, u) for key, part in space.spaces.items()}
+    if isinstance(space, gym.spaces.Tuple):
+        return tuple(_plain_action(part, hots, u) for part in space.spaces)
+    if isinstance(space, gym.spaces.Box):
+        pairs = zip(space.low.flat, space.high.flat, strict=True)
+        numbers = [_between(low, high, next(u), space.dtype) for low, high in pairs]
+        return np.array(numbers, space.dtype).reshape(space.shape)
+    chosen = [[next(hots) for _ in range(n)].index(1.0) for n in branch_sizes(space)]
+    if isinstance(space, gym.spaces.Discrete):
+        return space.start + space.dtype.type(chosen[0])
+    start = space.start if isinstance(space, gym.spaces.MultiDiscrete) else 0
+    return (np.array(chosen, space.dtype).reshape(space.shape) + start).astype(space.dtype)
+
+
+def _between(low: Any, high: Any, u: float, dtype: np.dtype) -> Any:
+    if dtype.kind == "f":
+        return min(max((high + low) / dtype.type(2) + (high - low) / dtype.type(2) * u, low), high)
+    low, high = int(low), int(high)
+    return min(max(round((high + low) / 2 + (high - low) / 2 * float(u)), low), high)
+
+
+def plain_mask(space: gym.Space, given: Any) -> list[bool]:
+    """A mask in the structure of the action space, or a flat one, as a flat one."""
+    size = sum(branch_sizes(space))
+    if given is None:
+        return [True] * size
+    if isinstance(given, np.ndarray) and given.shape == (size,):
+        return [bool(one) for one in given]
+    if isinstance(space, gym.spaces.Dict):
+        return [one for key, part in space.spaces.items() for one in plain_mask(part, given.get(key))]
+    if isinstance(space, gym.spaces.Tuple):
+        parts = zip(space.spaces, given, strict=True)
+        return [one for part, mask in parts for one in plain_mask(part, mask)]
+    if isinstance(space, gym.spaces.MultiBinary):
+        return [one for value in given.flat for one in (value != 1, value != 0)]
+    return [bool(one) for one in _flattened(given)]
+
+
+def _flattened(given: Any) -> Iterator[Any]:
+    for one in given:
+        if isinstance(one, tuple | np.ndarray):
+            yield from _flattened(one)
+        else:
+            yield one
+
+
+def choose(seen: tuple[float, ...], mask: tuple[float, ...], sizes: list[int], width: int) -> np.ndarray:
+    """One-hot choices among the allowed and z of a continuous part, which any loop can compute alone."""
+    key = math.fsum(seen)
+    found = []
+    for branch, n in enumerate(sizes):
+        allowed = [j for j in range(n) if mask[sum(sizes[:branch]) + j]]
+        picked = allowed[int(abs(key) + branch) % len(allowed)]
+        found += [float(j == picked) for j in range(n)]
+    z = np.sin(np.float32(key) * np.arange(1, width + 1, dtype=np.float32))
+    return np.concatenate((found, z)).astype(np.float32)
+
+
+def _acted(chosen: np.ndarray, discrete: int) -> np.ndarray:
+    return np.concatenate((chosen[..., :discrete], np.tanh(chosen[..., discrete:])), -1)
+
+
+class _Plain:
+    """What a plain environment shows: its observation as numbers, and its mask."""
+
+    def __init__(self, env: gym.Env) -> None:
+        self._env = env
+        space = env.observation_space
+        self._masked = isinstance(space, gym.spaces.Dict) and "action_mask" in space.spaces
+
+    def seen(self, obs: Any, info: dict[str, Any], over: bool) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        space, actions = self._env.observation_space, self._env.action_space
+        given = info.get("action_mask")
+        if self._masked:
+            given = obs["action_mask"]
+            space = gym.spaces.Dict({k: v for k, v in space.spaces.items() if k != "action_mask"})
+        arrays = plain_observation(space, obs).values()
+        mask = plain_mask(actions, given)
+        start = 0
+        for n in branch_sizes(actions):
+            if over and not any(mask[start : start + n]):
+                mask[start : start + n] = [True] * n
+            start += n
+        return tuple(x for array in arrays for x in _numbers(array)), tuple(map(float, mask))
 
 
 def plain_transitions(env: gym.Env, seed: Seed, count: int, *, limit: int = -1) -> list[Transition]:
@@ -45,30 +159,38 @@ def plain_transitions(env: gym.Env, seed: Seed, count: int, *, limit: int = -1) 
 
     limit: an episode is truncated after so many steps, from outside; -1 for no limit
     """
-    low, high = env.action_space.low, env.action_space.high
+    sizes = branch_sizes(env.action_space)
+    width = sum(
+        part.low.size
+        for _, part, _ in parts_of(env.action_space, env.action_space.sample())
+        if isinstance(part, gym.spaces.Box)
+    )
+    plain = _Plain(env)
     found: list[Transition] = []
     episode = -1
     over = True
     while len(found) < count:
         if over:
             episode, step = episode + 1, 0
-            obs = np.array(env.reset(seed=seed(episode))[0])
-        action = np.tanh(choose(obs, low.size))
-        scaled = np.clip((high + low) / 2 + (high - low) / 2 * action, low, high)
-        after, reward, terminated, truncated, _ = env.step(scaled)
+            seen, mask = plain.seen(*env.reset(seed=seed(episode)), over=False)
+        action = _acted(choose(seen, mask, sizes, width), sum(sizes))
+        after, reward, terminated, truncated, info = env.step(plain_action(env.action_space, action))
         truncated = truncated or (step + 1 == limit and not terminated)
+        next_seen, next_mask = plain.seen(after, info, over=terminated)
         found.append(
             Transition(
                 step,
-                _numbers(obs),
+                seen,
                 _numbers(action),
                 float(np.float32(reward)),
                 bool(terminated),
                 bool(truncated),
-                _numbers(after),
+                next_seen,
+                mask,
+                next_mask,
             )
         )
-        obs, step, over = np.array(after), step + 1, terminated or truncated
+        seen, mask, step, over = next_seen, next_mask, step + 1, terminated or truncated
     return found
 
 
@@ -76,7 +198,7 @@ class Witness:
     """Acts by ``choose``, writes every segment into a list and into a real replay. Its carry counts steps."""
 
     def __init__(self, spec: AgentSpec, capacity: int = 4096) -> None:
-        self._size = spec.action.continuous
+        self._spec = spec
         self._storage = Storage(spec, capacity, (1,))
         self._writer = Writer(self._storage)
         self.seen: dict[int, list[Transition]] = {}
@@ -85,24 +207,34 @@ class Witness:
     def initial_carry(self, n: int) -> np.ndarray:
         return np.zeros((n, 1), np.float32)
 
-    def act(self, obs, prev_action, carry) -> ActorOutput:
+    def act(self, obs, prev_action, carry, action_mask) -> ActorOutput:
         assert np.array_equal((prev_action == 0).all(1), carry[:, 0] == 0)  # zero at episode starts only
-        z = np.stack([choose(one, self._size) for one in obs["obs"]])
-        logp = np.zeros((len(z), 1), np.float32)
-        return ActorOutput(action=np.tanh(z), z=z, behaviour_logp=logp, carry=carry + 1)
+        spec = self._spec.action
+        chosen = np.stack(
+            [
+                choose(self._row(obs, i), _numbers(action_mask[i]), list(spec.branches), spec.continuous)
+                for i in range(len(carry))
+            ]
+        )
+        return ActorOutput(
+            action=_acted(chosen, spec.discrete),
+            z=chosen[:, spec.discrete :],
+            behaviour_logp=np.zeros((len(carry), spec.num_heads), np.float32),
+            carry=carry + 1,
+        )
 
     def add(self, segment: Segment) -> None:
         assert segment.carry[:, 0].tolist() == [segment.start_step, segment.start_step + 1]
-        obs, after = map(_numbers, segment.obs["obs"])
         self.seen.setdefault(segment.stream, []).append(
             Transition(
                 segment.start_step,
-                obs,
+                self._row(segment.obs, 0),
                 _numbers(segment.action),
                 segment.reward.item(),
                 segment.terminated.item(),
                 segment.truncated.item(),
-                after,
+                self._row(segment.obs, 1),
+                *map(_numbers, segment.action_mask),
             )
         )
         self._writer.add(segment)
@@ -118,15 +250,20 @@ class Witness:
         slots = np.flatnonzero(storage.is_transition(np.arange(storage.capacity)))
         batch = WindowReader(storage, burn_in=0, learn=1, n_step=1).read(slots, np.ones(len(slots)))
         assert batch.valid.all()
+        obs = {name: value.numpy() for name, value in batch.obs.items()}
         return [
             Transition(
                 batch.step[row, 0].item(),
-                _numbers(batch.obs["obs"][row, 0].numpy()),
+                self._row(obs, (row, 0)),
                 _numbers(batch.action[row].numpy()),
                 batch.reward[row].item(),
                 batch.terminated[row].item(),
                 bool(storage.links[slot, NEXT] & TRUNCATED),
-                _numbers(batch.obs["obs"][row, 1].numpy()),
+                self._row(obs, (row, 1)),
+                *map(_numbers, batch.action_mask[row].numpy()),
             )
             for row, slot in enumerate(slots)
         ]
+
+    def _row(self, obs, at: int | tuple[int, int]) -> tuple[float, ...]:
+        return tuple(x for name in self._spec.obs.names for x in _numbers(obs[name][at]))

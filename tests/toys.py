@@ -78,3 +78,7 @@ class Broken(Endless):
 gym.register("Counting-v0", entry_point=Counting)
 gym.register("Endless-v0", entry_point=Endless)
 gym.register("Broken-v0", entry_point=Broken)
+gym.register("Nested-v0", entry_point="tests.toys_spaces:Nested")
+gym.register("Masked-v0", entry_point="tests.toys_spaces:Masked")
+gym.register("Grants-v0", entry_point="tests.toys_spaces:Grants")
+gym.register("Film-v0", entry_point="tests.toys_spaces:Film", max_episode_steps=6)

@@ -157,13 +157,19 @@ class Config(Block):
     )
 
     def contradictions(self) -> Iterator[Contradiction]:
-        """A batch and a window must fit into the replay."""
+        """A batch and a window must fit into the replay; what falls until max_step needs one."""
         capacity, batch_size = self.replay_config.capacity, self.sac_config.batch_size
         if capacity <= batch_size:
             yield Contradiction(
                 ("replay_config.capacity", "sac_config.batch_size"),
                 f"{capacity} rows hold at most {capacity - 1} transitions, no batch of {batch_size}",
                 "raise capacity or lower batch_size",
+            )
+        if self.sac_config.learning_rate_schedule == "linear" and self.base_config.max_step < 0:
+            yield Contradiction(
+                ("sac_config.learning_rate_schedule", "base_config.max_step"),
+                "the step size shall fall to 0 at max_step, and there is none",
+                "set base_config.max_step",
             )
         if capacity <= self.sac_config.n_step:
             yield Contradiction(

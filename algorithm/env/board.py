@@ -34,6 +34,11 @@ class Board:
         self.seed: Int = arrays["seed"]  # [N] of the next reset
         self.obs: dict[str, Array] = {name: arrays[f"obs/{name}"] for name in spec.obs.names}  # [N, ...]
         self.final: dict[str, Array] = {name: arrays[f"final/{name}"] for name in spec.obs.names}
+        # [N, ΣN] what is allowed where the agent acts next, and where its last episode ended. A row means
+        # something only once its copy has given a mask; until then it allows everything.
+        self.action_mask: Bool = arrays["action_mask"]
+        self.final_mask: Bool = arrays["final_mask"]
+        self.masked: Bool = arrays["masked"]  # [N] the copy has given a mask
         self.reward: Float = arrays["reward"]  # [N]
         self.terminated: Bool = arrays["terminated"]  # [N]
         self.truncated: Bool = arrays["truncated"]  # [N]
@@ -41,6 +46,22 @@ class Board:
         # time.monotonic() at which a call into the copy began, 0 where none is going on. That clock is the
         # same in all processes, so that a process can see another one hang.
         self.began: NDArray[np.float64] = arrays["began"]
+
+    def write_mask(self, i: int, mask: Bool | None) -> None:
+        """What is allowed in copy i, [ΣN]; None for everything."""
+        if mask is not None:
+            if not self.masked[i]:
+                self.masked[i] = self.final_mask[i] = True
+            self.action_mask[i] = mask
+        elif self.masked[i]:
+            self.action_mask[i] = True
+
+    def end(self, i: int) -> None:
+        """What copy i sees is the last observation of its episode: keep it while the next one begins."""
+        for name, value in self.obs.items():
+            self.final[name][i] = value[i]
+        if self.masked[i]:
+            self.final_mask[i] = self.action_mask[i]
 
     @staticmethod
     def num_bytes(spec: AgentSpec, n: int) -> int:
@@ -88,6 +109,9 @@ def _columns(spec: AgentSpec, n: int) -> Iterator[tuple[str, tuple[int, ...], st
     for kind in ("obs", "final"):
         for name, shape, dtype in spec.obs.items():
             yield f"{kind}/{name}", (n, *shape), dtype
+    for name in ("action_mask", "final_mask"):
+        yield name, (n, spec.action.discrete), "bool"
+    yield "masked", (n,), "bool"
     yield "reward", (n,), "float32"
     for name in ("terminated", "truncated", "skipped"):
         yield name, (n,), "bool"

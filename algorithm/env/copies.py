@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import time
 import traceback
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from algorithm.data import Array
 from algorithm.env.board import Board
-from algorithm.env.single import MakeSingle, SingleEnv
+from algorithm.env.single import BrokenSpaceError, MakeSingle, Seen, SingleEnv
 from algorithm.errors import UserError
 
 
@@ -26,10 +25,6 @@ class Failure:
     why: str
     trace: str = ""
     fatal: bool = False  # a new copy would do the same
-
-
-class BrokenSpaceError(Exception):
-    """An environment does not keep to what it announced."""
 
 
 class Copies:
@@ -73,8 +68,7 @@ class Copies:
             board.began[i] = time.monotonic()
             failure = self._step(board, i)
             if failure is None and (board.terminated[i] or board.truncated[i]):
-                for name, value in board.obs.items():
-                    board.final[name][i] = value[i]
+                board.end(i)
                 board.began[i] = time.monotonic()
                 failure = self._reset(board, i)
             if failure:
@@ -98,20 +92,23 @@ class Copies:
 
     def _step(self, board: Board, i: int) -> Failure | None:
         try:
-            obs, reward, terminated, truncated = self._envs[i].step(board.action[i])
-            self._write(board, i, obs)
+            seen, reward, terminated, truncated = self._envs[i].step(board.action[i])
+            self._write(board, i, seen)
             board.reward[i], board.terminated[i], board.truncated[i] = reward, terminated, truncated
         except Exception as error:
             board.skip([i])
             return self._failed(i, "step", error)
         return None
 
-    def _write(self, board: Board, i: int, obs: Mapping[str, Array]) -> None:
+    def _write(self, board: Board, i: int, seen: Seen) -> None:
         for name, shape in self._shapes.items():
-            value = obs[name]
+            value = seen.obs[name]
             if np.shape(value) != shape:  # assignment would broadcast it silently
-                raise BrokenSpaceError(f"observation has shape {np.shape(value)}, its space says {shape}")
+                raise BrokenSpaceError(
+                    f"observation {name!r} has shape {np.shape(value)}, its space says {shape}"
+                )
             board.obs[name][i] = value
+        board.write_mask(i, seen.action_mask)
 
     def _remade(self, i: int) -> SingleEnv:
         env = self._make(i)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import os
+import sys
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -10,24 +12,24 @@ from typing import Any
 
 import gymnasium as gym
 import gymnasium.vector
-import numpy as np
 
-from algorithm.data import Array, Float
+from algorithm.data import Float
+from algorithm.env.adapter import Adapter
+from algorithm.env.observations import frame_stack
 from algorithm.env.quiet import silence
-from algorithm.env.spaces import BoxActions, obs_spec
+from algorithm.env.single import Seen
 from algorithm.env.wrappers import Wrapper, apply, find
 from algorithm.errors import EnvError
-from algorithm.spec import AgentSpec
 
 _PYBULLET = ("pybullet_envs_gymnasium", "pybullet_envs")
 """Packages of environments that print when they are imported and when they first connect to PyBullet."""
 
 
 class GymEnv:
-    """Adapts observations and actions of a Gymnasium environment.
+    """Adapts observations, action masks and actions of a Gymnasium environment.
 
     options: given to every ``reset`` (``reset_config``)
-    Raises :class:`EnvError` for a space that is not available in this version.
+    Raises :class:`EnvError` for a space that is not served.
     """
 
     def __init__(self, env: gym.Env, *, options: Mapping[str, Any] | None = None) -> None:
@@ -35,19 +37,22 @@ class GymEnv:
         self._options = dict(options) if options else None
         self.name = env.spec.id if env.spec else type(env.unwrapped).__name__
         self.time_limit = env.spec.max_episode_steps if env.spec else None
-        self._actions = BoxActions(env.action_space, self.name)
-        self.spec = AgentSpec(obs_spec(env.observation_space, self.name), self._actions.spec)
+        adapter = Adapter(env.observation_space, env.action_space, self.name, stack=frame_stack(env))
+        self.spec = adapter.spec
+        self._observations, self._masks = adapter.observations, adapter.masks
+        self._actions = adapter.actions
 
-    def reset(self, seed: int) -> dict[str, Array]:
+    def reset(self, seed: int) -> Seen:
         """See :class:`~algorithm.env.single.SingleEnv`."""
-        obs, _ = self._env.reset(seed=seed, options=self._options)
-        return {"obs": obs}
+        obs, info = self._env.reset(seed=seed, options=self._options)
+        return Seen(self._observations.read(obs), self._masks.read(obs, info, over=False))
 
-    def step(self, action: Float) -> tuple[dict[str, Array], float, bool, bool]:
+    def step(self, action: Float) -> tuple[Seen, float, bool, bool]:
         """See :class:`~algorithm.env.single.SingleEnv`."""
-        scaled = self._actions.to_env(action[np.newaxis])[0]
-        obs, reward, terminated, truncated, _ = self._env.step(scaled)
-        return {"obs": obs}, float(reward), bool(terminated), bool(truncated)
+        obs, reward, terminated, truncated, info = self._env.step(self._actions.to_env(action))
+        over = bool(terminated)
+        seen = Seen(self._observations.read(obs), self._masks.read(obs, info, over=over))
+        return seen, float(reward), over, bool(truncated)
 
     def close(self) -> None:
         """See :class:`~algorithm.env.single.SingleEnv`."""
@@ -104,7 +109,14 @@ class GymRecipe:
     def __call__(self, index: int) -> GymEnv:
         """Raises :class:`EnvError`, or UsageError for a wrapper that cannot be found."""
         classes = [find(wrapper) for wrapper in self.wrappers]
-        kwargs = {**self.env_args, **({"render_mode": "human"} if self.render and index == 0 else {})}
+        env = self._made_and_shown() if self.render and index == 0 else self._made(self.env_args)
+        try:
+            return GymEnv(apply(env, classes), options=self.options)
+        except BaseException:
+            env.close()
+            raise
+
+    def _made(self, kwargs: Mapping[str, Any]) -> gym.Env[Any, Any]:
         with _silenced(self.env_id):
             try:
                 # The passive checker costs a third of a small environment's step.
@@ -113,17 +125,35 @@ class GymRecipe:
                     # It prints, and its first episode differs in the last bits from the same one later on.
                     env.reset(seed=0)
             except Exception as error:
-                raise self._unusable(kwargs, error) from error
-        try:
-            return GymEnv(apply(env, classes), options=self.options)
-        except BaseException:
-            env.close()
-            raise
+                raise EnvError(
+                    "the environment could not be made",
+                    where=f"{self.env_id} with {dict(kwargs)}" if kwargs else self.env_id,
+                    why=f"{type(error).__name__}: {error}",
+                    fix="check base_config.env_name and env_args; module:Id imports a module first",
+                ) from error
+        return env
 
-    def _unusable(self, kwargs: Mapping[str, Any], error: Exception) -> EnvError:
+    def _made_and_shown(self) -> gym.Env[Any, Any]:
+        """With a window, which most environments open when their first episode begins."""
+        if _is_pybullet(self.env_id) and sys.platform == "linux" and not os.environ.get("DISPLAY"):
+            raise self._unseen("DISPLAY is not set; PyBullet would end the process without a word")
+        env = None
+        try:
+            # Not silenced: what is printed about a window may be all that is left of it.
+            kwargs = {**self.env_args, "render_mode": "human"}
+            env = gym.make(self.env_id, disable_env_checker=True, **kwargs)
+            env.reset(seed=0)
+        except Exception as error:
+            if env is not None:
+                env.close()
+            raise self._unseen(f"{type(error).__name__}: {error}") from error
+        return env
+
+    def _unseen(self, why: str) -> EnvError:
         return EnvError(
-            "the environment could not be made",
-            where=f"{self.env_id} with {dict(kwargs)}" if kwargs else self.env_id,
-            why=f"{type(error).__name__}: {error}",
-            fix="check base_config.env_name and env_args; module:Id imports a module first",
+            "the environment could not be shown",
+            where=f"{self.env_id} with {dict(self.env_args) | {'render_mode': 'human'}}, for --render",
+            why=why,
+            fix="leave out --render if it has no window or there is no display; ssh -X brings one, and "
+            "xvfb-run one that nobody sees",
         )

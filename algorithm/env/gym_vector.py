@@ -12,17 +12,21 @@ transitions of N plain environments:
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from dataclasses import replace
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 from numpy.typing import ArrayLike
 
 from algorithm.data import Bool, Float, Int
+from algorithm.env.adapter import Adapter
 from algorithm.env.base import EpisodeSeed, Observation, StepResult
-from algorithm.env.spaces import BoxActions, obs_spec
+from algorithm.env.masks import MASK
+from algorithm.env.rows import info_of, observation_of
+from algorithm.env.single import BrokenSpaceError
 from algorithm.errors import EnvError
-from algorithm.spec import DEFAULT_BEHAVIOUR, AgentSpec
+from algorithm.spec import DEFAULT_BEHAVIOUR
 
 _T = TypeVar("_T")
 
@@ -33,8 +37,16 @@ _PHRASES = {
 }
 
 
+class _Ends(NamedTuple):
+    """Episodes that ended in a step."""
+
+    ended: Bool  # [N]
+    terminated: Bool  # [N] where the task ended as well
+    infos: Mapping[str, Any]
+
+
 class GymVectorEnv:
-    """N copies of an environment with Box observations and actions, stepped by one vector class.
+    """N copies of an environment, stepped by one vector class.
 
     make:    builds the vector environment, by ``gymnasium.make_vec`` as a rule
     seed_of: seed of each episode
@@ -71,17 +83,22 @@ class GymVectorEnv:
             AutoresetMode.SAME_STEP: self._same_step,
             AutoresetMode.DISABLED: self._reset_ended,
         }[self._mode]
-        self._actions = BoxActions(self._env.single_action_space, name)
-        obs = obs_spec(self._env.single_observation_space, name)
-        self.specs = {DEFAULT_BEHAVIOUR: AgentSpec(obs, self._actions.spec)}
-        self._shape = (self._n, *obs.shapes[0])
+        adapter = Adapter(self._env.single_observation_space, self._env.single_action_space, name)
+        self.specs = {DEFAULT_BEHAVIOUR: adapter.spec}
+        self._observations, self._masks = adapter.observations, adapter.masks
+        self._actions = adapter.actions
+        self._all_allowed = adapter.spec.action.all_allowed(self._n)
+        self._all_allowed.flags.writeable = False  # the same array every time
         self._seed_of, self._options = seed_of, dict(options or {})
         self._seed_each = isinstance(self._env.unwrapped, SyncVectorEnv | AsyncVectorEnv)
         self._ids: Int = np.arange(self._n)
         self._episode: Int = np.full(self._n, -1)
         self._seeds = [0] * self._n
         self._pending: Bool = np.zeros(self._n, np.bool_)  # reset by the class itself in the next step
-        self._last: Float = np.zeros(self._shape, np.float32)  # what the class handed out last
+        # What the class handed out last.
+        self._last = Observation(
+            ids=self._ids, obs=adapter.spec.obs.zeros(self._n), action_mask=self._all_allowed
+        )
 
     @property
     def time_limit(self) -> int | None:
@@ -104,27 +121,34 @@ class GymVectorEnv:
         chosen = self._ids if indices is None else np.array(indices, np.int64)
         if episode is not None:
             self._episode[chosen] = episode - 1
-        obs = self._reset(chosen)
-        return {DEFAULT_BEHAVIOUR: self._observation(chosen, obs[chosen])}
+        seen = self._reset(chosen)
+        return {
+            DEFAULT_BEHAVIOUR: Observation(
+                ids=chosen,
+                obs={name: value[chosen] for name, value in seen.obs.items()},
+                action_mask=seen.action_mask[chosen],
+            )
+        }
 
     def step(self, actions: Mapping[str, Float]) -> dict[str, StepResult]:
         """See :class:`~algorithm.env.base.VecEnv`."""
         scaled = self._actions.to_env(actions[DEFAULT_BEHAVIOUR])
-        seen, rewards, terminations, truncations, infos = self._call("step", lambda: self._env.step(scaled))
+        obs, rewards, terminations, truncations, infos = self._call("step", lambda: self._env.step(scaled))
         self._step += 1
-        obs = self._last = self._copy(seen, "observations", self._shape)
-        reward = self._copy(rewards, "rewards", (self._n,))
-        terminated = self._copy(terminations, "terminations", (self._n,)).astype(np.bool_)
-        truncated = self._copy(truncations, "truncations", (self._n,)).astype(np.bool_)
+        reward = self._copy(rewards, "rewards")
+        terminated = self._copy(terminations, "terminations").astype(np.bool_)
+        truncated = self._copy(truncations, "truncations").astype(np.bool_)
         skipped, ended, final = self._pending, terminated | truncated, None
         self._episode[skipped] += 1
         self._pending = np.zeros(self._n, np.bool_)
+        # With same-step autoreset the task that has ended is not the one that is seen.
+        over = terminated & (self._mode is not AutoresetMode.SAME_STEP)
+        seen = self._last = self._seen(obs, infos, over)
         if ended.any():
-            obs, last = self._begin_anew(obs, ended, infos)
-            final = self._observation(self._ids, last)
+            seen, final = self._begin_anew(seen, _Ends(ended, terminated, infos))
         return {
             DEFAULT_BEHAVIOUR: StepResult(
-                **vars(self._observation(self._ids, obs)),
+                **vars(seen),
                 reward=reward,
                 terminated=terminated,
                 truncated=truncated,
@@ -137,30 +161,55 @@ class GymVectorEnv:
         """Close the vector environment."""
         self._env.close()
 
-    def _next_step(self, obs: Float, ended: Bool, infos: Mapping[str, Any]) -> tuple[Float, Float]:
+    def _next_step(self, seen: Observation, ends: _Ends) -> tuple[Observation, Observation]:
         """Nothing has begun yet, so the last observation stands in for what to act on: that is ignored."""
-        self._pending = ended
-        return obs, obs
+        self._pending = ends.ended
+        return seen, seen
 
-    def _same_step(self, obs: Float, ended: Bool, infos: Mapping[str, Any]) -> tuple[Float, Float]:
-        """The last observations are in the infos: one object per copy, or one array for all."""
-        self._episode[ended] += 1
-        held = infos.get("_final_obs", ended)
-        if "final_obs" not in infos or not np.all(held[ended]):
+    def _same_step(self, seen: Observation, ends: _Ends) -> tuple[Observation, Observation]:
+        """The last observations are in the infos: one object per copy, or one structure of arrays for all."""
+        self._episode[ends.ended] += 1
+        infos, held = ends.infos, ends.infos.get("_final_obs", ends.ended)
+        if "final_obs" not in infos or not np.all(held[ends.ended]):
             raise self._error(
                 "ended an episode without its last observation",
                 why='same-step autoreset has to put it into infos["final_obs"]',
                 fix="report it to the environment's authors; it cannot be trained on as it is",
             )
-        last = obs.copy()
-        for i in np.flatnonzero(ended):
-            last[i] = self._copy(infos["final_obs"][i], "final_obs", self._shape[1:])
-        return obs, last
+        last = {name: value.copy() for name, value in seen.obs.items()}
+        mask = seen.action_mask.copy()
+        for i in np.flatnonzero(ends.ended).tolist():
+            found = self._last_of(i, ends)
+            mask[i] = found.action_mask
+            for name, value in found.obs.items():
+                last[name][i] = value[0]
+        return seen, Observation(ids=self._ids, obs=last, action_mask=mask)
 
-    def _reset_ended(self, obs: Float, ended: Bool, infos: Mapping[str, Any]) -> tuple[Float, Float]:
-        return self._reset(np.flatnonzero(ended)), obs
+    def _last_of(self, i: int, ends: _Ends) -> Observation:
+        """Where the episode of copy i ended, [1, ...]."""
+        over = bool(ends.terminated[i])
+        try:
+            obs = observation_of(ends.infos["final_obs"], i)
+            info = info_of(ends.infos["final_info"], i) if "final_info" in ends.infos else {}
+            mask = self._masks.read(obs, info, over=over)
+            one = self._observations.read_each([obs])
+        except (BrokenSpaceError, LookupError, TypeError) as error:
+            raise self._broken(f'infos["final_obs"] of copy {i}: {error}') from error
+        if mask is None and MASK in ends.infos and "final_info" not in ends.infos and not over:
+            raise self._error(
+                "cut an episode off without its last action mask",
+                why=f'same-step autoreset has to put it into infos["final_info"][{MASK!r}]',
+                fix="report it to the environment's authors; it cannot be trained on as it is",
+            )
+        row = np.array([i])
+        return Observation(
+            ids=row, obs=one, action_mask=self._all_allowed[row] if mask is None else mask[None]
+        )
 
-    def _reset(self, chosen: Int) -> Float:
+    def _reset_ended(self, seen: Observation, ends: _Ends) -> tuple[Observation, Observation]:
+        return self._reset(np.flatnonzero(ends.ended)), seen
+
+    def _reset(self, chosen: Int) -> Observation:
         """Begin the next episode in the copies ``chosen``. Returns what all copies see now."""
         self._episode[chosen] += 1
         for i in chosen.tolist():
@@ -171,9 +220,12 @@ class GymVectorEnv:
         kept[chosen] = False
         if kept.any():
             options["reset_mask"] = ~kept
-        first, _ = self._call("reset", lambda: self._env.reset(seed=seed, options=options or None))
-        obs = self._copy(first, "observations", self._shape)
-        if not np.array_equal(obs[kept], self._last[kept], equal_nan=True):
+        obs, infos = self._call("reset", lambda: self._env.reset(seed=seed, options=options or None))
+        first = self._seen(obs, infos, kept & self._pending)
+        if any(
+            not np.array_equal(value[kept], self._last.obs[name][kept], equal_nan=True)
+            for name, value in first.obs.items()
+        ):
             raise self._error(
                 "changed copies that it was not asked to reset",
                 why=f'{self._class} does not honour options["reset_mask"]',
@@ -181,8 +233,24 @@ class GymVectorEnv:
                 "itself, max_step_each_iter to -1 and reset_on_iteration to false",
             )
         self._pending[chosen] = False
-        self._last = obs
-        return obs
+        self._last = self._with_masks_kept(first, kept)
+        return self._last
+
+    def _with_masks_kept(self, first: Observation, kept: Bool) -> Observation:
+        """The infos of a reset say nothing of the copies that go on."""
+        if first.action_mask is self._last.action_mask:
+            return first
+        mask = np.where(kept[:, None], self._last.action_mask, first.action_mask)
+        return replace(first, action_mask=mask)
+
+    def _seen(self, obs: Any, infos: Mapping[str, Any], over: Bool) -> Observation:  # noqa: ANN401 - any space
+        """Our own arrays, for the class may go on writing into its own. over: copies whose task has ended."""
+        try:
+            own = self._observations.read_batch(obs, self._n)
+            mask = self._masks.read_batch(obs, infos, over)
+        except BrokenSpaceError as error:
+            raise self._broken(str(error)) from error
+        return Observation(ids=self._ids, obs=own, action_mask=self._all_allowed if mask is None else mask)
 
     def _call(self, call: str, run: Callable[[], _T]) -> _T:
         try:
@@ -194,19 +262,12 @@ class GymVectorEnv:
                 fix="run with --debug for the environment's own traceback",
             ) from error
 
-    def _copy(self, value: ArrayLike, what: str, shape: tuple[int, ...]) -> Float:
-        """Our own array, for the class may go on writing into its own."""
+    def _copy(self, value: ArrayLike, what: str) -> Float:
+        """One number per copy, as our own array."""
         array: Float = np.array(value, np.float32)
-        if array.shape != shape:  # numpy would broadcast it silently
-            raise self._error(
-                f"returned {what} of a wrong shape",
-                why=f"{array.shape} instead of {shape}",
-                fix="report it to the environment's authors",
-            )
+        if array.shape != (self._n,):  # numpy would broadcast it silently
+            raise self._broken(f"{what} have shape {array.shape} instead of {(self._n,)}")
         return array
-
-    def _observation(self, ids: Int, obs: Float) -> Observation:
-        return Observation(ids=ids, obs={"obs": obs}, action_mask=np.zeros((len(ids), 0), np.bool_))
 
     def _autoreset_mode(self) -> AutoresetMode:
         stated = self._env.metadata.get("autoreset_mode")
@@ -224,6 +285,11 @@ class GymVectorEnv:
                 fix="build it with shared_memory=True or another autoreset_mode",
             )
         return stated
+
+    def _broken(self, why: str) -> EnvError:
+        return self._error(
+            "returned what its spaces do not allow", why=why, fix="report it to the environment's authors"
+        )
 
     def _error(self, what: str, *, why: str, fix: str) -> EnvError:
         return EnvError(

@@ -34,7 +34,8 @@ class EnvPool:
         self.arrangement = executor.arrangement
         self._ids: Int = np.arange(self._n)
         self._ids.flags.writeable = False  # the same array every time
-        self._mask = np.zeros((self._n, executor.spec.action.discrete), np.bool_)
+        self._all_allowed = executor.spec.action.all_allowed(self._n)
+        self._all_allowed.flags.writeable = False
         self._episode = [-1] * self._n
         self._steps = np.zeros(self._n, np.int64)  # in the episode
         # Copies that began a new episode for which the caller did not ask: it does not know of it yet.
@@ -54,7 +55,7 @@ class EnvPool:
             DEFAULT_BEHAVIOUR: Observation(
                 ids=rows,
                 obs={name: value[rows] for name, value in self._board.obs.items()},
-                action_mask=self._mask[rows],
+                action_mask=self._allowed(self._board.action_mask)[rows],
             )
         }
 
@@ -71,7 +72,7 @@ class EnvPool:
         ended = terminated | truncated
         final = skipped = None
         if ended.any():
-            final = self._seen(board.final)
+            final = self._seen(board.final, board.final_mask)
             for i in np.flatnonzero(ended).tolist():
                 self._begun(i)
         if failures or self._unannounced:
@@ -80,7 +81,7 @@ class EnvPool:
             skipped = missing if missing.any() else None
         return {
             DEFAULT_BEHAVIOUR: StepResult(
-                **vars(self._seen(board.obs)),
+                **vars(self._seen(board.obs, board.action_mask)),
                 reward=reward,
                 terminated=terminated,
                 truncated=truncated,
@@ -156,9 +157,15 @@ class EnvPool:
         why = f"{fault.why}\n{fault.trace}" if fault.trace else fault.why
         return EnvError(fault.what, where=fault.where, why=why, fix=fix)
 
-    def _seen(self, obs: Mapping[str, Array]) -> Observation:
+    def _seen(self, obs: Mapping[str, Array], mask: Bool) -> Observation:
         return Observation(
             ids=self._ids,
             obs={name: value.copy() for name, value in obs.items()},
-            action_mask=self._mask,
+            action_mask=self._allowed(mask),
         )
+
+    def _allowed(self, mask: Bool) -> Bool:
+        """A copy of the board's ``mask`` [N, ΣN]; the same array every time while no copy has given one."""
+        if not self._board.masked.any():
+            return self._all_allowed
+        return mask | ~self._board.masked[:, None]

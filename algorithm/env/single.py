@@ -3,10 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
-from algorithm.data import Array, Float
+from algorithm.data import Array, Bool, Float
 from algorithm.spec import AgentSpec
+
+
+class BrokenSpaceError(Exception):
+    """An environment does not keep to what it announced."""
+
+
+class Seen(NamedTuple):
+    """What an agent sees and may do."""
+
+    obs: Mapping[str, Array]  # name -> observation; it may be the environment's own array
+    action_mask: Bool | None  # [ΣN] true where a choice is allowed; None where all are
 
 
 class SingleEnv(Protocol):
@@ -27,12 +38,12 @@ class SingleEnv(Protocol):
         """Steps after which an episode is truncated, where it is known."""
         ...
 
-    def reset(self, seed: int) -> Mapping[str, Array]:
-        """Begin an episode; name -> first observation. It may be the environment's own array."""
+    def reset(self, seed: int) -> Seen:
+        """Begin an episode; its first observation. Raises BrokenSpaceError."""
         ...
 
-    def step(self, action: Float) -> tuple[Mapping[str, Array], float, bool, bool]:
-        """A flat action [A] in [-1, 1] -> observation, reward, terminated, truncated."""
+    def step(self, action: Float) -> tuple[Seen, float, bool, bool]:
+        """A flat action [A] -> observation, reward, terminated, truncated. Raises BrokenSpaceError."""
         ...
 
     def close(self) -> None:

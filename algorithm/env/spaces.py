@@ -1,59 +1,78 @@
-"""Gymnasium's spaces as specs, and actions from [-1, 1] to a Box and back."""
+"""A gymnasium space as the tree it is: which leaves it has, what they are called, and which are served."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
 import gymnasium as gym
-import numpy as np
 
-from algorithm.data import Float
 from algorithm.errors import EnvError
-from algorithm.spec import ActionSpec, ObsSpec
+
+Space = gym.Space[Any]
+
+SERVED = (gym.spaces.Box, gym.spaces.Discrete, gym.spaces.MultiDiscrete, gym.spaces.MultiBinary)
+"""What a leaf may be."""
 
 
-def obs_spec(space: gym.Space, env: str) -> ObsSpec:
-    """The spec of an observation space: a Box of real numbers, stored as float32.
+class Leaf(NamedTuple):
+    """A space that is neither a Dict nor a Tuple, and where in the tree it stands."""
 
-    Raises :class:`EnvError` for any other space.
+    name: str  # its path joined by "/"; empty if it is the whole space
+    path: tuple[Any, ...]  # key of each Dict and index of each Tuple on the way
+    space: Space
+
+
+def branches_of(space: Space) -> Iterator[tuple[Any, Space]]:
+    """(key, part) of a Dict, (index, part) of a Tuple, nothing of a leaf; in the order of the space."""
+    if isinstance(space, gym.spaces.Dict):
+        yield from space.spaces.items()
+    elif isinstance(space, gym.spaces.Tuple):
+        yield from enumerate(space.spaces)
+
+
+def is_leaf(space: Space) -> bool:
+    """Whether the space has no parts."""
+    return not isinstance(space, gym.spaces.Dict | gym.spaces.Tuple)
+
+
+def leaves(space: Space, kind: str, env: str) -> list[Leaf]:
+    """All leaves, in the order of the tree.
+
+    kind: "observation" or "action", for messages; env: name of the environment, for messages.
+    Raises :class:`EnvError` for a leaf that is not served, for two of one name, and where there is none.
     """
-    is_image = len(space.shape or ()) == 3 and space.dtype == np.uint8
-    if not isinstance(space, gym.spaces.Box) or is_image:
+    found = list(_walk(space, ()))
+    for leaf in found:
+        if not isinstance(leaf.space, SERVED):
+            raise unserved(leaf, kind, env)
+    if not found:
+        raise EnvError(f"the {kind} space {space} is empty", where=env, fix=f"an agent needs an {kind}")
+    names = [leaf.name for leaf in found]
+    if twice := next((name for name in names if names.count(name) > 1), None):
         raise EnvError(
-            f"observation space {space} is not available in this version",
+            f"two parts of the {kind} space are both called {twice!r}",
             where=env,
-            why="only a Box of real numbers is",
-            fix="use an environment, or a wrapper, with such observations",
+            why="keys of a Dict and indices of a Tuple are joined by '/'",
+            fix="rename one of them with a wrapper (base_config.wrappers)",
         )
-    return ObsSpec(("obs",), (space.shape,), ("float32",))
+    return found
 
 
-class BoxActions:
-    """Maps the flat action u in [-1, 1] affinely to the bounds of a Box.
+def unserved(leaf: Leaf, kind: str, env: str) -> EnvError:
+    """The message for a leaf of a kind that has no meaning here."""
+    name = f" {leaf.name!r}" if leaf.name else ""
+    return EnvError(
+        f"the {kind}{name} is a {type(leaf.space).__name__} space, which is not served",
+        where=f"{env}, {leaf.space}",
+        why="served are Box, Discrete, MultiDiscrete and MultiBinary, and any Dict or Tuple of them",
+        fix=f"put a wrapper around the environment that turns this {kind} into one of those "
+        "(base_config.wrappers)",
+    )
 
-    Raises :class:`EnvError` for another space and for a Box without finite bounds.
-    """
 
-    def __init__(self, space: gym.Space, env: str) -> None:
-        if not isinstance(space, gym.spaces.Box):
-            raise EnvError(
-                f"action space {space} is not available in this version",
-                where=env,
-                why="only a Box is",
-                fix="use an environment with continuous actions",
-            )
-        if not (np.isfinite(space.low).all() and np.isfinite(space.high).all()):
-            raise EnvError(
-                f"the action space {space} has no finite bounds",
-                where=env,
-                why="actions live in [-1, 1] and are mapped to the bounds",
-                fix="wrap the environment so that its action space is a bounded Box",
-            )
-        self.spec = ActionSpec(continuous=int(np.prod(space.shape)))
-        self._shape, self._dtype = space.shape, space.dtype
-        self._low, self._high = space.low.ravel(), space.high.ravel()
-        self._centre = (self._high + self._low) / 2
-        self._half = (self._high - self._low) / 2
-
-    def to_env(self, action: Float) -> np.ndarray:
-        """u [N, A] -> actions [N, *space.shape] in the dtype of the space, never outside it."""
-        scaled = np.minimum(np.maximum(self._centre + self._half * action, self._low), self._high)
-        return scaled.reshape(len(action), *self._shape).astype(self._dtype, copy=False)
+def _walk(space: Space, path: tuple[Any, ...]) -> Iterator[Leaf]:
+    if is_leaf(space):
+        yield Leaf("/".join(map(str, path)), path, space)
+    for key, part in branches_of(space):
+        yield from _walk(part, (*path, key))

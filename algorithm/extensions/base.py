@@ -5,7 +5,7 @@ SAC knows only this class; an extension never imports ``algorithm.sac``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from torch import Tensor, nn
@@ -21,8 +21,10 @@ class Context:
     """
 
     batch: SequenceBatch
-    state: Tensor  # [B, W+1, S] by the online encoder, with gradient
-    target_state: Tensor  # [B, W+1, S] by the target encoder
+    obs: Mapping[str, Tensor]  # name -> [B, W+1, ...] as networks see them: normalised where that is on
+    state: Tensor  # [B, W+1, S] by the online encoder, with gradient at the learned positions
+    target_following: Tensor  # [B, W−K, S] by the target encoder, of tokens K+1 … W
+    target_learned: Callable[[], Tensor]  # [B, T, S] by the target encoder; evaluated if needed
     carry: Tensor  # [B, W+1, *C] online, after each token; width 0 without memory
     burn_in: int  # K
     learn: int  # T

@@ -1,4 +1,4 @@
-"""The networks of a task that brings none of its own: MLPs over flattened vectors."""
+"""The networks of a task that brings none of its own: convolutions for images, MLPs for everything else."""
 
 from __future__ import annotations
 
@@ -8,29 +8,52 @@ import torch
 from torch import Tensor, nn
 
 from algorithm.nn.distributions import HybridAction
+from algorithm.nn.encode import ImageEncoder, VectorEncoder
+from algorithm.nn.images import image_layouts
 from algorithm.nn.mlp import ActionHead, mlp
+from algorithm.nn.noisy import NoisyLinear
 from algorithm.nn.protocols import Rep, q_size
 from algorithm.spec import AgentSpec
 
 
 class ModelRep(Rep):
-    """All observations flattened and concatenated, through ``dense_depth`` layers of ``dense_n`` units.
+    """Every observation encoded by its kind, side by side, then ``dense_depth`` layers of ``dense_n`` units.
 
-    With the default depth 0 the state is the observation itself, as usual for SAC on vectors.
+    Vectors are flattened, choices one-hot, each image goes through convolutions and a layer of ``dense_n``.
+    With the default depth 0 the state of a task without images is the observation itself, as usual for SAC
+    on vectors.
+
+    conv:         kind of convolutions, see :func:`~algorithm.nn.conv.conv`; None by the size of the image
+    random_shift: largest shift of images while learning, in pixels, see
+                  :class:`~algorithm.nn.augment.RandomShift`; 0 is none
     """
 
-    def __init__(self, spec: AgentSpec, dense_n: int = 256, dense_depth: int = 0) -> None:
+    def __init__(
+        self,
+        spec: AgentSpec,
+        dense_n: int = 256,
+        dense_depth: int = 0,
+        conv: str | None = None,
+        random_shift: int = 0,
+    ) -> None:
         super().__init__(spec)
-        self.names = spec.obs.names
-        self.net = mlp(spec.obs.flat_size, [dense_n] * dense_depth)
+        self.image_names = tuple(image_layouts(spec.obs))
+        images = [
+            ImageEncoder(spec.obs, name, conv, dense_n, random_shift=random_shift)
+            for name in self.image_names
+        ]
+        self.images = nn.ModuleList(images)
+        self.vectors = VectorEncoder(spec.obs)
+        width = self.vectors.out_size + sum(image.out_size for image in images)
+        self.net = mlp(width, [dense_n] * dense_depth)
 
     def forward(
         self, obs: Mapping[str, Tensor], prev_action: Tensor, carry: Tensor, valid: Tensor
     ) -> tuple[Tensor, Tensor]:
         """Encode each token on its own."""
-        parts = [obs[name].reshape(*valid.shape, -1) for name in self.names]
-        flat = parts[0] if len(parts) == 1 else torch.cat(parts, -1)
-        return self.net(flat.to(torch.get_default_dtype())), carry
+        parts = [self.vectors(obs)] if self.vectors.names else []
+        parts += [encoder(obs[name]) for name, encoder in zip(self.image_names, self.images, strict=True)]
+        return self.net(parts[0] if len(parts) == 1 else torch.cat(parts, -1)), carry
 
 
 class ModelQ(nn.Module):
@@ -46,12 +69,23 @@ class ModelQ(nn.Module):
 
 
 class ModelPolicy(nn.Module):
-    """``dense_depth`` layers of ``dense_n`` units, then the action head."""
+    """``dense_depth`` layers of ``dense_n`` units, then the action head.
 
-    def __init__(self, spec: AgentSpec, state_size: int, dense_n: int = 256, dense_depth: int = 2) -> None:
+    noisy: all of these layers have noisy weights, see :class:`~algorithm.nn.noisy.NoisyLinear`
+    """
+
+    def __init__(
+        self,
+        spec: AgentSpec,
+        state_size: int,
+        dense_n: int = 256,
+        dense_depth: int = 2,
+        noisy: bool = False,
+    ) -> None:
         super().__init__()
-        self.net = mlp(state_size, [dense_n] * dense_depth)
-        self.head = ActionHead(dense_n if dense_depth else state_size, spec.action)
+        linear = NoisyLinear if noisy else nn.Linear
+        self.net = mlp(state_size, [dense_n] * dense_depth, linear=linear)
+        self.head = ActionHead(dense_n if dense_depth else state_size, spec.action, linear)
 
     def forward(self, state: Tensor, obs: Mapping[str, Tensor]) -> HybridAction:
         """state [..., S] -> distribution over actions."""

@@ -80,6 +80,17 @@ class Ensemble(nn.Module):
                 for name, b in members[index].named_buffers():
                     b.data = self.get_buffer(self._names[name])[index]
 
+    @property
+    def members(self) -> list[nn.Module]:
+        """The single critics; their tensors are parts of the stacked ones."""
+        return self._members[0]
+
+    def train(self, mode: bool = True) -> Ensemble:
+        """Also the members, which ``nn.Module`` does not see."""
+        for module in (*self._members[0], *self._members[1], *self._template):
+            module.train(mode)
+        return super().train(mode)
+
     def forward(self, *inputs: Tensor, members: Sequence[int] | None = None) -> Tensor:
         """All members, or those listed, on the same inputs: [E, ...]. Gradients reach the parameters."""
         return self._call(inputs, members, frozen=False)

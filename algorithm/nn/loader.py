@@ -32,7 +32,7 @@ OPTIONAL = (
     "ModelRepProjection",
     "ModelRepPrediction",
 )
-_B, _T = 2, 3  # batch and time of the dry run
+_LEADS = (2, 3), (1, 1)  # batch and time of the dry runs: learning, and acting alone
 
 
 @dataclass(frozen=True)
@@ -159,44 +159,65 @@ def _zeros(spec: AgentSpec, *lead: int) -> dict[str, torch.Tensor]:
 def _check_rep(rep: nn.Module, spec: AgentSpec, where: str) -> int:
     if not isinstance(rep, Rep):
         raise ModelError("ModelRep must be a subclass of algorithm.nn.Rep", where=where)
+    many, one = (_rep_state_size(rep.eval(), spec, where, *lead) for lead in _LEADS)
+    _expect("ModelRep", "forward", where, "state width", many, one)
+    return many
+
+
+def _rep_state_size(rep: Rep, spec: AgentSpec, where: str, batch: int, time: int) -> int:
     with _blame("ModelRep", "forward", where):
         result = rep(
-            _zeros(spec, _B, _T),
-            torch.zeros(_B, _T, spec.action.size),
-            rep.initial_carry(_B),
-            torch.ones(_B, _T, dtype=torch.bool),
+            _zeros(spec, batch, time),
+            torch.zeros(batch, time, spec.action.size),
+            rep.initial_carry(batch),
+            torch.ones(batch, time, dtype=torch.bool),
         )
     if not isinstance(result, tuple) or len(result) != 2:
         _expect("ModelRep", "forward", where, "value", "a pair (state, carry)", type(result).__name__)
     state, carry = result
     got = tuple(state.shape)
-    _expect(
-        "ModelRep", "forward", where, "state shape", (_B, _T, "S"), (*got[:2], "S") if len(got) == 3 else got
-    )
+    shown = (*got[:2], "S") if len(got) == 3 else got
+    _expect("ModelRep", "forward", where, "state shape", (batch, time, "S"), shown)
     _expect("ModelRep", "forward", where, "state dtype", torch.get_default_dtype(), state.dtype)
     if rep.carry_shape != (0,):
-        shape = (_B, _T, *rep.carry_shape)
+        shape = (batch, time, *rep.carry_shape)
         _expect("ModelRep", "forward", where, "carry shape", shape, tuple(carry.shape))
     return got[2]
 
 
 @torch.no_grad()
 def _check_q(q: nn.Module, spec: AgentSpec, state_size: int, where: str) -> None:
-    with _blame("ModelQ", "forward", where):
-        value = q(torch.zeros(_B, state_size), torch.zeros(_B, spec.action.continuous))
-    _expect("ModelQ", "forward", where, "shape", (_B, q_size(spec.action)), tuple(value.shape))
+    q.eval()
+    for batch, _ in _LEADS:
+        with _blame("ModelQ", "forward", where):
+            value = q(torch.zeros(batch, state_size), torch.zeros(batch, spec.action.continuous))
+        _expect("ModelQ", "forward", where, "shape", (batch, q_size(spec.action)), tuple(value.shape))
 
 
 @torch.no_grad()
 def _check_policy(policy: nn.Module, spec: AgentSpec, state_size: int, where: str) -> None:
-    with _blame("ModelPolicy", "forward", where):
-        result = policy(torch.zeros(_B, state_size), _zeros(spec, _B))
-    if not isinstance(result, HybridAction):
-        _expect("ModelPolicy", "forward", where, "value", "HybridAction", type(result).__name__)
-    if spec.action.continuous:
-        if result.continuous is None:
-            _expect("ModelPolicy", "forward", where, "continuous part", "TanhNormal", None)
-        else:
-            shape = (_B, spec.action.continuous)
-            for name, value in vars(result.continuous).items():
-                _expect("ModelPolicy", "forward", where, f"shape of {name}", shape, tuple(value.shape))
+    policy.eval()
+    for batch, _ in _LEADS:
+        with _blame("ModelPolicy", "forward", where):
+            result = policy(torch.zeros(batch, state_size), _zeros(spec, batch))
+        if not isinstance(result, HybridAction):
+            _expect("ModelPolicy", "forward", where, "value", "HybridAction", type(result).__name__)
+        _check_continuous(result, spec, where, batch)
+        _check_logits(result, spec, where, batch)
+
+
+def _check_continuous(result: HybridAction, spec: AgentSpec, where: str, batch: int) -> None:
+    if not spec.action.continuous:
+        return
+    if result.continuous is None:
+        _expect("ModelPolicy", "forward", where, "continuous part", "TanhNormal", None)
+    shape = (batch, spec.action.continuous)
+    for name, value in vars(result.continuous).items():
+        _expect("ModelPolicy", "forward", where, f"shape of {name}", shape, tuple(value.shape))
+
+
+def _check_logits(result: HybridAction, spec: AgentSpec, where: str, batch: int) -> None:
+    if not spec.action.branches:
+        return
+    got = None if result.logits is None else tuple(result.logits.shape)
+    _expect("ModelPolicy", "forward", where, "shape of logits", (batch, spec.action.discrete), got)

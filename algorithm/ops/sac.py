@@ -81,11 +81,14 @@ def policy_loss(logp: Tensor, value: Tensor, alpha: Tensor, valid: Tensor) -> Te
     return masked_mean((alpha * logp - value).flatten(), valid.flatten())
 
 
-def temperature_loss(log_alpha: Tensor, entropy: Tensor, target_entropy: float, valid: Tensor) -> Tensor:
+def temperature_loss(
+    log_alpha: Tensor, entropy: Tensor, target_entropy: float | Tensor, valid: Tensor
+) -> Tensor:
     """``log α · mean (H − H̄)``: falls while the entropy exceeds its target (arXiv 1812.05905, eq. 18).
 
-    log_alpha: scalar with gradient (the common variant in log α)
-    entropy:   [B, T] −log π(u|s) of fresh actions, without gradient
+    log_alpha:      scalar with gradient (the common variant in log α)
+    entropy:        [B, T] of the policy, without gradient; −log π(u|s) of a fresh action stands for it
+    target_entropy: a number, or [B, T]
     Returns a scalar.
     """
     check_shapes("temperature_loss", entropy.shape, {"valid": valid})

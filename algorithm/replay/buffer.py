@@ -6,14 +6,21 @@ from typing import Any, TypedDict
 
 import numpy as np
 
-from algorithm.data import Array, Segment, SequenceBatch, UpdateResult
-from algorithm.replay.samplers import PrioritizedSampler, Sampler, UniformSampler
+from algorithm.data import Array, Int, Segment, SequenceBatch, UpdateResult
+from algorithm.replay.samplers import FreshSampler, PrioritizedSampler, Sampler, UniformSampler
 from algorithm.replay.storage import Storage
 from algorithm.replay.windows import WindowReader
 from algorithm.replay.writer import Head, Writer
 from algorithm.spec import AgentSpec
 
-__all__ = ["PrioritizedSampler", "ReplayBuffer", "ReplayState", "Sampler", "UniformSampler"]
+__all__ = [
+    "FreshSampler",
+    "PrioritizedSampler",
+    "ReplayBuffer",
+    "ReplayState",
+    "Sampler",
+    "UniformSampler",
+]
 
 
 class ReplayState(TypedDict):
@@ -93,28 +100,46 @@ class ReplayBuffer:
         """``nbytes`` for one row."""
         return self.nbytes / self.capacity
 
-    def add(self, segment: Segment) -> None:
-        """Append transitions to their stream.
+    @property
+    def ready(self) -> int:
+        """Windows that ``sample`` may draw now; it draws once there are ``batch_size`` of them."""
+        return self._sampler.ready
 
-        The first observation is the stream's newest row if that stands at ``start_step``. At step 0 an
-        episode that was open ends as truncated; at any other step a chain without a previous row begins.
+    def add(self, segment: Segment) -> Int:
+        """Append transitions to their stream; returns their ids [L].
+
+        The first observation is the stream's newest row if that stands at ``start_step``. At any other step
+        what was open of the stream ends as truncated, and a chain without a previous row begins.
         Raises ValueError, naming the field, and changes nothing, if the segment does not fit the spec, is
         longer than the ring, or its continuous action is not tanh of its z.
         """
         td = segment.priority
         if td is not None and not np.isfinite(td).all():
             raise ValueError(f"segment of stream {segment.stream}: priority is not finite")
-        self._sampler.add(self._writer.add(segment), td)
+        ids = self._writer.add(segment)
+        self._sampler.add(ids, td)
+        return ids[:-1]
 
     def close(self, stream: int) -> None:
         """The stream's open episode ends here, as truncated; nothing happens if it has none."""
         self._writer.close(stream)
 
     def sample(self) -> SequenceBatch | None:
-        """A batch of windows on the CPU, or None while fewer than ``batch_size`` transitions are stored."""
-        if self.num_transitions < self.batch_size:
+        """A batch of windows on the CPU, or None while fewer than ``batch_size`` are ``ready``."""
+        if self.ready < self.batch_size:
             return None
         return self._windows.read(*self._sampler.sample(self.batch_size, self._rng))
+
+    def windows(self, ids: Int) -> SequenceBatch:
+        """The windows anchored at the transitions ``ids`` [n], each of weight 1, as far as they exist now.
+
+        Raises ValueError for an id that is no transition or has been overwritten.
+        """
+        slots = ids % self.capacity
+        known = (self._storage.ids_in(slots) == ids) & self._storage.is_transition(slots)
+        if not known.all():
+            raise ValueError(f"replay: no transitions stand under the ids {ids[~known].tolist()}")
+        return self._windows.read(slots, np.ones(len(ids), np.float32))
 
     def feedback(self, result: UpdateResult) -> None:
         """Take the TD errors of a batch back; rows overwritten since then are left out.
@@ -178,7 +203,7 @@ class ReplayBuffer:
         if own.keys() != expected.keys() or meta["sampler"].keys() != scalars.keys():
             raise ValueError(
                 f"replay state was saved by another sampler than {type(self._sampler).__name__}: "
-                "set sac_config.use_priority to the saved value"
+                "set sac_config.use_priority and use_replay_buffer to the saved values"
             )
         self._storage.load_state_dict(rows, meta["counters"])
         self._sampler.load_state_dict(own, meta["sampler"])

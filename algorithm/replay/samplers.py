@@ -1,4 +1,4 @@
-"""Which transitions are drawn, and with which weight: prioritised or uniform."""
+"""Which transitions are drawn, and with which weight: prioritised, uniform, or each one once."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ from typing import Protocol
 
 import numpy as np
 
-from algorithm.data import Array, Float, Int
-from algorithm.replay.storage import Storage
+from algorithm.data import Array, Bool, Float, Int
+from algorithm.replay.storage import FLAG_BITS, NEXT, TERMINATED, TRUNCATED, Storage
 from algorithm.replay.sumtree import Double, SumTree
+
+MAX_YOUNG = 1024  # pieces remembered before they are gone through, even if nobody asks
 
 SamplerState = tuple[dict[str, Array], dict[str, float | None]]
 
@@ -19,14 +21,18 @@ class Sampler(Protocol):
     def attach(self, storage: Storage) -> None:
         """Serve this storage; called once, by the buffer that owns both."""
 
-    def add(self, slots: Int, td: Float | None) -> None:
-        """``slots`` [L+1]: L that became transitions, then that of the newest row, which is none.
+    def add(self, ids: Int, td: Float | None) -> None:
+        """``ids`` [L+1]: L rows that became transitions, then the newest row, which is none.
 
-        ``td`` [L] are their TD errors where they are known. Every overwritten slot is among these.
+        ``td`` [L] are their TD errors where they are known. Every overwritten slot is that of one of these.
         """
 
+    @property
+    def ready(self) -> int:
+        """Transitions that may be drawn now."""
+
     def sample(self, n: int, rng: np.random.Generator) -> tuple[Int, Float]:
-        """Slots [n] of transitions, of which there is at least one, and their weights [n] in (0, 1]."""
+        """Slots [n] of transitions, of which one at least is ready, and their weights [n] in (0, 1]."""
 
     def feedback(self, slots: Int, td: Float) -> None:
         """New TD errors [n], finite, of the transitions in ``slots`` [n]; of duplicates the last counts."""
@@ -62,8 +68,13 @@ class UniformSampler:
         """See ``Sampler``."""
         self._storage = storage
 
-    def add(self, slots: Int, td: Float | None) -> None:
+    def add(self, ids: Int, td: Float | None) -> None:
         """Nothing to remember: the storage knows its transitions."""
+
+    @property
+    def ready(self) -> int:
+        """All that are stored."""
+        return self._storage.num_transitions
 
     def sample(self, n: int, rng: np.random.Generator) -> tuple[Int, Float]:
         """See ``Sampler``."""
@@ -143,15 +154,20 @@ class PrioritizedSampler:
         priority: Double = clipped**self.alpha
         return priority
 
-    def add(self, slots: Int, td: Float | None) -> None:
+    @property
+    def ready(self) -> int:
+        """All that are stored."""
+        return self._storage.num_transitions
+
+    def add(self, ids: Int, td: Float | None) -> None:
         """New transitions get their own priority, or the largest handed back so far."""
-        values = np.empty(len(slots))
+        values = np.empty(len(ids))
         if td is None:
             values[:-1] = self.td_error_max**self.alpha if self._largest is None else self._largest
         else:
             values[:-1] = self.priority(td)
         values[-1] = 0.0
-        self._tree.update(slots, values)
+        self._tree.update(ids % self._storage.capacity, values)
 
     def sample(self, n: int, rng: np.random.Generator) -> tuple[Int, Float]:
         """See ``Sampler``; uniform where every priority is 0."""
@@ -190,3 +206,90 @@ class PrioritizedSampler:
             )
         self._tree.load(priority.astype(np.float64))
         self.beta, self._largest = beta, scalars["largest"]
+
+
+class FreshSampler:
+    """Every window of new data once, oldest first, weight 1; what is overwritten before is lost.
+
+    A transition is ready when the T + n − 2 transitions behind it exist, which its T learned positions and
+    their n steps need, or when its chain has ended before. Ids say what is older: the observation came first.
+    """
+
+    def __init__(self, *, learn: int = 1, n_step: int = 1) -> None:
+        """learn, n_step: T and n of the windows. Raises ValueError unless both are at least 1."""
+        if learn < 1 or n_step < 1:
+            raise ValueError(f"fresh windows need learn ≥ 1 and n_step ≥ 1, got {learn} and {n_step}")
+        self._further = learn + n_step - 2
+        self._ready: Int = np.empty(0, np.int64)  # ids in order
+        self._young: list[Int] = []  # ids that may still be waiting for their steps
+
+    def attach(self, storage: Storage) -> None:
+        """See ``Sampler``."""
+        self._storage = storage
+
+    def add(self, ids: Int, td: Float | None) -> None:
+        """New transitions begin to wait."""
+        self._young.append(ids[:-1])
+        if len(self._young) >= MAX_YOUNG:
+            self._settle()
+
+    @property
+    def ready(self) -> int:
+        """Transitions that are ready and have not been drawn."""
+        self._settle()
+        return len(self._ready)
+
+    def sample(self, n: int, rng: np.random.Generator) -> tuple[Int, Float]:
+        """The oldest n of those that are ready, which must be as many; they are never drawn again."""
+        if n > self.ready:
+            raise ValueError(f"fresh windows: {n} were asked for, {self.ready} are ready")
+        drawn, self._ready = self._ready[:n], self._ready[n:]
+        return drawn % self._storage.capacity, np.ones(n, np.float32)
+
+    def feedback(self, slots: Int, td: Float) -> None:
+        """TD errors do not matter here."""
+
+    @property
+    def nbytes(self) -> int:
+        """Ids that wait, usually about a batch of them; nothing is reserved."""
+        return self._ready.nbytes + sum(ids.nbytes for ids in self._young)
+
+    def state_dict(self) -> SamplerState:
+        """The ids that wait, in order."""
+        return {"waiting": np.sort(np.concatenate([self._ready, *self._young]))}, {}
+
+    def load_state_dict(self, arrays: dict[str, Array], scalars: dict[str, float | None]) -> None:
+        """See ``Sampler``. What was ready is found ready again."""
+        waiting = arrays["waiting"].astype(np.int64)
+        if waiting.ndim != 1 or waiting.size > self._storage.num_transitions:
+            raise ValueError(
+                f"replay state: {waiting.shape} transitions wait, {self._storage.num_transitions} are stored"
+            )
+        self._ready, self._young = np.empty(0, np.int64), [waiting]
+
+    def _settle(self) -> None:
+        """Move what has become ready from the young to the ready, and drop what has been overwritten."""
+        oldest = self._storage.next_id - self._storage.capacity
+        if self._ready.size and self._ready[0] < oldest:
+            self._ready = self._ready[self._ready.searchsorted(oldest) :]
+        if not self._young:
+            return
+        young = np.concatenate(self._young)
+        young = young[young >= oldest]
+        ready = self._has_its_steps(young)
+        self._young = [] if ready.all() else [young[~ready]]
+        if ready.any():
+            self._ready = np.sort(np.concatenate([self._ready, young[ready]]), kind="stable")
+
+    def _has_its_steps(self, ids: Int) -> Bool:
+        """Which of the transitions ``ids`` [n] are ready; follows the links from each."""
+        links, capacity = self._storage.links, self._storage.capacity
+        here = ids
+        forward = links[here % capacity, NEXT]
+        ended = (forward & (TERMINATED | TRUNCATED)) != 0
+        for _ in range(self._further):
+            here = here + (forward >> FLAG_BITS)
+            forward = links[here % capacity, NEXT]
+            ended |= (forward & (TERMINATED | TRUNCATED)) != 0
+        ready: Bool = ended | (forward != 0)
+        return ready

@@ -1,27 +1,20 @@
-"""The ring of rows: what is stored for each observation, and how it is packed.
+"""The ring of rows: observations, what followed them, and the links from row to row.
 
 Row ids grow for ever and ``slot = id mod capacity``, so the id in a slot need not be stored: a row is alive
-while ``next_id − capacity ≤ id < next_id``. Fields of one kind share one matrix, so that a batch costs one
-gather per kind:
-
-* ``real`` float32: float32 observations, then the acting half z, behaviour_logp, reward;
-* ``byte`` uint8: action mask, then the one-hot of the discrete branches (width 0 without branches);
-* ``links`` int32: distance back to the previous row, distance to the next row with the end flags in its two
-  lowest bits, step in the episode. Distance 0 means there is none; a row with a next row is a transition;
-* one matrix per further dtype of observations (images stay uint8) and one for the carries of a memory.
+while ``next_id − capacity ≤ id < next_id``. The matrices of the ring are listed in ``layout.py``.
 
 The continuous action is not stored: it is ``np.tanh(z)`` of the stored float32 z, bit for bit what the actor
 computed, so it is recomputed when read. Nor are next observations: they are the next row.
+Of a stack of frames only the newest is stored; the others are those of the rows before.
 """
 
 from __future__ import annotations
-
-from math import prod
 
 import numpy as np
 from numpy.typing import NDArray
 
 from algorithm.data import Array, Bool, Float, Int
+from algorithm.replay.layout import Layout
 from algorithm.spec import AgentSpec
 
 PREV, NEXT, STEP = 0, 1, 2  # columns of ``links``
@@ -30,7 +23,6 @@ FLAG_BITS = 2
 MAX_CAPACITY = 2 ** (31 - FLAG_BITS) - 1  # a distance must fit beside the flags
 
 Index = slice | Int
-Field = tuple[str, str, slice, tuple[int, ...]]  # name, dtype, columns, shape of one observation
 
 
 class Storage:
@@ -48,29 +40,20 @@ class Storage:
         self.carry_shape = carry_shape or (0,)
         self.next_id = 0
         self.num_transitions = 0
-        action = spec.action
-        self.discrete = action.discrete
-        self.obs_fields, widths = _layout(spec)
-        self.act_start = widths.pop("float32", 0)
-        act_width = action.continuous + action.num_heads + 1
-        self.z = slice(self.act_start, self.act_start + action.continuous)
-        self.logp = slice(self.z.stop, self.z.stop + action.num_heads)
-        self.reward = self.act_start + act_width - 1
-        self.real: Float = np.zeros((capacity, self.act_start + act_width), np.float32)
-        self.byte: NDArray[np.uint8] = np.zeros((capacity, 2 * action.discrete), np.uint8)
-        self.links: NDArray[np.int32] = np.zeros((capacity, 3), np.int32)
-        self.carry: Float = np.zeros((capacity, prod(self.carry_shape)), np.float32)
-        self.others: dict[str, Array] = {k: np.zeros((capacity, n), k) for k, n in widths.items()}
+        self.layout = Layout(spec, carry_shape)
+        self.discrete = spec.action.discrete
+        # Every matrix by name, [capacity, width]; the four that are always there have names of their own too.
+        self.arrays: dict[str, Array] = {
+            name: np.zeros((capacity, width), kind) for name, (width, kind) in self.layout.matrices.items()
+        }
+        self.real: Float = self.arrays["real"].view(np.float32)
+        self.byte: NDArray[np.uint8] = self.arrays["byte"].view(np.uint8)
+        self.links: NDArray[np.int32] = self.arrays["links"].view(np.int32)
+        self.carry: Float = self.arrays["carry"].view(np.float32)
 
     def __len__(self) -> int:
         """Rows in use."""
         return min(self.next_id, self.capacity)
-
-    @property
-    def arrays(self) -> dict[str, Array]:
-        """Every matrix of the ring by name, [capacity, width]."""
-        named: dict[str, Array] = {"real": self.real, "byte": self.byte, "links": self.links}
-        return {**named, "carry": self.carry, **{f"obs_{k}": v for k, v in self.others.items()}}
 
     @property
     def nbytes(self) -> int:
@@ -109,10 +92,10 @@ class Storage:
         n, first = len(mask), self.next_id
         slots = self.locate(first, n)
         self.num_transitions -= int(np.count_nonzero(self.links[slots, NEXT]))
-        for name, kind, where, _ in self.obs_fields:
-            columns = self.real if kind == "float32" else self.others[kind]
-            columns[slots, where] = obs[name].reshape(n, -1)
-        self.real[slots, self.act_start :] = 0.0
+        for name, matrix, columns, _, stack in self.layout.fields:
+            value = obs[name] if stack == 1 else obs[name][:, -1]
+            self.arrays[matrix][slots, columns] = value.reshape(n, -1)
+        self.real[slots, self.layout.act_start :] = 0.0
         if self.discrete:
             self.byte[slots, : self.discrete] = mask
             self.byte[slots, self.discrete :] = 0
@@ -127,9 +110,10 @@ class Storage:
 
     def act(self, slots: Index, z: Float, logp: Float, reward: Float, onehot: Float) -> None:
         """Fill the acting half of n rows, each followed by the next id and without an end."""
-        self.real[slots, self.z] = z
-        self.real[slots, self.logp] = logp
-        self.real[slots, self.reward] = reward
+        layout = self.layout
+        self.real[slots, layout.z] = z
+        self.real[slots, layout.logp] = logp
+        self.real[slots, layout.reward] = reward
         if self.discrete:
             self.byte[slots, self.discrete :] = onehot
         self.links[slots, NEXT] = 1 << FLAG_BITS
@@ -158,14 +142,3 @@ class Storage:
         for name, own in self.arrays.items():
             own[:rows] = arrays[name]
         self.next_id, self.num_transitions = counters["next_id"], counters["num_transitions"]
-
-
-def _layout(spec: AgentSpec) -> tuple[list[Field], dict[str, int]]:
-    """Where each observation lies in the matrix of its dtype, and how wide these matrices are."""
-    fields: list[Field] = []
-    widths: dict[str, int] = {}
-    for name, shape, kind in spec.obs.items():
-        start = widths.get(kind, 0)
-        widths[kind] = start + prod(shape)
-        fields.append((name, kind, slice(start, widths[kind]), shape))
-    return fields, widths

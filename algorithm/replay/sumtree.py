@@ -7,6 +7,8 @@ prefix sums inside all visited nodes are one small matrix product.
 
 from __future__ import annotations
 
+from math import prod
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -18,6 +20,11 @@ LEAF_FAN_OUT = 32  # wide where the memory is: inner sums then cost a quarter of
 INNER_FAN_OUT = 8
 MAX_TOP = 2048  # a running sum over this many nodes is cheaper than one more level
 MAX_PENDING = 1024  # updates remembered before the inner sums are brought up to date anyway
+
+
+def tree_bytes(capacity: int) -> int:
+    """Bytes of a tree of ``capacity`` leaves, without building it."""
+    return np.dtype(np.float64).itemsize * sum(prod(shape) for shape in _shapes(capacity))
 
 
 class SumTree:
@@ -32,13 +39,10 @@ class SumTree:
         if capacity < 1:
             raise ValueError(f"SumTree: capacity must be at least 1, got {capacity}")
         self.capacity = capacity
-        self._levels: list[Double] = []  # leaves first; each [nodes, fan-out], padded with zeros
-        count, width = capacity, LEAF_FAN_OUT
-        while count > MAX_TOP:
-            nodes = -(-count // width)
-            self._levels.append(np.zeros((nodes, width)))
-            count, width = nodes, INNER_FAN_OUT
-        self._top: Double = np.zeros(count)
+        *levels, top = _shapes(capacity)
+        # Leaves first; each [nodes, fan-out], padded with zeros.
+        self._levels: list[Double] = [np.zeros(shape) for shape in levels]
+        self._top: Double = np.zeros(top)
         # flat[i] are the values of level i, flat[i + 1] the sums of its nodes.
         self._flat = [level.reshape(-1) for level in self._levels] + [self._top]
         self._prefix = [np.tri(level.shape[1] - 1, level.shape[1]) for level in self._levels]
@@ -60,7 +64,7 @@ class SumTree:
     @property
     def nbytes(self) -> int:
         """Bytes reserved for leaves and inner sums."""
-        return self._top.nbytes + sum(level.nbytes for level in self._levels)
+        return sum(level.nbytes for level in self._flat)
 
     def update(self, leaves: Int, values: Double) -> None:
         """Set leaves [n] to values [n]; where a leaf is named twice the last value wins.
@@ -132,3 +136,14 @@ class SumTree:
             node = node // level.shape[1]
             # Not a matrix product: this sum has the same bits whichever nodes are summed beside it.
             sums[node] = np.add.reduce(level.take(node, axis=0), axis=1)
+
+
+def _shapes(capacity: int) -> list[tuple[int, ...]]:
+    """[nodes, fan-out] of each level, leaves first, and at last [nodes] of the top."""
+    shapes: list[tuple[int, ...]] = []
+    count, width = capacity, LEAF_FAN_OUT
+    while count > MAX_TOP:
+        nodes = -(-count // width)
+        shapes.append((nodes, width))
+        count, width = nodes, INNER_FAN_OUT
+    return [*shapes, (count,)]

@@ -27,57 +27,69 @@ class WindowReader:
         self._anchor = burn_in
         self._window = burn_in + learn + n_step - 1
         self._offsets = np.arange(-burn_in, learn + n_step)  # steps from the anchor to each token
+        # Tokens read before the window: one for its action, and the older frames of its first token.
+        self._lead = max(field.stack - 1 for field in storage.layout.fields) or 1
+        self._others = {
+            field.matrix: field.stack for field in storage.layout.fields if field.matrix != "real"
+        }
 
     def read(self, anchors: Int, weight: Float) -> SequenceBatch:
         """The windows of ``anchors`` [B], slots of transitions. The tensors share no memory with the storage.
 
-        ``action`` is a view of ``prev_action``, one token later.
+        ``action`` is a view of ``prev_action``, one token later. The frames of a stack are views of one
+        another: read them, never write to them.
+
+        A stack is rebuilt from the rows before, as far back as they stand in the replay; where they do not,
+        the oldest frame that does is repeated. For the first observations of an episode that is what the
+        stack was. Two cases are approximate: rows that have been overwritten, and a chain that begins in the
+        middle of an episode, whose first rows have frames that never were in the replay.
         """
-        storage = self._storage
-        discrete = storage.discrete
+        storage, lead = self._storage, self._lead
+        layout, discrete = storage.layout, storage.discrete
         ids, exists, terminated, step = self._follow(anchors)
         slots = ids % storage.capacity
-        missing = None if exists.all() else ~exists
         # The row before the window comes along for its action.
-        real, byte = _gather(storage.real, slots, missing), _gather(storage.byte, slots, missing)
+        near, there = slots[:, lead - 1 :], exists[:, lead - 1 :]
+        missing = None if there.all() else ~there
+        real, byte = _gather(storage.real, near, missing), _gather(storage.byte, near, missing)
         actions = self._actions(real, byte)
+        tokens, token_exists = ids[:, lead:], there[:, 1:]
         if missing is not None:
-            ids[missing] = -1
-        token_exists = exists[:, 1:]
+            tokens[missing[:, 1:]] = -1
         return SequenceBatch(
-            obs=self._observations(slots[:, 1:], missing, real[:, 1:]),
+            obs=self._observations(slots, token_exists, real[:, 1:]),
             prev_action=torch.from_numpy(actions),
             action_mask=torch.from_numpy(byte[:, 1:, :discrete].view(np.bool_)),
             step=torch.from_numpy((step + self._offsets) * token_exists),
             obs_valid=torch.from_numpy(token_exists),
-            ids=torch.from_numpy(ids[:, 1:]),
+            ids=torch.from_numpy(tokens),
             action=torch.from_numpy(actions[:, 1:]),
-            z=torch.from_numpy(real[:, 1:-1, storage.z]),
-            behaviour_logp=torch.from_numpy(real[:, 1:-1, storage.logp]),
-            reward=torch.from_numpy(real[:, 1:-1, storage.reward]),
+            z=torch.from_numpy(real[:, 1:-1, layout.z]),
+            behaviour_logp=torch.from_numpy(real[:, 1:-1, layout.logp]),
+            reward=torch.from_numpy(real[:, 1:-1, layout.reward]),
             terminated=torch.from_numpy(terminated),
-            valid=torch.from_numpy(exists[:, 1:-1] & exists[:, 2:]),
-            carry=torch.from_numpy(self._carries(slots[:, 1])),
+            valid=torch.from_numpy(token_exists[:, :-1] & token_exists[:, 1:]),
+            carry=torch.from_numpy(self._carries(near[:, 1])),
             weight=torch.from_numpy(weight),
         )
 
     def _follow(self, anchors: Int) -> tuple[Int, Bool, Bool, NDArray[np.int32]]:
         """Walk both ways from the anchors.
 
-        Returns ids [B, W+2] and exists [B, W+2] of the token before the window and its W+1 tokens (where a
+        Returns ids and exists [B, lead + W+1] of the ``lead`` tokens before the window and its own (where a
         token does not exist, the id is that of its nearest neighbour which does), terminated [B, W], and the
         anchors' step [B, 1].
         """
-        storage, batch, width = self._storage, len(anchors), self._window
+        storage, batch, width, lead = self._storage, len(anchors), self._window, self._lead
         oldest = storage.next_id - storage.capacity
-        ids = np.empty((batch, width + 2), np.int64)
-        exists = np.ones((batch, width + 2), np.bool_)
+        ids = np.empty((batch, lead + width + 1), np.int64)
+        exists = np.ones((batch, lead + width + 1), np.bool_)
         terminated = np.zeros((batch, width), np.bool_)
         anchor_links = storage.links.take(anchors, axis=0)
         start = storage.ids_in(anchors)
-        ids[:, self._anchor + 1] = start
+        ids[:, lead + self._anchor] = start
         links, here = anchor_links, start
-        for token in range(self._anchor, -1, -1):
+        for token in range(lead + self._anchor - 1, -1, -1):
             previous = here - links[:, PREV]
             # Ids only grow along a chain: what stands before an overwritten row is overwritten too.
             alive = (previous < here) & (previous >= oldest)
@@ -91,7 +103,7 @@ class WindowReader:
             distance = forward >> FLAG_BITS
             terminated[:, position] = forward & TERMINATED
             here = here + distance
-            ids[:, position + 2], exists[:, position + 2] = here, distance
+            ids[:, lead + position + 1], exists[:, lead + position + 1] = here, distance
             if position + 1 < width:
                 links = storage.links.take(here % storage.capacity, axis=0)
         return ids, exists, terminated, anchor_links[:, STEP:]
@@ -101,20 +113,24 @@ class WindowReader:
         storage = self._storage
         discrete = storage.discrete
         actions = np.empty((len(real), self._window + 1, storage.spec.action.size), np.float32)
-        np.tanh(real[:, :-1, storage.z], out=actions[:, :, discrete:])
+        np.tanh(real[:, :-1, storage.layout.z], out=actions[:, :, discrete:])
         if discrete:
             actions[:, :, :discrete] = byte[:, :-1, discrete:]
         return actions
 
-    def _observations(self, tokens: Int, missing: Bool | None, real: Float) -> dict[str, torch.Tensor]:
-        storage = self._storage
-        gathered: dict[str, Array] = {"float32": real}
-        for kind, array in storage.others.items():
-            gathered[kind] = _gather(array, tokens, None if missing is None else missing[:, 1:])
-        return {
-            name: torch.from_numpy(gathered[kind][:, :, where].reshape(*tokens.shape, *shape))
-            for name, kind, where, shape in storage.obs_fields
-        }
+    def _observations(self, slots: Int, exists: Bool, real: Float) -> dict[str, torch.Tensor]:
+        """Every observation. slots [B, lead + W+1]; exists [B, W+1]; real: float32 columns [B, W+1, …]."""
+        missing = None if not self._others or exists.all() else ~exists
+        rows: dict[str, Array] = {"real": real}
+        for matrix, stack in self._others.items():
+            before = slots[:, self._lead - stack + 1 :]
+            rows[matrix] = _gather(self._storage.arrays[matrix], before, missing if stack == 1 else None)
+        obs: dict[str, torch.Tensor] = {}
+        for name, matrix, columns, shape, stack in self._storage.layout.fields:
+            values = rows[matrix][:, :, columns]
+            tensor = torch.from_numpy(values.reshape(*values.shape[:2], *shape))
+            obs[name] = tensor if stack == 1 else _stacked(tensor, stack, missing)
+        return obs
 
     def _carries(self, first: Int) -> Float:
         """The carry of each window's first token that exists, [B, *C].
@@ -131,3 +147,16 @@ def _gather(array: NDArray[Scalar], slots: Int, missing: Bool | None) -> NDArray
     if missing is not None:
         rows[missing] = 0
     return rows
+
+
+def _stacked(frames: torch.Tensor, stack: int, missing: Bool | None) -> torch.Tensor:
+    """Stacks [B, W+1, S, …] out of ``frames`` [B, S−1 + W+1, …], zero where ``missing`` [B, W+1].
+
+    A view in which each frame stands in up to S stacks, unless some token is missing: its zeros would stand
+    where its neighbours have a frame.
+    """
+    stacked = frames.unfold(1, stack, 1).movedim(-1, 2)
+    if missing is not None:
+        stacked = stacked.contiguous()
+        stacked[torch.from_numpy(missing)] = 0
+    return stacked

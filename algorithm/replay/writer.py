@@ -45,22 +45,20 @@ class Writer:
         """Append a segment to its stream; ValueError, and no change, if it does not fit the spec.
 
         It continues the stream's head row if that stands at ``start_step`` and outlives this write. Otherwise
-        it begins a chain of its own; at step 0 that closes the episode that was open.
+        the chain that was open ends as truncated, for nothing can continue it any more, and a new one begins.
 
-        Returns slots [L+1]: those that became transitions, then that of the newest row, which is none.
+        Returns ids [L+1]: those that became transitions, then that of the newest row, which is none.
         """
         self._check(segment)
-        head, length = self.heads.get(segment.stream), segment.length
-        if head is not None and segment.start_step == 0:
-            self.close(segment.stream)
-            head = None
-        oldest_after = self._storage.next_id + length - self._storage.capacity
+        head = self.heads.get(segment.stream)
+        oldest_after = self._storage.next_id + segment.length - self._storage.capacity
         if head is not None and head.step == segment.start_step and head.id >= oldest_after:
-            slots = self._continue(segment, head)
+            ids = self._continue(segment, head)
         else:
-            slots = self._begin(segment)
-        self._end(segment, slots)
-        return slots
+            self.close(segment.stream)
+            ids = self._begin(segment)
+        self._end(segment, ids)
+        return ids
 
     def close(self, stream: int) -> None:
         """End the stream's open episode as truncated; its head row becomes the final row.
@@ -84,7 +82,7 @@ class Writer:
             segment.obs, segment.action_mask, segment.carry, first_step=segment.start_step, back=0
         )
         self._act(segment, storage.locate(first, length))
-        return np.arange(first, first + length + 1) % storage.capacity
+        return np.arange(first, first + length + 1)
 
     def _continue(self, segment: Segment, head: Head) -> Int:
         """Write the last L observations as rows that follow ``head``."""
@@ -97,22 +95,22 @@ class Writer:
             first_step=head.step + 1,
             back=distance,
         )
-        slots = np.arange(first - 1, first + length) % storage.capacity
-        slots[0] = head.id % storage.capacity
-        self._act(segment, storage.locate(head.id, 1) if length == 1 else slots[:-1])
-        storage.links[slots[0], NEXT] = distance << FLAG_BITS
-        return slots
+        ids = np.arange(first - 1, first + length)
+        ids[0] = head.id
+        self._act(segment, storage.locate(head.id, 1) if length == 1 else ids[:-1] % storage.capacity)
+        storage.links[head.id % storage.capacity, NEXT] = distance << FLAG_BITS
+        return ids
 
     def _act(self, segment: Segment, slots: Index) -> None:
         onehot = segment.action[:, : self._storage.discrete]
         self._storage.act(slots, segment.z, segment.behaviour_logp, segment.reward, onehot)
 
-    def _end(self, segment: Segment, slots: Int) -> None:
+    def _end(self, segment: Segment, ids: Int) -> None:
         """Flag the last transition if the episode ended there, else remember the new head."""
         storage = self._storage
         terminated, truncated = segment.terminated.item(-1), segment.truncated.item(-1)
         if terminated or truncated:
-            storage.links[slots[-2], NEXT] |= TERMINATED * terminated + TRUNCATED * truncated
+            storage.links[ids[-2] % storage.capacity, NEXT] |= TERMINATED * terminated + TRUNCATED * truncated
             self.heads.pop(segment.stream, None)
         else:
             self.heads[segment.stream] = Head(storage.next_id - 1, segment.start_step + segment.length)

@@ -10,12 +10,16 @@ import torch
 from torch import Tensor
 
 from algorithm.config.schema import Config
-from algorithm.data import Array, Float, Segment, SequenceBatch, UpdateResult
+from algorithm.data import Array, Bool, Float, Segment, SequenceBatch, UpdateResult
 from algorithm.errors import NumericalError, UsageError
 from algorithm.nn.loader import load_networks
+from algorithm.nn.normalise import vector_names
 from algorithm.replay.buffer import ReplayBuffer
-from algorithm.replay.samplers import PrioritizedSampler, Sampler, UniformSampler
-from algorithm.run.pace import UpdatePace
+from algorithm.replay.memory import largest_capacity, replay_bytes
+from algorithm.replay.samplers import FreshSampler, PrioritizedSampler, Sampler, UniformSampler
+from algorithm.run.insertion import LargestPriority, OwnTdError
+from algorithm.run.memory import MemoryBudget
+from algorithm.run.pace import FreshPace, Pace, UpdatePace
 from algorithm.run.seeding import stream, stream_seed
 from algorithm.run.timing import Stopwatch
 from algorithm.sac.actor import Actor, ActorOutput
@@ -62,7 +66,10 @@ class Agent:
     config:    its own merged configuration
     nn_file:   the task's networks; None for the defaults
     behaviour: its name; every random stream is derived from the seed and this name
+    memory:    what its replay is taken from
     greedy:    act with the policy's mode while training
+
+    Raises UsageError if the replay does not fit into the memory.
     """
 
     def __init__(
@@ -74,6 +81,7 @@ class Agent:
         behaviour: str,
         seed: int,
         device: torch.device,
+        memory: MemoryBudget,
         greedy: bool = False,
     ) -> None:
         self.spec = spec
@@ -82,6 +90,7 @@ class Agent:
         torch.manual_seed(stream_seed(seed, "networks", behaviour))
         nn = config.nn_config
         self.networks = load_networks(spec, nn_file, rep=nn.rep, q=nn.q, policy=nn.policy)
+        _reserve(memory, behaviour, spec, config, self.networks.rep.stored_carry_shape)
         self.sac = Sac(
             spec,
             self.networks,
@@ -92,36 +101,50 @@ class Agent:
         self._device = device
         self._seed = seed
         self._behaviour = behaviour
-        self._actor = self.new_actor("acting")
+        self._actor = self.new_actor("acting", exploring=not greedy)
         self._warm_up_rng = stream(seed, "warm-up", behaviour)
         self.warming_up = config.sac_config.start_step > 0
-        self.pace = UpdatePace(config.sac_config.replay_ratio, config.sac_config.start_step)
         self._recent: deque[dict[str, Tensor]] = deque(maxlen=_RECENT)
         self._last: tuple[SequenceBatch, UpdateResult] | None = None
         self.replay = _make_replay(spec, config, self.networks.rep.stored_carry_shape, seed, behaviour)
+        self.pace = _make_pace(config, self.replay)
+        self._insertion: LargestPriority | OwnTdError = LargestPriority()
+        if config.sac_config.use_add_with_td:
+            self._insertion = OwnTdError(self.replay, self.sac, anchor=config.sac_config.burn_in_step)
+        linear = config.sac_config.learning_rate_schedule == "linear"
+        self._falls_until = config.base_config.max_step if linear else None
 
-    def new_actor(self, purpose: str) -> Actor:
-        """An actor on this agent's networks with random numbers of its own."""
-        model = self.sac.model
-        seed = stream_seed(self._seed, purpose, self._behaviour)
-        return Actor(self.spec, model.rep, model.policy, device=self._device, seed=seed)
+    def new_actor(self, purpose: str, *, exploring: bool = False) -> Actor:
+        """An actor on this agent's networks with random numbers of its own.
+
+        exploring: with the noise that the configuration adds to actions while training
+        """
+        return Actor(
+            self.spec,
+            self.sac.model,
+            self.config.sac_config,
+            device=self._device,
+            exploring=exploring,
+            seed=stream_seed(self._seed, purpose, self._behaviour),
+        )
 
     def initial_carry(self, n: int) -> Float:
         """See :class:`~algorithm.run.rollout.Player`."""
         return self._actor.initial_carry(n)
 
-    def act(self, obs: Mapping[str, Array], prev_action: Float, carry: Float) -> ActorOutput:
+    def act(
+        self, obs: Mapping[str, Array], prev_action: Float, carry: Float, action_mask: Bool
+    ) -> ActorOutput:
         """Sampled from the policy, or uniformly random while ``warming_up``."""
         if not self.warming_up:
-            return self._actor.act(obs, prev_action, carry, greedy=self._greedy)
-        action, z, logp = self.spec.action.random(
-            self._warm_up_rng, self.spec.action.all_allowed(len(prev_action))
-        )
+            return self._actor.act(obs, prev_action, carry, action_mask, greedy=self._greedy)
+        action, z, logp = self.spec.action.random(self._warm_up_rng, action_mask)
         return ActorOutput(action=action, z=z, behaviour_logp=logp, carry=carry)
 
     def add(self, segment: Segment) -> None:
         """Store a transition."""
-        self.replay.add(segment)
+        self._insertion.added(self.replay.add(segment))
+        self.sac.observe(segment)
 
     def close(self, stream: int) -> None:
         """End an agent's unfinished episode as truncated."""
@@ -134,7 +157,14 @@ class Agent:
         """
         watch = watch or Stopwatch()
         self.warming_up = step < self.config.sac_config.start_step
-        owed = self.pace.owed(step)
+        self._set_learning_rate(step)
+        try:
+            self._insertion.settle(learning=self.sac.updates > 0)
+            self._update(step, self.pace.owed(step), watch)
+        except FloatingPointError as error:
+            raise diverged(str(error), step) from error
+
+    def _update(self, step: int, owed: int, watch: Stopwatch) -> None:
         for done in range(owed):
             batch = self.replay.sample()
             watch.lap("sample")
@@ -142,13 +172,14 @@ class Agent:
                 self._wait_for_a_batch(step, owed - done)
                 return
             result = self.sac.update(batch)
-            try:
-                self.replay.feedback(result)
-            except FloatingPointError as error:
-                raise diverged(str(error), step) from error
+            self.replay.feedback(result)
             self._recent.append(result.metrics)
             self._last = (batch, result)
             watch.lap("update")  # priorities included: fetching them is what waits for the device
+
+    def _set_learning_rate(self, step: int) -> None:
+        if self._falls_until is not None:
+            self.sac.scale_learning_rate(max(0.0, 1.0 - step / self._falls_until))
 
     def _wait_for_a_batch(self, step: int, owed: int) -> None:
         """With start_step 0 learning begins as soon as there is a batch, unless there will never be one."""
@@ -187,6 +218,17 @@ class Agent:
             "replay/age_mean": float(age.float().mean()),
         }
 
+    @property
+    def notices(self) -> list[str]:
+        """Keys that are set and have no effect with these observations and actions."""
+        sac = self.config.sac_config
+        found = []
+        if sac.discrete_dqn_like and not self.spec.action.branches:
+            found.append("sac_config.discrete_dqn_like has no effect: there is no discrete action")
+        if sac.use_normalization and not vector_names(self.spec.obs):
+            found.append("sac_config.use_normalization has no effect: no observation is a vector of numbers")
+        return found
+
     def num_parameters(self) -> dict[str, int]:
         """Trained parameters: encoder, all critics, policy."""
         model = self.sac.model
@@ -199,7 +241,9 @@ def _make_replay(
 ) -> ReplayBuffer:
     replay, sac = config.replay_config, config.sac_config
     sampler: Sampler = UniformSampler()
-    if sac.use_priority:
+    if not sac.use_replay_buffer:
+        sampler = FreshSampler()
+    elif sac.use_priority:
         sampler = PrioritizedSampler(
             alpha=replay.alpha,
             beta=replay.beta,
@@ -218,3 +262,23 @@ def _make_replay(
         sampler=sampler,
         seed=stream_seed(seed, "replay", behaviour),
     )
+
+
+def _reserve(
+    memory: MemoryBudget, behaviour: str, spec: AgentSpec, config: Config, carry_shape: tuple[int, ...]
+) -> None:
+    capacity, sac = config.replay_config.capacity, config.sac_config
+    prioritised = sac.use_priority and sac.use_replay_buffer
+    memory.reserve(
+        behaviour,
+        capacity=capacity,
+        needed=replay_bytes(spec, capacity, carry_shape, prioritised=prioritised),
+        largest_capacity=lambda n: largest_capacity(spec, n, carry_shape, prioritised=prioritised),
+    )
+
+
+def _make_pace(config: Config, replay: ReplayBuffer) -> Pace:
+    sac = config.sac_config
+    if sac.use_replay_buffer:
+        return UpdatePace(sac.replay_ratio, sac.start_step)
+    return FreshPace(lambda: replay.ready, sac.batch_size, sac.start_step)

@@ -41,7 +41,6 @@ class Progress:
     step, iteration, updates, episodes: counted since the run began; max_step and max_iter bound two of them.
     seconds: wall time so far; eta_s: what is left of it.
     returns: of the last 20 training episodes at most, the latest last.
-    target_entropy: what the learned temperature steers the entropy to.
     env_restarts: environments that failed and were started anew.
     metrics: latest values by their names in ``metrics.METRICS``.
     """
@@ -59,7 +58,6 @@ class Progress:
     returns: Sequence[float] = ()
     last_eval: Evaluation | None = None
     best_eval: Evaluation | None = None
-    target_entropy: float | None = None
     env_restarts: int = 0
     metrics: Mapping[str, float] = field(default_factory=dict)
 
@@ -338,7 +336,6 @@ def progress_line(progress: Progress) -> str:
         "return": progress.return_mean,
         "eval": last.mean if last else None,
         "eval_best": best.mean if best else None,
-        "target_entropy": progress.target_entropy,
         **progress.metrics,
     }
     return _key_values(pairs)

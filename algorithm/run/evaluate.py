@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from algorithm.data import Array, Float
+from algorithm.data import Array, Bool, Float
 from algorithm.env.base import VecEnv
 from algorithm.run.rollout import Episode, Rollout
 from algorithm.run.statistics import Interval, mean_interval
@@ -36,9 +36,11 @@ class Visitor:
         """See :class:`~algorithm.run.rollout.Player`."""
         return self._actor.initial_carry(n)
 
-    def act(self, obs: Mapping[str, Array], prev_action: Float, carry: Float) -> ActorOutput:
+    def act(
+        self, obs: Mapping[str, Array], prev_action: Float, carry: Float, action_mask: Bool
+    ) -> ActorOutput:
         """The policy's action."""
-        return self._actor.act(obs, prev_action, carry, greedy=self._greedy)
+        return self._actor.act(obs, prev_action, carry, action_mask, greedy=self._greedy)
 
 
 def evaluate(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TextIO
 
@@ -20,7 +20,7 @@ from algorithm.run.console import Console, Evaluation, Progress, Rows, Sections,
 
 REDRAW_INTERVAL_S = 0.25
 _MAX_WIDTH = 100
-_LABEL_WIDTH = 9
+_LABEL_WIDTH = 10
 
 
 @dataclass(frozen=True)
@@ -159,10 +159,7 @@ class LiveConsole(Console):
         return line
 
     def _lines(self, progress: Progress) -> list[tuple[str, Text]]:
-        metrics, glyphs = progress.metrics, self._glyphs
-        entropy = [("entropy ", metrics.get("policy/entropy_c"), "")]
-        if progress.target_entropy is not None:
-            entropy.append((f"{glyphs.target} target ", progress.target_entropy, ""))
+        metrics = progress.metrics
         return [
             (
                 "rates",
@@ -184,8 +181,24 @@ class LiveConsole(Console):
                     ("gradient ", metrics.get("optim/grad_norm"), ""),
                 ),
             ),
-            ("policy", self._fields(*entropy, ("temperature ", metrics.get("policy/alpha_c"), ""))),
+            *self._policy(metrics),
             *self._faults(progress),
+        ]
+
+    def _policy(self, metrics: Mapping[str, float]) -> list[tuple[str, Text]]:
+        """A line for each part of the policy; before the first summary one that is to be filled."""
+        parts = [part for part in ("c", "d") if f"policy/entropy_{part}" in metrics] or ["c"]
+        titles = {"c": "continuous", "d": "discrete"} if len(parts) > 1 else dict.fromkeys("cd", "policy")
+        return [
+            (
+                titles[part],
+                self._fields(
+                    ("entropy ", metrics.get(f"policy/entropy_{part}"), ""),
+                    (f"{self._glyphs.target} target ", metrics.get(f"policy/target_entropy_{part}"), ""),
+                    ("temperature ", metrics.get(f"policy/alpha_{part}"), ""),
+                ),
+            )
+            for part in parts
         ]
 
     def _faults(self, progress: Progress) -> list[tuple[str, Text]]:

@@ -3,6 +3,54 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import Protocol
+
+
+class Pace(Protocol):
+    """How many gradient updates are owed."""
+
+    def owed(self, step: int) -> int:
+        """Updates to do now that ``step`` environment steps have been taken; they count as done."""
+        ...
+
+    def defer(self, step: int) -> None:
+        """Nothing could be learned yet: begin to count from ``step``."""
+        ...
+
+    def carry_over(self, updates: int) -> None:
+        """So many of those owed could not be done now and remain owed."""
+        ...
+
+    def achieved(self, step: int, updates: int) -> float:
+        """Updates per environment step since learning began; NaN before."""
+        ...
+
+
+class FreshPace:
+    """One update for every full batch of data that has not been used yet (``use_replay_buffer: false``).
+
+    ready:      number of windows that wait to be used
+    batch_size: windows of an update
+    start_step: steps before learning begins
+    """
+
+    def __init__(self, ready: Callable[[], int], batch_size: int, start_step: int) -> None:
+        self._ready, self._batch_size, self._from = ready, batch_size, start_step
+
+    def owed(self, step: int) -> int:
+        """See :class:`Pace`."""
+        return 0 if step < self._from else self._ready() // self._batch_size
+
+    def defer(self, step: int) -> None:
+        """Nothing to put off: what waits is counted anew each time."""
+
+    def carry_over(self, updates: int) -> None:
+        """What could not be done waits on."""
+
+    def achieved(self, step: int, updates: int) -> float:
+        """See :class:`Pace`."""
+        return updates / (step - self._from) if step > self._from else math.nan
 
 
 class UpdatePace:

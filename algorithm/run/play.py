@@ -5,6 +5,7 @@ All that is written is ``evaluation.json`` in the run's folder.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 
@@ -20,6 +21,7 @@ from algorithm.run.evaluate import Visitor
 from algorithm.run.faults import Faults
 from algorithm.run.files import finite_or_null, write_json
 from algorithm.run.keeper import find_checkpoint
+from algorithm.run.memory import MemoryBudget
 from algorithm.run.rollout import Episode, Rollout
 from algorithm.run.rundir import RunDir
 from algorithm.run.session import load_networks_into, make_agents, make_env
@@ -51,7 +53,9 @@ def play(options: TrainOptions, folder: EnvFolder) -> int:
         env = make_env(loaded.config, "evaluate", n_envs, faults=Faults(console), render=options.render)
         stack.callback(env.close)
         nn_folder = folder.path if options.use_env_nn else run.path
-        agents = make_agents(loaded, env, nn_folder, pick_device(options.device))
+        # Playing stores nothing: whatever replay the run had, not a page of it is touched.
+        memory = MemoryBudget(free=sys.maxsize)
+        agents = make_agents(loaded, env, nn_folder, pick_device(options.device), memory=memory)
         step = load_networks_into(agents, checkpoint)
         acting = "deterministic" if options.disable_sample else "sampled"
         console.message(f"playing {run.shown(checkpoint)}, {acting} actions; Ctrl-C ends")

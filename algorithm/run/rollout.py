@@ -33,8 +33,10 @@ class Player(Protocol):
         """The carry of n agents at their episodes' start, [n, *C]."""
         ...
 
-    def act(self, obs: Mapping[str, Array], prev_action: Float, carry: Float) -> ActorOutput:
-        """Actions of N agents."""
+    def act(
+        self, obs: Mapping[str, Array], prev_action: Float, carry: Float, action_mask: Bool
+    ) -> ActorOutput:
+        """Actions of N agents, among those that ``action_mask`` [N, ΣN] allows."""
         ...
 
 
@@ -69,7 +71,7 @@ class _Group:
 
     def act(self) -> Float:
         """Flat actions [N, A]."""
-        self.acted = self.player.act(self.obs, self.prev_action, self.carry)
+        self.acted = self.player.act(self.obs, self.prev_action, self.carry, self.action_mask)
         return self.acted.action
 
     def record(self, result: StepResult, length_limit: int) -> tuple[list[Episode], list[int]]:

@@ -128,7 +128,7 @@ def _observations(spec: AgentSpec) -> str:
 
 
 def _actions(spec: AgentSpec) -> str:
-    return f"{spec.action.continuous} continuous, [-1, 1] mapped to the bounds of the Box"
+    return spec.action.description
 
 
 def _agent(agent: Agent) -> list[tuple[str, str]]:
@@ -143,11 +143,11 @@ def _agent(agent: Agent) -> list[tuple[str, str]]:
         ("models", sources),
         ("parameters", parameters),
         ("replay", memory),
-        ("algorithm", _algorithm(agent.config)),
+        ("algorithm", _algorithm(agent.config, agent.spec)),
     ]
 
 
-def _algorithm(config: Config) -> str:
+def _algorithm(config: Config, spec: AgentSpec) -> str:
     sac = config.sac_config
     if sac.n_step == 1:
         target = "1-step"
@@ -157,16 +157,18 @@ def _algorithm(config: Config) -> str:
         critics = f"min of {sac.ensemble_q_sample} among {sac.ensemble_q_num} critics"
     else:
         critics = f"min of {sac.ensemble_q_num} critics"
-    parts = [
-        target,
-        "prioritised" if sac.use_priority else "uniform",
-        critics,
-        f"batch {sac.batch_size}",
-        f"{sac.replay_ratio:g} update{'s' if sac.replay_ratio != 1 else ''} a step",
-        "learned α" if sac.use_auto_alpha else "fixed α",
-    ]
+    if not sac.use_replay_buffer:
+        data = f"each window once, batch {sac.batch_size}"
+    else:
+        updates = f"{sac.replay_ratio:g} update{'s' if sac.replay_ratio != 1 else ''} a step"
+        data = f"{'prioritised' if sac.use_priority else 'uniform'}, batch {sac.batch_size}, {updates}"
+    parts = [target, critics, data, "learned α" if sac.use_auto_alpha else "fixed α"]
+    if sac.discrete_dqn_like and spec.action.branches:
+        parts.append(f"greedy branches, ε {sac.discrete_dqn_epsilon:g}")
     if sac.clip_epsilon > 0:
         parts.append(f"critic clipped at {sac.clip_epsilon:g}")
+    if sac.use_normalization:
+        parts.append("normalised observations")
     return ", ".join(parts)
 
 

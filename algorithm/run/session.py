@@ -22,6 +22,7 @@ from algorithm.run.checkpoint import load_checkpoint
 from algorithm.run.console import Console, close_logging, open_console, setup_logging
 from algorithm.run.faults import Faults
 from algorithm.run.keeper import Keeper
+from algorithm.run.memory import MemoryBudget
 from algorithm.run.metrics import MetricsLogger
 from algorithm.run.names import behaviour_level
 from algorithm.run.report import plot_curve, read_series
@@ -76,9 +77,18 @@ def make_env(
 
 
 def make_agents(
-    loaded: LoadedConfig, env: VecEnv, nn_folder: Path, device: torch.device, *, greedy: bool = False
+    loaded: LoadedConfig,
+    env: VecEnv,
+    nn_folder: Path,
+    device: torch.device,
+    *,
+    memory: MemoryBudget,
+    greedy: bool = False,
 ) -> dict[str, Agent]:
-    """One agent per behaviour of the environment, each from its own merged configuration."""
+    """One agent per behaviour of the environment, each from its own merged configuration.
+
+    Raises UsageError for a behaviour that does not exist, and for replays that do not fit into ``memory``.
+    """
     unknown = sorted(set(loaded.behaviours) - set(env.specs))
     if unknown:
         raise UsageError(
@@ -95,6 +105,7 @@ def make_agents(
             behaviour=name,
             seed=loaded.seed,
             device=device,
+            memory=memory,
             greedy=greedy,
         )
         for name, spec in env.specs.items()
@@ -197,7 +208,9 @@ def _prepare(
     stack.callback(env.close)
     eval_env = make_env(config, "evaluate", 1, faults=faults)
     stack.callback(eval_env.close)
-    agents = make_agents(loaded, env, loaded.env_dir, device, greedy=options.disable_sample)
+    agents = make_agents(
+        loaded, env, loaded.env_dir, device, memory=MemoryBudget(), greedy=options.disable_sample
+    )
     for name in env.specs:
         if (file := nn_file(loaded.for_behaviour(name), loaded.env_dir)) is not None:
             run.copy_nn(file)
@@ -207,7 +220,7 @@ def _prepare(
     metrics = MetricsLogger(run.log, run.metrics_csv, run.metrics_jsonl)
     stack.callback(metrics.close)
     console.start(start_screen(loaded, run, env, agents, device))
-    for notice in options.notices:
+    for notice in (*options.notices, *(text for agent in agents.values() for text in agent.notices)):
         console.warn(notice)
     if options.disable_sample:
         console.warn("--disable_sample while training: no exploration, and no importance sampling")

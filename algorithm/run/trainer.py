@@ -242,7 +242,6 @@ class Trainer:
             returns=tuple(self._returns),
             last_eval=_shown(*self._last_eval[first]) if self._last_eval else None,
             best_eval=_shown(*self._best_eval[first]) if self._best_eval else None,
-            target_entropy=self._agents[first].sac.target_entropy,
             env_restarts=self._faults.env_restarts,
             metrics=self._latest_metrics,
         )

@@ -8,12 +8,23 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
-from algorithm.data import Array, Float
-from algorithm.nn.distributions import TanhNormal
-from algorithm.nn.protocols import Rep
-from algorithm.sac.heads import ContinuousHead
-from algorithm.spec import Z_LIMIT, AgentSpec
+from algorithm.data import Array, Bool, Float
+from algorithm.nn.layer_noise import LayerNoise
+from algorithm.sac.acting import (
+    ActBranches,
+    ActContinuous,
+    ActGreedily,
+    ActNoBranches,
+    ActNothing,
+    Noise,
+    NoNoise,
+    SpreadNoise,
+)
+from algorithm.sac.config import SacConfig
+from algorithm.sac.model import Model
+from algorithm.spec import AgentSpec
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,56 +37,78 @@ class ActorOutput:
     carry: Float  # [N, *C] after the observation
 
 
-def _sample(part: TanhNormal, generator: torch.Generator) -> torch.Tensor:
-    """The z of ``part.rsample``, bit for bit, without the density that goes with it."""
-    noise = torch.randn(part.mean.shape, generator=generator, device=part.mean.device)
-    return part.mean + part.log_std.exp() * noise
-
-
 class Actor:
     """Acts for any number of agents in one forward pass.
 
-    rep, policy: the networks; shared with a learner in the same process, copies elsewhere
-    seed:        of the sampled actions
+    model:     the networks; a learner's own in the same process, copies elsewhere
+    config:    the ``sac_config`` block
+    exploring: with ``action_noise``, ε-greedy actions and noisy layers; false for evaluation
+    seed:      of the sampled actions
     """
 
     def __init__(
-        self, spec: AgentSpec, rep: Rep, policy: torch.nn.Module, *, device: torch.device, seed: int
+        self,
+        spec: AgentSpec,
+        model: Model,
+        config: SacConfig,
+        *,
+        device: torch.device,
+        exploring: bool,
+        seed: int,
     ) -> None:
-        self._rep, self._policy, self._device = rep, policy, device
-        self._head = ContinuousHead(spec.action)
+        self._model, self._device = model, device
+        noise: Noise = NoNoise()
+        if exploring and config.action_noise is not None:
+            noise = SpreadNoise(*config.action_noise)
+        self._continuous = ActContinuous(noise) if spec.action.continuous else ActNothing()
+        self._discrete = _discrete_acting(spec, config, noise, exploring)
+        self._layer_noise = LayerNoise([model.rep, model.policy, *model.q.members], on=exploring)
         self._generator = torch.Generator(device).manual_seed(seed)
-        self._stores_carry = rep.carry_shape != (0,)
+        self._stores_carry = model.rep.carry_shape != (0,)
         self._valid = torch.ones(1, 1, dtype=torch.bool, device=device)
 
     def initial_carry(self, n: int) -> Float:
         """The carry of ``n`` agents at the start of their episodes, [n, *C]."""
-        return self._rep.initial_carry(n).cpu().numpy()
+        return self._model.rep.initial_carry(n).cpu().numpy()
 
     @torch.inference_mode()
     def act(
-        self, obs: Mapping[str, Array], prev_action: Float, carry: Float, *, greedy: bool = False
+        self,
+        obs: Mapping[str, Array],
+        prev_action: Float,
+        carry: Float,
+        action_mask: Bool,
+        *,
+        greedy: bool = False,
     ) -> ActorOutput:
         """Actions of N agents; ``greedy`` takes the mode instead of a sample.
 
-        obs: name -> [N, ...]; prev_action [N, A], zeros at an episode's start; carry [N, *C].
+        obs: name -> [N, ...]; prev_action [N, A], zeros at an episode's start; carry [N, *C]; action_mask
+        [N, ΣN], true where a discrete action is allowed.
         """
-        seen = {name: self._tensor(value) for name, value in obs.items()}
-        state, carry_after = self._rep(
+        self._layer_noise.apply(self._generator)
+        seen = self._model.normaliser({name: self._tensor(value) for name, value in obs.items()})
+        state, carry_after = self._model.rep(
             {name: value.unsqueeze(1) for name, value in seen.items()},
             self._tensor(prev_action).unsqueeze(1),
             self._tensor(carry),
             self._all_valid(len(prev_action)),
         )
-        part = self._head.part(self._policy(state[:, 0], seen))
-        z = part.mean if greedy else _sample(part, self._generator)
-        z = z.clamp(-Z_LIMIT, Z_LIMIT)
-        logp = part.logp(z)
+        state = state[:, 0]
+        policy = self._model.policy(state, seen)
+        z, c_logp = self._continuous(policy, self._generator, greedy=greedy)
+        onehot, d_logp = self._discrete(
+            policy,
+            torch.tensor(action_mask, device=self._device),  # a copy: it may be one for all steps, read-only
+            lambda: self._model.q.frozen(state, z.tanh()).mean(0),
+            self._generator,
+            greedy=greedy,
+        )
         z_array = z.cpu().numpy()
         return ActorOutput(
-            action=np.tanh(z_array),
+            action=_flat(onehot, np.tanh(z_array)),
             z=z_array,
-            behaviour_logp=logp.unsqueeze(-1).cpu().numpy(),
+            behaviour_logp=torch.stack([x for x in (d_logp, c_logp) if x is not None], -1).cpu().numpy(),
             carry=carry_after[:, 0].cpu().numpy() if self._stores_carry else carry,
         )
 
@@ -87,11 +120,28 @@ class Actor:
         """Continue from what :meth:`random_state` gave."""
         self._generator.set_state(torch.from_numpy(state))
 
-    def _all_valid(self, n: int) -> torch.Tensor:
+    def _all_valid(self, n: int) -> Tensor:
         """True [n, 1], the same tensor as long as n stays the same."""
         if len(self._valid) != n:
             self._valid = torch.ones(n, 1, dtype=torch.bool, device=self._device)
         return self._valid
 
-    def _tensor(self, array: Array) -> torch.Tensor:
+    def _tensor(self, array: Array) -> Tensor:
         return torch.from_numpy(array).to(self._device)
+
+
+def _discrete_acting(
+    spec: AgentSpec, config: SacConfig, noise: Noise, exploring: bool
+) -> ActBranches | ActGreedily | ActNoBranches:
+    if not spec.action.branches:
+        return ActNoBranches()
+    if config.discrete_dqn_like:
+        return ActGreedily(spec.action, noise, config.discrete_dqn_epsilon if exploring else 0.0)
+    return ActBranches(spec.action, noise)
+
+
+def _flat(onehot: Tensor, u: Float) -> Float:
+    """The flat action [N, A] of its discrete part [N, ΣN] and its continuous part [N, A_c]."""
+    if onehot.shape[1] == 0:
+        return u
+    return np.concatenate([onehot.cpu().numpy(), u], axis=1)

@@ -12,7 +12,9 @@ from algorithm.fields import Block, Contradiction, Float, Int, option, to_number
 MAX_SEED = 2**32 - 1
 """Largest seed that every library in use accepts."""
 
-_OBS_ACTIONS = "observations and actions"
+Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False), BeforeValidator(to_number)]
+"""A number from 0 to 1."""
+
 _MEMORY = "memory"
 _EXTENSIONS = "extensions"
 _THREADS = "measured thread numbers"
@@ -35,7 +37,9 @@ class SacConfig(Block):
     save_model_per_step: Int = option(5000, "Environment steps between two checkpoints.", ge=1)
 
     use_replay_buffer: bool = option(
-        True, "false: every window of new data is used once and dropped.", reserved=_OBS_ACTIONS
+        True,
+        "false: every window of new data is used once, in the order of its making, one update for each full "
+        "batch; replay_ratio and priorities then mean nothing.",
     )
     use_priority: bool = option(
         True, "Sample by TD error, with importance-sampling weights. false: uniformly, all weights 1."
@@ -98,19 +102,19 @@ class SacConfig(Block):
     )
     target_d_alpha: Float = option(
         0.5,
-        "The discrete target entropy is this share of the largest possible one, log n.",
+        "The discrete target entropy is this share of the largest possible one, log n of the n actions that "
+        "are allowed. Larger: more random.",
         new=True,
-        reserved=_OBS_ACTIONS,
         ge=0,
         le=1,
     )
 
     learning_rate: Float = option(0.0003, "Step size of all optimisers. Usual: 1e-4 to 1e-3.", gt=0)
     learning_rate_schedule: Literal["constant", "linear"] = option(
-        "constant", "linear: the step size falls to 0 at max_step.", new=True, reserved=_OBS_ACTIONS
+        "constant", "linear: the step size falls to 0 at max_step.", new=True
     )
     max_grad_norm: Annotated[float, Field(gt=0, allow_inf_nan=False), BeforeValidator(to_number)] | None = (
-        option(None, "Gradients longer than this are shortened to it.", new=True, reserved=_OBS_ACTIONS)
+        option(None, "Gradients longer than this are shortened to it.", new=True)
     )
 
     gamma: Float = option(0.99, "Discount factor per step.", ge=0, le=1)
@@ -125,13 +129,11 @@ class SacConfig(Block):
     discrete_dqn_like: bool = option(
         False,
         "Discrete actions are the greedy ones of the critic; there is no discrete policy.",
-        reserved=_OBS_ACTIONS,
     )
     discrete_dqn_epsilon: Float = option(
         0.1,
         "Share of random actions with discrete_dqn_like, while training.",
         new=True,
-        reserved=_OBS_ACTIONS,
         ge=0,
         le=1,
     )
@@ -171,19 +173,19 @@ class SacConfig(Block):
     )
     rnd_n_sample: Int = option(10, "How many actions use_rnd samples.", reserved=_EXTENSIONS, ge=1)
     use_normalization: bool = option(
-        False, "Normalise vector observations by running mean and variance.", reserved=_OBS_ACTIONS
+        False, "Normalise vector observations by running mean and variance, clipped to ±5."
     )
     use_add_with_td: bool = option(
-        False, "New rows enter the replay with the priority of their own TD error.", reserved=_OBS_ACTIONS
+        False, "New rows enter the replay with the priority of their own TD error; else with the largest."
     )
-    action_noise: Annotated[tuple[Float, Float], Strict(False)] | None = option(
+    action_noise: Annotated[tuple[Share, Share], Strict(False)] | None = option(
         None,
-        "[lowest, highest] extra noise of actions, spread over the environments.",
-        reserved=_OBS_ACTIONS,
+        "[lowest, highest] extra noise of actions while training, spread over the environments: standard "
+        "deviation added to the continuous ones before tanh, share of random discrete ones.",
     )
 
     def contradictions(self) -> Iterator[Contradiction]:
-        """The subset of critics fits into the ensemble; V-trace needs rho ≥ c (arXiv 1802.01561)."""
+        """Subsets fit, V-trace needs rho ≥ c (arXiv 1802.01561), intervals are not empty."""
         if self.ensemble_q_sample > self.ensemble_q_num:
             yield Contradiction(
                 ("ensemble_q_sample", "ensemble_q_num"),
@@ -195,4 +197,16 @@ class SacConfig(Block):
                 ("v_rho", "v_c"),
                 f"{self.v_rho:g} is below v_c = {self.v_c:g}: V-trace needs v_rho ≥ v_c",
                 "raise v_rho or lower v_c",
+            )
+        if self.action_noise is not None and self.action_noise[0] > self.action_noise[1]:
+            yield Contradiction(
+                ("action_noise",),
+                f"the lowest noise {self.action_noise[0]:g} is above the highest {self.action_noise[1]:g}",
+                "write [lowest, highest]",
+            )
+        if self.use_add_with_td and not (self.use_priority and self.use_replay_buffer):
+            yield Contradiction(
+                ("use_add_with_td", "use_priority", "use_replay_buffer"),
+                "a TD error at insertion is a priority, and there are none",
+                "turn use_add_with_td off, or use_priority and use_replay_buffer on",
             )

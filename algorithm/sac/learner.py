@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
 
-from algorithm.data import SequenceBatch, UpdateResult
+from algorithm.data import Segment, SequenceBatch, UpdateResult
 from algorithm.extensions.base import Context, Extension
 from algorithm.nn.distributions import HybridAction
+from algorithm.nn.layer_noise import LayerNoise
 from algorithm.nn.loader import Networks
+from algorithm.nn.normalise import NoNormaliser, Normaliser
 from algorithm.ops.priority import sequence_priority
 from algorithm.sac.config import SacConfig
 from algorithm.sac.critic import Steps, make_critic_loss, make_target
-from algorithm.sac.heads import ContinuousHead
 from algorithm.sac.model import Model
 from algorithm.sac.optimiser import FlatAdam
-from algorithm.sac.policy import Composition
-from algorithm.sac.temperature import FixedTemperature, LearnedTemperature
+from algorithm.sac.policy import make_composition
 from algorithm.spec import AgentSpec
 
 
@@ -46,14 +47,19 @@ class Sac:
         self.device = device
         self.extensions = nn.ModuleList(extensions).to(device)
         self.model = Model(
-            networks, action_size=spec.action.continuous, ensemble_size=config.ensemble_q_num, device=device
+            networks,
+            Normaliser(spec.obs) if config.use_normalization else NoNormaliser(),
+            action_size=spec.action.continuous,
+            ensemble_size=config.ensemble_q_num,
+            device=device,
         )
-        self.composition = Composition(ContinuousHead(spec.action), _temperature(spec, config)).to(device)
-        self._critic_step = FlatAdam([self.model.rep, self.model.q], config.learning_rate)
-        self._policy_step = FlatAdam([self.model.policy, self.composition], config.learning_rate)
-        self._own_step = FlatAdam([self.extensions], config.learning_rate) if extensions else None
+        self.composition = make_composition(spec.action, config).to(device)
+        rate, max_norm = config.learning_rate, config.max_grad_norm or math.inf
+        self._critic_step = FlatAdam([self.model.rep, self.model.q], rate, max_norm=max_norm)
+        self._policy_step = FlatAdam([self.model.policy, self.composition], rate, max_norm=max_norm)
+        self._own_step = FlatAdam([self.extensions], rate, max_norm=max_norm) if extensions else None
+        self._initial_rate = rate
         self.model.follow(self._critic_step.flat)
-        self.target_entropy = -config.target_c_alpha * spec.action.continuous
         self._return_target = make_target(
             gamma=config.gamma,
             n=config.n_step,
@@ -63,6 +69,8 @@ class Sac:
             c_max=config.v_c,
         )
         self._critic_loss = make_critic_loss(config.clip_epsilon)
+        self._continuous = slice(spec.action.discrete, None)
+        self._layer_noise = LayerNoise([self.model.rep, self.model.policy, *self.model.q.members], on=True)
         self._burn_in, self._learn = config.burn_in_step, config.learn_step
         self._tau, self._target_interval = config.tau, config.update_target_per_step
         self._num_critics, self._subset = config.ensemble_q_num, config.ensemble_q_sample
@@ -76,11 +84,13 @@ class Sac:
         The batch is not modified. Nothing in here waits for the device.
         """
         batch = batch.to(self.device)
-        ctx = self._encode(batch)
-        y, target_metrics = self._target(ctx)
-        td_error, critic_metrics = self._update_critic(ctx, y)
-        policy_metrics = self._update_policy(ctx)
-        own_metrics = self._update_extensions(ctx)
+        self._layer_noise.apply(self._generator)
+        with self.model.training_mode():
+            ctx = self._encode(batch)
+            y, target_metrics = self._target(ctx)
+            td_error, critic_metrics = self._update_critic(ctx, y)
+            policy_metrics = self._update_policy(ctx)
+            own_metrics = self._update_extensions(ctx)
         self.updates += 1
         if self.updates % self._target_interval == 0:
             self.model.target.polyak_(self._tau)
@@ -91,13 +101,26 @@ class Sac:
             metrics={**target_metrics, **critic_metrics, **policy_metrics, **own_metrics},
         )
 
+    def observe(self, segment: Segment) -> None:
+        """Take the observations of rows that are new in the replay into the running statistics.
+
+        A segment's first observation is a new row only at an episode's start.
+        """
+        new = slice(0 if segment.start_step == 0 else 1, None)
+        self.model.normaliser.observe({name: value[new] for name, value in segment.obs.items()})
+
+    def scale_learning_rate(self, factor: float) -> None:
+        """From now on every optimiser takes steps of ``factor`` times ``learning_rate``."""
+        for _, adam in self._steps():
+            adam.learning_rate = self._initial_rate * factor
+
     @torch.no_grad()
     def td_error(self, batch: SequenceBatch) -> Tensor:
         """The priority [B] that a batch would get now, in units of the TD error; nothing is learned."""
         batch = batch.to(self.device)
         ctx = self._encode(batch)
         y, _ = self._target(ctx)
-        q = self._taken_q(ctx, ctx.state, target=False)
+        q = self._taken_q(ctx, self.model.q, ctx.state[:, ctx.learned])
         return sequence_priority(q - y, batch.valid[:, ctx.learned])
 
     def _encode(self, batch: SequenceBatch) -> Context:
@@ -108,21 +131,19 @@ class Sac:
         """y [B, T]: π and u on online states, Q' on target states."""
         batch, first = ctx.batch, ctx.burn_in
         following = slice(first + 1, None)  # tokens that the learned transitions and their n steps lead to
-        policy = self.model.policy(
-            _flatten(ctx.state[:, following]), {k: _flatten(v[:, following]) for k, v in batch.obs.items()}
-        )
-        sampled = self.composition.sample(policy, self._generator)
-        q = self.model.min_target_q(
-            _flatten(ctx.target_state[:, following]), sampled.c_action, self._draw_subset()
-        )
+        state, mask = _flatten(ctx.state[:, following]), _flatten(batch.action_mask[:, following])
+        policy = self.model.policy(state, {k: _flatten(v[:, following]) for k, v in ctx.obs.items()})
+        u, logp = self.composition.draw(policy, self._generator)
+        choice = self.composition.choose(policy, mask, lambda: self.model.q.frozen(state, u).mean(0))
+        q = self.model.min_target_q(_flatten(ctx.target_following), u, self._draw_subset())
         shape = (batch.reward.shape[0], -1)
-        bonus = sampled.bonus.view(shape)
+        bonus = self.composition.bonus(choice, logp).view(shape)
         reward = batch.reward + sum(x.reward_bonus(ctx) for x in self.extensions)
         steps = Steps(
             reward=reward[:, first:],
             terminated=batch.terminated[:, first:],
             valid=batch.valid[:, first:],
-            next_value=self.composition.expected(q).view(shape) + bonus,
+            next_value=self.composition.expected(q, choice).view(shape) + bonus,
             next_bonus=bonus,
             log_ratio=lambda: self._log_ratio(ctx, policy),
         )
@@ -131,26 +152,29 @@ class Sac:
 
     def _log_ratio(self, ctx: Context, policy: HybridAction) -> Tensor:
         """log π/μ [B, L−1] of the stored actions behind the first: tokens K+1 … W−1."""
-        interior = slice(ctx.burn_in + 1, None)
-        z, behaviour_logp = ctx.batch.z[:, interior], ctx.batch.behaviour_logp[:, interior]
-        size, length = z.shape[:2]
-        acted = policy.map(lambda v: v.view(size, length + 1, -1)[:, :-1])  # the last token has no action
-        return self.composition.log_ratio(acted, z, behaviour_logp)
+        batch, interior = ctx.batch, slice(ctx.burn_in + 1, None)
+        size, length = batch.z[:, interior].shape[:2]
+        return self.composition.log_ratio(
+            policy.map(lambda v: v.view(size, length + 1, -1)[:, :-1]),  # the last token has no action
+            batch.action_mask[:, ctx.burn_in + 1 : -1],
+            batch.action[:, interior],
+            batch.z[:, interior],
+            batch.behaviour_logp[:, interior],
+        )
 
-    def _taken_q(self, ctx: Context, state: Tensor, *, target: bool) -> Tensor:
-        """Q of the stored actions at the learned positions, [E, B, T]."""
-        q = self.model.target_q.frozen if target else self.model.q
-        action = self.composition.head.of(ctx.batch.action[:, ctx.learned])
-        value = self.composition.taken(q(_flatten(state[:, ctx.learned]), _flatten(action)))
-        return value.view(-1, *action.shape[:2])
+    def _taken_q(self, ctx: Context, critics: Callable[[Tensor, Tensor], Tensor], state: Tensor) -> Tensor:
+        """Q of the stored actions at the learned positions, [E, B, T], from their states [B, T, S]."""
+        action = _flatten(ctx.batch.action[:, ctx.learned])
+        q = critics(_flatten(state), action[:, self._continuous])
+        return self.composition.taken(q, action).view(-1, *state.shape[:2])
 
     def _update_critic(self, ctx: Context, y: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         batch, valid = ctx.batch, ctx.batch.valid[:, ctx.learned]
-        q = self._taken_q(ctx, ctx.state, target=False)
+        q = self._taken_q(ctx, self.model.q, ctx.state[:, ctx.learned])
 
         @torch.no_grad()
         def q_target() -> Tensor:
-            return self._taken_q(ctx, ctx.target_state, target=True)
+            return self._taken_q(ctx, self.model.target_q.frozen, ctx.target_learned())
 
         loss = self._critic_loss(q, y, q_target, batch.weight, valid)
         auxiliary = {name: v for x in self.extensions for name, v in x.auxiliary_losses(ctx).items()}
@@ -166,18 +190,17 @@ class Sac:
     def _update_policy(self, ctx: Context) -> dict[str, Tensor]:
         learned = ctx.learned
         state = _flatten(ctx.state[:, learned].detach())
-        policy = self.model.policy(state, {k: _flatten(v[:, learned]) for k, v in ctx.batch.obs.items()})
-        sampled = self.composition.sample(policy, self._generator)
-        q = self.model.q.frozen(state, sampled.c_action)
+        policy = self.model.policy(state, {k: _flatten(v[:, learned]) for k, v in ctx.obs.items()})
+        u, logp = self.composition.draw(policy, self._generator)
+        every_q = self.model.q.frozen(state, u)
+        mask = _flatten(ctx.batch.action_mask[:, learned])
+        choice = self.composition.choose(policy, mask, lambda: every_q.mean(0))
         # REDQ, algorithm 1: the policy climbs the mean where targets use a subset, the minimum otherwise.
-        q = q.min(0).values if self._subset == self._num_critics else q.mean(0)
-        losses = self.composition.losses(sampled, q, ctx.batch.valid[:, learned].flatten())
-        self._policy_step.step(losses["policy"] + losses["alpha"])
-        return {
-            **_named(losses),
-            "policy/entropy_c": -sampled.logp.detach(),
-            "policy/alpha_c": self.composition.temperature.alpha,
-        }
+        q = every_q.min(0).values if self._subset == self._num_critics else every_q.mean(0)
+        losses = self.composition.losses(choice, logp, q, _flatten(ctx.batch.valid[:, learned]))
+        if losses:  # with greedy actions alone there is no policy to learn
+            self._policy_step.step(losses["policy"] + losses["alpha"])
+        return {**_named(losses), **self.composition.metrics(choice, logp)}
 
     def _update_extensions(self, ctx: Context) -> dict[str, Tensor]:
         own = {name: loss for x in self.extensions for name, loss in x.own_losses(ctx).items()}
@@ -226,12 +249,6 @@ class Sac:
         return nn.ModuleDict(
             {"model": self.model, "composition": self.composition, "extensions": self.extensions}
         )
-
-
-def _temperature(spec: AgentSpec, config: SacConfig) -> FixedTemperature | LearnedTemperature:
-    if not config.use_auto_alpha:
-        return FixedTemperature(config.init_log_alpha)
-    return LearnedTemperature(config.init_log_alpha, -config.target_c_alpha * spec.action.continuous)
 
 
 def _flatten(x: Tensor) -> Tensor:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import cast
 
 import torch
@@ -12,16 +14,20 @@ from algorithm.extensions.base import Context
 from algorithm.nn.ensemble import Backend, Ensemble
 from algorithm.nn.flat import FlatParameters
 from algorithm.nn.loader import Networks
+from algorithm.nn.normalise import NoNormaliser, Normaliser
 from algorithm.nn.protocols import Rep
 from algorithm.nn.target import Target
+from algorithm.sac.encoding import make_encoding
 
 
 class Model(nn.Module):
     """Owner of the networks.
 
     Encoder and critics are trained by one optimiser and followed by one target, so they share a storage.
+    All stand in evaluation mode but while they are :meth:`training_mode`; targets always do.
 
     networks:      the single networks of the task
+    normaliser:    what every observation passes through first
     action_size:   |A_c|, the critics' second input
     ensemble_size: E, critics
     """
@@ -29,6 +35,7 @@ class Model(nn.Module):
     def __init__(
         self,
         networks: Networks,
+        normaliser: Normaliser | NoNormaliser,
         *,
         action_size: int,
         ensemble_size: int,
@@ -40,11 +47,12 @@ class Model(nn.Module):
             torch.zeros(1, networks.state_size, device=device),
             torch.zeros(1, action_size, device=device),
         )
+        self.normaliser = normaliser.to(device)
         self.rep = networks.rep.to(device)
         self.q = Ensemble(networks.make_q, ensemble_size, device=device, backend=backend, probe=probe)
         self.policy = networks.policy.to(device)
-        # An encoder without state of its own has the same output as its target: it is evaluated once.
-        self._target_encodes = any(True for _ in (*self.rep.parameters(), *self.rep.buffers()))
+        self._encoding = make_encoding(self.rep)
+        self.eval()
 
     def follow(self, online: FlatParameters) -> None:
         """Make the target networks, once encoder and critics lie in their optimiser's storage ``online``."""
@@ -52,17 +60,31 @@ class Model(nn.Module):
         self.target_rep = cast(Rep, self.target.modules[0])
         self.target_q = cast(Ensemble, self.target.modules[1])
 
+    @contextmanager
+    def training_mode(self) -> Iterator[None]:
+        """Inside, dropout, batch statistics and augmentation of the online networks are at work."""
+        online = (self.rep, self.q, self.policy)
+        for network in online:
+            network.train()
+        try:
+            yield
+        finally:
+            for network in online:
+                network.eval()
+
     def encode(self, batch: SequenceBatch, *, burn_in: int, learn: int) -> Context:
-        """Online and target states of all W+1 tokens, once each, from one carry."""
-        inputs = (batch.obs, batch.prev_action, batch.carry, batch.obs_valid)
-        state, carry = self.rep(*inputs)
-        if self._target_encodes:
-            with torch.no_grad():
-                target_state, _ = self.target_rep(*inputs)
-        else:
-            target_state = state.detach()
+        """Online and target states of a batch's tokens, from one carry."""
+        obs = self.normaliser(batch.obs)
+        states = self._encoding(self.rep, self.target_rep, obs, batch, burn_in=burn_in, learn=learn)
         return Context(
-            batch=batch, state=state, target_state=target_state, carry=carry, burn_in=burn_in, learn=learn
+            batch=batch,
+            obs=obs,
+            state=states.online,
+            carry=states.carry,
+            target_following=states.target_following,
+            target_learned=states.target_learned,
+            burn_in=burn_in,
+            learn=learn,
         )
 
     def min_target_q(self, state: Tensor, c_action: Tensor, members: list[int] | None) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 import torch
@@ -13,15 +14,36 @@ from algorithm.nn.flat import FlatParameters
 BETA_1, BETA_2, EPSILON = 0.9, 0.999, 1e-8
 
 
+class Shorten:
+    """Scales a gradient to at most ``max_norm`` in place (arXiv 1211.5063, algorithm 1)."""
+
+    def __init__(self, max_norm: float) -> None:
+        self._max_norm = max_norm
+
+    def __call__(self, gradient: Tensor, norm: Tensor) -> None:
+        """gradient [P] of that ``norm``; a factor, so that nothing waits for the device."""
+        gradient.mul_((self._max_norm / norm.clamp(min=1e-12)).clamp(max=1.0))
+
+
+def _leave(gradient: Tensor, norm: Tensor) -> None:
+    """No limit."""
+
+
 class FlatAdam:
     """Adam (arXiv 1412.6980), torch's fused kernel, over the flat storage of ``modules``.
 
     The functional form: for one tensor the bookkeeping of ``torch.optim.Adam`` costs more than the step.
+
+    learning_rate: may be changed between steps
+    max_norm:      a longer gradient is shortened to this norm; infinity leaves it as it is
     """
 
-    def __init__(self, modules: Sequence[nn.Module], learning_rate: float) -> None:
+    def __init__(
+        self, modules: Sequence[nn.Module], learning_rate: float, *, max_norm: float = math.inf
+    ) -> None:
         self.flat = FlatParameters(modules)
         self.learning_rate = learning_rate
+        self._shorten = Shorten(max_norm) if math.isfinite(max_norm) else _leave
         self._moments = torch.zeros_like(self.flat.data), torch.zeros_like(self.flat.data)
         self._count = torch.zeros((), device=self.flat.data.device)
 
@@ -51,8 +73,10 @@ class FlatAdam:
         assert gradient is not None
         gradient.zero_()
         loss.backward()
+        norm = torch.linalg.vector_norm(gradient)
+        self._shorten(gradient, norm)
         self._move(gradient)
-        return torch.linalg.vector_norm(gradient)
+        return norm
 
     def tensors(self) -> dict[str, Tensor]:
         """Adam's state by name: both moments and the step count."""

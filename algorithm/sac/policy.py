@@ -2,60 +2,90 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
 
 from algorithm.nn.distributions import HybridAction
-from algorithm.ops.sac import policy_loss
-from algorithm.sac.heads import ContinuousHead
-from algorithm.sac.temperature import Temperature
-
-
-@dataclass(frozen=True, kw_only=True)
-class Sampled:
-    """A fresh action at each position and what it costs in entropy."""
-
-    c_action: Tensor  # [..., A_c] u in [-1, 1]
-    logp: Tensor  # [...] log-density of u
-    bonus: Tensor  # [...] h(s) = −α log π(u|s)
+from algorithm.sac.branches import BranchHead, GreedyHead, NoBranches
+from algorithm.sac.config import SacConfig
+from algorithm.sac.continuous import NoContinuous, TanhNormalHead
+from algorithm.sac.heads import Choice, ContinuousHead, DiscreteHead
+from algorithm.sac.temperature import FixedTemperature, LearnedTemperature, Temperature
+from algorithm.spec import ActionSpec
 
 
 class Composition(nn.Module):
-    """The heads of an agent with their temperatures.
+    """Both heads of an agent. One u per state is drawn and shared by all that needs one there.
 
-    A critic's N outputs are reduced over the policy; without discrete branches its only output is Q.
+    Positions P are flattened batches of states; q [..., P, N] are outputs of critics that were given u. The
+    discrete outputs are conditioned on the continuous action (Delalleau et al. 2019, arXiv 1912.11077).
     """
 
-    def __init__(self, head: ContinuousHead, temperature: Temperature) -> None:
+    discrete: DiscreteHead
+    continuous: ContinuousHead
+
+    def __init__(self, discrete: DiscreteHead, continuous: ContinuousHead) -> None:
         super().__init__()
-        self.head = head
-        self.temperature = temperature
+        self.discrete, self.continuous = discrete, continuous
 
-    def sample(self, policy: HybridAction, generator: torch.Generator) -> Sampled:
-        """One action per position, shared by everything that needs one there."""
-        u, _, logp = self.head.sample(policy, generator)
-        return Sampled(c_action=u, logp=logp, bonus=-self.temperature.alpha * logp)
+    def draw(self, policy: HybridAction, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        """A fresh continuous action u [P, A_c] and its log-density [P]."""
+        return self.continuous.draw(policy, generator)
 
-    def taken(self, q: Tensor) -> Tensor:
-        """Q(s, a) [...] of the action the critic was asked about, from its outputs [..., N]."""
-        return q.squeeze(-1)
+    def choose(self, policy: HybridAction, mask: Tensor, mean_q: Callable[[], Tensor]) -> Choice:
+        """The discrete part of the policy; ``mean_q`` is asked only by heads that choose by value."""
+        return self.discrete.choose(policy, mask, mean_q)
 
-    def expected(self, q: Tensor) -> Tensor:
-        """R(q, π) [...]: the outputs [..., N] reduced over the discrete part of the policy."""
-        return q.squeeze(-1)
+    def bonus(self, choice: Choice, logp: Tensor) -> Tensor:
+        """h(s) [P] = α_d mean_b H(π_b) − α_c log π_c(u)."""
+        return self.continuous.bonus(logp) + self.discrete.bonus(choice)
 
-    def log_ratio(self, policy: HybridAction, z: Tensor, behaviour_logp: Tensor) -> Tensor:
+    def taken(self, q: Tensor, action: Tensor) -> Tensor:
+        """Q(s, a) [..., P] of flat actions [P, A]."""
+        return self.discrete.taken(q, action)
+
+    def expected(self, q: Tensor, choice: Choice) -> Tensor:
+        """R(q, π) [..., P], the outputs reduced over the discrete part of the policy."""
+        return self.discrete.expected(q, choice)
+
+    def log_ratio(
+        self, policy: HybridAction, mask: Tensor, action: Tensor, z: Tensor, behaviour_logp: Tensor
+    ) -> Tensor:
         """Joint log π(a|s)/μ(a|s) [...] of stored actions, the sum over the parts."""
-        return self.head.log_ratio(policy, z, behaviour_logp)
+        continuous = self.continuous.log_ratio(policy, z, behaviour_logp)
+        return continuous + self.discrete.log_ratio(policy, mask, action, behaviour_logp)
 
-    def losses(self, sampled: Sampled, q: Tensor, valid: Tensor) -> dict[str, Tensor]:
-        """Policy and temperature loss by name: sampled [P], q [P, N] of its action, valid [P] -> scalars.
+    def losses(self, choice: Choice, logp: Tensor, q: Tensor, valid: Tensor) -> dict[str, Tensor]:
+        """Policy and temperature loss by name, each the sum over the parts; empty if nothing is learned.
 
-        They share no parameter, so one backward pass of their sum and one optimiser serve all.
+        logp [P] of the fresh u, with gradient; q [P, N] of it, with gradient to u only; valid [P].
+        Both losses share no parameter, so that one backward pass of their sum and one optimiser serve them.
         """
-        return {
-            "policy": policy_loss(sampled.logp, self.expected(q), self.temperature.alpha, valid),
-            "alpha": self.temperature.loss(sampled.logp, valid),
-        }
+        losses = self.continuous.losses(logp, self.expected(q, choice), valid)
+        for name, loss in self.discrete.losses(choice, q.detach(), valid).items():
+            losses[name] = losses[name] + loss if name in losses else loss
+        return losses
+
+    def metrics(self, choice: Choice, logp: Tensor) -> dict[str, Tensor]:
+        """Entropies and temperatures, without gradient."""
+        return {**self.discrete.metrics(choice), **self.continuous.metrics(logp)}
+
+
+def make_composition(action: ActionSpec, config: SacConfig) -> Composition:
+    """The heads that the action space and the configuration ask for, a temperature for each that has one."""
+
+    def temperature() -> Temperature:
+        kind = LearnedTemperature if config.use_auto_alpha else FixedTemperature
+        return kind(config.init_log_alpha)
+
+    discrete: DiscreteHead = NoBranches()
+    if action.branches and config.discrete_dqn_like:
+        discrete = GreedyHead(action)
+    elif action.branches:
+        discrete = BranchHead(action, temperature(), config.target_d_alpha)
+    continuous: ContinuousHead = NoContinuous()
+    if action.continuous:
+        continuous = TanhNormalHead(temperature(), -config.target_c_alpha * action.continuous)
+    return Composition(discrete, continuous)

@@ -18,8 +18,8 @@ class Temperature(Protocol):
         """exp(log α), a scalar without gradient."""
         ...
 
-    def loss(self, logp: Tensor, valid: Tensor) -> Tensor:
-        """Scalar loss that moves α; logp and valid [B, T]."""
+    def loss(self, entropy: Tensor, target: float | Tensor, valid: Tensor) -> Tensor:
+        """Scalar loss that moves α; entropy [P] without gradient, target one number or [P], valid [P]."""
         ...
 
 
@@ -37,24 +37,23 @@ class FixedTemperature(nn.Module):
         """exp(log α), a scalar."""
         return self.log_alpha.exp()
 
-    def loss(self, logp: Tensor, valid: Tensor) -> Tensor:
+    def loss(self, entropy: Tensor, target: float | Tensor, valid: Tensor) -> Tensor:
         """Nothing to learn: zero."""
         return torch.zeros_like(self.log_alpha)
 
 
 class LearnedTemperature(nn.Module):
-    """α adjusted until the policy's entropy meets ``target_entropy`` (arXiv 1812.05905, section 5)."""
+    """α adjusted until the policy's entropy meets its target (arXiv 1812.05905, section 5)."""
 
-    def __init__(self, init_log_alpha: float, target_entropy: float) -> None:
+    def __init__(self, init_log_alpha: float) -> None:
         super().__init__()
         self.log_alpha = nn.Parameter(torch.tensor(init_log_alpha))
-        self.target_entropy = target_entropy
 
     @property
     def alpha(self) -> Tensor:
         """exp(log α), a scalar without gradient."""
         return self.log_alpha.detach().exp()
 
-    def loss(self, logp: Tensor, valid: Tensor) -> Tensor:
-        """``log α · mean(H − H̄)`` with H = −logp."""
-        return temperature_loss(self.log_alpha, -logp.detach(), self.target_entropy, valid)
+    def loss(self, entropy: Tensor, target: float | Tensor, valid: Tensor) -> Tensor:
+        """``log α · mean(H − H̄)``."""
+        return temperature_loss(self.log_alpha, entropy, target, valid)

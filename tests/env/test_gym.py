@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from typing import ClassVar
 
 import gymnasium as gym
 import numpy as np
@@ -10,7 +11,6 @@ import pytest
 
 from algorithm.env.gym import GymEnv, GymRecipe
 from algorithm.env.registry import make_vec_env
-from algorithm.env.spaces import BoxActions, obs_spec
 from algorithm.errors import EnvError
 from algorithm.run.seeding import episode_seeds
 from algorithm.spec import DEFAULT_BEHAVIOUR
@@ -26,42 +26,6 @@ def counting(n: int = 1, **args: object):
 def step(env, n: int = 1, u: float = 0.0):
     width = env.specs[DEFAULT_BEHAVIOUR].action.size
     return env.step({DEFAULT_BEHAVIOUR: np.full((n, width), u, np.float32)})[DEFAULT_BEHAVIOUR]
-
-
-def test_actions_span_exactly_the_bounds():
-    box = gym.spaces.Box(np.array([-2.0, 0.0]), np.array([4.0, 1.0]), dtype=np.float32)
-    actions = BoxActions(box, "x")
-    scaled = actions.to_env(np.array([[-1.0, -1.0], [0.0, 0.0], [1.0, 1.0]], np.float32))
-    assert scaled.tolist() == [[-2.0, 0.0], [1.0, 0.5], [4.0, 1.0]]
-    assert scaled.dtype == np.float32
-
-
-@pytest.mark.parametrize(("low", "high"), [(-1.1, 0.3), (0.1, 0.7), (-3e-3, 1e6)])
-def test_rounding_never_leaves_the_box(low, high):
-    box = gym.spaces.Box(low, high, (1,), np.float32)
-    u = np.tanh(np.linspace(-7, 7, 4001, dtype=np.float32))[:, None]
-    assert all(box.contains(action) for action in BoxActions(box, "x").to_env(u))
-
-
-def test_actions_take_the_shape_of_the_space():
-    box = gym.spaces.Box(-1.0, 1.0, (2, 3), np.float64)
-    actions = BoxActions(box, "x")
-    assert actions.spec.continuous == 6
-    assert actions.to_env(np.zeros((5, 6), np.float32)).shape == (5, 2, 3)
-
-
-def test_what_cannot_be_served_is_refused_with_the_reason():
-    for space, reason in [
-        (gym.spaces.Box(-np.inf, np.inf, (1,)), "no finite bounds"),
-        (gym.spaces.Discrete(3), "not available in this version"),
-    ]:
-        with pytest.raises(EnvError, match=reason) as caught:
-            BoxActions(space, "Task-v0")
-        assert "Task-v0" in str(caught.value)
-    for space in (gym.spaces.Discrete(3), gym.spaces.Box(0, 255, (8, 8, 3), np.uint8)):
-        with pytest.raises(EnvError, match="not available in this version"):
-            obs_spec(space, "Task-v0")
-    assert obs_spec(gym.spaces.Box(-1, 1, (4, 5), np.float64), "x").shapes == ((4, 5),)
 
 
 def test_observations_are_float32_copies():
@@ -125,7 +89,7 @@ def test_env_args_reach_the_constructor():
 @pytest.mark.parametrize(("fails", "fragments"), [
     ("reset", ["failed in reset", "the door is locked", "copy 0, episode 0"]),
     ("step", ["failed in step", "the wheel came off", "step 4 of the episode", "action [0]"]),
-    ("shape", ["observation has shape ()", "its space says (1,)"]),
+    ("shape", ["observation 'obs' has shape ()", "its space says (1,)"]),
 ])  # fmt: skip
 def test_failures_name_the_copy_the_episode_and_the_step(fails, fragments):
     env = make_vec_env("GYM", "tests.toys:Broken-v0", env_args={"fails": fails}, seed_of=SEEDS, restarts=0)
@@ -174,3 +138,49 @@ def test_but_not_for_one_copy_nor_in_workers_nor_under_wrappers(monkeypatch, opt
     env = make_vec_env("GYM", "tests.toys:Counting-v0", seed_of=SEEDS, **options)
     assert ("DiaryVector" in env.arrangement) == own
     env.close()
+
+
+class Windowed(gym.Env):
+    """Opens its window in the first reset, which fails; ``open`` lists what was made and not closed."""
+
+    open: ClassVar[list[str | None]] = []
+
+    def __init__(self, render_mode: str | None = None) -> None:
+        self.observation_space, self.action_space = gym.spaces.Discrete(2), gym.spaces.Discrete(2)
+        self.render_mode = render_mode
+        self.open.append(render_mode)
+
+    def reset(self, **_: object) -> tuple[int, dict]:
+        if self.render_mode == "human":
+            raise RuntimeError("no video device")
+        return 0, {}
+
+    def close(self) -> None:
+        self.open.remove(self.render_mode)
+
+
+gym.register("Windowed-v0", entry_point=Windowed)
+
+
+@pytest.mark.parametrize(("name", "why"), [
+    ("tests.env.test_gym:Windowed-v0", "RuntimeError: no video device"),
+    ("tests.toys:Counting-v0", "unexpected keyword argument 'render_mode'"),
+    ("pybullet_envs_gymnasium:InvertedPendulumSwingupBulletEnv-v0", "DISPLAY is not set"),
+])  # fmt: skip
+def test_what_cannot_be_shown_says_so_before_anything_runs(monkeypatch, name, why):
+    """Without a display PyBullet would end the process, with what it prints silenced."""
+    monkeypatch.delenv("DISPLAY", raising=False)
+    with pytest.raises(EnvError, match="could not be shown") as caught:
+        make_vec_env("GYM", name, n=2, render=True, seed_of=SEEDS)
+    for fragment in (name, why, "'render_mode': 'human'", "leave out --render"):
+        assert fragment in str(caught.value)
+    assert caught.value.exit_code == 4
+    assert Windowed.open == []
+
+
+def test_only_the_first_copy_has_a_window(monkeypatch):
+    monkeypatch.setattr(Windowed, "reset", lambda self, **_: (0, {}))
+    env = make_vec_env("GYM", "tests.env.test_gym:Windowed-v0", n=3, render=True, seed_of=SEEDS)
+    assert Windowed.open == ["human", None, None]
+    env.close()
+    assert Windowed.open == []

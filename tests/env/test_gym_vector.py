@@ -8,7 +8,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
-from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 
 from algorithm.env.gym_vector import GymVectorEnv
 from algorithm.errors import EnvError
@@ -208,9 +208,92 @@ def test_a_class_that_does_not_say_when_it_resets_is_refused(mode):
     assert "autoreset_mode" in str(caught.value)
 
 
+class Spoken(DiaryVector):
+    """Hands out a text."""
+
+    def __init__(self) -> None:
+        super().__init__(2)
+        self.single_observation_space = gym.spaces.Dict(word=gym.spaces.Text(5))
+
+
 def test_spaces_that_are_not_served_are_refused():
-    with pytest.raises(EnvError, match="only a Box is"):
-        adapt(partial(gym.make_vec, "CartPole-v1", 2, vectorization_mode="vector_entry_point"))
+    with pytest.raises(EnvError, match="the observation 'word' is a Text space") as caught:
+        adapt(Spoken)
+    assert "Diary-v0" in str(caught.value)
+
+
+def test_the_vector_class_of_cart_pole_brings_what_single_cart_poles_bring():
+    """From the same states, which the class draws in its own way, the same step; in its float32."""
+    make = partial(gym.make_vec, "CartPole-v1", 3, vectorization_mode="vector_entry_point")
+    env = GymVectorEnv(make, seed_of=diary_seed, name="CartPole-v1")
+    assert env.arrangement == "3 in CartPoleVectorEnv (next-step autoreset)"
+    assert env.specs[DEFAULT_BEHAVIOUR].action.branches == (2,)
+    first = begin(env).obs["obs"]
+    after = env.step({DEFAULT_BEHAVIOUR: np.eye(2, dtype=np.float32)[[0, 1, 0]]})[DEFAULT_BEHAVIOUR]
+    plain = gym.make("CartPole-v1").unwrapped
+    plain.reset(seed=0)
+    for copy, choice in enumerate((0, 1, 0)):
+        plain.state = tuple(first[copy].astype(np.float64))
+        assert after.obs["obs"][copy] == pytest.approx(plain.step(choice)[0], abs=1e-5)
+    env.close()
+
+
+class Atlas(VectorEnv):
+    """Observes a Dict; with same-step autoreset it hands out the last observations as one Dict of arrays.
+
+    Copy i ends its k-th step with an observation of 10 k + i and the mask of choice k mod 3, truncated where
+    k is a multiple of 2 + i; the next episode begins with 0 and the mask of choice 0.
+
+    tell: hand out the last masks
+    """
+
+    def __init__(self, tell: bool = True) -> None:
+        self.metadata, self.num_envs = {"autoreset_mode": SAME}, 2
+        self.single_observation_space = gym.spaces.Dict(place=gym.spaces.Discrete(99))
+        self.single_action_space = gym.spaces.Discrete(3)
+        self._k, self._tell = 0, tell
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> tuple[Any, dict]:
+        self._k = 0
+        return {"place": np.zeros(2, np.int64)}, {"action_mask": np.eye(3)[[0, 0]]}
+
+    def step(self, actions: np.ndarray) -> tuple[Any, Any, Any, Any, dict]:
+        self._k += 1
+        place, mask = 10 * self._k + np.arange(2), np.eye(3)[[self._k % 3] * 2]
+        ended = self._k % np.array([2, 3]) == 0
+        infos: dict[str, Any] = {"final_obs": {"place": place.copy()}}
+        if self._tell:
+            infos["final_info"] = {"action_mask": mask.copy()}
+        place[ended], mask[ended] = 0, np.eye(3)[0]
+        infos["action_mask"] = mask
+        return {"place": place}, np.zeros(2), np.zeros(2, np.bool_), ended, infos
+
+
+def choose(env: GymVectorEnv):
+    return env.step({DEFAULT_BEHAVIOUR: np.eye(3, dtype=np.float32)[[0, 0]]})[DEFAULT_BEHAVIOUR]
+
+
+def test_last_observations_and_masks_may_be_dicts_of_arrays():
+    env = adapt(Atlas)
+    assert begin(env).action_mask.argmax(1).tolist() == [0, 0]
+    first, second, third = (choose(env) for _ in range(3))
+    assert (first.obs["place"].tolist(), first.final) == ([10, 11], None)
+    assert second.truncated.tolist() == [True, False]
+    assert second.obs["place"].tolist() == [0, 21]
+    assert second.action_mask.argmax(1).tolist() == [0, 2]
+    assert (second.final.obs["place"][0], second.final.action_mask[0].argmax()) == (20, 2)
+    assert third.obs["place"].tolist() == [30, 0]
+    assert (third.final.obs["place"][1], third.final.action_mask[1].argmax()) == (31, 0)
+    assert third.final.obs["place"].dtype == np.uint8
+
+
+def test_an_episode_cut_off_without_its_last_mask_is_refused():
+    env = adapt(partial(Atlas, tell=False))
+    begin(env)
+    choose(env)
+    with pytest.raises(EnvError, match="without its last action mask") as caught:
+        choose(env)
+    assert 'infos["final_info"]' in str(caught.value)
 
 
 def test_an_async_class_that_would_reset_twice_is_refused():
@@ -284,9 +367,11 @@ class Wrong(DiaryVector):
     [
         ("missing", "without its last observation"),
         ("masked", "without its last observation"),
-        ("first", "observations of a wrong shape"),
-        *((what, f"{what} of a wrong shape")
-          for what in ("observations", "rewards", "terminations", "truncations", "final_obs")),
+        ("first", r"observation 'obs' has shape \(4,\), its space says \(2, 4\)"),
+        ("observations", "observation 'obs' has shape"),
+        ("final_obs", r"final_obs.* of copy 0: observation 'obs' has shape \(1,\), its space says \(4,\)"),
+        *((what, rf"{what} have shape \(\) instead of \(2,\)")
+          for what in ("rewards", "terminations", "truncations")),
     ],
 )  # fmt: skip
 def test_a_class_that_breaks_its_contract_is_refused(what, message):

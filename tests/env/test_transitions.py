@@ -187,3 +187,67 @@ def test_a_bullet_environment_brings_the_same_numbers_in_every_process(workers):
         assert seen == plain_transitions(plain, partial(SEEDS, copy), len(seen))
         assert len(seen) == 150
     plain.close()
+
+
+KINDS: dict[str, tuple[str, dict[str, Any]]] = {
+    "nested": ("tests.toys:Nested-v0", {}),
+    "mask in info": ("tests.toys:Masked-v0", {}),
+    "mask in info, nested": ("tests.toys:Masked-v0", {"actions": "nested", "structured": True}),
+    "mask in info, nested and flat": ("tests.toys:Masked-v0", {"actions": "nested"}),
+    "mask in obs": ("tests.toys:Masked-v0", {"where": "obs", "actions": "nested"}),
+    "mask in obs, tuple": ("tests.toys:Masked-v0", {"where": "obs", "actions": "multi", "structured": True}),
+}
+
+
+def made(kind: str, index: int = 0, **more: Any) -> gym.Env:
+    name, args = KINDS[kind]
+    return gym.make(name, disable_env_checker=True, **args, **more)
+
+
+def test_the_replay_rebuilds_a_stack_of_frames_as_the_wrapper_made_it():
+    """``witness`` compares what was handed out with what the replay holds, which is one frame a row."""
+    wrapper = {"FrameStackObservation": {"stack_size": 4}}
+    env = make_vec_env("GYM", "tests.toys:Film-v0", n=2, seed_of=SEEDS, wrappers=[wrapper])
+    assert env.specs[DEFAULT_BEHAVIOUR].obs.stacks == (4,)
+    with closing(env):
+        found, _ = witness(env, 20)
+    plain = gym.wrappers.FrameStackObservation(gym.make("tests.toys:Film-v0"), 4)
+    for copy, seen in found.seen.items():
+        assert seen == plain_transitions(plain, partial(SEEDS, copy), 20)
+
+
+def arranged(kind: str, arrangement: str) -> VecEnv:
+    if arrangement.endswith("workers"):
+        name, args = KINDS[kind]
+        return pooled(name, workers=int(arrangement[0]), **args)
+    vector, mode = arrangement.split()
+    # Gymnasium's classes keep a last observation by reference while they reset with same-step autoreset.
+    args = {"reuse": False} if kind == "nested" else {}
+    make = partial(made, kind, **args)
+    return vectored(partial(gathered, getattr(gym.vector, vector), AutoresetMode(mode), make))
+
+
+@pytest.mark.parametrize(
+    ("kind", "arrangement"),
+    [
+        *product(KINDS, ("0 workers", *(f"SyncVectorEnv {mode.value}" for mode in MODES))),
+        *product(("nested", "mask in info, nested"), ("2 workers", "AsyncVectorEnv SameStep")),
+    ],
+)
+def test_every_kind_of_space_and_mask_brings_what_plain_environments_would(kind, arrangement):
+    """Episodes of 2 to 6 steps end by themselves, or by our limit of 4, which resets single copies."""
+    autoreset = "Step" in arrangement
+
+    def seed(copy: int, episode: int) -> int | None:
+        return None if autoreset and episode else SEEDS(copy, episode)
+
+    with closing(arranged(kind, arrangement)) as env:
+        found, _ = witness(env, 40)
+        for copy, seen in found.seen.items():
+            assert seen == plain_transitions(made(kind), partial(seed, copy), len(seen))
+            assert len(seen) >= 25
+        if autoreset:
+            return  # whether an episode that is cut off had a seed depends on who resets
+        cut, _ = witness(env, 30, 4)
+        for copy, seen in cut.seen.items():
+            assert seen == plain_transitions(made(kind), partial(SEEDS, copy), 30, limit=4)

@@ -40,8 +40,8 @@ def test_wrappers_are_put_on_in_their_order_with_their_arguments():
         layer = layer.env
     assert names[:2] == ["Doubling", "RepeatAction"]
     env.reset(1)
-    obs, reward, *_ = env.step(np.zeros(1, np.float32))
-    assert (obs["obs"].item(), reward) == (2.0, -2.0)
+    seen, reward, *_ = env.step(np.zeros(1, np.float32))
+    assert (seen.obs["obs"].item(), reward) == (2.0, -2.0)
 
 
 @pytest.mark.parametrize("workers", [0, 1])

@@ -57,6 +57,58 @@ def test_none_until_a_batch_of_transitions_is_there(sampler):
     assert batch is not None and batch.reward.shape == (8, 1) and batch.weight.tolist() == [1.0] * 8
 
 
+def test_adding_returns_the_ids_of_the_new_transitions():
+    buffer = ReplayBuffer(VECTOR, capacity=7, batch_size=1, sampler=UniformSampler())
+
+    def add(stream, start, length):
+        return buffer.add(make_segment(VECTOR, stream=stream, episode=0, start=start, length=length)).tolist()
+
+    assert add(0, 0, 2) == [0, 1]  # head 2
+    assert add(1, 0, 1) == [3]  # head 4
+    assert add(0, 2, 2) == [2, 5]  # head 6
+    assert add(1, 1, 3) == [4, 7, 8]  # head 9; the ring has wrapped
+
+
+@pytest.mark.parametrize("sampler", [PrioritizedSampler, UniformSampler])
+def test_windows_of_ids_are_the_oracles_and_weigh_one(sampler):
+    sizes = {"burn_in": 1, "learn": 2, "n_step": 2}
+    buffer = ReplayBuffer(MIXED, capacity=20, batch_size=4, sampler=sampler(), **sizes)
+    naive = NaiveReplay(MIXED, 20, **sizes)
+    for t in range(30):
+        at = t % 8
+        segment = make_segment(MIXED, stream=0, episode=t // 8, start=at, length=1, terminated=at == 7)
+        ids = buffer.add(segment)
+        naive.add(segment)
+        batch = buffer.windows(ids)
+        assert batch.weight.tolist() == [1.0]
+        assert_batch_equals(batch, naive, ids.tolist())
+    anchors = naive.transitions()
+    assert_batch_equals(buffer.windows(np.array(anchors[::-1])), naive, anchors[::-1])
+
+
+@pytest.mark.parametrize("id_", [-1, 1, 3, 7, 8, 14])
+def test_windows_of_what_is_no_living_transition_are_refused(id_):
+    buffer = filled(UniformSampler(), capacity=6, lengths=(3, 3), batch_size=1)  # rows 2 … 7; 3 and 7 final
+    assert buffer.windows(np.array([2, 4, 5, 6])).valid.all()
+    with pytest.raises(ValueError, match=rf"\[{id_}\]"):
+        buffer.windows(np.array([2, id_]))
+
+
+def test_td_errors_at_insertion_become_priorities():
+    sampler = PrioritizedSampler(alpha=1.0, td_error_min=0.0, td_error_max=10.0)
+    buffer = ReplayBuffer(VECTOR, capacity=10, batch_size=1, burn_in=1, n_step=2, sampler=sampler)
+    for start, td in enumerate([3.0, 5.0]):
+        batch = buffer.windows(buffer.add(make_segment(VECTOR, stream=0, episode=0, start=start, length=1)))
+        buffer.feedback(result(batch.ids, [td], anchor=1))
+    assert sampler.tree.leaves[:3].tolist() == [3.0, 5.0, 0.0]
+
+
+@pytest.mark.parametrize("sampler", [PrioritizedSampler, UniformSampler])
+def test_every_stored_transition_is_ready(sampler):
+    buffer = filled(sampler(), capacity=6, lengths=(3, 3), batch_size=1)
+    assert buffer.ready == buffer.num_transitions == 4
+
+
 @pytest.mark.parametrize("sampler", [PrioritizedSampler, UniformSampler])
 def test_sampled_windows_equal_the_oracles_while_the_ring_wraps(sampler):
     sizes = {"burn_in": 2, "learn": 2, "n_step": 2}

@@ -58,7 +58,6 @@ def progress(**changes):
         "returns": (-200.0, -100.0),
         "last_eval": Evaluation(12_000, -150.5, 12.0, 10),
         "best_eval": Evaluation(10_000, -140.25, 12.0, 10),
-        "target_entropy": -1.0,
         "metrics": {"loss/q": 0.123456789, "loss/policy": math.nan},
     }
     return Progress(**{**fields, **changes})
@@ -74,7 +73,7 @@ def test_the_line_of_progress():
     assert progress_line(progress()) == (
         "step=12000 max_step=20000 iteration=60 updates=11000 episodes=60 seconds=23.4 eta_s=16 "
         "env_steps_per_s=512.25 updates_per_s=498 return=-150 eval=-150.5 eval_best=-140.25 "
-        "target_entropy=-1 loss/q=0.123457"
+        "loss/q=0.123457"
     )
 
 
@@ -165,7 +164,8 @@ def test_the_panel_fits_and_shows_what_matters(width):
         console.start([("run", [("name", "x")])])
         console.evaluation(Evaluation(10_000, -140.25, 12.0, 10), best=True)
         console.evaluation(Evaluation(12_000, -150.5, 12.0, 10), best=False)
-        console.progress(progress(metrics={"policy/entropy_c": -0.5, "policy/alpha_c": 0.02, "loss/q": 0.25}))
+        policy = {"policy/entropy_c": -0.5, "policy/target_entropy_c": -1.0, "policy/alpha_c": 0.02}
+        console.progress(progress(metrics={**policy, "loss/q": 0.25}))
     text = plain(stream)
     last = text.splitlines()[-8:]
     panel = [line for line in last if line[0] in "╭│╰"]
@@ -176,6 +176,16 @@ def test_the_panel_fits_and_shows_what_matters(width):
     if width >= 80:
         for part in ("60%", "0:15 left", "★ -140.2 at 10,000", "→ target -1.00", "temperature 0.0200", "█▁"):
             assert part in text
+
+
+def test_a_hybrid_policy_has_a_line_for_each_part():
+    stream, console = live()
+    metrics = {"policy/entropy_c": -0.5, "policy/entropy_d": 0.75, "policy/target_entropy_d": 0.6}
+    with console:
+        console.progress(progress(metrics=metrics))
+    text = plain(stream)
+    for part in ("continuous", "entropy -0.5000", "discrete", "entropy 0.7500", "→ target 0.6000"):
+        assert part in text
 
 
 def test_the_best_evaluation_is_marked():

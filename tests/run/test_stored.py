@@ -9,6 +9,7 @@ import torch
 from algorithm.config.loader import load_config
 from algorithm.env.registry import make_vec_env
 from algorithm.run.agent import Agent
+from algorithm.run.memory import MemoryBudget
 from algorithm.run.rollout import Rollout
 from algorithm.run.seeding import episode_seeds
 from algorithm.spec import DEFAULT_BEHAVIOUR
@@ -30,7 +31,13 @@ def agent_and_rollout(tmp_path):
     env.reset()
     config = load_config(str(tmp_path), seed=1).config
     agent = Agent(
-        env.specs[DEFAULT_BEHAVIOUR], config, nn_file=None, behaviour="x", seed=1, device=torch.device("cpu")
+        env.specs[DEFAULT_BEHAVIOUR],
+        config,
+        nn_file=None,
+        behaviour="x",
+        seed=1,
+        device=torch.device("cpu"),
+        memory=MemoryBudget(),
     )
     return agent, Rollout(env, {DEFAULT_BEHAVIOUR: agent}, {DEFAULT_BEHAVIOUR: agent})
 

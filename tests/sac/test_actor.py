@@ -6,23 +6,29 @@ import numpy as np
 import pytest
 import torch
 
+from algorithm.nn.distributions import HybridAction, TanhNormal
 from algorithm.sac.actor import Actor
-from algorithm.spec import Z_LIMIT
-from tests.batches import CPU, SMALL, small_networks
+from algorithm.sac.config import SacConfig
+from algorithm.spec import Z_LIMIT, ActionSpec, AgentSpec
+from tests.batches import CPU, SMALL, random_batch, small_sac
+
+OBS = SMALL.obs
 
 
 @pytest.fixture
 def networks():
-    return small_networks()
+    return small_sac().model
 
 
-def actor(networks, seed=0):
-    return Actor(SMALL, networks.rep, networks.policy, device=CPU, seed=seed)
+def actor(networks, seed=0, exploring=True, **options):
+    config = SacConfig(**options)
+    return Actor(SMALL, networks, config, device=CPU, exploring=exploring, seed=seed)
 
 
 def act(actor, n=4, **options):
     obs = {"obs": np.random.default_rng(0).normal(size=(n, 3)).astype(np.float32)}
-    return obs, actor.act(obs, SMALL.action.padding(n), actor.initial_carry(n), **options)
+    mask = SMALL.action.all_allowed(n)
+    return obs, actor.act(obs, SMALL.action.padding(n), actor.initial_carry(n), mask, **options)
 
 
 def test_what_is_stored_describes_what_is_executed(networks):
@@ -58,7 +64,11 @@ def test_each_agent_is_answered_as_if_alone(networks):
     obs, together = act(one, 5, greedy=True)
     for i in range(5):
         alone = one.act(
-            {"obs": obs["obs"][i : i + 1]}, SMALL.action.padding(1), one.initial_carry(1), greedy=True
+            {"obs": obs["obs"][i : i + 1]},
+            SMALL.action.padding(1),
+            one.initial_carry(1),
+            SMALL.action.all_allowed(1),
+            greedy=True,
         )
         np.testing.assert_allclose(alone.z[0], together.z[i], rtol=1e-5)
 
@@ -86,3 +96,146 @@ def test_the_number_of_agents_may_change(networks):
         _, out = act(one, n, greedy=True)
         assert out.z.shape == (n, 2)
         assert np.array_equal(out.z, act(other, n, greedy=True)[1].z)
+
+
+DISCRETE = AgentSpec(OBS, ActionSpec((3, 2)))
+HYBRID = AgentSpec(OBS, ActionSpec((3, 2), 2))
+
+
+def crowd(spec, n=4000, *, exploring=True, seed=0, greedy=False, forbid=(), model=None, **options):
+    """What n agents with the same observation do, and the policy's distribution there."""
+    model = model or small_sac(spec=spec).model
+    one = Actor(spec, model, SacConfig(**options), device=CPU, exploring=exploring, seed=seed)
+    obs = {"obs": np.tile(np.array([[0.3, -1.0, 2.0]], np.float32), (n, 1))}
+    mask = spec.action.all_allowed(n)
+    mask[:, list(forbid)] = False
+    out = one.act(obs, spec.action.padding(n), one.initial_carry(n), mask, greedy=greedy)
+    with torch.no_grad():
+        policy = model.policy(torch.from_numpy(obs["obs"][:1]), {})
+    return out, policy, model
+
+
+def shares(out, policy, forbid=()):
+    """Frequencies of the choices, and π there."""
+    logits = policy.logits[0].clone()
+    logits[list(forbid)] = -torch.inf
+    probs = torch.cat([part.softmax(-1) for part in logits.split([3, 2])]).numpy()
+    return out.action[:, :5].mean(0), probs
+
+
+def test_branches_are_sampled_from_the_policy_and_stored_with_their_probability():
+    out, policy, _ = crowd(HYBRID)
+    frequency, probs = shares(out, policy)
+    np.testing.assert_allclose(frequency, probs, atol=0.03)
+    joint = (out.action[:, :5] * np.log(probs)).sum(1)
+    np.testing.assert_allclose(out.behaviour_logp[:, 0], joint, rtol=1e-4)
+    density = TanhNormal(*(x.expand(4000, -1) for x in vars(policy.continuous).values())).logp(
+        torch.from_numpy(out.z)
+    )
+    np.testing.assert_allclose(out.behaviour_logp[:, 1], density, rtol=1e-4, atol=1e-4)
+    assert np.array_equal(out.action[:, 5:], np.tanh(out.z))
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"discrete_dqn_like": True, "discrete_dqn_epsilon": 0.5}, {"action_noise": [0.9, 0.9]}]
+)
+def test_what_is_forbidden_is_never_taken(options):
+    for greedy in (False, True):
+        out, policy, _ = crowd(DISCRETE, forbid=(1, 3), greedy=greedy, **options)
+        assert out.action[:, [1, 3]].sum() == 0
+        assert (out.action[:, 4] == 1).all() and (out.action[:, :3].sum(1) == 1).all()
+    if not options:
+        frequency, probs = shares(crowd(DISCRETE, forbid=(1, 3))[0], policy, forbid=(1, 3))
+        np.testing.assert_allclose(frequency, probs, atol=0.03)
+
+
+def test_greedy_branches_are_the_likeliest_of_the_policy():
+    out, policy, _ = crowd(DISCRETE, 5, greedy=True)
+    for where in DISCRETE.action.branch_slices:
+        assert (out.action[:, where].argmax(1) == policy.logits[0, where].argmax().item()).all()
+
+
+@pytest.mark.parametrize("spec", [DISCRETE, HYBRID], ids=["discrete", "hybrid"])
+def test_dqn_like_agents_take_the_best_mean_value_at_their_own_continuous_action(spec):
+    out, _, model = crowd(spec, 50, exploring=False, discrete_dqn_like=True)
+    u = torch.from_numpy(out.action[:, 5:])
+    with torch.no_grad():
+        q = model.q.frozen(torch.tensor([[0.3, -1.0, 2.0]]).expand(50, -1), u).mean(0).numpy()
+    for where in spec.action.branch_slices:
+        assert np.array_equal(out.action[:, where].argmax(1), q[:, where].argmax(1))
+    assert (out.behaviour_logp[:, 0] == 0).all()
+
+
+def test_epsilon_and_extra_noise_make_each_branch_random_that_often():
+    """ε = 0.3 and ν = 0.5 together: 1 − 0.7·0.5 = 0.65 of all choices are uniform."""
+    best = crowd(DISCRETE, 1, exploring=False, discrete_dqn_like=True)[0].action[0]
+    options = {"discrete_dqn_like": True, "discrete_dqn_epsilon": 0.3, "action_noise": [0.5, 0.5]}
+    frequency = crowd(DISCRETE, 8000, **options)[0].action.mean(0)
+    uniform = np.array([1 / 3] * 3 + [1 / 2] * 2)
+    np.testing.assert_allclose(frequency, 0.35 * best + 0.65 * uniform, atol=0.03)
+    still = crowd(DISCRETE, 50, exploring=False, **options)[0]
+    assert (still.action == best).all()
+
+
+def test_action_noise_widens_the_normal_and_mixes_the_branches():
+    out, policy, _ = crowd(HYBRID, action_noise=[0.5, 0.5])
+    std = policy.continuous.log_std.exp().numpy()[0]
+    wider = np.sqrt(std**2 + 0.25)
+    np.testing.assert_allclose(out.z.std(0), wider, rtol=0.08)
+    frequency, probs = shares(out, policy)
+    mixed = 0.5 * probs + 0.5 * np.array([1 / 3] * 3 + [1 / 2] * 2)
+    np.testing.assert_allclose(frequency, mixed, atol=0.03)
+    joint = (out.action[:, :5] * np.log(mixed)).sum(1)
+    np.testing.assert_allclose(out.behaviour_logp[:, 0], joint, rtol=1e-4)
+    log_std = torch.from_numpy(np.log(wider)).expand(4000, -1)
+    density = TanhNormal(policy.continuous.mean.expand(4000, -1), log_std).logp(torch.from_numpy(out.z))
+    np.testing.assert_allclose(out.behaviour_logp[:, 1], density, rtol=1e-3, atol=1e-3)
+
+
+def test_action_noise_is_spread_from_the_first_agent_to_the_last():
+    out, policy, _ = crowd(HYBRID, 3, action_noise=[0.0, 1.0])
+    std = policy.continuous.log_std.exp()
+    for i, noise in enumerate((0.0, 0.5, 1.0)):
+        log_std = (std.square() + noise**2).sqrt().log()
+        logp = TanhNormal(policy.continuous.mean, log_std).logp(torch.from_numpy(out.z[i : i + 1]))
+        np.testing.assert_allclose(out.behaviour_logp[i, 1], logp.numpy()[0], rtol=1e-3, atol=1e-3)
+
+
+def test_evaluation_has_no_extra_noise():
+    plain, noisy = (crowd(HYBRID, 20, exploring=False, action_noise=n)[0] for n in (None, [0.9, 0.9]))
+    assert np.array_equal(plain.action, noisy.action)
+
+
+class Exploring(torch.nn.Module):
+    """A policy whose mean is its noise."""
+
+    def __init__(self, spec, state_size):
+        super().__init__()
+        self.register_buffer("noise", torch.zeros(2))
+
+    def resample_noise(self, generator):
+        self.noise.copy_(torch.randn(2, generator=generator))
+
+    def zero_noise(self):
+        self.noise.zero_()
+
+    def forward(self, state, obs):
+        mean = self.noise.expand(len(state), -1)
+        return HybridAction(TanhNormal(mean, torch.full_like(mean, -5.0)))
+
+
+def test_noise_in_layers_is_drawn_for_every_action_and_off_in_evaluation(networks):
+    networks.policy = Exploring(SMALL, 3)
+    acting = actor(networks)
+    first, second = (act(acting, greedy=True)[1].z for _ in range(2))
+    assert np.ptp(first, axis=0).max() == 0 and not np.allclose(first, second)
+    assert (act(actor(networks, exploring=False), greedy=True)[1].z == 0).all()
+    assert not np.allclose(act(acting, greedy=True)[1].z, 0)
+
+
+def test_networks_act_in_evaluation_mode():
+    sac = small_sac()
+    sac.model.policy.net.append(torch.nn.Dropout(0.9))
+    sac.update(random_batch())
+    one = actor(sac.model)
+    assert np.array_equal(act(one, greedy=True)[1].z, act(one, greedy=True)[1].z)

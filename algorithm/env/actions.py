@@ -1,0 +1,166 @@
+"""The flat action as an action of a gymnasium space.
+
+Every discrete leaf of the space, in the order of its tree, has branches (Discrete one, MultiDiscrete and
+MultiBinary one per element). After their one-hots comes u in [-1, 1] of every Box leaf, mapped affinely to
+its bounds, and in a Box of whole numbers rounded to the nearest one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from numpy.typing import NDArray
+
+from algorithm.data import Float
+from algorithm.env.describe import describe_box, describe_branches
+from algorithm.env.spaces import Leaf, Space, branches_of, is_leaf, leaves
+from algorithm.errors import EnvError
+from algorithm.spec import ActionSpec
+
+Choices = NDArray[np.int64]
+"""The values chosen in all branches, [branches] or [branches, N]: a column per environment."""
+
+_Decode = Callable[[Choices, Float], Any]
+"""(choices, u [..., A_c]) -> the action of a leaf, or of a Dict or Tuple of them."""
+
+
+class Actions:
+    """Turns flat actions into those of a space, for one environment or for N at once.
+
+    ``spec.description`` says how, and ``branch_names`` what each branch is called: the name of its leaf, and
+    the index in it where there are several.
+
+    env: name of the environment, for messages
+    Raises :class:`EnvError` for a leaf that is not served, a Box without finite bounds, and for no action.
+    """
+
+    def __init__(self, space: Space, env: str) -> None:
+        found = leaves(space, "action", env)
+        decoders: list[_Decode] = []
+        parts: list[str] = []
+        counts: list[int] = []
+        starts: list[int] = []
+        self.branch_names: list[str] = []
+        width = 0
+        for leaf in found:
+            if isinstance(leaf.space, gym.spaces.Box):
+                _refuse_unbounded(leaf, env)
+                size = prod(leaf.space.shape)
+                decoders.append(_box(leaf.space, slice(width, width + size)))
+                parts.append(describe_box(leaf, width))
+                width += size
+            else:
+                own, first = branches(leaf.space)
+                decoders.append(_discrete(leaf.space, slice(len(counts), len(counts) + len(own))))
+                parts.append(describe_branches(leaf, own, first, len(counts)))
+                self.branch_names += _branch_names(leaf)
+                counts += own
+                starts += first
+        if not counts and not width:
+            raise EnvError(f"the action space {space} is empty", where=env, fix="an agent needs an action")
+        self.spec = ActionSpec(tuple(counts), width, " · ".join(parts))
+        self._decode = _assembled(space, iter(decoders))
+        self._shift = np.array(starts, np.int64) - [where.start for where in self.spec.branch_slices]
+
+    def to_env(self, action: Float) -> Any:  # noqa: ANN401 - a space may hold anything
+        """A flat action [A], or those of N environments [N, A], leaf by leaf as vector classes take them."""
+        discrete = self.spec.discrete
+        if not discrete:
+            return self._decode(_NO_CHOICES, action)
+        return self._decode(self._choices(action[..., :discrete]), action[..., discrete:])
+
+    def _choices(self, one_hots: Float) -> Choices:
+        """Raises ValueError for what is not a one-hot per branch."""
+        chosen = one_hots.nonzero()[-1].reshape(*one_hots.shape[:-1], len(self._shift))
+        values: Choices = (chosen + self._shift).T
+        return values
+
+
+_NO_CHOICES: Choices = np.zeros(0, np.int64)
+
+
+def branches(space: Space) -> tuple[list[int], list[int]]:
+    """Number of choices and smallest value of each branch of a discrete leaf."""
+    if isinstance(space, gym.spaces.Discrete):
+        return [int(space.n)], [int(space.start)]
+    if isinstance(space, gym.spaces.MultiDiscrete):
+        return space.nvec.ravel().tolist(), space.start.ravel().tolist()
+    size = prod(space.shape or ())
+    return [2] * size, [0] * size
+
+
+def _assembled(space: Space, decoders: Any) -> _Decode:  # noqa: ANN401 - an iterator over decoders
+    """One decoder for the tree, with those of its leaves in their order."""
+    if is_leaf(space):
+        decode: _Decode = next(decoders)
+        return decode
+    parts = [(key, _assembled(part, decoders)) for key, part in branches_of(space)]
+    if isinstance(space, gym.spaces.Dict):
+        return lambda choices, u: {key: decode(choices, u) for key, decode in parts}
+    return lambda choices, u: tuple([decode(choices, u) for _, decode in parts])
+
+
+def _discrete(space: Space, where: slice) -> _Decode:
+    dtype, first = np.dtype(space.dtype), where.start
+    if isinstance(space, gym.spaces.Discrete):
+        return lambda choices, u: choices[first].astype(dtype)
+    shape = tuple(space.shape or ())
+
+    def decode(choices: Choices, u: Float) -> Any:  # noqa: ANN401 - see Actions.to_env
+        own = choices[where].T
+        return own.reshape((*own.shape[:-1], *shape)).astype(dtype)
+
+    return decode
+
+
+def _box(space: gym.spaces.Box, where: slice) -> _Decode:
+    dtype, shape = space.dtype, space.shape
+    whole = dtype.kind != "f"
+    low, high = _whole_bounds(space) if whole else (space.low.ravel(), space.high.ravel())
+    centre, half = high / 2 + low / 2, high / 2 - low / 2
+
+    def decode(choices: Choices, u: Float) -> Any:  # noqa: ANN401 - see Actions.to_env
+        scaled = centre + half * u[..., where]
+        if whole:
+            scaled = np.rint(scaled)
+        inside = np.minimum(np.maximum(scaled, low), high)  # rounding may have left the bounds
+        return inside.reshape((*u.shape[:-1], *shape)).astype(dtype, copy=False)
+
+    return decode
+
+
+def _whole_bounds(space: gym.spaces.Box) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Bounds as float64 that lie inside those of the space: near 2**63 not every whole number is one."""
+    low = [_inwards(int(end), np.inf) for end in space.low.ravel()]
+    high = [_inwards(int(end), -np.inf) for end in space.high.ravel()]
+    return np.array(low, np.float64), np.array(high, np.float64)
+
+
+def _inwards(bound: int, side: float) -> float:
+    end = float(bound)
+    outside = end < bound if side > 0 else end > bound
+    return float(np.nextafter(end, side)) if outside else end
+
+
+def _refuse_unbounded(leaf: Leaf, env: str) -> None:
+    space = leaf.space
+    assert isinstance(space, gym.spaces.Box)
+    if not (space.is_bounded() and np.isfinite(space.low).all() and np.isfinite(space.high).all()):
+        name = f" {leaf.name!r}" if leaf.name else ""
+        raise EnvError(
+            f"the action{name} has no finite bounds",
+            where=f"{env}, {space}",
+            why="actions live in [-1, 1] and are mapped to the bounds",
+            fix="wrap the environment so that its action space is a bounded Box (base_config.wrappers)",
+        )
+
+
+def _branch_names(leaf: Leaf) -> list[str]:
+    if isinstance(leaf.space, gym.spaces.Discrete):
+        return [leaf.name]
+    name = leaf.name or "action"
+    return [f"{name}[{', '.join(map(str, index))}]" for index in np.ndindex(*(leaf.space.shape or ()))]

@@ -1,0 +1,41 @@
+"""Both spaces of a gymnasium environment, and the masks between them."""
+
+from __future__ import annotations
+
+import gymnasium as gym
+
+from algorithm.env.actions import Actions
+from algorithm.env.masks import MASK, InInfo, InObservation, Masks
+from algorithm.env.observations import Observations
+from algorithm.env.spaces import Space
+from algorithm.errors import EnvError
+from algorithm.spec import AgentSpec
+
+
+class Adapter:
+    """Turns observations, masks and actions of one space each into ours and back.
+
+    env:   name of the environment, for messages
+    stack: frames of the observation's frame stack, 1 for none
+    Raises :class:`EnvError` for spaces that are not served.
+    """
+
+    def __init__(self, observation_space: Space, action_space: Space, env: str, *, stack: int = 1) -> None:
+        self.actions = Actions(action_space, env)
+        in_obs = isinstance(observation_space, gym.spaces.Dict) and MASK in observation_space.spaces
+        if in_obs and not self.actions.spec.branches:
+            raise EnvError(
+                f"the observation {MASK!r} has nothing to mask",
+                where=f"{env}, actions {action_space}",
+                why="a mask says which choices are allowed, and a Box has none",
+                fix="rename it or leave it out with a wrapper (base_config.wrappers)",
+            )
+        seen = _without_mask(observation_space) if in_obs else observation_space
+        self.observations = Observations(seen, env, stack=stack)
+        self.masks = Masks(action_space, self.actions, InObservation() if in_obs else InInfo())
+        self.spec = AgentSpec(self.observations.spec, self.actions.spec)
+
+
+def _without_mask(space: Space) -> Space:
+    assert isinstance(space, gym.spaces.Dict)
+    return gym.spaces.Dict([(key, part) for key, part in space.spaces.items() if key != MASK])

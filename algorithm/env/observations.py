@@ -1,0 +1,177 @@
+"""Gymnasium's observations as arrays by name.
+
+| space | shape | dtype |
+|---|---|---|
+| Box of real numbers, uint16, uint32, uint64 | its own | float32 |
+| Box of uint8, int8, int16, int32, int64, bool | its own | its own |
+| Discrete, MultiDiscrete | of ``nvec``; () for Discrete | uint8, int16 or int32; values count from 0 |
+| MultiBinary | its own | int8 |
+| Dict, Tuple | an observation per leaf, "camera/front", "1/left" | |
+
+A key ``action_mask`` of a Dict that is the whole space is no observation but a mask
+(:mod:`algorithm.env.masks`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import gymnasium as gym
+import numpy as np
+from numpy.typing import NDArray
+
+from algorithm.data import Array
+from algorithm.env.single import BrokenSpaceError
+from algorithm.env.spaces import Leaf, Space, leaves
+from algorithm.spec import ObsSpec
+
+ALONE = "obs"
+"""What an observation is called that is neither a Dict nor a Tuple."""
+
+_KEPT = frozenset({"uint8", "int8", "int16", "int32", "int64", "bool"})
+
+_Convert = Callable[[Any], Any]
+
+
+class _Part(NamedTuple):
+    """How one observation is taken out of what the environment hands out."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    categories: tuple[int, ...]
+    pick: _Convert
+    convert: _Convert
+
+
+class Observations:
+    """Turns observations of a space into arrays by name, of one environment or of N at once.
+
+    env:   name of the environment, for messages
+    stack: frames that a frame stack holds, 1 for none; see :func:`frame_stack`
+    Raises :class:`EnvError` for a space with a leaf that is not served.
+    """
+
+    def __init__(self, space: Space, env: str, *, stack: int = 1) -> None:
+        parts = [_part(leaf) for leaf in leaves(space, "observation", env)]
+        names, shapes, dtypes, categories, _, _ = zip(*parts, strict=True)
+        stacks = (stack,) * (stack > 1)  # a stack is the only observation there is
+        self.spec = ObsSpec(names, shapes, dtypes, categories, stacks)
+        self._parts = parts
+
+    def read(self, value: Any) -> dict[str, Any]:  # noqa: ANN401 - a space may hold anything
+        """Name -> observation, where it may be the environment's own array and of another real dtype.
+
+        ``value`` may as well hold observations of N environments, leaf by leaf, as vector classes do.
+        Raises BrokenSpaceError for a part that is missing, and for choices and whole numbers that do not
+        fit; the caller compares the shapes.
+        """
+        return {part.name: part.convert(part.pick(value)) for part in self._parts}
+
+    def read_batch(self, value: Any, n: int) -> dict[str, Array]:  # noqa: ANN401 - see read
+        """Observations of N environments, [n, ...] in the dtypes of the spec, as arrays of our own."""
+        found = {}
+        for part in self._parts:
+            picked = part.pick(value)
+            check_shape(part.name, np.shape(picked), (n, *part.shape))
+            found[part.name] = np.array(part.convert(picked), part.dtype)
+        return found
+
+    def read_each(self, values: Sequence[Any]) -> dict[str, Array]:
+        """The same from one observation per environment."""
+        found = {}
+        for part in self._parts:
+            picked = [part.pick(value) for value in values]
+            for one in picked:
+                check_shape(part.name, np.shape(one), part.shape)
+            found[part.name] = np.array([part.convert(one) for one in picked], part.dtype)
+        return found
+
+
+def check_shape(name: str, shape: tuple[int, ...], expected: tuple[int, ...]) -> None:
+    """Raises BrokenSpaceError, since numpy would broadcast what fits by chance silently."""
+    if shape != expected:
+        raise BrokenSpaceError(f"observation {name!r} has shape {shape}, its space says {expected}")
+
+
+def frame_stack(env: gym.Env[Any, Any]) -> int:
+    """Frames of a stack whose parts a replay can put together again; 1 if there is none.
+
+    That is a ``FrameStackObservation`` around a Box of uint8 that begins with its first frame repeated. It
+    must be the outermost wrapper: another one around it could change what it hands out.
+    """
+    if type(env) is not gym.wrappers.FrameStackObservation or env.padding_type != "reset":
+        return 1
+    frame = env.env.observation_space
+    return env.stack_size if isinstance(frame, gym.spaces.Box) and frame.dtype == np.uint8 else 1
+
+
+def _part(leaf: Leaf) -> _Part:
+    space, name = leaf.space, leaf.name or ALONE
+    pick = partial(_pick, leaf.path, name) if leaf.path else _itself
+    shape = tuple(space.shape or ())
+    if isinstance(space, gym.spaces.Discrete | gym.spaces.MultiDiscrete):
+        counts = np.asarray(space.n if isinstance(space, gym.spaces.Discrete) else space.nvec, np.int64)
+        dtype = _choice_dtype(int(counts.max()))
+        start = np.asarray(space.start, np.int64)
+        convert = partial(_choices, name, counts, start, np.dtype(dtype))
+        return _Part(name, shape, dtype, tuple(counts.ravel().tolist()), pick, convert)
+    dtype = "int8" if isinstance(space, gym.spaces.MultiBinary) else str(space.dtype)
+    if dtype in _KEPT:
+        return _Part(name, shape, dtype, (), pick, partial(_exactly, name, np.dtype(dtype)))
+    return _Part(name, shape, "float32", (), pick, _itself)
+
+
+def _choice_dtype(largest: int) -> str:
+    if largest <= 256:
+        return "uint8"
+    return "int16" if largest <= 32768 else "int32"
+
+
+def _itself(value: Any) -> Any:  # noqa: ANN401 - whatever the environment hands out
+    return value
+
+
+def _pick(path: tuple[Any, ...], name: str, value: Any) -> Any:  # noqa: ANN401 - see _itself
+    try:
+        for key in path:
+            value = value[key]
+    except (KeyError, IndexError, TypeError) as error:
+        raise BrokenSpaceError(
+            f"observation {name!r} is missing in what was returned ({type(error).__name__}: {error})"
+        ) from error
+    return value
+
+
+def _exactly(name: str, dtype: np.dtype[Any], value: Any) -> Array:  # noqa: ANN401 - see _itself
+    """The whole numbers as ``dtype``, which must be able to hold them: numpy would wrap them silently."""
+    array = np.asarray(value)
+    if array.dtype == dtype:
+        return array
+    converted: Array = array.astype(dtype)
+    if not np.array_equal(converted, array):
+        raise BrokenSpaceError(f"observation {name!r} has numbers of {array.dtype} that are no {dtype}")
+    return converted
+
+
+def _choices(
+    name: str,
+    counts: NDArray[np.int64],
+    start: NDArray[np.int64],
+    dtype: np.dtype[Any],
+    value: Any,  # noqa: ANN401 - see _itself
+) -> Array:
+    """Choices counted from 0, each below its count."""
+    array = np.asarray(value)
+    if array.dtype.kind not in "iub":
+        raise BrokenSpaceError(f"observation {name!r} is {array.dtype}, its space has whole numbers")
+    if array.shape[array.ndim - counts.ndim :] != counts.shape:
+        return array  # the caller compares the shapes
+    choice = array.astype(np.int64) - start
+    bad = (choice < 0) | (choice >= counts)
+    if bad.any():
+        first, last = (np.broadcast_to(end, bad.shape)[bad][0] for end in (start, start + counts - 1))
+        raise BrokenSpaceError(f"observation {name!r} holds {array[bad][0]}, its space has {first} to {last}")
+    return choice.astype(dtype)

@@ -1,0 +1,144 @@
+"""From raw observations of a spec, in the dtype in which they are stored, to features."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from math import prod
+
+import torch
+from torch import Tensor, nn
+
+from algorithm.errors import ModelError
+from algorithm.nn.augment import RandomShift
+from algorithm.nn.conv import conv
+from algorithm.nn.images import image_layouts, to_planes
+from algorithm.spec import ObsSpec
+
+
+class ImageEncoder(nn.Module):
+    """One image of the spec -> features: [..., *shape] in its own dtype -> [..., out_size].
+
+    obs:          what the agent sees
+    name:         which of it
+    kind:         ``simple``, ``nature`` or ``resnet``, see :func:`~algorithm.nn.conv.conv`; None by size
+    out:          width of a dense layer behind the convolutions, whose output is normalised and bounded to
+                  ±1 by ``tanh`` as in DrQ (arXiv 2004.13649); None leaves it out
+    random_shift: largest shift in pixels while learning, see :class:`RandomShift`; 0 is none
+    Raises :class:`ModelError` if there is no such observation, if it is no image, or too small for ``kind``.
+    """
+
+    def __init__(
+        self,
+        obs: ObsSpec,
+        name: str,
+        kind: str | None = None,
+        out: int | None = None,
+        *,
+        random_shift: int = 0,
+    ) -> None:
+        super().__init__()
+        _check_names(obs, [name])
+        layouts = image_layouts(obs)
+        if name not in layouts:
+            index = obs.names.index(name)
+            raise ModelError(
+                f"the observation {name!r} is no image",
+                why=f"it is {obs.dtypes[index]} of shape {obs.shapes[index]}",
+                fix=f"give it to VectorEncoder. Images: {', '.join(layouts) or 'none'}.",
+            )
+        self.layout = layouts[name]
+        self.shift = RandomShift(random_shift) if random_shift else nn.Identity()
+        self.conv = conv(self.layout, kind, where=f"observation {name!r}")
+        self.out_size = self.conv.out_size if out is None else out
+        self.dense = nn.Sequential()
+        if out is not None:
+            self.dense = nn.Sequential(nn.Linear(self.conv.out_size, out), nn.LayerNorm(out), nn.Tanh())
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x [..., *shape] -> [..., out_size]."""
+        lead = x.shape[: x.dim() - len(self.layout.shape)]
+        images = self.shift(self.layout.arrange(x))
+        return self.dense(self.conv(to_planes(images))).view(*lead, self.out_size)
+
+
+class VectorEncoder(nn.Module):
+    """Observations side by side in one vector: choices one-hot, everything else flattened.
+
+    Numbers stay as they are, except that uint8 is divided by 255; false and true are 0 and 1. It has no
+    parameters.
+
+    obs:      what the agent sees
+    names:    which of it, in this order; None takes everything that is no image
+    out_size: width of the vector
+    Raises :class:`ModelError` for a name that the spec does not have.
+    """
+
+    def __init__(self, obs: ObsSpec, names: Sequence[str] | None = None) -> None:
+        super().__init__()
+        if names is None:
+            layouts = image_layouts(obs)
+            names = [name for name in obs.names if name not in layouts]
+        _check_names(obs, names)
+        self.names = tuple(names)
+        parts: list[_Flat | _OneHot] = []
+        for index in map(obs.names.index, names):
+            shape, categories = obs.shapes[index], obs.categories[index]
+            parts.append(_OneHot(shape, categories) if categories else _Flat(shape))
+        self.parts = nn.ModuleList(parts)
+        self.out_size = sum(part.out_size for part in parts)
+
+    def forward(self, obs: Mapping[str, Tensor]) -> Tensor:
+        """obs name -> [..., *shape] -> [..., out_size]; raises ``ValueError`` if there are no names."""
+        if not self.names:
+            raise ValueError("VectorEncoder: there is no observation to encode")
+        parts = [part(obs[name]) for name, part in zip(self.names, self.parts, strict=True)]
+        return parts[0] if len(parts) == 1 else torch.cat(parts, -1)
+
+
+class _Flat(nn.Module):
+    """[..., *shape] of any dtype -> float [..., out_size]."""
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        super().__init__()
+        self.rank = len(shape)
+        self.out_size = prod(shape)
+
+    def forward(self, x: Tensor) -> Tensor:
+        flat = _flatten(x, self.rank, self.out_size)
+        numbers = flat.to(torch.get_default_dtype())
+        return numbers / 255.0 if x.dtype == torch.uint8 else numbers
+
+
+class _OneHot(nn.Module):
+    """Choices [..., *shape] -> float [..., Σ categories], one element after the other."""
+
+    def __init__(self, shape: tuple[int, ...], categories: tuple[int, ...]) -> None:
+        super().__init__()
+        self.rank = len(shape)
+        self.num_elements = len(categories)
+        self.out_size = sum(categories)
+        counts = torch.tensor(categories)
+        # Output i is 1 where element[i] of the observation has the value value[i].
+        self.register_buffer("element", torch.arange(len(counts)).repeat_interleave(counts), persistent=False)
+        values = torch.cat([torch.arange(count) for count in categories])
+        self.register_buffer("value", values, persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        flat = _flatten(x, self.rank, self.num_elements)
+        same = flat.index_select(-1, self.get_buffer("element")) == self.get_buffer("value")
+        return same.to(torch.get_default_dtype())
+
+
+def _flatten(x: Tensor, rank: int, size: int) -> Tensor:
+    return x.reshape(*x.shape[: x.dim() - rank], size)
+
+
+def _check_names(obs: ObsSpec, names: Sequence[str]) -> None:
+    for name in names:
+        if name not in obs.names:
+            close = difflib.get_close_matches(name, obs.names, n=1)
+            hint = f"did you mean {close[0]!r}? " if close else ""
+            raise ModelError(
+                f"there is no observation {name!r}", fix=f"{hint}The agent sees: {', '.join(obs.names)}."
+            )

@@ -1,0 +1,106 @@
+"""Which observations are images, how they lie in memory, and how they become what a convolution wants."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from algorithm.spec import ObsSpec
+
+MIN_SIDE = 8
+"""A side below this makes an array a vector; a convolution would find nothing in it."""
+
+
+@dataclass(frozen=True)
+class ImageLayout:
+    """Where height, width and channels of an observation are.
+
+    shape: of the observation, without leading dimensions
+    order: its axes as height, width, then whatever is merged into the channels
+    """
+
+    shape: tuple[int, ...]
+    order: tuple[int, ...]
+
+    @property
+    def height(self) -> int:
+        """H in pixels."""
+        return self.shape[self.order[0]]
+
+    @property
+    def width(self) -> int:
+        """W in pixels."""
+        return self.shape[self.order[1]]
+
+    @property
+    def channels(self) -> int:
+        """C: colours, times the frames where there are several."""
+        count = 1
+        for axis in self.order[2:]:
+            count *= self.shape[axis]
+        return count
+
+    def arrange(self, x: Tensor) -> Tensor:
+        """x [..., *shape] of any dtype -> the same values as [P, H, W, C], P images; a view where it can be.
+
+        Raises ``ValueError`` if x does not end in ``shape``.
+        """
+        if tuple(x.shape[x.dim() - len(self.shape) :]) != self.shape:
+            raise ValueError(f"images of shape {self.shape} were expected, got {tuple(x.shape)}")
+        images = x.reshape(-1, *self.shape).permute(0, *(axis + 1 for axis in self.order))
+        return images.reshape(-1, self.height, self.width, self.channels)
+
+    def to_planes(self, x: Tensor) -> Tensor:
+        """x [..., *shape] -> float32 [P, C, H, W], see :func:`to_planes`."""
+        return to_planes(self.arrange(x))
+
+
+def to_planes(images: Tensor) -> Tensor:
+    """images [P, H, W, C] of any dtype -> float32 [P, C, H, W], uint8 divided by 255.
+
+    The result lies in memory as it came, channels last: convolutions on a CPU are faster so, and what an
+    environment stores with the channels first is turned round as bytes, before it takes four times the room.
+    """
+    images = images.contiguous()
+    planes = images.to(torch.get_default_dtype())
+    if images.dtype == torch.uint8:
+        planes.mul_(1.0 / 255.0)
+    return planes.permute(0, 3, 1, 2)
+
+
+def image_layout(shape: Sequence[int], dtype: str, stack: int = 1) -> ImageLayout | None:
+    """The layout of an observation that is an image by shape and dtype, None for any other.
+
+    An image is uint8 of rank 2 (one channel), or uint8 or floating of rank 3 (the smaller of first and last
+    axis is the channels; the last if they are equal) or 4 (frames first, then as rank 3). Both of its sides
+    have at least 8 pixels. All frames become channels of one image.
+
+    stack: frames along the first axis; with more than one, the rest of the shape is that of a single frame,
+           which may then have rank 2 whatever its dtype.
+    """
+    shape = tuple(shape)
+    frames = (stack > 1) + (len(shape) - (stack > 1) == 4)
+    picture = shape[frames:]
+    if not (dtype == "uint8" or dtype.startswith("float")):
+        return None
+    if len(picture) not in (2, 3) or (len(picture) == 2 and dtype != "uint8" and not frames):
+        return None
+    axes = tuple(range(frames, len(shape)))  # of the picture: height and width, with channels on either side
+    if len(picture) == 3 and picture[0] < picture[2]:
+        axes = (*axes[1:], axes[0])
+    # Frames vary slowest among the channels, as if they were stacked along them.
+    layout = ImageLayout(shape, (*axes[:2], *range(frames), *axes[2:]))
+    return layout if min(layout.height, layout.width) >= MIN_SIDE else None
+
+
+def image_layouts(obs: ObsSpec) -> dict[str, ImageLayout]:
+    """Name -> layout of every observation that is an image; choices are none, whatever their shape."""
+    found: dict[str, ImageLayout] = {}
+    for (name, shape, dtype), categories, stack in zip(obs.items(), obs.categories, obs.stacks, strict=True):
+        layout = None if categories else image_layout(shape, dtype, stack)
+        if layout is not None:
+            found[name] = layout
+    return found

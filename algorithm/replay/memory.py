@@ -1,0 +1,34 @@
+"""How many bytes a replay takes, and which replay a number of bytes can hold; nothing is allocated."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+
+from algorithm.replay.layout import Layout
+from algorithm.replay.storage import MAX_CAPACITY
+from algorithm.replay.sumtree import tree_bytes
+from algorithm.spec import AgentSpec
+
+
+def replay_bytes(
+    spec: AgentSpec, capacity: int, carry_shape: tuple[int, ...] = (), *, prioritised: bool
+) -> int:
+    """Bytes of a full replay of ``capacity`` rows: what ``ReplayBuffer.nbytes`` says once it is built.
+
+    carry_shape: of one stored carry; () or a shape with a 0 stores none.
+    prioritised: a sum tree is kept, whose share of each row depends on the capacity.
+    """
+    rows = Layout(spec, carry_shape).row_bytes * capacity
+    return rows + tree_bytes(capacity) if prioritised else rows
+
+
+def largest_capacity(
+    spec: AgentSpec, nbytes: int, carry_shape: tuple[int, ...] = (), *, prioritised: bool
+) -> int:
+    """Rows of the largest replay that ``nbytes`` can hold; 0 if not even the two that any replay needs."""
+    fitting = bisect_right(
+        range(2, MAX_CAPACITY + 1),
+        nbytes,
+        key=lambda capacity: replay_bytes(spec, capacity, carry_shape, prioritised=prioritised),
+    )
+    return fitting + 1 if fitting else 0

@@ -1,0 +1,145 @@
+"""What an agent does around its updates: priorities at insertion, fresh data, schedules, statistics."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from algorithm.config.schema import BaseConfig, Config, NnConfig, ReplayConfig
+from algorithm.env.registry import make_vec_env
+from algorithm.errors import UsageError
+from algorithm.run.agent import Agent
+from algorithm.run.memory import MemoryBudget
+from algorithm.run.pace import FreshPace
+from algorithm.run.rollout import Rollout
+from algorithm.sac.config import SacConfig
+from algorithm.spec import DEFAULT_BEHAVIOUR, ActionSpec, AgentSpec, ObsSpec
+
+SMALL = NnConfig(rep={"dense_n": 8}, q={"dense_n": 8}, policy={"dense_n": 8})
+CART = "CartPole-v1"
+
+
+def agent_and_rollout(env_name=CART, n=2, *, memory=None, **options):
+    env = make_vec_env("GYM", env_name, n=n, seed_of=lambda i, episode: 100 * i + episode, wrappers=[])
+    sac = {"start_step": 20, "batch_size": 16, "clip_epsilon": -1.0, **options}
+    config = Config(
+        base_config=BaseConfig(max_step=200),
+        replay_config=ReplayConfig(capacity=500),
+        sac_config=SacConfig(**sac),
+        nn_config=SMALL,
+    )
+    agent = Agent(
+        env.specs[DEFAULT_BEHAVIOUR],
+        config,
+        nn_file=None,
+        behaviour="x",
+        seed=1,
+        device=torch.device("cpu"),
+        memory=memory or MemoryBudget(),
+    )
+    return agent, Rollout(env, {DEFAULT_BEHAVIOUR: agent}, {DEFAULT_BEHAVIOUR: agent})
+
+
+def train(agent, rollout, steps):
+    while rollout.steps < steps:
+        rollout.step()
+        agent.learn(rollout.steps)
+
+
+def test_new_rows_enter_with_their_own_td_error():
+    """use_add_with_td: each new anchor has the priority that the learner's own td_error gives it."""
+    agent, rollout = agent_and_rollout(use_add_with_td=True, replay_ratio=0.5, n_step=2)
+    train(agent, rollout, 60)
+    first = agent.replay.next_id
+    rollout.step()
+    state = agent.sac._generator.get_state()
+    leaves = agent.replay._sampler.tree.leaves
+    ids = np.concatenate(agent._insertion._new)
+    assert len(ids) == 2
+    largest = leaves[ids % 500].copy()
+    agent._insertion.settle(learning=True)
+    agent.sac._generator.set_state(state)
+    error = agent.sac.td_error(agent.replay.windows(ids)).numpy()
+    expected = agent.replay._sampler.priority(error)
+    np.testing.assert_allclose(leaves[ids % 500], expected, rtol=1e-6)
+    assert not np.allclose(largest, expected)
+    assert first < agent.replay.next_id
+
+
+def test_before_learning_begins_new_rows_keep_the_largest_priority():
+    agent, rollout = agent_and_rollout(use_add_with_td=True)
+    train(agent, rollout, 10)
+    assert agent._insertion._new == [] and agent.sac.updates == 0
+
+
+def test_fresh_windows_are_used_once_in_full_batches():
+    """use_replay_buffer: false: as many updates as full batches, whatever the replay ratio says."""
+    agent, rollout = agent_and_rollout(use_replay_buffer=False, replay_ratio=7.0, n_step=2)
+    seen = []
+    update = agent.sac.update
+    agent.sac.update = lambda batch: (seen.append(batch.ids[:, 0].clone()), update(batch))[1]
+    train(agent, rollout, 200)
+    ids = torch.cat(seen)
+    assert len(set(ids.tolist())) == len(ids)
+    assert agent.sac.updates == len(ids) // 16 > 8
+    assert agent.replay.ready < 16
+    assert isinstance(agent.pace, FreshPace)
+    assert agent.metrics(200)["time/replay_ratio"] == pytest.approx(agent.sac.updates / 180)
+
+
+def test_nothing_fresh_is_used_before_learning_may_begin():
+    pace = FreshPace(lambda: 100, batch_size=16, start_step=50)
+    assert pace.owed(49) == 0 and pace.owed(50) == 6
+    assert np.isnan(pace.achieved(50, 0))
+
+
+def test_the_learning_rate_falls_linearly_to_zero():
+    agent, _ = agent_and_rollout(learning_rate_schedule="linear", learning_rate=0.01)
+    rates = []
+    for step in (0, 50, 150, 200, 250):
+        agent.learn(step)
+        rates.append([adam.learning_rate for _, adam in agent.sac._steps()])
+    np.testing.assert_allclose(rates, np.array([[0.01, 0.0075, 0.0025, 0.0, 0.0]] * 2).T)
+    constant, _ = agent_and_rollout()
+    constant.learn(150)
+    assert {adam.learning_rate for _, adam in constant.sac._steps()} == {0.0003}
+
+
+def test_statistics_count_every_stored_observation_once():
+    """use_normalization: rows of the replay, the final ones too, and what networks see is on one scale."""
+    agent, rollout = agent_and_rollout(use_normalization=True)
+    train(agent, rollout, 100)
+    normaliser = agent.sac.model.normaliser
+    assert normaliser.count.item() == len(agent.replay) > 100
+    stored = agent.replay._storage.real[: len(agent.replay), :4].astype(np.float64)
+    np.testing.assert_allclose(normaliser.mean.numpy(), stored.mean(0), rtol=1e-6)
+    np.testing.assert_allclose(normaliser.scale.numpy(), 1 / stored.std(0), rtol=1e-4)
+    batch = agent.replay.sample()
+    seen = agent.sac._encode(batch).obs["obs"]
+    expected = ((batch.obs["obs"].numpy() - stored.mean(0)) / stored.std(0)).clip(-5, 5)
+    np.testing.assert_allclose(seen.numpy(), expected, atol=1e-4)
+    count = normaliser.count.item()
+    evaluation = agent.new_actor("evaluation")
+    evaluation.act(
+        {"obs": np.full((1, 4), 50, np.float32)},
+        agent.spec.action.padding(1),
+        evaluation.initial_carry(1),
+        agent.spec.action.all_allowed(1),
+    )
+    assert normaliser.count.item() == count  # frozen while evaluating
+
+
+def test_a_replay_that_does_not_fit_is_refused_before_it_is_made():
+    with pytest.raises(UsageError, match=r"set replay_config\.capacity to"):
+        agent_and_rollout(memory=MemoryBudget(free=10_000))
+
+
+def test_keys_without_effect_are_named():
+    agent, _ = agent_and_rollout("Pendulum-v1", discrete_dqn_like=True, use_normalization=True)
+    assert agent.notices == ["sac_config.discrete_dqn_like has no effect: there is no discrete action"]
+    pixels = AgentSpec(ObsSpec(("obs",), ((3, 40, 40),), ("uint8",)), ActionSpec((2,)))
+    agent.spec = pixels
+    assert agent.notices == [
+        "sac_config.use_normalization has no effect: no observation is a vector of numbers"
+    ]

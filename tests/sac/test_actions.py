@@ -1,0 +1,274 @@
+"""Discrete, branched, hybrid and masked agents: the learner against plain code, and what holds for all."""
+
+from __future__ import annotations
+
+import copy
+import math
+
+import pytest
+import torch
+
+from algorithm.nn.distributions import HybridAction, TanhNormal
+from algorithm.sac.config import SacConfig
+from algorithm.sac.policy import make_composition
+from algorithm.spec import ActionSpec, AgentSpec, ObsSpec
+from tests.batches import random_batch, small_sac, weights
+from tests.oracles import n_step_target, vtrace_target
+
+OBS = ObsSpec(("obs",), ((3,),), ("float32",))
+ONE = AgentSpec(OBS, ActionSpec((4,)))
+BRANCHES = AgentSpec(OBS, ActionSpec((3, 2)))
+HYBRID = AgentSpec(OBS, ActionSpec((3, 2), 2))
+KINDS = {"one": ONE, "branches": BRANCHES, "hybrid": HYBRID}
+OPTIONS = [
+    {},
+    {"discrete_dqn_like": True},
+    {"n_step": 3},
+    {"n_step": 3, "discrete_dqn_like": True},
+    {"n_step": 3, "use_n_step_is": False},
+    {"ensemble_q_num": 3, "ensemble_q_sample": 2, "clip_epsilon": 0.2},
+    {"use_normalization": True, "max_grad_norm": 0.5},
+    {"rep_depth": 1, "use_auto_alpha": False},
+]
+
+
+def ids(options: dict) -> str:
+    return ",".join(f"{k}={v}" for k, v in options.items()) or "default"
+
+
+def each_branch(spec: AgentSpec, row: torch.Tensor) -> list[torch.Tensor]:
+    return [row[where] for where in spec.action.branch_slices]
+
+
+def plain_policy(logits: torch.Tensor, mask: torch.Tensor, spec: AgentSpec) -> list[torch.Tensor]:
+    """π_b of one state as full vectors, by torch's own softmax on the allowed choices."""
+    result = []
+    for part, allowed in zip(each_branch(spec, logits), each_branch(spec, mask), strict=True):
+        probs = torch.zeros(len(part))
+        probs[allowed] = part[allowed].softmax(-1)
+        result.append(probs)
+    return result
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("options", OPTIONS, ids=ids)
+def test_updates_keep_the_batch_and_move_what_learns(kind, options):
+    spec = KINDS[kind]
+    sac = small_sac(spec=spec, **options)
+    window, before = options.get("n_step", 1), weights(sac)
+    for step in range(3):
+        exists = torch.randint(1, window + 1, (8,), generator=torch.Generator().manual_seed(step))
+        batch = random_batch(8, window, spec=spec, seed=step, exists=exists)
+        kept = copy.deepcopy(batch)
+        result = sac.update(batch)
+        for name in ("action", "action_mask", "z", "reward", "behaviour_logp"):
+            assert torch.equal(getattr(batch, name), getattr(kept, name)), name
+    assert torch.isfinite(result.priority).all()
+    all_greedy = spec.action.continuous == 0 and options.get("discrete_dqn_like", False)
+    for name, value in weights(sac).items():
+        assert torch.isfinite(value).all(), name
+        policy_stands = name.startswith("model.policy") and (
+            all_greedy or (options.get("discrete_dqn_like") and "head.discrete" in name)
+        )
+        fixed = "log_alpha" in name and not options.get("use_auto_alpha", True)
+        if "normaliser" not in name:
+            assert torch.equal(value, before[name]) == (policy_stands or fixed), name
+    assert ("loss/policy" in result.metrics) == (not all_greedy)
+
+
+@pytest.mark.parametrize("greedy", [False, True])
+@pytest.mark.parametrize("use_is", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_target_is_that_of_loops_over_states_and_branches(kind, use_is, greedy):
+    """n = 3 with an encoder: every V, h and ratio from a single state at a time."""
+    spec = KINDS[kind]
+    options = {"n_step": 3, "use_n_step_is": use_is, "rep_depth": 1, "discrete_dqn_like": greedy}
+    sac = small_sac(spec=spec, learning_rate=0.05, init_log_alpha=-0.5, **options)
+    for step in range(4):  # online and target networks drift apart
+        sac.update(random_batch(8, 3, spec=spec, seed=step))
+    batch = random_batch(8, 3, spec=spec, seed=7, exists=torch.tensor([1, 2, 3, 3, 3, 2, 3, 3]))
+    state = sac._generator.get_state()
+    y, _ = sac._target(sac._encode(batch))
+    size = spec.action.continuous
+    noise = torch.randn(24, size, generator=sac._generator.set_state(state)).view(8, 3, size)
+
+    model, heads, num = sac.model, sac.composition, len(spec.action.branches)
+    value, bonus, ratio = torch.zeros(8, 3), torch.zeros(8, 3), torch.zeros(8, 2)
+    with torch.no_grad():
+        inputs = (batch.obs, batch.prev_action, batch.carry, batch.obs_valid)
+        online, target = model.rep(*inputs)[0], model.target_rep(*inputs)[0]
+        for b in range(8):
+            for token in (1, 2, 3):
+                policy = model.policy(online[b, token], {})
+                u, log_ratio, h = torch.zeros(0), torch.zeros(()), torch.zeros(())
+                if policy.continuous is not None:
+                    z = policy.continuous.mean + policy.continuous.log_std.exp() * noise[b, token - 1]
+                    u = z.tanh()
+                    h = -heads.continuous.temperature.alpha * policy.continuous.logp(z)
+                    if token < 3:
+                        log_ratio += policy.continuous.logp(batch.z[b, token])
+                        log_ratio -= batch.behaviour_logp[b, token, -1]
+                mask = batch.action_mask[b, token]
+                q = model.target_q.frozen(target[b, token], u).amin(0)
+                if greedy:
+                    mean_q = model.q.frozen(online[b, token], u).mean(0).masked_fill(~mask, -torch.inf)
+                    chosen = [torch.eye(len(p))[p.argmax()] for p in each_branch(spec, mean_q)]
+                else:
+                    chosen = plain_policy(policy.logits, mask, spec)
+                    entropy = sum(torch.distributions.Categorical(p).entropy() for p in chosen) / num
+                    h = h + heads.discrete.temperature.alpha * entropy
+                    if token < 3:
+                        taken = each_branch(spec, batch.action[b, token])
+                        log_ratio += sum(p[t.argmax()].log() for p, t in zip(chosen, taken, strict=True))
+                        log_ratio -= batch.behaviour_logp[b, token, 0]
+                parts = zip(chosen, each_branch(spec, q), strict=True)
+                value[b, token - 1] = sum((p * part).sum() for p, part in parts) / num + h
+                bonus[b, token - 1] = h
+                if token < 3:
+                    ratio[b, token - 1] = log_ratio.exp()
+    arrays = [x.double().numpy() for x in (batch.reward, batch.terminated, batch.valid, value, bonus)]
+    if use_is:
+        expected = vtrace_target(
+            *arrays, ratio.numpy(), gamma=0.99, n=3, trace_decay=1.0, rho_max=1.0, c_max=1.0
+        )
+    else:
+        expected = n_step_target(*arrays, gamma=0.99, n=3)
+    torch.testing.assert_close(y, torch.from_numpy(expected).float(), rtol=1e-4, atol=1e-4)
+
+
+def test_a_greedy_agent_has_the_plain_n_step_target_with_and_without_correction():
+    """Ratio 1 and no entropy: V-trace telescopes to the uncorrected sum."""
+    targets = []
+    for use_is in (True, False):
+        sac = small_sac(spec=BRANCHES, n_step=3, discrete_dqn_like=True, use_n_step_is=use_is)
+        targets.append(sac._target(sac._encode(random_batch(16, 3, spec=BRANCHES)))[0])
+    torch.testing.assert_close(*targets)
+
+
+def composition(spec: AgentSpec, **options):
+    return make_composition(spec.action, SacConfig(**options))
+
+
+def parts_of_hybrid(p: int = 16):
+    g = torch.Generator().manual_seed(3)
+    normal = TanhNormal(torch.randn(p, 2, generator=g), torch.randn(p, 2, generator=g) - 1)
+    logits, q = torch.randn(p, 5, generator=g), torch.randn(p, 5, generator=g)
+    valid = torch.rand(p, generator=g) < 0.8
+    return normal, logits, q, valid, torch.ones(p, 5, dtype=torch.bool)
+
+
+def test_the_hybrid_loss_is_the_sum_of_its_parts():
+    """Discrete part alone, and continuous part alone against R(q, π), with their own temperatures."""
+    normal, logits, q, valid, mask = parts_of_hybrid()
+    hybrid = composition(HYBRID)
+    policy = HybridAction(normal, logits)
+    u, logp = hybrid.draw(policy, torch.Generator().manual_seed(0))
+    choice = hybrid.choose(policy, mask, lambda: q)
+    together = hybrid.losses(choice, logp, q, valid)
+
+    discrete = composition(BRANCHES)
+    alone = discrete.losses(discrete.choose(HybridAction(logits=logits), mask, lambda: q), logp, q, valid)
+    continuous = composition(AgentSpec(OBS, ActionSpec(continuous=2)))
+    value = hybrid.expected(q, choice)
+    rest = continuous.losses(choice, logp, value.unsqueeze(-1), valid)
+    for name in ("policy", "alpha"):
+        torch.testing.assert_close(together[name], alone[name] + rest[name])
+    bonus = discrete.bonus(choice, torch.zeros(16)) + continuous.bonus(choice, logp)
+    torch.testing.assert_close(hybrid.bonus(choice, logp), bonus)
+    assert u.shape == (16, 2)
+
+
+def test_the_continuous_part_moves_no_logits_and_the_discrete_part_no_mean():
+    """R(q̂, π.detach()) in one loss, q̂.detach() in the other (design, the policy's loss)."""
+    normal, logits, _, valid, mask = parts_of_hybrid()
+    hybrid = composition(HYBRID)
+    mean, logits = normal.mean.requires_grad_(), logits.requires_grad_()
+    policy = HybridAction(TanhNormal(mean, normal.log_std), logits)
+    u, logp = hybrid.draw(policy, torch.Generator().manual_seed(0))
+    q = torch.cat([u, u.square(), u.sum(-1, keepdim=True)], -1)
+    choice = hybrid.choose(policy, mask, lambda: q)
+    discrete = hybrid.discrete.losses(choice, q.detach(), valid)["policy"]
+    assert torch.autograd.grad(discrete, mean, retain_graph=True, allow_unused=True)[0] is None
+    continuous = hybrid.continuous.losses(logp, hybrid.expected(q, choice), valid)["policy"]
+    assert torch.autograd.grad(continuous, logits, allow_unused=True)[0] is None
+
+
+def test_one_branch_is_a_plain_categorical():
+    """SAC-discrete (arXiv 1910.07207, equations 10 to 12) on one state at a time."""
+    sac = small_sac(spec=ONE, init_log_alpha=-1.0, target_d_alpha=0.3)
+    batch = random_batch(8, 1, spec=ONE)
+    alpha, heads = math.exp(-1.0), sac.composition
+    with torch.no_grad():
+        logits = sac.model.policy(batch.obs["obs"][:, 0], {}).logits
+        q = sac.model.q.frozen(batch.obs["obs"][:, 0], torch.zeros(8, 0)).amin(0)
+        choice = heads.choose(HybridAction(logits=logits), batch.action_mask[:, 0], lambda: q)
+        losses = heads.losses(choice, torch.zeros(8), q, torch.ones(8, dtype=torch.bool))
+    policy = alpha_loss = 0.0
+    for b in range(8):
+        allowed = batch.action_mask[b, 0]
+        plain = torch.distributions.Categorical(logits=logits[b][allowed])
+        policy += (plain.probs * (alpha * plain.logits - q[b][allowed])).sum().item() / 8
+        target = 0.3 * math.log(int(allowed.sum()))
+        alpha_loss += -1.0 * (plain.entropy().item() - target) / 8
+    assert losses["policy"].item() == pytest.approx(policy, rel=1e-5)
+    assert losses["alpha"].item() == pytest.approx(alpha_loss, rel=1e-5)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("greedy", [False, True])
+def test_what_a_mask_forbids_changes_nothing(kind, greedy):
+    """Logits and critic outputs of forbidden choices have no influence on any loss, target or gradient."""
+    spec = KINDS[kind]
+    results = []
+    for offset in (0.0, 50.0):
+        sac = small_sac(spec=spec, n_step=2, discrete_dqn_like=greedy)
+        batch = random_batch(16, 2, spec=spec)
+        forbidden = torch.zeros(spec.action.discrete)
+        mask = torch.ones_like(batch.action_mask)
+        for where in spec.action.branch_slices:
+            forbidden[where.start] = offset
+            mask[..., where.start] = False
+            batch.action[..., where] = 0.0
+            batch.action[..., where.stop - 1] = 1.0
+        object.__setattr__(batch, "action_mask", mask)
+        _shift(sac, forbidden)
+        y, _ = sac._target(sac._encode(batch))
+        sac._update_policy(sac._encode(batch))
+        results.append(torch.cat([y.flatten(), *(p.flatten() for p in _before_the_last_layer(sac))]))
+    torch.testing.assert_close(*results)
+
+
+def _shift(sac, forbidden: torch.Tensor) -> None:
+    with torch.no_grad():
+        sac.model.policy.head.discrete.bias += forbidden
+        for q in (sac.model.q, sac.model.target_q):
+            q.get_parameter("net/4/bias").add_(forbidden)
+
+
+def _before_the_last_layer(sac) -> list[torch.Tensor]:
+    return list(sac.model.policy.net.parameters())
+
+
+def test_temperatures_of_a_masked_task_stay_bounded():
+    """Where one action is left the target entropy is 0, so nothing pushes the temperature away."""
+    sac = small_sac(spec=ONE, learning_rate=0.05)
+    batch = random_batch(32, 1, spec=ONE)
+    mask = torch.zeros_like(batch.action_mask)
+    mask[..., 0] = True
+    object.__setattr__(batch, "action_mask", mask)
+    for _ in range(200):
+        sac.update(batch)
+    assert sac.composition.discrete.temperature.log_alpha.item() == pytest.approx(-2.3, abs=1e-5)
+
+
+def test_the_temperature_steers_the_entropy_to_its_share():
+    """A policy that is far too random lowers α_d, one that is too sure raises it."""
+    for scale, sign in ((0.0, -1), (100.0, 1)):
+        heads = composition(ONE, target_d_alpha=0.5)
+        logits = scale * torch.eye(4)
+        mask = torch.ones(4, 4, dtype=torch.bool)
+        choice = heads.choose(HybridAction(logits=logits), mask, torch.tensor)
+        heads.losses(choice, torch.zeros(4), logits, mask[:, 0])["alpha"].backward()
+        gradient = heads.discrete.temperature.log_alpha.grad
+        # log α · mean(H − ½ log 4): H = log 4 or 0, so the gradient is ±½ log 4 and α moves against it
+        assert gradient.item() == pytest.approx(-sign * 0.5 * math.log(4), abs=1e-6)

@@ -1,0 +1,101 @@
+"""Encoding tokens with as little work as possible changes no state and no gradient."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+
+from algorithm.nn.protocols import Rep
+from algorithm.sac.encoding import Stateless, TokenByToken, WholeWindow, make_encoding
+from algorithm.sac.optimiser import FlatAdam
+from tests.batches import SMALL, random_batch, small_networks
+
+
+class Counting(Rep):
+    """A linear layer that counts the tokens it was given with and without a gradient."""
+
+    def __init__(self) -> None:
+        super().__init__(SMALL)
+        self.layer = torch.nn.Linear(3, 4)
+        self.with_gradient = self.without = 0
+
+    def forward(self, obs, prev_action, carry, valid):
+        assert obs["obs"].shape[:2] == prev_action.shape[:2] == valid.shape
+        if torch.is_grad_enabled():
+            self.with_gradient += valid.shape[1]
+        else:
+            self.without += valid.shape[1]
+        return self.layer(obs["obs"]), carry
+
+
+class Remembering(Counting):
+    carry_shape = (4,)
+
+
+def encode(encoding, rep, batch, **sizes):
+    target = copy.deepcopy(rep)
+    with torch.no_grad():
+        for p in target.parameters():
+            p.add_(1.0)
+    target.with_gradient = target.without = 0
+    return encoding(rep, target, batch.obs, batch, **{"burn_in": 0, "learn": 1, **sizes}), target
+
+
+def test_the_cheapest_encoding_is_chosen():
+    assert isinstance(make_encoding(small_networks().rep), Stateless)
+    assert isinstance(make_encoding(small_networks(rep_depth=1).rep), TokenByToken)
+    assert isinstance(make_encoding(Remembering()), WholeWindow)
+
+
+@pytest.mark.parametrize("n", [1, 3])
+def test_tokens_one_by_one_are_those_of_the_whole_window(n):
+    batch, rep = random_batch(4, n), Counting()
+    states, target = encode(TokenByToken(), rep, batch)
+    whole, other = encode(WholeWindow(), rep, batch)
+    torch.testing.assert_close(states.online, whole.online)
+    torch.testing.assert_close(states.target_following, whole.target_following)
+    torch.testing.assert_close(states.target_learned(), whole.target_learned())
+    assert states.target_following.shape == (4, n, 4)
+    gradients = []
+    for found in (states, whole):
+        rep.zero_grad()
+        found.online[:, :1].square().sum().backward()
+        gradients.append(rep.layer.weight.grad.clone())
+    torch.testing.assert_close(*gradients)
+    assert other.with_gradient == 0 and target.with_gradient == 0
+
+
+def test_only_the_learned_token_is_encoded_with_a_gradient_and_the_target_only_what_is_needed():
+    rep = Counting()
+    states, target = encode(TokenByToken(), rep, random_batch(4, 3))
+    assert (rep.with_gradient, rep.without) == (1, 3)
+    assert target.without == 3
+    states.target_learned()
+    assert target.without == 4
+
+
+def test_without_parameters_the_target_is_the_same_states():
+    batch = random_batch(4, 2)
+    states, _ = encode(Stateless(), small_networks().rep, batch)
+    assert torch.equal(states.target_following, batch.obs["obs"][:, 1:])
+    assert torch.equal(states.target_learned(), batch.obs["obs"][:, :1])
+
+
+@pytest.mark.parametrize(("limit", "expected"), [(2.5, (1.5, 2.0)), (10.0, (3.0, 4.0)), (5.0, (3.0, 4.0))])
+def test_long_gradients_are_shortened_and_short_ones_are_not(limit, expected):
+    """The gradient (3, 4) has norm 5; what is returned is that of before."""
+    weight = torch.nn.Linear(2, 1, bias=False)
+    adam = FlatAdam([weight], 0.1, max_norm=limit)
+    norm = adam.step((weight.weight * torch.tensor([3.0, 4.0])).sum())
+    assert norm.item() == 5.0
+    torch.testing.assert_close(adam.flat.grad, torch.tensor(expected))
+
+
+def test_a_gradient_of_zero_stays_zero():
+    weight = torch.nn.Linear(2, 1, bias=False)
+    adam = FlatAdam([weight], 0.1, max_norm=1.0)
+    before = weight.weight.detach().clone()
+    adam.step((weight.weight * 0.0).sum())
+    assert torch.equal(weight.weight, before)
