@@ -12,8 +12,9 @@ command -v uv >/dev/null || {
 
 for version in 3.10 3.11 3.12; do
   file=constraints/python$version.txt
-  resolved=$(uv pip compile --quiet --no-header --no-annotate --extra dev --python-version "$version" \
-    --python-platform x86_64-manylinux_2_28 --constraint <(echo "torch==$TORCH") pyproject.toml)
+  resolved=$(uv pip compile --quiet --no-header --no-annotate --extra dev --extra tasks \
+    --python-version "$version" --python-platform x86_64-manylinux_2_28 \
+    --constraint <(echo "torch==$TORCH") pyproject.toml)
   {
     echo "# Exact versions for Python $version on Linux x86-64, resolved by \`make constraints\`."
     echo "# The suite is run as a whole on 3.11; the sets for 3.10 and 3.12 are resolved only."

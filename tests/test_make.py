@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -156,6 +157,20 @@ def test_a_change_installs_again(checkout: Checkout, change: Callable[[Checkout]
     change(checkout)
     assert checkout.run().returncode == 0
     assert checkout.installations() == 2
+
+
+def test_what_is_installed_is_what_was_resolved(root: Path) -> None:
+    """An extra that is installed and was not resolved would come in any version."""
+    installed = re.search(r"--editable '\.\[([\w,]+)\]'", (root / "scripts/venv.sh").read_text())
+    assert installed
+    resolved = re.findall(r"--extra (\w+)", (root / "scripts/constraints.sh").read_text())
+    assert set(installed[1].split(",")) == set(resolved) == {"dev", "tasks"}
+
+
+@pytest.mark.parametrize("version", ["3.10", "3.11", "3.12"])
+def test_what_the_shipped_tasks_need_is_pinned(root: Path, version: str) -> None:
+    pinned = set(re.findall(r"^(.+)==", (root / f"constraints/python{version}.txt").read_text(), re.M))
+    assert {"ale-py", "box2d", "opencv-python-headless", "gymnasium", "torch"} <= pinned
 
 
 def test_another_python_makes_another_environment(checkout: Checkout) -> None:

@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 import gymnasium as gym
+import numpy as np
 import pytest
 import torch
 import yaml
@@ -15,10 +16,11 @@ from algorithm.config import Config, load_config
 from algorithm.config.cli import TrainOptions, config_flags, parse_args
 from algorithm.env.base import VecEnv
 from algorithm.env.registry import make_vec_env
+from algorithm.run.memory import MemoryBudget
 from algorithm.run.rollout import Rollout
 from algorithm.run.seeding import episode_seeds
 from algorithm.run.session import make_agents
-from algorithm.spec import DEFAULT_BEHAVIOUR
+from algorithm.spec import DEFAULT_BEHAVIOUR, ActionSpec, ObsSpec
 from main import main
 from tests.test_docs import ROOT, blocks_of, commands_of
 
@@ -31,7 +33,12 @@ SECTIONS = [
     for section in yaml.safe_load((ENVS / label / "config.yaml").read_text("utf-8"))
 ]
 
-SMALL = ("sac_config.start_step=8", "sac_config.batch_size=8", "sac_config.replay_ratio=0.25")
+SMALL = (
+    "sac_config.start_step=8",
+    "sac_config.batch_size=8",
+    "sac_config.replay_ratio=0.25",
+    "replay_config.capacity=100",
+)
 """Little enough to learn in a moment, whatever the section says."""
 IN_WORKERS = ("bullet/half_cheetah", "workers")
 """The one section whose worker processes are started; the others' copies run in this process."""
@@ -54,11 +61,16 @@ def make_env(config: Config, n: int, workers: int = 0) -> VecEnv:
     )
 
 
+TASKS = {
+    "toy": ("hybrid", "identity"),
+    "gym": ("acrobot", "bipedal_walker", "cart_pole", "lunar_lander", "mountain_car", "pendulum"),
+    "bullet": ("ant", "half_cheetah", "hopper", "inverted_pendulum_swingup", "walker"),
+    "atari": ("breakout", "pong"),
+}
+
+
 def test_the_shipped_tasks_are_found() -> None:
-    assert {"gym/pendulum", "gym/mountain_car"} <= set(LABELS)
-    assert {label for label in LABELS if label.startswith("bullet/")} == {
-        f"bullet/{name}" for name in ("ant", "half_cheetah", "hopper", "inverted_pendulum_swingup", "walker")
-    }
+    assert {f"{suite}/{name}" for suite, names in TASKS.items() for name in names} <= set(LABELS)
 
 
 @pytest.mark.parametrize(("label", "section"), SECTIONS)
@@ -68,7 +80,8 @@ def test_a_section_trains(label: str, section: str) -> None:
     workers = base.workers if (label, section) == IN_WORKERS else 0
     env = make_env(loaded.config, base.n_envs, workers)
     try:
-        agents = make_agents(loaded, env, loaded.env_dir, torch.device("cpu"))
+        device = torch.device("cpu")
+        agents = make_agents(loaded, env, loaded.env_dir, device, memory=MemoryBudget())
         agent = agents[DEFAULT_BEHAVIOUR]
         rollout = Rollout(env, agents, agents, length_limit=base.max_step_each_iter)
         for step in range(1, 17):
@@ -78,7 +91,9 @@ def test_a_section_trains(label: str, section: str) -> None:
         env.close()
     assert agent.sac.updates == (16 * base.n_envs - 8) // 4
     metrics = agent.metrics(16 * base.n_envs)
-    assert all(torch.isfinite(torch.tensor(metrics[name])) for name in ("loss/q", "loss/policy"))
+    losses = [value for name, value in metrics.items() if name.startswith("loss/")]
+    assert "loss/q" in metrics
+    assert all(torch.isfinite(torch.tensor(loss)) for loss in losses)
 
 
 @pytest.mark.parametrize(("label", "section"), SECTIONS)
@@ -107,6 +122,41 @@ def test_mountain_car_holds_each_action_for_eight_steps() -> None:
     assert 8 * config.base_config.max_step == 50_000
 
 
+@pytest.mark.parametrize("label", ["atari/pong", "atari/breakout"])
+def test_atari_shows_four_frames_and_stores_one(label: str) -> None:
+    config = load_config(label, seed=1).config
+    env = make_env(config, 1)
+    try:
+        spec = env.specs[DEFAULT_BEHAVIOUR].obs
+        before = env.reset()[DEFAULT_BEHAVIOUR].obs["obs"][0]
+        result = env.step({DEFAULT_BEHAVIOUR: push(env.specs[DEFAULT_BEHAVIOUR].action)})[DEFAULT_BEHAVIOUR]
+    finally:
+        env.close()
+    assert (spec.shapes, spec.dtypes, spec.stacks) == (((4, 84, 84),), ("uint8",), (4,))
+    assert (before == before[0]).all()  # the first frame stands for those before it
+    assert (result.obs["obs"][0, :3] == before[1:]).all()
+    row = 84 * 84 * config.replay_config.capacity / 1e9
+    assert f"# {row:.1f} GB" in (ENVS / label / "config.yaml").read_text("utf-8")
+
+
+def push(action: ActionSpec) -> np.ndarray:
+    """The first choice of the only branch."""
+    flat = action.padding(1)
+    flat[0, 0] = 1.0
+    return flat
+
+
+def test_a_game_of_breakout_that_nobody_serves_ends() -> None:
+    env_args = load_config("atari/breakout", seed=1).config.base_config.env_args
+    assert env_args is not None
+    game = gym.make("ale_py:ALE/Breakout-v5", **{**env_args, "max_num_frames_per_episode": 40})
+    game.reset(seed=0)
+    ends = [game.step(0)[2:4] for _ in range(40)]
+    game.close()
+    assert (False, True) in ends, "the key is one that ends a game as truncated"
+    assert env_args["max_num_frames_per_episode"] == 5 * 60 * 60
+
+
 def commands_in(page: Path) -> list[TrainOptions]:
     """Every ``python main.py …`` in the shell blocks of a page."""
     blocks = [block for block in blocks_of(page, page.read_text("utf-8")) if block.language == "sh"]
@@ -130,19 +180,36 @@ def rows_of(page: Path) -> dict[str, list[str]]:
     return {label: [cell.strip().strip("`") for cell in cells.split("|")] for label, cells in rows}
 
 
+def observation_cell(spec: ObsSpec) -> str:
+    """``3``, ``4 × 84 × 84``, ``1 of 5``; several with a plus."""
+    cells = []
+    for shape, categories in zip(spec.shapes, spec.categories, strict=True):
+        numbers = " × ".join(map(str, shape))
+        cells.append(" + ".join(f"1 of {n}" for n in categories) if categories else numbers)
+    return " + ".join(cells)
+
+
+def action_cell(spec: ActionSpec) -> str:
+    """``1 of 4`` for each branch, then the number of continuous actions."""
+    cells = [f"1 of {n}" for n in spec.branches]
+    return " + ".join(cells + [str(spec.continuous)] * bool(spec.continuous))
+
+
 @pytest.mark.parametrize("label", LABELS)
 def test_the_table_says_what_a_task_is(label: str) -> None:
-    """Name, observation, action and steps; the published figure is with its README."""
+    """Name, observation, action and steps; the published figure is in its README, an optimum in its class."""
     config = load_config(label, seed=1).config
     env = make_env(config, 1)
     env.close()
     spec = env.specs[DEFAULT_BEHAVIOUR]
     name, observation, action, steps, published = rows_of(TASKS_PAGE)[label]
     assert name == config.base_config.env_name.rpartition(":")[2]
-    assert (int(observation), int(action)) == (spec.obs.flat_size, spec.action.continuous)
+    assert (observation, action) == (observation_cell(spec.obs), action_cell(spec.action))
     assert int(steps.replace(",", "")) == config.base_config.max_step
     figure = published.split()[0]
     assert figure in (ENVS / label / "README.md").read_text("utf-8")
+    if label.startswith("toy/"):
+        assert published == f"{gym.make(config.base_config.env_name).unwrapped.optimum:g} (optimum)"
 
 
 def test_the_table_names_no_task_that_is_not_there() -> None:
