@@ -4,7 +4,7 @@ ENV := gym/pendulum
 ARGS :=
 JOBS := 2
 PYTHON :=
-BENCHES := updates replay steps workers learning
+BENCHES := updates replay steps pixels workers learning ablation target_entropy toys
 ONLY := $(BENCHES)
 
 PY := .venv/bin/python
@@ -40,7 +40,7 @@ format: venv ## let ruff format the code and make its safe corrections
 
 check: lint test ## everything a change has to pass
 
-bench: venv $(if $(filter updates steps learning,$(ONLY)),bench-peers) ## measure beside the peers and fill docs/performance.md: make bench ONLY="updates steps"
+bench: venv $(if $(filter updates steps pixels learning,$(ONLY)),bench-peers) ## measure and fill the tables of docs/: make bench ONLY="updates ablation"
 	@[ -z "$(filter-out $(BENCHES),$(ONLY))" ] || { echo "make bench: ONLY knows: $(BENCHES)" >&2; exit 2; }
 	@set -e; for one in $(ONLY); do echo "== $$one"; $(THREADS) $(PY) benchmarks/$$one.py $(ARGS); done
 	@$(PY) benchmarks/tables.py --write

@@ -124,10 +124,15 @@ def machine() -> dict[str, Any]:
 
 
 def write_result(file: Path, content: Mapping[str, Any]) -> None:
-    """Write figures with the day, the commit and the machine they come from."""
+    """Write figures with the day, the commit and the machine they come from.
+
+    The file is there as a whole or as it was: some measurements write it after each of many runs.
+    """
     head = {"date": date.today().isoformat(), "version": our_version(), "machine": machine()}
     file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(as_text({**head, **content}) + "\n")
+    new = file.with_name(f"{file.name}.{os.getpid()}.new")
+    new.write_text(as_text({**head, **content}) + "\n")
+    new.replace(file)
     print(f"written: {os.path.relpath(file)}", file=sys.stderr)
 
 

@@ -12,11 +12,13 @@ from harness import PEER, PEER_PYTHON, SHARED
 PEER_VERSION = "2.9.2"
 SIMULATORS = ("pybullet", "pybullet-envs-gymnasium")
 """What the tasks need besides; the same versions on both sides."""
+PIXELS = ("ale-py", "opencv-python-headless", "psutil")
+"""What ``pixels.py`` needs besides."""
 
 
 def requirements() -> list[str]:
     """The peer, and our own versions of what both use."""
-    both = [f"{name}=={version(name).partition('+')[0]}" for name in (*SHARED, *SIMULATORS)]
+    both = [f"{name}=={version(name).partition('+')[0]}" for name in (*SHARED, *SIMULATORS, *PIXELS)]
     return [f"stable-baselines3=={PEER_VERSION}", *both]
 
 

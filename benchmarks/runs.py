@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -38,14 +39,18 @@ class Run:
         return self.curve[-1][1]
 
     def area(self) -> float:
-        """Mean height of the curve between its first and its last evaluation, by the trapezoidal rule."""
-        pairs = list(zip(self.curve, self.curve[1:], strict=False))
-        total = sum((x1 - x0) * (y0 + y1) / 2 for (x0, y0), (x1, y1) in pairs)
-        return total / (self.curve[-1][0] - self.curve[0][0])
+        """Mean height of the curve."""
+        return mean_height(self.curve)
 
     def as_json(self) -> dict[str, Any]:
         """Plain values."""
         return asdict(self)
+
+
+def mean_height(curve: Sequence[Sequence[float]]) -> float:
+    """Mean height of a curve between its first and its last evaluation, by the trapezoidal rule."""
+    total = sum((x1 - x0) * (y0 + y1) / 2 for (x0, y0), (x1, y1) in pairwise(curve))
+    return total / (curve[-1][0] - curve[0][0])
 
 
 def read_ours(folder: Path) -> Run:

@@ -13,10 +13,11 @@ from argparse import ArgumentParser
 from collections.abc import Sequence
 from pathlib import Path
 
+from cells import MissingError
 from harness import RESULTS, ROOT
-from render import TABLES, MissingError
+from render import TABLES
 
-PAGES = (ROOT / "docs" / "performance.md",)
+PAGES = tuple(ROOT / "docs" / f"{name}.md" for name in ("performance", "ablation", "toys"))
 """Pages that hold tables; links in a table are relative to them."""
 
 _BLOCK = re.compile(

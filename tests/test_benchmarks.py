@@ -174,6 +174,9 @@ def test_the_peer_gets_our_versions() -> None:
         "gymnasium",
         "pybullet",
         "pybullet-envs-gymnasium",
+        "ale-py",
+        "opencv-python-headless",
+        "psutil",
     }
     assert wanted["numpy"] == np.__version__
     assert "+" not in wanted["torch"]  # a build is not asked for: another index may have none
