@@ -18,7 +18,7 @@ from tasks import Task
 from algorithm.config import Config, load_config_file
 from algorithm.run.metrics import read_metrics
 
-TRAINED = ("model.q.", "model.policy.")
+TRAINED = ("model.rep.", "model.q.", "model.policy.")
 """Beginnings of the names of trained weights in a checkpoint; targets are not among them."""
 
 
@@ -30,7 +30,7 @@ class Run:
     version: str
     seed: int
     seconds: float  # of training, without evaluation
-    parameters: int  # trainable weights of critics and policy
+    parameters: int  # trainable weights of encoder, critics and policy
     curve: tuple[tuple[int, float], ...]  # (environment step, mean return of its evaluation)
 
     @property
@@ -94,7 +94,7 @@ def last_model(folder: Path) -> Path:
 
 
 def count_trained(folder: Path) -> int:
-    """Trainable weights of critics and policy in a run's last checkpoint."""
+    """Trainable weights of encoder, critics and policy in a run's last checkpoint."""
     with safe_open(last_model(folder), "np") as file:
         names = [name for name in file.keys() if name.startswith(TRAINED)]  # noqa: SIM118 - not a dict
         return sum(math.prod(file.get_slice(name).get_shape()) for name in names)

@@ -116,11 +116,12 @@ def test_a_wrong_command_is_refused(arguments: list[str], monkeypatch: pytest.Mo
 
 
 class FakeWorker(harness.Worker):
-    """A worker that answers at once: ours 100 steps/s, theirs 50."""
+    """A worker that answers at once: ours 100 steps/s, a quarter of it acting; theirs 50, half of it."""
 
     def run(self, arguments: Any, *, threads: int = 1) -> dict[str, Any]:
         seconds = 30.0 if self.name == "ours" else 60.0
-        time = {"act": seconds / 4, "update": 3 * seconds / 4}
+        act = 0.25 if self.name == "ours" else 0.5
+        time = {"act": act * seconds, "update": (1 - act) * seconds}
         told = {"seconds": seconds, "time": time, "peak_rss_mb": 400.0}
         sizes = {"uniform": 10.0, "prioritised": 20.0, "default": 100.0, "optimize_memory_usage": 50.0}
         kind = next((one.removeprefix("--kind=") for one in arguments if "--kind=" in one), "uniform")
@@ -137,7 +138,7 @@ def test_measurements_become_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     pixels.main()
     lines = render_pixels.speed(tmp_path).splitlines()
     assert lines[2] == "| this project, SAC | 100.0 | 2.50 | 7.50 | 400 | 1,000 |"
-    assert lines[3] == "| Stable-Baselines3, DQN | 50.0 | 5.00 | 15.00 | 400 | 1,000 |"
+    assert lines[3] == "| Stable-Baselines3, DQN | 50.0 | 10.00 | 10.00 | 400 | 1,000 |"
     assert lines[-1] == "Ratio of steps/s, median of pairs: 2.00 (pairs: 2.00 2.00)."
     assert render_pixels.memory(tmp_path).splitlines()[2:] == [
         "| this project, uniform | 10 | 11 | 0.100 |",

@@ -1,4 +1,4 @@
-"""Many trainings of variants: resuming, what is kept, the comparison and its tables; nothing is trained."""
+"""Many trainings of variants: resuming, what is kept, and the tables; nothing is trained."""
 
 from __future__ import annotations
 
@@ -19,16 +19,13 @@ from algorithm.config.loader import dump_config, load_config
 
 BENCHMARKS = Path(__file__).resolve().parents[1] / "benchmarks"
 sys.path.insert(0, str(BENCHMARKS))  # its scripts import one another by their plain names
-ablation, harness, interval, jobs, outcomes, render_sweeps, runs, sweep, target_entropy, toys = map(
+ablation, harness, jobs, render_sweeps, sweep, target_entropy, toys = map(
     importlib.import_module,
     (
         "ablation",
         "harness",
-        "interval",
         "jobs",
-        "outcomes",
         "render_sweeps",
-        "runs",
         "sweep",
         "target_entropy",
         "toys",
@@ -47,7 +44,8 @@ def write_run(folder: Path, job: Any, *returns: float, steps: int | None = None)
     (run / "manifest.json").write_text(json.dumps({"git": {"commit": "abc", "changed": False}}))
     points = [f"{end * n // len(returns)},{value}" for n, value in enumerate(returns, 1)]
     (run / "metrics.csv").write_text("\n".join(["step,eval/return_mean", *points]) + "\n")
-    save_file({"model.q.weight": np.zeros(2, np.float32)}, model)
+    names = ("model.rep.weight", "model.q.weight", "model.policy.weight", "model.target_rep.weight")
+    save_file({name: np.zeros((2, 3), np.float32) for name in names}, model)
     result = {"seed": job.seed, "seconds": 9.0, "steps": end if steps is None else steps}
     (run / "result.json").write_text(json.dumps(result))
     return run
@@ -148,6 +146,12 @@ def test_only_what_is_missing_is_trained(tmp_path: Path, trained: list[str]) -> 
     assert len(found["runs"]) == 4
     call(tmp_path, *SLICE)
     assert len(trained) == 3
+
+
+def test_weights_of_the_encoder_count(tmp_path: Path) -> None:
+    job = ablation.make_job("pendulum", "base", 1)
+    write_run(tmp_path, job, -1.0)
+    assert job.read(tmp_path).parameters == 3 * 6
 
 
 @pytest.mark.parametrize(("steps", "finished"), [(5000, True), (4999, False), (None, False)])
@@ -328,51 +332,7 @@ def test_a_variant_of_another_task_is_refused() -> None:
     assert stop.value.code == 2
 
 
-# ---- the comparison and the tables
-
-
-def make_row(variant: str, seed: int, *returns: float, task: str = "pendulum") -> dict[str, Any]:
-    """A row whose run was evaluated every 1000 steps."""
-    curve = [[1000 * n, value] for n, value in enumerate(returns, 1)]
-    return {"task": task, "variant": variant, "seed": seed, "version": "1", "seconds": 1.0, "curve": curve}
-
-
-def test_steps_to_a_threshold() -> None:
-    curve = [[1000, -500.0], [2000, -200.0], [3000, -900.0]]
-    assert outcomes.steps_to(curve, -200.0) == 2000
-    assert outcomes.steps_to(curve, -199.9) is None
-
-
-def test_a_variant_is_compared_with_the_base() -> None:
-    """Mean heights 2 and 4 beside 1 and 1: the difference is 2, its resampled means 1, 2 and 3."""
-    rows = [make_row("base", 2, 0.0, 2.0), make_row("base", 1, 1.0, 1.0)]
-    rows += [make_row("odd", 1, 0.0, 4.0), make_row("odd", 2, 4.0, 4.0)]
-    found = outcomes.summarise(rows, {"pendulum": 2.0}, "base")["pendulum"]
-    assert found["base"] == {
-        "seeds": [1, 2],
-        "final": [1.0, 2.0],
-        "height": [1.0, 1.0],
-        "reached": [None, 2000],
-    }
-    assert found["odd"]["height"] == [2.0, 4.0]
-    assert found["odd"]["against_base"] == {"difference": 2.0, "ci95": [1.0, 3.0], "verdict": "higher"}
-
-
-def test_one_seed_gives_no_interval() -> None:
-    rows = [make_row("base", 1, 1.0, 1.0), make_row("odd", 1, 3.0, 3.0)]
-    found = outcomes.summarise(rows, {"pendulum": 2.0}, "base")["pendulum"]["odd"]["against_base"]
-    assert found == {"difference": 2.0, "ci95": None, "verdict": None}
-
-
-def test_the_interval_of_three_seeds_holds_less_than_it_says() -> None:
-    """What docs/ablation.md says of it: the truth is inside in 80 % of all cases, not in 95 %."""
-    rng = np.random.default_rng(0)
-    inside = 0
-    for number in range(600):
-        ours, theirs = rng.normal(size=(2, 3))
-        found = interval.bootstrap_difference(ours, theirs, resamples=500, seed=number)
-        inside += found.low <= 0 <= found.high
-    assert inside / 600 == pytest.approx(0.8, abs=0.03)
+# ---- the tables
 
 
 def test_the_table_of_variants(tmp_path: Path, trained: list[str]) -> None:
@@ -398,12 +358,3 @@ def test_a_table_of_one_seed_has_no_interval(tmp_path: Path, trained: list[str])
 
 def test_every_variant_has_words() -> None:
     assert set(ablation.VARIANTS) == set(render_sweeps.LABELS)
-
-
-def test_toys_are_shares_of_their_optimum(tmp_path: Path) -> None:
-    """Four rounds worth 0.88 each; 1.76 is half of that."""
-    rows = [make_row("masked", seed, 0.0, value, task="identity") for seed, value in ((1, 1.76), (2, 3.52))]
-    (tmp_path / "toys.json").write_text(json.dumps(dict(toys.shares(rows))))
-    assert render_sweeps.toys(tmp_path).splitlines()[2:] == [
-        "| identity, masked | ToyMasked-v0 | 3.52 | 2.44 | 2.640 | 75.0% | 50.0%, 100.0% |"
-    ]

@@ -103,10 +103,12 @@ class NnConfig(Block):
     """
 
     rep: dict[str, Any] | None = option(
-        None, "Keyword arguments of ModelRep; the default one knows dense_n and dense_depth."
+        None,
+        "Keyword arguments of ModelRep; the default one knows dense_n, dense_depth, conv (simple, nature or "
+        "resnet) and random_shift.",
     )
     policy: dict[str, Any] | None = option(
-        None, "Keyword arguments of ModelPolicy; the default one knows dense_n and dense_depth."
+        None, "Keyword arguments of ModelPolicy; the default one knows dense_n, dense_depth and noisy."
     )
     q: dict[str, Any] | None = option(
         None, "Keyword arguments of ModelQ; the default one knows dense_n and dense_depth.", new=True

@@ -15,6 +15,7 @@ import gymnasium.vector
 
 from algorithm.data import Float
 from algorithm.env.adapter import Adapter
+from algorithm.env.extras import advice
 from algorithm.env.observations import frame_stack
 from algorithm.env.quiet import silence
 from algorithm.env.single import Seen
@@ -23,6 +24,11 @@ from algorithm.errors import EnvError
 
 _PYBULLET = ("pybullet_envs_gymnasium", "pybullet_envs")
 """Packages of environments that print when they are imported and when they first connect to PyBullet."""
+
+_UNSEEN = (
+    "leave out --render if it has no window or there is no display; ssh -X brings one, and xvfb-run one that "
+    "nobody sees"
+)
 
 
 class GymEnv:
@@ -129,14 +135,16 @@ class GymRecipe:
                     "the environment could not be made",
                     where=f"{self.env_id} with {dict(kwargs)}" if kwargs else self.env_id,
                     why=f"{type(error).__name__}: {error}",
-                    fix="check base_config.env_name and env_args; module:Id imports a module first",
+                    fix=advice(
+                        error, "check base_config.env_name and env_args; module:Id imports a module first"
+                    ),
                 ) from error
         return env
 
     def _made_and_shown(self) -> gym.Env[Any, Any]:
         """With a window, which most environments open when their first episode begins."""
         if _is_pybullet(self.env_id) and sys.platform == "linux" and not os.environ.get("DISPLAY"):
-            raise self._unseen("DISPLAY is not set; PyBullet would end the process without a word")
+            raise self._unseen("DISPLAY is not set; PyBullet would end the process without a word", _UNSEEN)
         env = None
         try:
             # Not silenced: what is printed about a window may be all that is left of it.
@@ -146,14 +154,13 @@ class GymRecipe:
         except Exception as error:
             if env is not None:
                 env.close()
-            raise self._unseen(f"{type(error).__name__}: {error}") from error
+            raise self._unseen(f"{type(error).__name__}: {error}", advice(error, _UNSEEN)) from error
         return env
 
-    def _unseen(self, why: str) -> EnvError:
+    def _unseen(self, why: str, fix: str) -> EnvError:
         return EnvError(
             "the environment could not be shown",
             where=f"{self.env_id} with {dict(self.env_args) | {'render_mode': 'human'}}, for --render",
             why=why,
-            fix="leave out --render if it has no window or there is no display; ssh -X brings one, and "
-            "xvfb-run one that nobody sees",
+            fix=fix,
         )

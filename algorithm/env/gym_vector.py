@@ -22,6 +22,7 @@ from numpy.typing import ArrayLike
 from algorithm.data import Bool, Float, Int
 from algorithm.env.adapter import Adapter
 from algorithm.env.base import EpisodeSeed, Observation, StepResult
+from algorithm.env.extras import advice
 from algorithm.env.masks import MASK
 from algorithm.env.rows import info_of, observation_of
 from algorithm.env.single import BrokenSpaceError
@@ -308,5 +309,5 @@ def _made(make: Callable[[], VectorEnv], name: str) -> VectorEnv:
             "the environment could not be made",
             where=f"{name}, a vector class of its own",
             why=f"{type(error).__name__}: {error}",
-            fix="check base_config.env_name and env_args",
+            fix=advice(error, "check base_config.env_name and env_args"),
         ) from error

@@ -9,6 +9,7 @@ from typing import Any
 
 import gymnasium as gym
 
+from algorithm.env.extras import advice
 from algorithm.errors import EnvError, UsageError
 
 Wrapper = Mapping[str, Mapping[str, Any] | None]
@@ -46,7 +47,7 @@ def apply(env: gym.Env, wrappers: Sequence[tuple[type[gym.Wrapper], Mapping[str,
                 "a wrapper could not be put around the environment",
                 where=f"{_KEY}, {wrapper.__name__} with {dict(kwargs)} around {env}",
                 why=f"{type(error).__name__}: {error}",
-                fix="compare its arguments with the wrapper's documentation",
+                fix=advice(error, "compare its arguments with the wrapper's documentation"),
             ) from error
     return env
 

@@ -104,8 +104,8 @@ def _memory_groups(groups: Path, membership: Path) -> Iterator[tuple[Path, _File
             root, files = groups / "memory", _V1
         else:
             continue
-        # Inside a container the path may be that of the host, which is not shown; its root always is.
-        parts = () if ".." in Path(path).parts else Path(path).parts[1:]
+        # Inside a container this may be a path of the host, which is not shown; its root always is.
+        parts = Path(path).parts[1:]
         for depth in range(len(parts) + 1):
             yield root.joinpath(*parts[:depth]), files
 

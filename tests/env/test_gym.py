@@ -110,6 +110,20 @@ def test_an_unknown_environment_says_what_to_check(name):
     assert "env_name" in str(caught.value)
 
 
+@pytest.mark.fault("F12")
+@pytest.mark.parametrize("n", [1, 2])
+def test_a_package_that_is_missing_is_told_with_what_brings_it(monkeypatch, n):
+    """Alone, and in a vector class."""
+
+    def missing(**_: object) -> None:
+        raise gym.error.DependencyNotInstalled("Box2D is not installed")
+
+    args = {"entry_point": missing, "vector_entry_point": missing}
+    monkeypatch.setitem(gym.registry, "Absent-v0", gym.envs.registration.EnvSpec("Absent-v0", **args))
+    with pytest.raises(EnvError, match=r'pip install -e "\.\[box2d\]"'):
+        make_vec_env("GYM", "Absent-v0", n=n, seed_of=SEEDS)
+
+
 def test_an_unknown_suite_is_refused():
     with pytest.raises(EnvError, match="set it to one of GYM"):
         make_vec_env("UNITY", "x", seed_of=SEEDS)

@@ -139,6 +139,10 @@ def test_what_cannot_be_served_is_refused_with_the_reason(space, fragments):
         assert fragment in str(caught.value)
 
 
+class Upended(gym.wrappers.FrameStackObservation):
+    """A stack of somebody's own, the newest frame first."""
+
+
 STACK = {"FrameStackObservation": {"stack_size": 3}}
 
 
@@ -153,6 +157,7 @@ def film(*wrappers: dict, **args: object) -> GymEnv:
     ({}, [STACK, {"ClipReward": {"max_reward": 1.0}}], 1),
     ({}, [STACK, {"RepeatAction": {"num_repeats": 2}}], 1),
     ({}, [STACK, STACK], 3),
+    ({}, [{"tests.env.test_observations:Upended": {"stack_size": 3}}], 1),
     ({}, [{"FrameStackObservation": {"stack_size": 1}}], 1),
     ({}, [{"FrameStackObservation": {"stack_size": 3, "padding_type": "zero"}}], 1),
     ({"dtype": "float32"}, [STACK], 1),

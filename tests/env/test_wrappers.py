@@ -87,6 +87,18 @@ def test_wrong_arguments_of_a_wrapper_name_it_and_close_the_environment():
         assert fragment in str(caught.value)
 
 
+class Blind(gym.Wrapper):
+    """A wrapper that needs a package which is not there."""
+
+    def __init__(self, env: gym.Env) -> None:
+        raise gym.error.DependencyNotInstalled("opencv-python package not installed")
+
+
+def test_a_package_that_a_wrapper_misses_is_told_with_what_brings_it():
+    with pytest.raises(EnvError, match=r'pip install -e "\.\[atari\]"'):
+        recipe({"tests.env.test_wrappers:Blind": None})(0)
+
+
 def test_silence_holds_for_code_that_knows_no_python(capfd):
     with silence():
         os.write(1, b"descriptor\n")

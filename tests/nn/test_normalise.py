@@ -100,6 +100,8 @@ def test_the_statistics_travel_with_the_state_dict():
     one, other = Normaliser(OBS), Normaliser(OBS)
     one.observe(rows_of(OBS, 20))
     other.load_state_dict(one.state_dict())
+    obs = {name: torch.from_numpy(value) for name, value in rows_of(OBS, 5, seed=2).items()}
+    torch.testing.assert_close(dict(one(obs)), dict(other(obs)), rtol=0, atol=0)
     for normaliser in (one, other):
         normaliser.observe(rows_of(OBS, 20, seed=1))
     assert one.count.item() == 40

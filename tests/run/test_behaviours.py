@@ -108,7 +108,8 @@ def test_a_checkpoint_holds_each_and_gives_each_back(trained):
     env = TwoKinds()
     with ExitStack() as stack:
         stack.callback(env.close)
-        agents = session.make_agents(loaded, env, folder, session.pick_device("cpu"))
+        device = session.pick_device("cpu")
+        agents = session.make_agents(loaded, env, folder, device, memory=session.MemoryBudget())
         assert session.load_networks_into(agents, path) == 60
     for name, agent in agents.items():
         for key, value in agent.sac.tensors()["model"].items():

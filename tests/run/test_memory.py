@@ -75,7 +75,7 @@ class TestControlGroups:
 
 
 def test_other_controllers_and_a_group_without_files_limit_nothing(machine):
-    machine.group("cpu/job", V1, limit=GB, used=0)
+    machine.group("memory/job", V1, limit=GB, used=0)
     assert machine.free("2:cpu:/job", "1:name=systemd:/", "0::/") == 100 * GB
 
 
