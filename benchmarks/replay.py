@@ -4,7 +4,8 @@
 
 One thread. Every figure is the median over many calls on a full ring, so that rows come from memory and not
 from a cache. The memory is set against the formula of Stable-Baselines3's ReplayBuffer: observation, next
-observation, action, reward, done and time-out, each float32 here.
+observation, action, reward, done and time-out, each float32 here. Stacks of four frames are measured twice:
+stored as their newest frame, as the replay does, and stored whole.
 """
 
 from __future__ import annotations
@@ -19,17 +20,24 @@ import numpy as np
 import torch
 from harness import RESULTS, warn_if_busy, write_result
 
-from algorithm.data import Segment, UpdateResult
+from algorithm.data import Array, Segment, UpdateResult
 from algorithm.replay.buffer import PrioritizedSampler, ReplayBuffer, Sampler, UniformSampler
 from algorithm.spec import ActionSpec, AgentSpec, ObsSpec
 
 EPISODE = 1000
 SIZES = ((3, 1), (8, 2), (17, 6), (26, 6), (111, 8), (376, 17))
+STACK = (4, 84, 84)
+FRAME_ROWS, FRAME_BATCH = 30_000, 64
 
 
 def make_spec(obs: int, action: int) -> AgentSpec:
     """A vector observation and a continuous action."""
     return AgentSpec(ObsSpec(("obs",), ((obs,),), ("float32",)), ActionSpec((), action))
+
+
+def make_frames_spec(stored: int) -> AgentSpec:
+    """Four frames as in Atari and six actions; ``stored`` 4: a stack, 1: one image that is stored whole."""
+    return AgentSpec(ObsSpec(("obs",), (STACK,), ("uint8",), stacks=(stored,)), ActionSpec((6,)))
 
 
 def make_segment(
@@ -39,11 +47,16 @@ def make_segment(
     action, z, logp = spec.action.random(rng, spec.action.all_allowed(length))
     truncated = np.zeros(length, np.bool_)
     truncated[-1] = last
+    if spec.obs.dtypes == ("uint8",):
+        frames = rng.integers(256, size=(length + 4, *STACK[1:]), dtype=np.uint8)
+        obs: Array = np.stack([frames[i : i + 4] for i in range(length + 1)])
+    else:
+        obs = rng.normal(size=(length + 1, spec.obs.flat_size)).astype(np.float32)
     return Segment(
         stream=0,
         start_step=start,
-        obs={"obs": rng.normal(size=(length + 1, spec.obs.flat_size)).astype(np.float32)},
-        action_mask=np.zeros((length + 1, 0), np.bool_),
+        obs={"obs": obs},
+        action_mask=spec.action.all_allowed(length + 1),
         carry=np.zeros((length + 1, 0), np.float32),
         action=action,
         z=z,
@@ -113,6 +126,30 @@ def memory(capacity: int) -> list[dict[str, float]]:
     return rows
 
 
+def measure_frames(stored: int, repeats: int) -> dict[str, float]:
+    """Microseconds and bytes of a replay of images, uniform, full, in episodes of 250 steps."""
+    spec, rng = make_frames_spec(stored), np.random.default_rng(0)
+    sampler = UniformSampler()
+    buffer = ReplayBuffer(spec, capacity=FRAME_ROWS, batch_size=FRAME_BATCH, sampler=sampler, seed=0)
+    episode = make_segment(spec, rng, 0, 250, last=True)
+    while len(buffer) < FRAME_ROWS:
+        buffer.add(episode)
+    singles = iter([make_segment(spec, rng, i, 1, last=False) for i in range(repeats)])
+
+    def sample(convert: bool) -> None:
+        batch = buffer.sample()
+        assert batch is not None
+        if convert:
+            batch.obs["obs"].to(torch.float32)
+
+    return {
+        "sample + gather": median_us(lambda: sample(False), repeats),
+        "the same, as float32": median_us(lambda: sample(True), repeats),
+        "add, one transition": median_us(lambda: buffer.add(next(singles)), repeats),
+        "bytes per row": buffer.bytes_per_row,
+    }
+
+
 def print_times(figures: dict[str, dict[str, float]]) -> None:
     """A line per operation."""
     print(f"{'median µs per call':28}" + "".join(f"{kind:>12}" for kind in figures))
@@ -129,6 +166,14 @@ def print_memory(sizes: list[dict[str, float]]) -> None:
             f"{row['obs']:6.0f}{row['action']:8.0f}{row['SB3']:8.0f}{row['rows']:8.0f}"
             f"{row['rows'] / row['SB3']:8.2f}{row['with tree']:9.1f}{row['with tree'] / row['SB3']:8.2f}"
         )
+
+
+def print_frames(figures: dict[str, dict[str, float]]) -> None:
+    """A line per operation."""
+    print(f"\n{FRAME_ROWS} rows of {'×'.join(map(str, STACK))} uint8, batch {FRAME_BATCH}")
+    print(f"{'median µs per call':28}" + "".join(f"{kind:>14}" for kind in figures))
+    for operation in figures["whole stack"]:
+        print(f"{operation:28}" + "".join(f"{times[operation]:14.1f}" for times in figures.values()))
 
 
 def main() -> None:
@@ -152,10 +197,12 @@ def main() -> None:
             }
         )
         print_times(runs[-1])
+    frames = {"newest frame": measure_frames(4, 300), "whole stack": measure_frames(1, 300)}
+    print_frames(frames)
     sizes = memory(options.capacity)
     print_memory(sizes)
     setting = {name: getattr(options, name) for name in ("capacity", "batch_size", "repeats")}
-    write_result(options.json, {"setting": setting, "microseconds": runs, "bytes": sizes})
+    write_result(options.json, {"setting": setting, "microseconds": runs, "frames": frames, "bytes": sizes})
 
 
 if __name__ == "__main__":

@@ -188,9 +188,15 @@ def test_the_continuous_part_moves_no_logits_and_the_discrete_part_no_mean():
     q = torch.cat([u, u.square(), u.sum(-1, keepdim=True)], -1)
     choice = hybrid.choose(policy, mask, lambda: q)
     discrete = hybrid.discrete.losses(choice, q.detach(), valid)["policy"]
-    assert torch.autograd.grad(discrete, mean, retain_graph=True, allow_unused=True)[0] is None
     continuous = hybrid.continuous.losses(logp, hybrid.expected(q, choice), valid)["policy"]
-    assert torch.autograd.grad(continuous, logits, allow_unused=True)[0] is None
+    together = hybrid.losses(choice, logp, q, valid)["policy"]
+
+    def gradient(loss: torch.Tensor, of: torch.Tensor) -> torch.Tensor | None:
+        return torch.autograd.grad(loss, of, retain_graph=True, allow_unused=True)[0]
+
+    assert gradient(discrete, mean) is None and gradient(continuous, logits) is None
+    torch.testing.assert_close(gradient(together, mean), gradient(continuous, mean))
+    torch.testing.assert_close(gradient(together, logits), gradient(discrete, logits))
 
 
 def test_one_branch_is_a_plain_categorical():
