@@ -244,6 +244,22 @@ def test_what_a_mask_forbids_changes_nothing(kind, greedy):
     torch.testing.assert_close(*results)
 
 
+@pytest.mark.parametrize("greedy", [False, True])
+def test_each_token_has_its_own_mask(greedy):
+    """What is forbidden in the learned state alone has no influence on what the policy learns there."""
+    results = []
+    for offset in (0.0, 50.0):
+        sac = small_sac(spec=HYBRID, discrete_dqn_like=greedy)
+        batch = random_batch(16, 1, spec=HYBRID)
+        mask = torch.ones_like(batch.action_mask)
+        mask[:, 0, 0] = False
+        object.__setattr__(batch, "action_mask", mask)
+        _shift(sac, torch.tensor([offset, 0.0, 0.0, 0.0, 0.0]))
+        sac._update_policy(sac._encode(batch))
+        results.append(torch.cat([p.flatten() for p in _before_the_last_layer(sac)]))
+    torch.testing.assert_close(*results)
+
+
 def _shift(sac, forbidden: torch.Tensor) -> None:
     with torch.no_grad():
         sac.model.policy.head.discrete.bias += forbidden
