@@ -68,7 +68,7 @@ class ReplayBuffer:
         self._writer = Writer(self._storage)
         self._windows = WindowReader(self._storage, burn_in=burn_in, learn=learn, n_step=n_step)
         self._sampler = sampler
-        self._sampler.attach(self._storage)
+        self._sampler.attach(self._storage, learn + n_step - 2)
         self._rng = np.random.default_rng(seed)
 
     def __len__(self) -> int:

@@ -18,8 +18,11 @@ SamplerState = tuple[dict[str, Array], dict[str, float | None]]
 class Sampler(Protocol):
     """Draws anchors among the transitions of one storage."""
 
-    def attach(self, storage: Storage) -> None:
-        """Serve this storage; called once, by the buffer that owns both."""
+    def attach(self, storage: Storage, further: int) -> None:
+        """Serve this storage; called once, by the buffer that owns both.
+
+        further: transitions that a window reaches beyond its anchor, T + n − 2.
+        """
 
     def add(self, ids: Int, td: Float | None) -> None:
         """``ids`` [L+1]: L rows that became transitions, then the newest row, which is none.
@@ -64,7 +67,7 @@ def draw_uniformly(storage: Storage, n: int, rng: np.random.Generator) -> Int:
 class UniformSampler:
     """Every stored transition with the same probability, weight 1."""
 
-    def attach(self, storage: Storage) -> None:
+    def attach(self, storage: Storage, further: int) -> None:
         """See ``Sampler``."""
         self._storage = storage
 
@@ -137,7 +140,7 @@ class PrioritizedSampler:
         self.td_error_max = td_error_max
         self._largest: float | None = None  # of the priorities handed back so far
 
-    def attach(self, storage: Storage) -> None:
+    def attach(self, storage: Storage, further: int) -> None:
         """See ``Sampler``."""
         self._storage = storage
         self._tree = SumTree(storage.capacity)
@@ -215,17 +218,14 @@ class FreshSampler:
     their n steps need, or when its chain has ended before. Ids say what is older: the observation came first.
     """
 
-    def __init__(self, *, learn: int = 1, n_step: int = 1) -> None:
-        """learn, n_step: T and n of the windows. Raises ValueError unless both are at least 1."""
-        if learn < 1 or n_step < 1:
-            raise ValueError(f"fresh windows need learn ≥ 1 and n_step ≥ 1, got {learn} and {n_step}")
-        self._further = learn + n_step - 2
+    def __init__(self) -> None:
         self._ready: Int = np.empty(0, np.int64)  # ids in order
         self._young: list[Int] = []  # ids that may still be waiting for their steps
 
-    def attach(self, storage: Storage) -> None:
+    def attach(self, storage: Storage, further: int) -> None:
         """See ``Sampler``."""
         self._storage = storage
+        self._further = further
 
     def add(self, ids: Int, td: Float | None) -> None:
         """New transitions begin to wait."""

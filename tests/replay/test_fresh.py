@@ -27,7 +27,7 @@ def make_buffer(*, capacity=100, batch_size=1, learn=1, n_step=1, **kwargs) -> R
         batch_size=batch_size,
         learn=learn,
         n_step=n_step,
-        sampler=FreshSampler(learn=learn, n_step=n_step),
+        sampler=FreshSampler(),
         **kwargs,
     )
 
@@ -187,7 +187,7 @@ def test_the_oldest_row_that_lives_is_not_dropped():
 
 
 def test_transitions_nobody_asks_for_are_not_remembered_beyond_the_ring():
-    sampler = FreshSampler(n_step=2)
+    sampler = FreshSampler()
     buffer = ReplayBuffer(VECTOR, capacity=10, batch_size=2, n_step=2, sampler=sampler)
     for start in range(2 * MAX_YOUNG + 5):
         add(buffer, start)
@@ -230,9 +230,3 @@ def test_more_than_is_ready_cannot_be_drawn():
     add(buffer, 0, 3)
     with pytest.raises(ValueError, match="4 were asked for, 3 are ready"):
         sampler.sample(4, np.random.default_rng(0))
-
-
-@pytest.mark.parametrize("sizes", [{"learn": 0}, {"n_step": 0}])
-def test_sizes_have_bounds(sizes):
-    with pytest.raises(ValueError, match="fresh windows"):
-        FreshSampler(**sizes)

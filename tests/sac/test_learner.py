@@ -9,6 +9,8 @@ import torch
 
 from algorithm.data import SequenceBatch
 from algorithm.extensions.base import Context, Extension
+from algorithm.nn.layer_noise import LayerNoise
+from algorithm.nn.noisy import NoisyLinear
 from algorithm.sac.learner import Sac
 from tests.batches import CPU, SMALL, random_batch, small_networks, small_sac, weights
 from tests.oracles import PlainSac, n_step_target, vtrace_target
@@ -268,3 +270,38 @@ def test_the_target_is_made_of_the_right_states_actions_and_networks(use_is):
     else:
         expected = n_step_target(*arrays, **common)
     torch.testing.assert_close(y, torch.from_numpy(expected).float(), rtol=1e-4, atol=1e-4)
+
+
+def test_online_networks_train_inside_an_update_only_and_targets_never():
+    sac = small_sac(rep_depth=1, clip_epsilon=0.2)
+    model = sac.model
+    seen: dict[str, set[bool]] = {}
+    parts = {
+        "rep": [model.rep],
+        "policy": [model.policy],
+        "q": [*model.q._members[0], *model.q._members[1]],
+        "target_rep": [model.target_rep],
+        "target_q": [*model.target_q._members[0], *model.target_q._members[1]],
+    }
+    for name, modules in parts.items():
+        for module in modules:
+            module.register_forward_pre_hook(
+                lambda m, _, name=name: seen.setdefault(name, set()).add(m.net.training)
+            )
+    sac.update(random_batch())
+    assert seen == {"rep": {True}, "policy": {True}, "q": {True}, "target_rep": {False}, "target_q": {False}}
+    seen.clear()
+    sac.td_error(random_batch())
+    assert set.union(*seen.values()) == {False}
+
+
+def test_noise_in_layers_is_drawn_anew_for_every_update():
+    sac = small_sac()
+    layer = NoisyLinear(3, 3)
+    sac.model.policy.net.insert(0, layer)
+    sac._layer_noise = LayerNoise([sac.model.policy], on=True)
+    drawn = []
+    for _ in range(2):
+        sac.update(random_batch())
+        drawn.append(layer.noise_in.clone())
+    assert not torch.equal(*drawn) and drawn[0].abs().min() > 0
