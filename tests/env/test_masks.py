@@ -25,7 +25,7 @@ from algorithm.spec import DEFAULT_BEHAVIOUR
 from tests.env.strategies import spaces
 from tests.env.test_actions import unique_names
 from tests.oracles_env import plain_mask
-from tests.toys_spaces import Grants, branch_sizes, structured
+from tests.toys_spaces import Grants, Masked, branch_sizes, structured
 
 HYBRID = Dict(move=Discrete(3), keys=MultiDiscrete([2, 3]), force=Box(-2.0, 2.0, (2,)), bits=MultiBinary(1))
 
@@ -134,18 +134,18 @@ def test_a_batch_in_each_form(source, obs, infos):
 
 
 def test_a_batch_of_structures_as_gymnasium_gathers_it():
-    """Of the second copy nothing is known of the keys, of the third one nothing at all."""
+    """Of the second copy nothing is known of the move, of the third one nothing at all."""
     infos: dict[str, Any] = {}
     vector = SyncVectorEnv([partial(Grants, [None])] * 3)
     vector._add_info(
         infos, {"action_mask": {"move": np.array([1, 0, 1]), "keys": (np.array([0, 1]), np.ones(3))}}, 0
     )
-    vector._add_info(infos, {"action_mask": {"move": np.array([0, 0, 1])}}, 1)
+    vector._add_info(infos, {"action_mask": {"keys": (np.array([1, 0]), np.ones(3))}}, 1)
     vector._add_info(infos, {"other": 1}, 2)
     found = masks(HYBRID).read_batch(None, infos, np.zeros(3, np.bool_))
     assert found.astype(int).tolist() == [
         [1, 0, 1, 0, 1, 1, 1, 1, 1, 1],
-        [0, 0, 1, 1, 1, 1, 1, 1, 1, 1],
+        [1, 1, 1, 1, 0, 1, 1, 1, 1, 1],
         [1] * 10,
     ]
 
@@ -266,3 +266,17 @@ def test_a_vector_class_that_never_masks_shares_one_mask():
     )
     env.reset()
     assert act(env).action_mask is act(env).action_mask
+
+
+def test_a_copy_whose_reset_is_pending_may_still_show_that_nothing_is_allowed():
+    """The task of copy 0 ends after two steps; copy 1, whose episodes have six, is reset from outside."""
+    copies = [partial(Masked, where="obs")] * 2
+    env = GymVectorEnv(lambda: SyncVectorEnv(copies), seed_of=lambda index, episode: 4 * index, name="x")
+    rng, action = np.random.default_rng(0), env.specs[DEFAULT_BEHAVIOUR].action
+    seen = env.reset()[DEFAULT_BEHAVIOUR]
+    for _ in range(2):
+        flat, *_ = action.random(rng, seen.action_mask)
+        seen = env.step({DEFAULT_BEHAVIOUR: flat})[DEFAULT_BEHAVIOUR]
+    assert seen.terminated.tolist() == [True, False]
+    again = env.reset([1])[DEFAULT_BEHAVIOUR]
+    assert again.obs["state"].tolist() == [[4, 0]]

@@ -39,7 +39,7 @@ class Scripted:
     def initial_carry(self, n: int) -> np.ndarray:
         return np.zeros((n, 1), np.float32)
 
-    def act(self, obs, prev_action, carry) -> ActorOutput:
+    def act(self, obs, prev_action, carry, action_mask) -> ActorOutput:
         action = choose(obs["obs"])
         assert np.array_equal(prev_action == 0.0, obs["obs"][:, 1:] == 0.0)  # zero at episode starts only
         assert np.array_equal(carry, obs["obs"][:, 1:])

@@ -239,3 +239,13 @@ def test_networks_act_in_evaluation_mode():
     sac.update(random_batch())
     one = actor(sac.model)
     assert np.array_equal(act(one, greedy=True)[1].z, act(one, greedy=True)[1].z)
+
+
+def test_what_acts_sees_normalised_observations():
+    sac = small_sac(use_normalization=True)
+    sac.model.normaliser.observe({"obs": np.random.default_rng(1).normal(5.0, 3.0, (50, 3))})
+    obs, out = act(actor(sac.model), greedy=True)
+    seen = sac.model.normaliser({"obs": torch.from_numpy(obs["obs"])})["obs"]
+    mean = sac.model.policy(seen, {}).continuous.mean.detach().numpy()
+    np.testing.assert_allclose(out.z, mean, rtol=1e-5)
+    assert not np.allclose(seen.numpy(), obs["obs"])
