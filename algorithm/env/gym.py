@@ -23,7 +23,8 @@ from algorithm.env.wrappers import Wrapper, apply, find
 from algorithm.errors import EnvError
 
 _PYBULLET = ("pybullet_envs_gymnasium", "pybullet_envs")
-"""Packages of environments that print when they are imported and when they first connect to PyBullet."""
+_TALKATIVE = (*_PYBULLET, "ale_py")
+"""Packages of environments that print when they are imported or made."""
 
 _UNSEEN = (
     "leave out --render if it has no window or there is no display; ssh -X brings one, and xvfb-run one that "
@@ -83,16 +84,20 @@ def make_vector(env_id: str, n: int, env_args: Mapping[str, Any]) -> gym.vector.
     return gym.make_vec(env_id, num_envs=n, vectorization_mode="vector_entry_point", **env_args)
 
 
-def _is_pybullet(env_id: str) -> bool:
+def _is_from(packages: tuple[str, ...], env_id: str) -> bool:
     module, _, name = env_id.rpartition(":")
     spec = gym.registry.get(name)
     entry_point = spec.entry_point if spec else None
-    origins = (module, entry_point if isinstance(entry_point, str) else "")
-    return any(origin.split(".")[0] in _PYBULLET for origin in origins)
+    origins = (module, entry_point.partition(":")[0] if isinstance(entry_point, str) else "")
+    return any(origin.split(".")[0] in packages for origin in origins)
+
+
+def _is_pybullet(env_id: str) -> bool:
+    return _is_from(_PYBULLET, env_id)
 
 
 def _silenced(env_id: str) -> AbstractContextManager[None]:
-    return silence() if _is_pybullet(env_id) else nullcontext()
+    return silence() if _is_from(_TALKATIVE, env_id) else nullcontext()
 
 
 @dataclass(frozen=True, kw_only=True)

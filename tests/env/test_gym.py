@@ -198,3 +198,9 @@ def test_only_the_first_copy_has_a_window(monkeypatch):
     assert Windowed.open == ["human", None, None]
     env.close()
     assert Windowed.open == []
+
+
+def test_what_the_arcade_prints_stays_out_of_the_terminal(capfd):
+    GymRecipe(env_id="ale_py:ALE/Pong-v5", env_args={})(0).close()
+    captured = capfd.readouterr()
+    assert (captured.out, captured.err) == ("", "")
