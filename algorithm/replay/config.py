@@ -12,7 +12,8 @@ class ReplayConfig(Block):
 
     capacity: Int = option(
         524288,
-        "Rows kept; one row is one observation and what followed it. Any number works.",
+        "Rows kept; one row is one observation and what followed it. Any number works that fits into nine "
+        "tenths of the free memory.",
         ge=2,
         le=2**29 - 1,
     )

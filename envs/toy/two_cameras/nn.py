@@ -20,15 +20,17 @@ class ModelRep(m.Rep):
 
     def __init__(self, spec: m.AgentSpec, left: int = 32, right: int = 32, random_shift: int = 0) -> None:
         super().__init__(spec)
-        self.left = m.ImageEncoder(spec.obs, "left", kind="simple", out=left, random_shift=random_shift)
-        self.right = m.ImageEncoder(spec.obs, "right", kind="nature", out=right, random_shift=random_shift)
+        self.left = m.ImageEncoder(spec.obs, "left", kind="simple", random_shift=random_shift)
+        self.right = m.ImageEncoder(spec.obs, "right", kind="nature", random_shift=random_shift)
+        self.dense = nn.ModuleList([m.mlp(self.left.out_size, [left]), m.mlp(self.right.out_size, [right])])
         self.speed = m.VectorEncoder(spec.obs, ["speed"])
 
     def forward(
         self, obs: Mapping[str, Tensor], prev_action: Tensor, carry: Tensor, valid: Tensor
     ) -> tuple[Tensor, Tensor]:
         """left uint8 [B, T, 24, 32, 3], right uint8 [B, T, 1, 40, 40], speed [B, T, 3] -> state [B, T, S]."""
-        parts = [self.left(obs["left"]), self.right(obs["right"]), self.speed(obs)]
+        left, right = self.dense
+        parts = [left(self.left(obs["left"])), right(self.right(obs["right"])), self.speed(obs)]
         return torch.cat(parts, -1), carry
 
 
