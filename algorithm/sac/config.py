@@ -101,7 +101,7 @@ class SacConfig(Block):
         new=True,
     )
     target_d_alpha: Float = option(
-        0.5,
+        0.3,
         "The discrete target entropy is this share of the largest possible one, log n of the n actions that "
         "are allowed. Larger: more random.",
         new=True,
