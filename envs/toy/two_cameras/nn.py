@@ -9,7 +9,7 @@ import algorithm.nn as m
 
 
 class ModelRep(m.Rep):
-    """Both cameras through convolutions of their own, the speed as it is, side by side.
+    """Both cameras through convolutions of their own and a dense layer, the speed as it is, side by side.
 
     The left camera is too small for the Nature network; the right one is just large enough. Which axis holds
     the channels differs between them, too, but that is none of our concern.
@@ -20,17 +20,20 @@ class ModelRep(m.Rep):
 
     def __init__(self, spec: m.AgentSpec, left: int = 32, right: int = 32, random_shift: int = 0) -> None:
         super().__init__(spec)
-        self.left = m.ImageEncoder(spec.obs, "left", kind="simple", random_shift=random_shift)
-        self.right = m.ImageEncoder(spec.obs, "right", kind="nature", random_shift=random_shift)
-        self.dense = nn.ModuleList([m.mlp(self.left.out_size, [left]), m.mlp(self.right.out_size, [right])])
+
+        def camera(name: str, kind: str, width: int) -> nn.Sequential:
+            convolutions = m.ImageEncoder(spec.obs, name, kind=kind, random_shift=random_shift)
+            return nn.Sequential(convolutions, m.mlp(convolutions.out_size, [width]))
+
+        self.left = camera("left", "simple", left)
+        self.right = camera("right", "nature", right)
         self.speed = m.VectorEncoder(spec.obs, ["speed"])
 
     def forward(
         self, obs: Mapping[str, Tensor], prev_action: Tensor, carry: Tensor, valid: Tensor
     ) -> tuple[Tensor, Tensor]:
         """left uint8 [B, T, 24, 32, 3], right uint8 [B, T, 1, 40, 40], speed [B, T, 3] -> state [B, T, S]."""
-        left, right = self.dense
-        parts = [left(self.left(obs["left"])), right(self.right(obs["right"])), self.speed(obs)]
+        parts = [self.left(obs["left"]), self.right(obs["right"]), self.speed(obs)]
         return torch.cat(parts, -1), carry
 
 
