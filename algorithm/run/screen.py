@@ -122,9 +122,20 @@ def _wrapper(wrapper: Mapping[str, Mapping[str, object] | None]) -> str:
 
 
 def _observations(spec: AgentSpec) -> str:
-    return ", ".join(
-        f"{name} {'×'.join(map(str, shape)) or 'scalar'} {dtype}" for name, shape, dtype in spec.obs.items()
-    )
+    obs = spec.obs
+    kinds = zip(obs.items(), obs.categories, obs.stacks, strict=True)
+    return ", ".join(_observation(*item, counts, stack) for item, counts, stack in kinds)
+
+
+def _observation(
+    name: str, shape: tuple[int, ...], dtype: str, categories: tuple[int, ...], stack: int
+) -> str:
+    if len(categories) == 1:
+        return f"{name} one of {categories[0]}"
+    size = "×".join(map(str, shape)) or "scalar"
+    if categories:
+        return f"{name} {size} choices"
+    return f"{name} {size} {dtype}{', each frame stored once' * (stack > 1)}"
 
 
 def _actions(spec: AgentSpec) -> str:

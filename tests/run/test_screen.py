@@ -1,0 +1,40 @@
+"""What the start screen says of observations and of the algorithm."""
+
+from __future__ import annotations
+
+import pytest
+
+from algorithm.config.schema import Config
+from algorithm.run import screen
+from algorithm.sac.config import SacConfig
+from algorithm.spec import ActionSpec, AgentSpec, ObsSpec
+
+OBS = ObsSpec(
+    ("gear", "keys", "speed", "film"),
+    ((), (2,), (3,), (4, 84, 84)),
+    ("uint8", "uint8", "float32", "uint8"),
+    categories=((5,), (2, 3), (), ()),
+    stacks=(1, 1, 1, 4),
+)
+SPEC = AgentSpec(OBS, ActionSpec((2,)))
+
+
+def test_what_is_seen():
+    assert screen._observations(SPEC) == (
+        "gear one of 5, keys 2 choices, speed 3 float32, film 4×84×84 uint8, each frame stored once"
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({}, "1-step, min of 2 critics, prioritised, batch 256, 1 update a step, learned α"),
+        ({"use_replay_buffer": False}, "each window once, batch 256"),
+        ({"discrete_dqn_like": True}, "greedy branches, ε 0.1"),
+        ({"use_normalization": True}, "normalised observations"),
+        ({"n_step": 3, "use_n_step_is": False}, "3-step uncorrected"),
+    ],
+)
+def test_what_learns(options, said):
+    sac = SacConfig(**{"clip_epsilon": -1.0, **options})
+    assert said in screen._algorithm(Config(sac_config=sac), SPEC)
