@@ -18,7 +18,7 @@ from outcomes import Row, summarise
 from sweep import Sweep, main
 
 VALUES = ("0.1", "0.3", "0.5", "0.7", "0.9")
-DEFAULT = "0.5"
+DEFAULT = "0.3"
 """The value of the schema, with which the others are compared."""
 
 THRESHOLDS = {"cart_pole": 475.0, "acrobot": -100.0}

@@ -17,29 +17,30 @@ def final_return(env: str) -> float:
 
 
 @pytest.mark.parametrize(
-    ("section", "kind", "steps", "options"),
+    ("section", "kind", "steps", "share", "options"),
     [
-        ("discrete", toy.ToyDiscrete, 700, []),
-        ("discrete", toy.ToyDiscrete, 700, ["sac_config.discrete_dqn_like=true"]),
-        ("branches", toy.ToyBranches, 900, []),
-        ("branches", toy.ToyBranches, 900, ["sac_config.discrete_dqn_like=true", "sac_config.n_step=2"]),
-        ("masked", toy.ToyMasked, 1000, ["sac_config.use_add_with_td=true", "sac_config.n_step=3"]),
+        ("discrete", toy.ToyDiscrete, 600, 0.8, []),
+        ("discrete", toy.ToyDiscrete, 600, 0.8, ["sac_config.discrete_dqn_like=true"]),
+        ("branches", toy.ToyBranches, 700, 0.8, []),
+        ("branches", toy.ToyBranches, 700, 0.8, ["sac_config.discrete_dqn_like=true"]),
+        ("masked", toy.ToyMasked, 900, 0.5, ["sac_config.use_add_with_td=true"]),
     ],
     ids=["discrete", "discrete-dqn", "branches", "branches-dqn", "masked"],
 )
-def test_discrete_toys_come_near_their_optimum(tmp_path, monkeypatch, section, kind, steps, options):
+def test_discrete_toys_come_near_their_optimum(tmp_path, monkeypatch, section, kind, steps, share, options):
+    """The share of the way from a policy that does not look to the best one."""
     monkeypatch.chdir(tmp_path)
     overrides = [part for option in options for part in ("-o", option)]
     arguments = ["toy/identity", "-c", section, "--seed=1", "--device=cpu", "--quiet"]
     assert main([*arguments, "-o", f"base_config.max_step={steps}", *overrides]) == 0
     reached = (final_return("toy/identity") - kind.chance) / (kind.optimum - kind.chance)
-    assert reached > 0.8
+    assert reached > share
 
 
 @pytest.mark.parametrize("greedy", [False, True], ids=["sac", "dqn-like"])
 def test_the_right_value_for_the_right_choice(tmp_path, monkeypatch, greedy):
     """More than a policy blind to one of the observations can get."""
     monkeypatch.chdir(tmp_path)
-    options = ["-o", f"sac_config.discrete_dqn_like={str(greedy).lower()}", "-o", "base_config.max_step=1800"]
+    options = ["-o", f"sac_config.discrete_dqn_like={str(greedy).lower()}", "-o", "base_config.max_step=1200"]
     assert main(["toy/hybrid", "--seed=1", "--device=cpu", "--quiet", *options]) == 0
     assert final_return("toy/hybrid") > toy.ToyHybrid.chance + 0.1
