@@ -71,6 +71,8 @@ def test_before_learning_begins_new_rows_keep_the_largest_priority():
     agent, rollout = agent_and_rollout(use_add_with_td=True)
     train(agent, rollout, 10)
     assert agent._insertion._new == [] and agent.sac.updates == 0
+    leaves = agent.replay._sampler.tree.leaves
+    assert np.unique(leaves[leaves > 0]).tolist() == [1.0]  # td_error_max to any power
 
 
 def test_fresh_windows_are_used_once_in_full_batches():
@@ -79,6 +81,7 @@ def test_fresh_windows_are_used_once_in_full_batches():
     seen = []
     update = agent.sac.update
     agent.sac.update = lambda batch: (seen.append(batch.ids[:, 0].clone()), update(batch))[1]
+    agent._wait_for_a_batch = lambda step, owed: pytest.fail("an update was owed without a batch for it")
     train(agent, rollout, 200)
     ids = torch.cat(seen)
     assert len(set(ids.tolist())) == len(ids)
