@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import faulthandler
+import os
+import signal
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 
 from algorithm.config.cli import TrainOptions, config_flags, parse_args
 from algorithm.config.loader import LoadedConfig, load_config
@@ -19,8 +23,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     sys.path.append(str(Path.cwd()))  # module:Id finds a module beside the user, who may be anywhere
     try:
         return _run(options) if options.run else _train(options)
-    except KeyboardInterrupt:  # during start-up; from then on the run handles signals itself
-        print("interrupted before anything was trained", file=sys.stderr)
+    except KeyboardInterrupt:  # before or after the run: while it lasts, it handles signals itself
+        print("interrupted", file=sys.stderr)
         return 130
     except Exception as error:
         if options.debug:
@@ -38,7 +42,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(options: TrainOptions) -> int:
     folder = find_env(options.env)
     _say(options, f"{folder.label}: loading torch")
-    from algorithm.run.play import play  # torch takes seconds: the line above comes first
+    with interruptible_imports():
+        from algorithm.run.play import play  # torch takes seconds: the line above comes first
 
     return play(options, folder)
 
@@ -46,7 +51,8 @@ def _run(options: TrainOptions) -> int:
 def _train(options: TrainOptions) -> int:
     loaded = _load(options, options.seed)
     _say(options, f"{loaded.env_label}, {loaded.file.name}, section {loaded.section}: loading torch")
-    from algorithm.run.repeat import train_repeatedly
+    with interruptible_imports():
+        from algorithm.run.repeat import train_repeatedly
 
     return train_repeatedly(options, loaded, lambda seed: _load(options, seed), sys.argv)
 
@@ -58,6 +64,21 @@ def _load(options: TrainOptions, seed: int | None) -> LoadedConfig:
     return load_config(
         options.env, options.config, options.overrides, flags, seed=seed, require_runnable=True
     )
+
+
+@contextmanager
+def interruptible_imports() -> Iterator[None]:
+    """Let SIGINT end the process at once; imports of others may swallow a KeyboardInterrupt."""
+
+    def end(number: int, frame: FrameType | None) -> None:
+        os.write(2, b"interrupted before anything was trained\n")  # print could be what was interrupted
+        os._exit(128 + number)
+
+    former = signal.signal(signal.SIGINT, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, former)
 
 
 def _say(options: TrainOptions, text: str) -> None:

@@ -18,6 +18,8 @@ from algorithm.run.metrics import read_metrics
 from algorithm.run.timing import Stopwatch
 from tests.run.sessions import result, run, weights_hash
 
+ROOT = Path(__file__).resolve().parents[2]
+
 PROMISED = (
     "config.yaml",
     "overrides.txt",
@@ -222,9 +224,8 @@ def test_training_without_sampling_says_what_it_gives_up(task, capsys):
 
 
 def start(*flags: str) -> subprocess.Popen:
-    root = Path(__file__).resolve().parents[2]
-    command = [sys.executable, str(root / "main.py"), "./task", "--device=cpu", *flags]
-    environment = {**os.environ, "PYTHONPATH": str(root)}
+    command = [sys.executable, str(ROOT / "main.py"), "./task", "--device=cpu", *flags]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment)
 
 
@@ -251,6 +252,22 @@ def test_a_signal_during_start_up_ends_without_a_trace(task):
     assert process.returncode == 130
     assert "interrupted" in output and "Traceback" not in output
     assert not (task / "a").exists()
+
+
+@pytest.mark.fault("F22")
+def test_an_import_that_swallows_the_interrupt_does_not_keep_the_process():
+    code = (
+        "import os, signal, main\n"
+        "with main.interruptible_imports():\n"
+        "    try: os.kill(os.getpid(), signal.SIGINT)\n"
+        "    except BaseException: pass\n"
+        "    print('went on')"
+    )
+    process = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60
+    )
+    assert (process.returncode, process.stdout) == (130, "")
+    assert "interrupted" in process.stderr
 
 
 @pytest.mark.fault("F22")
