@@ -112,3 +112,110 @@ class PlainSac:
         adam.zero_grad()
         loss.backward()
         adam.step()
+
+
+def attention_block(block: nn.Module, x: Tensor, valid: Tensor, *, positions: str, gated: bool) -> Tensor:
+    """What a window of attention gives, [B, T, size] in float64: one query, head and key at a time."""
+    p = {name: value.double().numpy() for name, value in block.state_dict().items()}
+    out = np.zeros(x.shape)
+    for b in range(len(x)):
+        # Tokens that do not exist are left out altogether; slots only matter by their differences.
+        stream = x[b, valid[b]].double().numpy()
+        for index in range(len(block.layers)):
+            part = {
+                name.removeprefix(f"layers.{index}."): value
+                for name, value in p.items()
+                if name.startswith(f"layers.{index}.")
+            }
+            heads = block.layers[index].attention.heads
+            stream = _attention_layer(part, stream, heads, block.context, positions, gated)
+        out[b, valid[b].numpy()] = _layer_norm(stream, p["norm.weight"], p["norm.bias"])
+    return torch.from_numpy(out)
+
+
+def _attention_layer(p, x, heads, context, positions, gated):
+    """x [T, size] -> [T, size]."""
+    size = x.shape[1]
+    normal = _layer_norm(x, p["norm_attention.weight"], p["norm_attention.bias"])
+    qkv = normal @ p["attention.qkv.weight"].T + p["attention.qkv.bias"]
+    q, k, v = qkv[:, :size], qkv[:, size : 2 * size], qkv[:, 2 * size :]
+    score = {"rotary": _rotary_score, "sinusoidal": _sinusoidal_score}[positions]
+    found = np.zeros_like(x)
+    for t in range(len(x)):
+        for h in range(heads):
+            own = slice(h * size // heads, (h + 1) * size // heads)
+            keys = range(max(0, t - context + 1), t + 1)
+            weight = np.exp([score(p, q[t], k[s], t - s, h, heads) / np.sqrt(size / heads) for s in keys])
+            for s, w in zip(keys, weight / weight.sum(), strict=True):
+                found[t, own] += w * v[s, own]
+    x = _add(p, "add_attention", x, found @ p["attention.out.weight"].T + p["attention.out.bias"], gated)
+    normal = _layer_norm(x, p["norm_dense.weight"], p["norm_dense.bias"])
+    hidden = normal @ p["dense_in.weight"].T + p["dense_in.bias"]
+    hidden = hidden * 0.5 * (1 + torch.erf(torch.from_numpy(hidden) / 2**0.5).numpy())  # GELU
+    return _add(p, "add_dense", x, hidden @ p["dense_out.weight"].T + p["dense_out.bias"], gated)
+
+
+def _rotary_score(p, q, k, distance, head, heads):
+    """Re Σ q k* exp(i · distance · frequency) over the head's pairs, as complex numbers."""
+    half = len(q) // 2
+    pairs = half // heads
+    total = 0.0
+    for i in range(pairs):
+        c = head * pairs + i
+        turn = np.exp(1j * distance * 10000.0 ** (-i / pairs))
+        total += (complex(q[c], q[c + half]) * complex(k[c], k[c + half]).conjugate() * turn).real
+    return total
+
+
+def _sinusoidal_score(p, q, k, distance, head, heads):
+    """(q + u)·k + (q + v)·W R of the distance, in one head."""
+    size = len(q)
+    count = (size + 1) // 2
+    angle = [distance * 10000.0 ** (-i / count) for i in range(count)]
+    encoded = p["attention.positions.distance.weight"] @ np.concatenate([np.sin(angle), np.cos(angle)])[:size]
+    u, v = p["attention.positions.content_bias"], p["attention.positions.distance_bias"]
+    own = slice(head * size // heads, (head + 1) * size // heads)
+    return (q + u)[own] @ k[own] + (q + v)[own] @ encoded[own]
+
+
+def _add(p, name, x, y, gated):
+    if not gated:
+        return x + y
+    y = np.maximum(y, 0)
+    w_r, w_z, w_g = np.split(p[f"{name}.from_y.weight"], 3)
+    u_r, u_z = np.split(p[f"{name}.from_x.weight"], 2)
+    r = 1 / (1 + np.exp(-(y @ w_r.T + x @ u_r.T)))
+    z = 1 / (1 + np.exp(-(y @ w_z.T + x @ u_z.T - p[f"{name}.bias"])))
+    return (1 - z) * x + z * np.tanh(y @ w_g.T + (r * x) @ p[f"{name}.from_reset.weight"].T)
+
+
+def _layer_norm(x, weight, bias):
+    mean, variance = x.mean(-1, keepdims=True), x.var(-1, keepdims=True)
+    return (x - mean) / np.sqrt(variance + 1e-5) * weight + bias
+
+
+def step_by_step(
+    memory: torch.nn.Module, x: torch.Tensor, carry: torch.Tensor, valid: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """A recurrent block by torch's cells, row by row and step by step; invalid steps are left out."""
+    batch, steps, _ = x.shape
+    out = torch.zeros(batch, steps, memory.out_size, dtype=x.dtype)
+    after = torch.empty(batch, steps, *memory.carry_shape, dtype=x.dtype)
+    for row in range(batch):
+        now = carry[row].clone()
+        for t in range(steps):
+            if valid[row, t]:
+                value, layers = x[row, t : t + 1], []
+                for depth, layer in enumerate(memory.layers):
+                    weights = list(layer.parameters())
+                    if isinstance(layer, torch.nn.GRU):
+                        value = torch.gru_cell(value, now[depth : depth + 1], *weights)
+                        layers.append(value[0])
+                    else:
+                        state = now[0, depth : depth + 1], now[1, depth : depth + 1]
+                        value, cell = torch.lstm_cell(value, state, *weights)
+                        layers.append(torch.stack([value[0], cell[0]]))
+                out[row, t] = value[0]
+                now = torch.stack(layers, -2)
+            after[row, t] = now.detach()
+    return out, after

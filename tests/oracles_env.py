@@ -197,6 +197,8 @@ def plain_transitions(env: gym.Env, seed: Seed, count: int, *, limit: int = -1) 
 class Witness:
     """Acts by ``choose``, writes every segment into a list and into a real replay. Its carry counts steps."""
 
+    stored_carry_shape = (1,)
+
     def __init__(self, spec: AgentSpec, capacity: int = 4096) -> None:
         self._spec = spec
         self._storage = Storage(spec, capacity, (1,))

@@ -62,10 +62,11 @@ def make_env(config: Config, n: int, workers: int = 0) -> VecEnv:
 
 
 TASKS = {
-    "toy": ("hybrid", "identity"),
+    "toy": ("hallway", "hybrid", "identity", "queue", "recall"),
     "gym": ("acrobot", "bipedal_walker", "cart_pole", "lunar_lander", "mountain_car", "pendulum"),
     "bullet": ("ant", "half_cheetah", "hopper", "inverted_pendulum_swingup", "walker"),
     "atari": ("breakout", "pong"),
+    "popgym": ("repeat_previous", "stateless_cart_pole", "stateless_pendulum"),
 }
 
 

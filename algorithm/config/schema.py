@@ -173,11 +173,14 @@ class Config(Block):
                 "the step size shall fall to 0 at max_step, and there is none",
                 "set base_config.max_step",
             )
-        if capacity <= self.sac_config.n_step:
+        sac = self.sac_config
+        window = sac.burn_in_step + sac.learn_step + sac.n_step - 1
+        if capacity <= window:
+            key = max(("n_step", "learn_step", "burn_in_step"), key=lambda name: getattr(sac, name))
             yield Contradiction(
-                ("replay_config.capacity", "sac_config.n_step"),
-                f"{capacity} rows cannot hold a window of sac_config.n_step = {self.sac_config.n_step}",
-                "raise capacity or lower n_step",
+                ("replay_config.capacity", f"sac_config.{key}"),
+                f"{capacity} rows cannot hold a window of {window} steps (burn_in_step, learn_step, n_step)",
+                f"raise capacity or lower {key}",
             )
 
 

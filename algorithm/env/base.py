@@ -19,9 +19,9 @@ EpisodeSeed = Callable[[int, int], int]
 
 @dataclass(frozen=True, kw_only=True)
 class Observation:
-    """What N agents see."""
+    """What N agents see; row i of every array is that of agent ``ids[i]``. N may be 0."""
 
-    ids: Int  # [N] agent ids, stable over an agent's life
+    ids: Int  # [N] agent ids, all different, stable over an agent's life
     obs: dict[str, Array]  # name -> [N, ...]
     action_mask: Bool  # [N, ΣN]
 
@@ -36,13 +36,26 @@ class StepResult(Observation):
     An agent that is ``skipped`` took no step: its action had no effect and there is nothing to store. If its
     episode was still open, the simulator failed and the episode ends, truncated, where it was. ``obs`` is the
     first observation of its next episode.
+
+    Agents may come and go: ``ids`` need not be those of the last observation, nor in the same order.
+
+    * A new id is an agent that **appeared**. It took no step, so that its reward and its ends mean nothing;
+      ``obs`` is its first observation.
+    * An agent whose id is missing **vanished**. What its last action led to is not known: nothing is stored
+      for it, and its episode, if it was still open, ends as truncated where it was.
+    * An agent that has ``left`` finished its episode with this step and is not acted for until its id
+      appears again. It is terminated or truncated, ``final`` holds what it saw last, and ``obs`` means
+      nothing. One that is new and has left is passed over.
+
+    An id that appears again is the same agent and begins another episode.
     """
 
     reward: Float  # [N]
     terminated: Bool  # [N] the task ended: nothing to bootstrap from
     truncated: Bool  # [N] cut off from outside: bootstrap from ``final``
-    final: Observation | None = None  # present if any episode ended
+    final: Observation | None = None  # in the same rows; present if any episode ended
     skipped: Bool | None = None  # [N] present if any agent was skipped
+    left: Bool | None = None  # [N] present if any agent left
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,16 +101,21 @@ class VecEnv(Protocol):
     ) -> Mapping[str, Observation]:
         """Start new episodes in the environments ``indices`` (all by default).
 
+        indices: environments, each named by the id of an agent that lives in it.
         episode: number of the episode to start; the next one by default.
-        Returns the observations of the agents in these environments.
+        Returns for every behaviour the first observations of the agents in these environments. At the next
+        step everybody keeps its row, and agents that are new with this reset follow, in the order in which
+        they stand here. One that is gone with it still has an action in that step, without effect, and is
+        missing in the result.
         """
         ...
 
     def step(self, actions: Mapping[str, Float]) -> Mapping[str, StepResult]:
         """One step with flat actions [N, A] per behaviour, in the order of the last observations.
 
-        An environment whose episode ends is reset before the next step that counts for it. Raises
-        :class:`~algorithm.errors.EnvError` if a simulator failed for good.
+        Agents that have left are no longer among them. Returns a result for every behaviour, with N = 0 where
+        there is no agent of it. An environment whose episode ends is reset before the next step that counts
+        for it. Raises :class:`~algorithm.errors.EnvError` if a simulator failed for good.
         """
         ...
 

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import gymnasium as gym
 
-_EXTRAS = {"ale_py": "atari", "opencv": "atari", "Box2D": "box2d", "mujoco": "mujoco", "dm_control": "dmc"}
+_EXTRAS = {
+    "ale_py": "atari",
+    "opencv": "atari",
+    "Box2D": "box2d",
+    "popgym": "popgym",
+    "mujoco": "mujoco",
+    "dm_control": "dmc",
+}
 """What an import error says is missing -> the extra of pyproject.toml that has it."""
 
 

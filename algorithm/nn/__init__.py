@@ -1,20 +1,27 @@
 """What a task's ``nn.py`` imports: ``import algorithm.nn as m``."""
 
+from algorithm.nn.attention import Attention
 from algorithm.nn.augment import RandomShift
 from algorithm.nn.conv import conv
 from algorithm.nn.defaults import ModelPolicy, ModelQ, ModelRep
 from algorithm.nn.distributions import HybridAction, TanhNormal
 from algorithm.nn.encode import ImageEncoder, VectorEncoder
 from algorithm.nn.images import ImageLayout, image_layout, image_layouts
+from algorithm.nn.memories import AttentionRep, RecurrentRep
 from algorithm.nn.mlp import ActionHead, mlp
 from algorithm.nn.noisy import NoisyLinear
 from algorithm.nn.protocols import Policy, QFunction, Rep, q_size
+from algorithm.nn.recurrent import GRU, LSTM
 from algorithm.spec import ActionSpec, AgentSpec, ObsSpec
 
 __all__ = [
+    "GRU",
+    "LSTM",
     "ActionHead",
     "ActionSpec",
     "AgentSpec",
+    "Attention",
+    "AttentionRep",
     "HybridAction",
     "ImageEncoder",
     "ImageLayout",
@@ -26,6 +33,7 @@ __all__ = [
     "Policy",
     "QFunction",
     "RandomShift",
+    "RecurrentRep",
     "Rep",
     "TanhNormal",
     "VectorEncoder",

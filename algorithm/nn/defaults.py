@@ -26,6 +26,7 @@ class ModelRep(Rep):
     conv:         kind of convolutions, see :func:`~algorithm.nn.conv.conv`; None by the size of the image
     random_shift: largest shift of images while learning, in pixels, see
                   :class:`~algorithm.nn.augment.RandomShift`; 0 is none
+    out_size:     width of the state
     """
 
     def __init__(
@@ -46,6 +47,7 @@ class ModelRep(Rep):
         self.vectors = VectorEncoder(spec.obs)
         width = self.vectors.out_size + sum(image.out_size for image in images)
         self.net = mlp(width, [dense_n] * dense_depth)
+        self.out_size = dense_n if dense_depth else width
 
     def forward(
         self, obs: Mapping[str, Tensor], prev_action: Tensor, carry: Tensor, valid: Tensor

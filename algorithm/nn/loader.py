@@ -5,20 +5,19 @@ from __future__ import annotations
 import difflib
 import importlib.util
 import inspect
-import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
 from typing import Any, cast
 
-import torch
 from torch import nn
 
 from algorithm.errors import ModelError
 from algorithm.nn import defaults
-from algorithm.nn.distributions import HybridAction
-from algorithm.nn.protocols import Rep, q_size
+from algorithm.nn.dry_run import blame, check_policy, check_q, check_rep
+from algorithm.nn.memories import REPS_WITH_MEMORY
+from algorithm.nn.protocols import Memory, Rep
 from algorithm.spec import AgentSpec
 
 REQUIRED = ("ModelRep", "ModelQ", "ModelPolicy")
@@ -32,7 +31,6 @@ OPTIONAL = (
     "ModelRepProjection",
     "ModelRepPrediction",
 )
-_LEADS = (2, 3), (1, 1)  # batch and time of the dry runs: learning, and acting alone
 
 
 @dataclass(frozen=True)
@@ -53,26 +51,32 @@ def load_networks(
     rep: Mapping[str, Any] | None = None,
     q: Mapping[str, Any] | None = None,
     policy: Mapping[str, Any] | None = None,
+    seq_encoder: Memory | None = None,
+    context: int = 1,
 ) -> Networks:
     """Build and dry-run the three networks of an agent.
 
     file:           the ``nn.py``; None takes every class from the defaults.
     rep, q, policy: keyword arguments of ``nn_config``.
-    Raises :class:`ModelError` if the file does not import, a class does not build or returns a wrong shape.
+    seq_encoder:    the memory that ``ModelRep`` has.
+    context:        tokens that attention may see; with ``ATTN`` an argument of ``ModelRep``.
+    Raises :class:`ModelError` if the file does not import, a class does not build, returns a wrong shape or
+    has another memory.
     """
     module = _import(file) if file else None
-    classes = {name: _pick(module, name) for name in REQUIRED}
+    classes = {name: _pick(module, name, seq_encoder) for name in REQUIRED}
     where = {name: str(file) if module and hasattr(module, name) else "default" for name in REQUIRED}
 
     def build(name: str, kwargs: Mapping[str, Any] | None, *args: object) -> nn.Module:
-        with _blame(name, "__init__", where[name]):
+        with blame(name, "__init__", where[name]):
             return cast(nn.Module, classes[name](*args, **(kwargs or {})))
 
-    rep_module = build("ModelRep", rep, spec)
-    state_size = _check_rep(rep_module, spec, where["ModelRep"])
-    _check_q(build("ModelQ", q, spec, state_size), spec, state_size, where["ModelQ"])
+    seen = {"context": context} if seq_encoder == "ATTN" else {}
+    rep_module = build("ModelRep", {**seen, **(rep or {})}, spec)
+    state_size = check_rep(rep_module, spec, where["ModelRep"], seq_encoder)
+    check_q(build("ModelQ", q, spec, state_size), spec, state_size, where["ModelQ"])
     policy_module = build("ModelPolicy", policy, spec, state_size)
-    _check_policy(policy_module, spec, state_size, where["ModelPolicy"])
+    check_policy(policy_module, spec, state_size, where["ModelPolicy"])
     sources = {name: "nn.py" if source != "default" else "default" for name, source in where.items()}
     return Networks(
         rep=cast(Rep, rep_module),
@@ -92,7 +96,7 @@ def _import(file: Path) -> ModuleType:
     if module_spec is None or module_spec.loader is None:
         raise ModelError("the model file is not a Python file", where=file, fix="give it the ending .py")
     module = importlib.util.module_from_spec(module_spec)
-    with _blame("the file", "import", str(file)):
+    with blame("the file", "import", str(file)):
         module_spec.loader.exec_module(module)
     _check_names(module, file)
     return module
@@ -116,108 +120,14 @@ def _check_names(module: ModuleType, file: Path) -> None:
         )
 
 
-def _pick(module: ModuleType | None, name: str) -> type[nn.Module]:
-    cls = getattr(module, name, None) or getattr(defaults, name)
+def _pick(module: ModuleType | None, name: str, seq_encoder: Memory | None) -> type[nn.Module]:
+    cls = getattr(module, name, None) or _default(name, seq_encoder)
     if not (inspect.isclass(cls) and issubclass(cls, nn.Module)):
         raise ModelError(f"{name} must be a subclass of torch.nn.Module", where=module and module.__file__)
     return cls
 
 
-class _blame:  # noqa: N801 - reads as a statement: with _blame(...)
-    """Turns an exception of the user's code into a :class:`ModelError` that names class, method and line."""
-
-    def __init__(self, name: str, method: str, where: str) -> None:
-        self.name, self.method, self.where = name, method, where
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: object) -> None:
-        if not isinstance(error, Exception) or isinstance(error, ModelError):
-            return
-        frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename == self.where]
-        line = f":{frames[-1].lineno}" if frames else ""
-        raise ModelError(
-            f"{self.name}.{self.method} failed",
-            where=f"{self.where}{line}",
-            why=f"{type(error).__name__}: {error}",
-        ) from error
-
-
-def _expect(name: str, method: str, where: str, what: str, expected: object, got: object) -> None:
-    if expected != got:
-        raise ModelError(
-            f"{name}.{method} returned a wrong {what}", where=where, why=f"expected {expected}, got {got}"
-        )
-
-
-def _zeros(spec: AgentSpec, *lead: int) -> dict[str, torch.Tensor]:
-    return {name: torch.from_numpy(value) for name, value in spec.obs.zeros(*lead).items()}
-
-
-@torch.no_grad()
-def _check_rep(rep: nn.Module, spec: AgentSpec, where: str) -> int:
-    if not isinstance(rep, Rep):
-        raise ModelError("ModelRep must be a subclass of algorithm.nn.Rep", where=where)
-    many, one = (_rep_state_size(rep.eval(), spec, where, *lead) for lead in _LEADS)
-    _expect("ModelRep", "forward", where, "state width", many, one)
-    return many
-
-
-def _rep_state_size(rep: Rep, spec: AgentSpec, where: str, batch: int, time: int) -> int:
-    with _blame("ModelRep", "forward", where):
-        result = rep(
-            _zeros(spec, batch, time),
-            torch.zeros(batch, time, spec.action.size),
-            rep.initial_carry(batch),
-            torch.ones(batch, time, dtype=torch.bool),
-        )
-    if not isinstance(result, tuple) or len(result) != 2:
-        _expect("ModelRep", "forward", where, "value", "a pair (state, carry)", type(result).__name__)
-    state, carry = result
-    got = tuple(state.shape)
-    shown = (*got[:2], "S") if len(got) == 3 else got
-    _expect("ModelRep", "forward", where, "state shape", (batch, time, "S"), shown)
-    _expect("ModelRep", "forward", where, "state dtype", torch.get_default_dtype(), state.dtype)
-    if rep.carry_shape != (0,):
-        shape = (batch, time, *rep.carry_shape)
-        _expect("ModelRep", "forward", where, "carry shape", shape, tuple(carry.shape))
-    return got[2]
-
-
-@torch.no_grad()
-def _check_q(q: nn.Module, spec: AgentSpec, state_size: int, where: str) -> None:
-    q.eval()
-    for batch, _ in _LEADS:
-        with _blame("ModelQ", "forward", where):
-            value = q(torch.zeros(batch, state_size), torch.zeros(batch, spec.action.continuous))
-        _expect("ModelQ", "forward", where, "shape", (batch, q_size(spec.action)), tuple(value.shape))
-
-
-@torch.no_grad()
-def _check_policy(policy: nn.Module, spec: AgentSpec, state_size: int, where: str) -> None:
-    policy.eval()
-    for batch, _ in _LEADS:
-        with _blame("ModelPolicy", "forward", where):
-            result = policy(torch.zeros(batch, state_size), _zeros(spec, batch))
-        if not isinstance(result, HybridAction):
-            _expect("ModelPolicy", "forward", where, "value", "HybridAction", type(result).__name__)
-        _check_continuous(result, spec, where, batch)
-        _check_logits(result, spec, where, batch)
-
-
-def _check_continuous(result: HybridAction, spec: AgentSpec, where: str, batch: int) -> None:
-    if not spec.action.continuous:
-        return
-    if result.continuous is None:
-        _expect("ModelPolicy", "forward", where, "continuous part", "TanhNormal", None)
-    shape = (batch, spec.action.continuous)
-    for name, value in vars(result.continuous).items():
-        _expect("ModelPolicy", "forward", where, f"shape of {name}", shape, tuple(value.shape))
-
-
-def _check_logits(result: HybridAction, spec: AgentSpec, where: str, batch: int) -> None:
-    if not spec.action.branches:
-        return
-    got = None if result.logits is None else tuple(result.logits.shape)
-    _expect("ModelPolicy", "forward", where, "shape of logits", (batch, spec.action.discrete), got)
+def _default(name: str, seq_encoder: Memory | None) -> type[nn.Module]:
+    if name == "ModelRep" and seq_encoder:
+        return REPS_WITH_MEMORY[seq_encoder]
+    return cast(type[nn.Module], getattr(defaults, name))

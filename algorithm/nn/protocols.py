@@ -7,13 +7,16 @@ Whatever stands in ``nn_config.rep``, ``.q`` and ``.policy`` arrives as keyword 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Protocol
+from typing import Literal, Protocol
 
 import torch
 from torch import Tensor, nn
 
 from algorithm.nn.distributions import HybridAction
 from algorithm.spec import ActionSpec, AgentSpec
+
+Memory = Literal["RNN", "ATTN"]
+"""Kinds of memory, ``sac_config.seq_encoder``."""
 
 
 def q_size(action: ActionSpec) -> int:
@@ -24,10 +27,17 @@ def q_size(action: ActionSpec) -> int:
 class Rep(nn.Module):
     """Base of every ``ModelRep(spec, **nn_config.rep)``: observations -> state, with a carry for memory.
 
-    A model without memory leaves the shapes as they are and hands its carry through.
+    Without memory (``seq_encoder: null``) both shapes stay as they are and the carry is handed through.
 
-    carry_shape:        C, the carry of one agent while acting.
-    stored_carry_shape: what the replay stores of it per row; empty where it is rebuilt from the window.
+    With a recurrent memory (``RNN``) both shapes are that of the carry. It is stored with every row of the
+    replay, so that a window begins with what was remembered when its first row was made.
+
+    With attention (``ATTN``), which is also given ``context``, the number of tokens a query may see, itself
+    included, ``carry_shape`` is that of a cache for acting, and nothing is stored: in a window, whose carry
+    has width 0, the context is the window. Acting is one token at a time, with the cache as carry.
+
+    carry_shape:        C, the carry of one agent while acting; all zeros when nothing is remembered.
+    stored_carry_shape: what the replay stores of it per row.
     """
 
     carry_shape: tuple[int, ...] = (0,)
@@ -47,9 +57,10 @@ class Rep(nn.Module):
 
         obs:         name -> [B, T, ...]
         prev_action: [B, T, A] zeros before an episode's first step
-        carry:       [B, *C] before the first valid token
-        valid:       [B, T] tokens that exist; the others must change no output
-        Returns state [B, T, S] and the carry after each token [B, T, *C] (a memory-less model: ``carry``).
+        carry:       [B, *C] before the first valid token; [B, 0] without memory and in attention's windows
+        valid:       [B, T] tokens that exist, one run in each row; the others must change no output
+        Returns state [B, T, S] and the carry after each token [B, T, *C], where a token does not exist that
+        of before; what was given as ``carry`` if that has width 0.
         """
         raise NotImplementedError(
             f"{type(self).__name__} must define forward(obs, prev_action, carry, valid)"

@@ -6,9 +6,9 @@ from typing import Any, TypedDict
 
 import numpy as np
 
-from algorithm.data import Array, Int, Segment, SequenceBatch, UpdateResult
+from algorithm.data import Array, Float, Int, Segment, SequenceBatch, UpdateResult
 from algorithm.replay.samplers import FreshSampler, PrioritizedSampler, Sampler, UniformSampler
-from algorithm.replay.storage import Storage
+from algorithm.replay.storage import NEXT, Storage
 from algorithm.replay.windows import WindowReader
 from algorithm.replay.writer import Head, Writer
 from algorithm.spec import AgentSpec
@@ -140,6 +140,19 @@ class ReplayBuffer:
         if not known.all():
             raise ValueError(f"replay: no transitions stand under the ids {ids[~known].tolist()}")
         return self._windows.read(slots, np.ones(len(ids), np.float32))
+
+    def spread(self, n: int) -> Int:
+        """Ids of ``n`` transitions (or all, if there are fewer), evenly spaced from oldest to newest."""
+        slots = np.flatnonzero(self._storage.links[: len(self), NEXT])
+        ids = np.sort(self._storage.ids_in(slots))
+        chosen: Int = ids[np.linspace(0, len(ids) - 1, min(n, len(ids))).astype(np.int64)]
+        return chosen
+
+    def carries(self, ids: Int) -> Float:
+        """The stored carries of rows, [*ids.shape, *C]; zeros for −1 and what has been overwritten."""
+        found: Float = self._storage.carry.take(ids % self.capacity, axis=0)
+        found[~self._storage.alive(ids)] = 0.0
+        return found.reshape(*ids.shape, *self._storage.carry_shape)
 
     def feedback(self, result: UpdateResult) -> None:
         """Take the TD errors of a batch back; rows overwritten since then are left out.

@@ -20,6 +20,7 @@ from algorithm.replay.samplers import FreshSampler, PrioritizedSampler, Sampler,
 from algorithm.run.insertion import LargestPriority, OwnTdError
 from algorithm.run.memory import MemoryBudget
 from algorithm.run.pace import FreshPace, Pace, UpdatePace
+from algorithm.run.recalled import NothingRecalled, Recalled
 from algorithm.run.seeding import stream, stream_seed
 from algorithm.run.timing import Stopwatch
 from algorithm.sac.actor import Actor, ActorOutput
@@ -89,7 +90,16 @@ class Agent:
         self.config = config
         torch.manual_seed(stream_seed(seed, "networks", behaviour))
         nn = config.nn_config
-        self.networks = load_networks(spec, nn_file, rep=nn.rep, q=nn.q, policy=nn.policy)
+        sac = config.sac_config
+        self.networks = load_networks(
+            spec,
+            nn_file,
+            rep=nn.rep,
+            q=nn.q,
+            policy=nn.policy,
+            seq_encoder=sac.seq_encoder,
+            context=sac.burn_in_step + sac.learn_step,
+        )
         _reserve(memory, behaviour, spec, config, self.networks.rep.stored_carry_shape)
         self.sac = Sac(
             spec,
@@ -108,6 +118,9 @@ class Agent:
         self._last: tuple[SequenceBatch, UpdateResult] | None = None
         self.replay = _make_replay(spec, config, self.networks.rep.stored_carry_shape, seed, behaviour)
         self.pace = _make_pace(config, self.replay)
+        self._memory: Recalled | NothingRecalled = NothingRecalled()
+        if sac.seq_encoder == "RNN":
+            self._memory = Recalled(self.replay, self.sac, config.sac_config)
         self._insertion: LargestPriority | OwnTdError = LargestPriority()
         if config.sac_config.use_add_with_td:
             self._insertion = OwnTdError(self.replay, self.sac, anchor=config.sac_config.burn_in_step)
@@ -128,6 +141,11 @@ class Agent:
             seed=stream_seed(self._seed, purpose, self._behaviour),
         )
 
+    @property
+    def stored_carry_shape(self) -> tuple[int, ...]:
+        """See :class:`~algorithm.run.rollout.Player`."""
+        return self._actor.stored_carry_shape
+
     def initial_carry(self, n: int) -> Float:
         """See :class:`~algorithm.run.rollout.Player`."""
         return self._actor.initial_carry(n)
@@ -139,7 +157,8 @@ class Agent:
         if not self.warming_up:
             return self._actor.act(obs, prev_action, carry, action_mask, greedy=self._greedy)
         action, z, logp = self.spec.action.random(self._warm_up_rng, action_mask)
-        return ActorOutput(action=action, z=z, behaviour_logp=logp, carry=carry)
+        after = self._actor.remember(obs, prev_action, carry)
+        return ActorOutput(action=action, z=z, behaviour_logp=logp, carry=after)
 
     def add(self, segment: Segment) -> None:
         """Store a transition."""
@@ -173,6 +192,7 @@ class Agent:
                 return
             result = self.sac.update(batch)
             self.replay.feedback(result)
+            self._memory.updated(result)
             self._recent.append(result.metrics)
             self._last = (batch, result)
             watch.lap("update")  # priorities included: fetching them is what waits for the device
@@ -204,7 +224,7 @@ class Agent:
             for name in self._recent[-1]:
                 means = torch.stack([metrics[name].float().mean() for metrics in self._recent])
                 values[name] = float(means.mean())
-            values |= self._sampling_metrics()
+            values |= self._sampling_metrics() | self._memory.metrics()
             values["time/replay_ratio"] = self.pace.achieved(step, self.sac.updates)
         return values
 

@@ -32,6 +32,11 @@ class Visitor:
         self._actor = actor
         self._greedy = greedy
 
+    @property
+    def stored_carry_shape(self) -> tuple[int, ...]:
+        """See :class:`~algorithm.run.rollout.Player`."""
+        return self._actor.stored_carry_shape
+
     def initial_carry(self, n: int) -> Float:
         """See :class:`~algorithm.run.rollout.Player`."""
         return self._actor.initial_carry(n)

@@ -46,6 +46,9 @@ METRICS: Mapping[str, str] = {
     "policy/alpha_d": "temperature of the discrete part",
     "vtrace/rho_mean": "mean clipped importance ratio between the policy and the behaviour that was stored",
     "vtrace/clip_frac": "share of the ratios that were clipped",
+    "memory/delta_q_first": "ΔQ of R2D2 at the first learned position: the relative difference of Q between "
+    "the state made from the window's beginning on and that of the carry stored with its own row",
+    "memory/delta_q_last": "the same at the last one; if clearly above the first, the burn-in is too short",
     "replay/size": "rows alive in the replay",
     "replay/priority_mean": "mean TD error of the sampled anchors, from which their priorities are made",
     "replay/is_weight_min": "smallest importance-sampling weight of a batch; the largest is 1",

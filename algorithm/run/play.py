@@ -22,7 +22,7 @@ from algorithm.run.faults import Faults
 from algorithm.run.files import finite_or_null, write_json
 from algorithm.run.keeper import find_checkpoint
 from algorithm.run.memory import MemoryBudget
-from algorithm.run.rollout import Episode, Rollout
+from algorithm.run.rollout import Episode, Iteration, Rollout
 from algorithm.run.rundir import RunDir
 from algorithm.run.session import load_networks_into, make_agents, make_env
 from algorithm.run.signals import StopRequest
@@ -86,15 +86,11 @@ def _play(
         for name, agent in agents.items()
     }
     rollout = Rollout(env, visitors, num_envs=base.n_envs, length_limit=base.max_step_each_iter)
-    iterations = 0
-    finished: set[tuple[str, int]] = set()
+    iteration, iterations = Iteration(rollout), 0
     while not stop and not 0 < base.max_step <= rollout.steps and iterations != base.max_iter:
-        for episode in rollout.step():
-            finished.add((episode.behaviour, episode.agent))
-            yield episode
-        if finished >= rollout.agents:
-            iterations += 1
-            finished.clear()
+        episodes = rollout.step()
+        yield from episodes
+        iterations += iteration.ends(episodes)
 
 
 def _line(number: int, episode: Episode) -> str:

@@ -22,7 +22,7 @@ from algorithm.run.keeper import Keeper
 from algorithm.run.metrics import MetricsLogger, Rate
 from algorithm.run.names import behaviour_level
 from algorithm.run.pace import Every
-from algorithm.run.rollout import Episode, Rollout
+from algorithm.run.rollout import Episode, Iteration, Rollout
 from algorithm.run.signals import StopRequest
 from algorithm.run.timing import Stopwatch
 
@@ -88,7 +88,7 @@ class Trainer:
         )
         self._max_step, self._max_iter = base.max_step, base.max_iter
         self._step = self._iteration = self._episodes = 0
-        self._in_iteration: set[tuple[str, int]] = set()
+        self._current_iteration = Iteration(self._rollout)
         self._since_summary: dict[str, list[Episode]] = {name: [] for name in agents}
         self._returns: deque[float] = deque(maxlen=_SHOWN_RETURNS)
         self._visitors = {
@@ -140,11 +140,9 @@ class Trainer:
         for episode in episodes:
             self._since_summary[episode.behaviour].append(episode)
             self._returns.append(episode.total)
-            self._in_iteration.add((episode.behaviour, episode.agent))
         self._episodes += len(episodes)
-        if episodes and self._in_iteration >= self._rollout.agents:
+        if self._current_iteration.ends(episodes):
             self._iteration += 1
-            self._in_iteration.clear()
             if self._config.base_config.reset_on_iteration:
                 self._rollout.truncate()
 

@@ -64,8 +64,13 @@ class Actor:
         self._discrete = _discrete_acting(spec, config, noise, exploring)
         self._layer_noise = LayerNoise([model.rep, model.policy, *model.q.members], on=exploring)
         self._generator = torch.Generator(device).manual_seed(seed)
-        self._stores_carry = model.rep.carry_shape != (0,)
+        self._has_memory = model.rep.carry_shape != (0,)
         self._valid = torch.ones(1, 1, dtype=torch.bool, device=device)
+
+    @property
+    def stored_carry_shape(self) -> tuple[int, ...]:
+        """Shape of what a replay stores of one carry; (0,) for nothing."""
+        return self._model.rep.stored_carry_shape
 
     def initial_carry(self, n: int) -> Float:
         """The carry of ``n`` agents at the start of their episodes, [n, *C]."""
@@ -87,14 +92,7 @@ class Actor:
         [N, ΣN], true where a discrete action is allowed.
         """
         self._layer_noise.apply(self._generator)
-        seen = self._model.normaliser({name: self._tensor(value) for name, value in obs.items()})
-        state, carry_after = self._model.rep(
-            {name: value.unsqueeze(1) for name, value in seen.items()},
-            self._tensor(prev_action).unsqueeze(1),
-            self._tensor(carry),
-            self._all_valid(len(prev_action)),
-        )
-        state = state[:, 0]
+        seen, state, carry_after = self._encode(obs, prev_action, carry)
         policy = self._model.policy(state, seen)
         z, c_logp = self._continuous(policy, self._generator, greedy=greedy)
         onehot, d_logp = self._discrete(
@@ -109,8 +107,26 @@ class Actor:
             action=_flat(onehot, np.tanh(z_array)),
             z=z_array,
             behaviour_logp=torch.stack([x for x in (d_logp, c_logp) if x is not None], -1).cpu().numpy(),
-            carry=carry_after[:, 0].cpu().numpy() if self._stores_carry else carry,
+            carry=carry_after,
         )
+
+    @torch.inference_mode()
+    def remember(self, obs: Mapping[str, Array], prev_action: Float, carry: Float) -> Float:
+        """The carry [N, *C] after an observation on which somebody else acts; see :meth:`act`."""
+        return self._encode(obs, prev_action, carry)[-1] if self._has_memory else carry
+
+    def _encode(
+        self, obs: Mapping[str, Array], prev_action: Float, carry: Float
+    ) -> tuple[Mapping[str, Tensor], Tensor, Float]:
+        """Normalised observations name -> [N, ...], states [N, S], carries after them [N, *C]."""
+        seen = self._model.normaliser({name: self._tensor(value) for name, value in obs.items()})
+        state, carry_after = self._model.rep(
+            {name: value.unsqueeze(1) for name, value in seen.items()},
+            self._tensor(prev_action).unsqueeze(1),
+            self._tensor(carry),
+            self._all_valid(len(prev_action)),
+        )
+        return seen, state[:, 0], carry_after[:, 0].cpu().numpy() if self._has_memory else carry
 
     def random_state(self) -> NDArray[np.uint8]:
         """State of the generator, for a checkpoint."""

@@ -15,7 +15,6 @@ MAX_SEED = 2**32 - 1
 Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False), BeforeValidator(to_number)]
 """A number from 0 to 1."""
 
-_MEMORY = "memory"
 _EXTENSIONS = "extensions"
 _THREADS = "measured thread numbers"
 
@@ -64,21 +63,26 @@ class SacConfig(Block):
     )
 
     burn_in_step: Int = option(
-        0, "Steps at a window's start that only rebuild the memory's state (R2D2).", reserved=_MEMORY, ge=0
+        0,
+        "Steps at a window's start that only rebuild what is remembered (R2D2). Usual with memory: 0 to 40.",
+        ge=0,
     )
     learn_step: Int = option(
         1,
         "Learned steps of a window, after the burn-in. With memory: 10 to 40.",
         new=True,
-        reserved=_MEMORY,
         ge=1,
     )
     refresh_carry: bool = option(
-        False, "Overwrite the stored states of a memory by recomputed ones.", new=True, reserved=_MEMORY
+        False,
+        "Overwrite the stored states of a recurrent memory by those of the last update that saw them.",
+        new=True,
     )
     n_step: Int = option(1, "Steps of reward in a target before it bootstraps. Usual: 1 to 5.", ge=1)
     seq_encoder: Literal["RNN", "ATTN"] | None = option(
-        None, "Memory of the representation: recurrent or attention.", reserved=_MEMORY
+        None,
+        "Memory of the representation: recurrent, or attention over the last burn_in_step + learn_step "
+        "observations and actions.",
     )
 
     batch_size: Int = option(256, "Windows per gradient update.", ge=1)
@@ -204,9 +208,33 @@ class SacConfig(Block):
                 f"the lowest noise {self.action_noise[0]:g} is above the highest {self.action_noise[1]:g}",
                 "write [lowest, highest]",
             )
+        yield from self._contradictions_of_memory()
         if self.use_add_with_td and not (self.use_priority and self.use_replay_buffer):
             yield Contradiction(
                 ("use_add_with_td", "use_priority", "use_replay_buffer"),
                 "a TD error at insertion is a priority, and there are none",
                 "turn use_add_with_td off, or use_priority and use_replay_buffer on",
+            )
+
+    def _contradictions_of_memory(self) -> Iterator[Contradiction]:
+        if self.seq_encoder is None and (self.burn_in_step > 0 or self.learn_step > 1):
+            key, value = ("learn_step", self.learn_step)
+            if self.burn_in_step > 0:
+                key, value = ("burn_in_step", self.burn_in_step)
+            yield Contradiction(
+                (key, "seq_encoder"),
+                f"{value} steps of a memory, and seq_encoder is null: there is none",
+                f"set seq_encoder to RNN or ATTN, or {key} to {int(key == 'learn_step')}",
+            )
+        if self.refresh_carry and self.seq_encoder != "RNN":
+            yield Contradiction(
+                ("refresh_carry", "seq_encoder"),
+                "only a recurrent memory stores what it carries",
+                "set seq_encoder to RNN, or turn refresh_carry off",
+            )
+        if self.seq_encoder == "ATTN" and self.burn_in_step + self.learn_step < 2:
+            yield Contradiction(
+                ("seq_encoder", "burn_in_step", "learn_step"),
+                "attention over burn_in_step + learn_step = 1 observation sees nothing of the past",
+                "raise learn_step or burn_in_step",
             )

@@ -87,8 +87,43 @@ class TokenByToken:
         )
 
 
+class Recurrent:
+    """A recurrent memory: each network runs over the window once, from the stored carry (R2D2, section 3).
+
+    The burn-in only brings the carry up to date; nothing of it gets a gradient. Nor do the tokens behind the
+    learned ones: they are needed for targets alone.
+    """
+
+    def __call__(
+        self, rep: Rep, target: Rep, obs: Obs, batch: SequenceBatch, *, burn_in: int, learn: int
+    ) -> States:
+        """See :class:`Encoding`."""
+        before = [(slice(0, burn_in), False)] if burn_in else []
+        end = burn_in + learn
+        states, carries, carry = [], [], batch.carry
+        for tokens, learned in (*before, (slice(burn_in, end), True), (slice(end, None), False)):
+            with torch.set_grad_enabled(learned and torch.is_grad_enabled()):
+                state, after = self._run(rep, carry, tokens, obs, batch)
+            carry = after[:, -1].detach()
+            states.append(state)
+            carries.append(after.detach())
+        with torch.no_grad():
+            frozen, _ = self._run(target, batch.carry, slice(None), obs, batch)
+        return States(
+            online=torch.cat(states, 1),
+            carry=torch.cat(carries, 1),
+            target_following=frozen[:, burn_in + 1 :],
+            target_learned=lambda: frozen[:, burn_in:end],
+        )
+
+    @staticmethod
+    def _run(by: Rep, carry: Tensor, tokens: slice, obs: Obs, batch: SequenceBatch) -> tuple[Tensor, Tensor]:
+        seen = {name: value[:, tokens] for name, value in obs.items()}
+        return by(seen, batch.prev_action[:, tokens], carry, batch.obs_valid[:, tokens])
+
+
 class WholeWindow:
-    """With memory a state depends on the tokens before it: one pass each over the whole window."""
+    """Attention: every token of the window is an input of the learned states, with gradient."""
 
     def __call__(
         self, rep: Rep, target: Rep, obs: Obs, batch: SequenceBatch, *, burn_in: int, learn: int
@@ -109,6 +144,6 @@ class WholeWindow:
 def make_encoding(rep: Rep) -> Encoding:
     """The cheapest way to run ``rep``."""
     if rep.carry_shape != (0,):
-        return WholeWindow()
+        return Recurrent() if rep.stored_carry_shape != (0,) else WholeWindow()
     # What is neither learned nor saved, such as a table of one-hots, is the same in the target.
     return TokenByToken() if rep.state_dict() else Stateless()

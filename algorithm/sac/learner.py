@@ -15,6 +15,7 @@ from algorithm.nn.layer_noise import LayerNoise
 from algorithm.nn.loader import Networks
 from algorithm.nn.normalise import NoNormaliser, Normaliser
 from algorithm.ops.priority import sequence_priority
+from algorithm.ops.shapes import masked_mean
 from algorithm.sac.config import SacConfig
 from algorithm.sac.critic import Steps, make_critic_loss, make_target
 from algorithm.sac.model import Model
@@ -72,6 +73,7 @@ class Sac:
         self._continuous = slice(spec.action.discrete, None)
         self._layer_noise = LayerNoise([self.model.rep, self.model.policy, *self.model.q.members], on=True)
         self._burn_in, self._learn = config.burn_in_step, config.learn_step
+        self._refreshed = _carry_before if config.refresh_carry else _no_carry
         self._tau, self._target_interval = config.tau, config.update_target_per_step
         self._num_critics, self._subset = config.ensemble_q_num, config.ensemble_q_sample
         self._generator = torch.Generator(device).manual_seed(seed)
@@ -98,6 +100,7 @@ class Sac:
             priority=sequence_priority(td_error, batch.valid[:, ctx.learned]),
             ids=batch.ids,
             anchor=self._burn_in,
+            carry=self._refreshed(ctx),
             metrics={**target_metrics, **critic_metrics, **policy_metrics, **own_metrics},
         )
 
@@ -122,6 +125,35 @@ class Sac:
         y, _ = self._target(ctx)
         q = self._taken_q(ctx, self.model.q, ctx.state[:, ctx.learned])
         return sequence_priority(q - y, batch.valid[:, ctx.learned])
+
+    @torch.no_grad()
+    def staleness(self, batch: SequenceBatch, stored: Tensor) -> dict[str, Tensor]:
+        """How much what has been stored of a recurrent memory differs from what it would be now, in values.
+
+        That is ΔQ of R2D2 (section 3): the mean over critics and windows of |Q − Q'| by the mean of |Q|. The
+        state of Q is made from the window's beginning on, that of Q' from the carry stored with its own
+        token. Given at the first and at the last learned position.
+
+        stored: [B, T, *C] the carries in the replay before each learned token
+        """
+        batch = batch.to(self.device)
+        ctx, learned = self._encode(batch), slice(self._burn_in, self._burn_in + self._learn)
+
+        def alone(x: Tensor) -> Tensor:  # every token a window of its own
+            return _flatten(x[:, learned]).unsqueeze(1)
+
+        state, _ = self.model.rep(
+            {name: alone(value) for name, value in ctx.obs.items()},
+            alone(batch.prev_action),
+            _flatten(stored.to(self.device)),
+            alone(batch.obs_valid),
+        )
+        now = self._taken_q(ctx, self.model.q, ctx.state[:, learned])
+        then = self._taken_q(ctx, self.model.q, state.view(*stored.shape[:2], -1))
+        valid = batch.valid[:, learned]
+        scale = masked_mean(now.abs().mean(0).flatten(), valid.flatten())
+        difference = masked_mean((now - then).abs().mean(0).t(), valid.t()) / scale
+        return {"memory/delta_q_first": difference[0], "memory/delta_q_last": difference[-1]}
 
     def _encode(self, batch: SequenceBatch) -> Context:
         return self.model.encode(batch, burn_in=self._burn_in, learn=self._learn)
@@ -258,3 +290,12 @@ def _flatten(x: Tensor) -> Tensor:
 
 def _named(losses: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {f"loss/{name}": loss.detach() for name, loss in losses.items()}
+
+
+def _carry_before(ctx: Context) -> Tensor:
+    """The online carries before each token, [B, W+1, *C], as the replay stores them."""
+    return torch.cat([ctx.batch.carry.unsqueeze(1), ctx.carry[:, :-1]], 1)
+
+
+def _no_carry(ctx: Context) -> None:
+    """Stored carries stay as they are."""

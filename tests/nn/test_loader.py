@@ -104,6 +104,68 @@ def test_mistakes_name_class_method_expected_and_got(write, body, fragments):
     assert caught.value.exit_code == 2
 
 
+MEMORY = (
+    "class ModelRep(m.Rep):\n"
+    "    {shapes}\n"
+    "    def __init__(self, spec, **arguments):\n        super().__init__(spec)\n"
+    "    def forward(self, obs, prev_action, carry, valid):\n"
+    "        {body}\n"
+)
+BOTH = "carry_shape = stored_carry_shape = (3,)"
+ONE = "carry_shape = (3,)"
+SUM = "total = (obs['obs'] * valid.unsqueeze(-1)).cumsum(1) + carry.unsqueeze(1)"
+
+
+@pytest.mark.parametrize(("seq_encoder", "shapes", "body", "fragments"), [
+    (None, BOTH, f"{SUM}; return total, total", ["does not have the memory", "null", "(3,)"]),
+    ("RNN", "pass", "return obs['obs'], carry", ["does not have the memory", "RNN", "(0,)"]),
+    ("RNN", ONE, f"{SUM}; return total, total", ["not have the memory", "RNN", "shapes are the same"]),
+    ("ATTN", BOTH, f"{SUM}; return total, total", ["does not have the memory", "ATTN", "a cache"]),
+    ("RNN", BOTH, f"{SUM}; return total, carry", ["carry shape", "expected (2, 3, 3), got (2, 3)"]),
+    ("RNN", BOTH, f"{SUM.replace(' * valid.unsqueeze(-1)', '')}; return total, total",
+     ["tokens that do not exist", "hand `valid` on"]),
+    ("ATTN", ONE, "return obs['obs'], carry", ["carry shape while acting", "(2, 1, 3)"]),
+])  # fmt: skip
+def test_a_memory_is_checked_against_what_is_configured(write, seq_encoder, shapes, body, fragments):
+    with pytest.raises(ModelError) as caught:
+        load_networks(
+            SPEC, write(MEMORY.format(shapes=shapes, body=body)), seq_encoder=seq_encoder, context=4
+        )
+    for fragment in fragments:
+        assert fragment in str(caught.value)
+
+
+def test_a_recurrent_memory_of_ones_own_passes(write):
+    file = write(MEMORY.format(shapes=BOTH, body=f"{SUM}; return total * valid.unsqueeze(-1), total"))
+    assert load_networks(SPEC, file, seq_encoder="RNN").state_size == 3
+
+
+def test_attention_is_told_its_context_and_other_memories_are_not(write):
+    told = write(
+        "class ModelRep(m.Rep):\n"
+        "    carry_shape = (1,)\n"
+        "    def __init__(self, spec, context):\n"
+        "        super().__init__(spec)\n        self.context = context\n"
+        "    def forward(self, obs, prev_action, carry, valid):\n"
+        "        return obs['obs'], carry.unsqueeze(1) if carry.shape[1] else carry\n"
+    )
+    assert load_networks(SPEC, told, seq_encoder="ATTN", context=7).rep.context == 7
+    networks = load_networks(SPEC, None, seq_encoder="ATTN", context=7, rep={"attn_n": 8})
+    assert networks.rep.carry_shape[0] == 6
+    assert load_networks(SPEC, None, seq_encoder="RNN", context=7).rep.carry_shape == (1, 64)
+
+
+@pytest.mark.parametrize(("rep", "message"), [
+    ({"rnn": "gur"}, "there are no recurrent layers 'gur'"),
+    ({"rnn_n": 0}, "sizes must be at least 1"),
+    ({"attn_n": 8}, "unexpected keyword argument 'attn_n'"),
+])  # fmt: skip
+def test_wrong_arguments_of_the_default_memory_are_named(rep, message):
+    with pytest.raises(ModelError, match=r"ModelRep|recurrent") as caught:
+        load_networks(SPEC, None, seq_encoder="RNN", rep=rep)
+    assert message in str(caught.value)
+
+
 def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(ModelError, match="not found"):
         load_networks(SPEC, tmp_path / "other.py")

@@ -317,6 +317,25 @@ def test_refreshed_carries_reach_living_rows_only():
         buffer.refresh_carry(result([[0]], [0.0]))
 
 
+def test_stored_carries_are_read_by_row_and_nothing_is_read_of_dead_ones():
+    buffer = filled(UniformSampler(), capacity=6, lengths=(3, 3), carry_shape=(1, 2), batch_size=1)
+    stored = buffer.state_dict()["arrays"]["carry"]
+    found = buffer.carries(np.array([[-1, 1, 2], [7, 4, 0]]))
+    assert found.shape == (2, 3, 1, 2)
+    assert not found[0, :2].any() and not found[1, 2].any(), "0 and 1 have been overwritten"
+    assert np.array_equal(found[0, 2, 0], stored[2]) and np.array_equal(found[1, 0, 0], stored[7 % 6])
+    found[:] = 9.0
+    assert (buffer.state_dict()["arrays"]["carry"] < 9.0).all()
+
+
+def test_spread_transitions_go_from_the_oldest_to_the_newest():
+    buffer = filled(UniformSampler(), capacity=8, lengths=(3, 3, 3), batch_size=1)
+    # Rows 4 … 11 live; 7 and 11 are final rows, and 4 … 6 and 8 … 10 transitions.
+    assert buffer.spread(100).tolist() == [4, 5, 6, 8, 9, 10]
+    assert buffer.spread(3).tolist() == [4, 6, 10]
+    assert buffer.spread(1).tolist() == [4]
+
+
 def test_close_ends_an_episode_early():
     buffer = ReplayBuffer(VECTOR, capacity=10, batch_size=1, n_step=3, sampler=UniformSampler())
     buffer.add(make_segment(VECTOR, stream=7, episode=0, start=0, length=2))

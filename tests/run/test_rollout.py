@@ -32,6 +32,8 @@ def choose(obs: np.ndarray) -> np.ndarray:
 class Scripted:
     """Acts by ``choose`` and records what it is told; its carry counts the steps of each episode."""
 
+    stored_carry_shape = (1,)
+
     def __init__(self) -> None:
         self.segments: list[Segment] = []
         self.closed: list[int] = []

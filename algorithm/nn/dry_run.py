@@ -1,0 +1,181 @@
+"""Networks are run on zero batches before training: a wrong shape names class, method, expected and got."""
+
+from __future__ import annotations
+
+import traceback
+
+import torch
+from torch import nn
+
+from algorithm.errors import ModelError
+from algorithm.nn.distributions import HybridAction
+from algorithm.nn.protocols import Memory, Rep, q_size
+from algorithm.spec import AgentSpec
+
+_LEADS = (2, 3), (1, 1)  # batch and time of the dry runs: learning, and acting alone
+
+
+class blame:  # noqa: N801 - reads as a statement: with blame(...)
+    """Turns an exception of the user's code into a :class:`ModelError` that names class, method and line."""
+
+    def __init__(self, name: str, method: str, where: str) -> None:
+        self.name, self.method, self.where = name, method, where
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: object) -> None:
+        if not isinstance(error, Exception) or isinstance(error, ModelError):
+            return
+        frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename == self.where]
+        line = f":{frames[-1].lineno}" if frames else ""
+        raise ModelError(
+            f"{self.name}.{self.method} failed",
+            where=f"{self.where}{line}",
+            why=f"{type(error).__name__}: {error}",
+        ) from error
+
+
+def _expect(name: str, method: str, where: str, what: str, expected: object, got: object) -> None:
+    if expected != got:
+        raise ModelError(
+            f"{name}.{method} returned a wrong {what}", where=where, why=f"expected {expected}, got {got}"
+        )
+
+
+def _zeros(spec: AgentSpec, *lead: int) -> dict[str, torch.Tensor]:
+    return {name: torch.from_numpy(value) for name, value in spec.obs.zeros(*lead).items()}
+
+
+@torch.no_grad()
+def check_rep(rep: nn.Module, spec: AgentSpec, where: str, memory: Memory | None) -> int:
+    """The width S of its states.
+
+    memory: what ``seq_encoder`` promises of it
+    Raises :class:`ModelError` if it returns a wrong shape, has another memory, or minds what is padded.
+    """
+    if not isinstance(rep, Rep):
+        raise ModelError("ModelRep must be a subclass of algorithm.nn.Rep", where=where)
+    rep.eval()
+    _check_carry_shapes(rep, where, memory)
+    many, one = (_run_window(rep, spec, where, *lead) for lead in _LEADS)
+    _expect("ModelRep", "forward", where, "state width", many, one)
+    if memory:
+        _check_acting(rep, spec, where)
+        _check_padding(rep, spec, where)
+    return many
+
+
+def _check_carry_shapes(rep: Rep, where: str, memory: Memory | None) -> None:
+    carry, stored = rep.carry_shape, rep.stored_carry_shape
+    expected = {None: (0,), "RNN": carry, "ATTN": (0,)}[memory]
+    if (carry != (0,)) == bool(memory) and stored == expected:
+        return
+    kinds = {
+        None: "null, which is for one without memory: both shapes are (0,)",
+        "RNN": "RNN, which stores what it carries: both shapes are the same and not empty",
+        "ATTN": "ATTN, which carries a cache and stores nothing: carry_shape is not empty, "
+        "stored_carry_shape is (0,)",
+    }
+    raise ModelError(
+        "ModelRep does not have the memory that is configured",
+        where=where,
+        why=f"its carry_shape is {carry}, its stored_carry_shape {stored}; "
+        f"sac_config.seq_encoder is {kinds[memory]}",
+        fix="change sac_config.seq_encoder, or the shapes of the class",
+    )
+
+
+def _run_window(rep: Rep, spec: AgentSpec, where: str, batch: int, time: int) -> int:
+    with blame("ModelRep", "forward", where):
+        result = rep(
+            _zeros(spec, batch, time),
+            torch.zeros(batch, time, spec.action.size),
+            torch.zeros(batch, *rep.stored_carry_shape),
+            torch.ones(batch, time, dtype=torch.bool),
+        )
+    if not isinstance(result, tuple) or len(result) != 2:
+        _expect("ModelRep", "forward", where, "value", "a pair (state, carry)", type(result).__name__)
+    state, carry = result
+    got = tuple(state.shape)
+    shown = (*got[:2], "S") if len(got) == 3 else got
+    _expect("ModelRep", "forward", where, "state shape", (batch, time, "S"), shown)
+    _expect("ModelRep", "forward", where, "state dtype", torch.get_default_dtype(), state.dtype)
+    if rep.stored_carry_shape != (0,):
+        shape = (batch, time, *rep.carry_shape)
+        _expect("ModelRep", "forward", where, "carry shape", shape, tuple(carry.shape))
+    return got[2]
+
+
+def _check_acting(rep: Rep, spec: AgentSpec, where: str) -> None:
+    """One token, with the carry of an agent that acts."""
+    with blame("ModelRep", "forward", where):
+        _, carry = rep(
+            _zeros(spec, 2, 1),
+            torch.zeros(2, 1, spec.action.size),
+            rep.initial_carry(2),
+            torch.ones(2, 1, dtype=torch.bool),
+        )
+    _expect(
+        "ModelRep", "forward", where, "carry shape while acting", (2, 1, *rep.carry_shape), tuple(carry.shape)
+    )
+
+
+def _check_padding(rep: Rep, spec: AgentSpec, where: str) -> None:
+    """Two windows that differ in tokens that do not exist, the first of three and the last."""
+    valid = torch.tensor([[False, True, True], [True, True, False]])
+    states = []
+    for fill in (0, 1):
+        obs = _zeros(spec, 2, 3)
+        action = torch.zeros(2, 3, spec.action.size)
+        for value in (*obs.values(), action):
+            value[~valid] = fill
+        state, _ = rep(obs, action, torch.zeros(2, *rep.stored_carry_shape), valid)
+        states.append(state[valid])
+    if not torch.allclose(*states, atol=1e-5):
+        raise ModelError(
+            "ModelRep.forward lets tokens that do not exist change the states of others",
+            where=where,
+            why="windows begin before an episode's first step and end behind its last one",
+            fix="hand `valid` on to the memory: m.GRU, m.LSTM and m.Attention take care of it",
+        )
+
+
+@torch.no_grad()
+def check_q(q: nn.Module, spec: AgentSpec, state_size: int, where: str) -> None:
+    """Raises :class:`ModelError` if a critic does not return [B, N]."""
+    q.eval()
+    for batch, _ in _LEADS:
+        with blame("ModelQ", "forward", where):
+            value = q(torch.zeros(batch, state_size), torch.zeros(batch, spec.action.continuous))
+        _expect("ModelQ", "forward", where, "shape", (batch, q_size(spec.action)), tuple(value.shape))
+
+
+@torch.no_grad()
+def check_policy(policy: nn.Module, spec: AgentSpec, state_size: int, where: str) -> None:
+    """Raises :class:`ModelError` if a policy does not return a distribution that fits the actions."""
+    policy.eval()
+    for batch, _ in _LEADS:
+        with blame("ModelPolicy", "forward", where):
+            result = policy(torch.zeros(batch, state_size), _zeros(spec, batch))
+        if not isinstance(result, HybridAction):
+            _expect("ModelPolicy", "forward", where, "value", "HybridAction", type(result).__name__)
+        _check_continuous(result, spec, where, batch)
+        _check_logits(result, spec, where, batch)
+
+
+def _check_continuous(result: HybridAction, spec: AgentSpec, where: str, batch: int) -> None:
+    if not spec.action.continuous:
+        return
+    if result.continuous is None:
+        _expect("ModelPolicy", "forward", where, "continuous part", "TanhNormal", None)
+    shape = (batch, spec.action.continuous)
+    for name, value in vars(result.continuous).items():
+        _expect("ModelPolicy", "forward", where, f"shape of {name}", shape, tuple(value.shape))
+
+
+def _check_logits(result: HybridAction, spec: AgentSpec, where: str, batch: int) -> None:
+    if not spec.action.branches:
+        return
+    got = None if result.logits is None else tuple(result.logits.shape)
+    _expect("ModelPolicy", "forward", where, "shape of logits", (batch, spec.action.discrete), got)

@@ -1,0 +1,125 @@
+"""Representations with memory for a task that brings none of its own, by ``sac_config.seq_encoder``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+from algorithm.errors import ModelError
+from algorithm.nn.attention import Attention
+from algorithm.nn.defaults import ModelRep
+from algorithm.nn.protocols import Memory, Rep
+from algorithm.nn.recurrent import GRU, LSTM
+from algorithm.spec import AgentSpec
+
+CELLS = {"gru": GRU, "lstm": LSTM}
+
+
+class _RepWithMemory(Rep):
+    """Features of each token by the memory-less :class:`ModelRep`, and a memory of them and the actions.
+
+    The state is both side by side: what is seen now need not pass through the memory.
+    """
+
+    def __init__(self, spec: AgentSpec, features: ModelRep) -> None:
+        super().__init__(spec)
+        self.features = features
+        self.token_size = self.features.out_size + spec.action.size
+
+    def remember(self, token: Tensor, carry: Tensor, valid: Tensor) -> tuple[Tensor, Tensor]:
+        """token [B, T, token_size] -> [B, T, M] and the carry, as :meth:`Rep.forward` has it."""
+        raise NotImplementedError
+
+    def forward(
+        self, obs: Mapping[str, Tensor], prev_action: Tensor, carry: Tensor, valid: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """See :class:`Rep`; a token that does not exist has a state of zeros."""
+        features, _ = self.features(obs, prev_action, carry, valid)
+        remembered, after = self.remember(torch.cat([features, prev_action], -1), carry, valid)
+        state = torch.cat([features, remembered], -1)
+        return torch.where(valid.unsqueeze(-1), state, 0.0), after
+
+
+class RecurrentRep(_RepWithMemory):
+    """``seq_encoder: RNN``: recurrent layers over features and previous actions.
+
+    dense_n, dense_depth, conv, random_shift: see :class:`ModelRep`, which makes the features
+    rnn:       ``gru`` or ``lstm``
+    rnn_n:     units of a layer
+    rnn_depth: layers
+    Raises :class:`ModelError` for another ``rnn``.
+    """
+
+    def __init__(
+        self,
+        spec: AgentSpec,
+        dense_n: int = 256,
+        dense_depth: int = 0,
+        conv: str | None = None,
+        random_shift: int = 0,
+        rnn: str = "gru",
+        rnn_n: int = 64,
+        rnn_depth: int = 1,
+    ) -> None:
+        super().__init__(spec, ModelRep(spec, dense_n, dense_depth, conv, random_shift))
+        if rnn not in CELLS:
+            raise ModelError(
+                f"there are no recurrent layers {rnn!r}",
+                where="nn_config.rep.rnn",
+                fix=f"choose {' or '.join(CELLS)}",
+            )
+        self.memory = CELLS[rnn](self.token_size, rnn_n, rnn_depth)
+        self.carry_shape = self.stored_carry_shape = self.memory.carry_shape
+
+    def remember(self, token: Tensor, carry: Tensor, valid: Tensor) -> tuple[Tensor, Tensor]:
+        """The recurrent layers' outputs."""
+        return self.memory(token, carry, valid)
+
+
+class AttentionRep(_RepWithMemory):
+    """``seq_encoder: ATTN``: causal self-attention over features and previous actions.
+
+    context:        tokens that one may see, itself included
+    dense_n, dense_depth, conv, random_shift: see :class:`ModelRep`, which makes the features
+    attn_n:         width of a token
+    attn_depth:     layers
+    attn_heads:     heads of a layer
+    attn_positions: ``rotary`` or ``sinusoidal``
+    attn_gated:     gates instead of residual sums
+    """
+
+    def __init__(
+        self,
+        spec: AgentSpec,
+        context: int,
+        dense_n: int = 256,
+        dense_depth: int = 0,
+        conv: str | None = None,
+        random_shift: int = 0,
+        attn_n: int = 64,
+        attn_depth: int = 1,
+        attn_heads: int = 4,
+        attn_positions: str = "rotary",
+        attn_gated: bool = False,
+    ) -> None:
+        super().__init__(spec, ModelRep(spec, dense_n, dense_depth, conv, random_shift))
+        self.embed = nn.Linear(self.token_size, attn_n)
+        self.memory = Attention(
+            attn_n,
+            context,
+            depth=attn_depth,
+            heads=attn_heads,
+            positions=attn_positions,
+            gated=attn_gated,
+        )
+        self.carry_shape = self.memory.carry_shape
+
+    def remember(self, token: Tensor, carry: Tensor, valid: Tensor) -> tuple[Tensor, Tensor]:
+        """What attention makes of the embedded tokens."""
+        return self.memory(self.embed(token), carry, valid)
+
+
+REPS_WITH_MEMORY: Mapping[Memory, type[Rep]] = {"RNN": RecurrentRep, "ATTN": AttentionRep}
+"""The default ``ModelRep`` of each ``seq_encoder``."""

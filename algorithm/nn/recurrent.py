@@ -1,0 +1,162 @@
+"""Recurrent layers for windows with padding: the state passes by what does not exist, at full speed."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import linear
+
+
+class _Alignment:
+    """Moves the valid tokens of each row to its beginning and their outputs back to where they came from.
+
+    Torch's recurrent kernels know no mask, but they may run on into whatever follows the last valid token:
+    nothing of it is used. ``valid`` [B, T] must be one run in each row.
+    """
+
+    def __init__(self, valid: Tensor) -> None:
+        batch, steps = valid.shape
+        self._valid = valid
+        count = valid.sum(1, keepdim=True)
+        first = valid.to(torch.int8).argmax(1, keepdim=True)
+        time = torch.arange(steps, device=valid.device)
+        last = (count - 1).clamp(min=0)
+        row = torch.arange(batch, device=valid.device).unsqueeze(1) * steps
+        self._there = (row + first + torch.minimum(time, last)).flatten()
+        self._back = (row + (time - first).clamp(min=0).minimum(last)).flatten()
+        self._begun = (time >= first) & (count > 0)  # padding at the end keeps the last valid token's carry
+
+    def to_front(self, x: Tensor) -> Tensor:
+        """[B, T, ...] -> the same with each row's valid tokens first."""
+        return x.flatten(0, 1).index_select(0, self._there).view(x.shape)
+
+    def outputs(self, x: Tensor) -> Tensor:
+        """Outputs [B, T, H] at the tokens they belong to; 0 where there is none."""
+        back = x.flatten(0, 1).index_select(0, self._back).view(x.shape)
+        return torch.where(self._valid.unsqueeze(-1), back, 0.0)
+
+    def carries(self, x: Tensor, initial: Tensor) -> Tensor:
+        """Carries [B, T, *C] after the tokens they belong to; ``initial`` [B, *C] before the first one."""
+        back = x.flatten(0, 1).index_select(0, self._back).view(x.shape)
+        begun = self._begun.view(*self._begun.shape, *[1] * (x.dim() - 2))
+        return torch.where(begun, back, initial.unsqueeze(1))
+
+
+class Recurrent(nn.Module, ABC):
+    """``depth`` layers of ``hidden_size`` units, one on the other.
+
+    Recurrent weights begin orthogonal, biases at zero: a state then neither fades nor grows at first.
+
+    carry_shape: C of one agent, what it remembers between two tokens; zeros at an episode's start
+    out_size:    hidden_size
+    Raises ``ValueError`` for sizes below 1.
+    """
+
+    carry_shape: tuple[int, ...]
+
+    def __init__(self, input_size: int, hidden_size: int, depth: int = 1) -> None:
+        super().__init__()
+        if min(input_size, hidden_size, depth) < 1:
+            raise ValueError(
+                f"{type(self).__name__}: sizes must be at least 1, got input_size {input_size}, "
+                f"hidden_size {hidden_size}, depth {depth}"
+            )
+        self.out_size = hidden_size
+        sizes = [input_size, *[hidden_size] * (depth - 1)]
+        self.layers = nn.ModuleList(self._layer(size, hidden_size) for size in sizes)
+        for name, parameter in self.layers.named_parameters():
+            if "bias" in name:
+                nn.init.zeros_(parameter)
+            elif "weight_hh" in name:
+                for gate in parameter.split(hidden_size):
+                    nn.init.orthogonal_(gate)
+
+    @staticmethod
+    @abstractmethod
+    def _layer(input_size: int, hidden_size: int) -> nn.RNNBase:
+        """One layer, batch first."""
+
+    @abstractmethod
+    def _scan(self, x: Tensor, carry: Tensor) -> tuple[Tensor, Tensor]:
+        """x [B, T, I], all valid, and carry [B, *C] -> out [B, T, H], carry after each token [B, T, *C]."""
+
+    def forward(self, x: Tensor, carry: Tensor, valid: Tensor) -> tuple[Tensor, Tensor]:
+        """Run over T tokens, of which the valid ones are one run.
+
+        x:     [B, T, input_size]
+        carry: [B, *C] before the first valid token
+        valid: [B, T] tokens that exist
+        Returns out [B, T, hidden_size], 0 where a token does not exist, and the carry after each token
+        [B, T, *C], without gradient; where a token does not exist it stays as it was.
+        """
+        alignment = _Alignment(valid)
+        out, after = self._scan(alignment.to_front(x), carry)
+        return alignment.outputs(out), alignment.carries(after, carry)
+
+
+class GRU(Recurrent):
+    """Gated recurrent units (Cho et al. 2014, arXiv 1406.1078); carry [depth, hidden_size]."""
+
+    def __init__(self, input_size: int, hidden_size: int, depth: int = 1) -> None:
+        super().__init__(input_size, hidden_size, depth)
+        self.carry_shape = (depth, hidden_size)
+
+    @staticmethod
+    def _layer(input_size: int, hidden_size: int) -> nn.RNNBase:
+        return nn.GRU(input_size, hidden_size, batch_first=True)
+
+    def _scan(self, x: Tensor, carry: Tensor) -> tuple[Tensor, Tensor]:
+        after = []
+        for layer, h in zip(self.layers, carry.unbind(1), strict=True):
+            x, _ = layer(x, h.unsqueeze(0))
+            after.append(x.detach())
+        return x, torch.stack(after, 2)
+
+
+class LSTM(Recurrent):
+    """Long short-term memory (Hochreiter and Schmidhuber 1997); carry [2, depth, hidden_size]: h, then c.
+
+    The bias of the forget gate begins at 1 (Jozefowicz et al. 2015).
+    """
+
+    def __init__(self, input_size: int, hidden_size: int, depth: int = 1) -> None:
+        super().__init__(input_size, hidden_size, depth)
+        self.carry_shape = (2, depth, hidden_size)
+        for layer in self.layers:
+            with torch.no_grad():
+                layer.get_parameter("bias_ih_l0")[hidden_size : 2 * hidden_size].fill_(1.0)
+
+    @staticmethod
+    def _layer(input_size: int, hidden_size: int) -> nn.RNNBase:
+        return nn.LSTM(input_size, hidden_size, batch_first=True)
+
+    def _scan(self, x: Tensor, carry: Tensor) -> tuple[Tensor, Tensor]:
+        hidden, cells = [], []
+        for layer, h, c in zip(self.layers, *(part.unbind(1) for part in carry.unbind(1)), strict=True):
+            out, (_, last) = layer(x, (h.unsqueeze(0).contiguous(), c.unsqueeze(0).contiguous()))
+            cells.append(last.detach().movedim(0, 1) if x.shape[1] == 1 else _cells(layer, x, out, h, c))
+            hidden.append(out.detach())
+            x = out
+        return x, torch.stack([torch.stack(hidden, 2), torch.stack(cells, 2)], 2)
+
+
+@torch.no_grad()
+def _cells(layer: nn.Module, x: Tensor, out: Tensor, h: Tensor, c: Tensor) -> Tensor:
+    """The cell state after each token [B, T, H], which torch's kernel keeps to itself.
+
+    With all outputs known it is a linear recurrence: c' = f ⊙ c + i ⊙ g.
+    """
+    before = torch.cat([h.unsqueeze(1), out[:, :-1]], 1)
+    weight_ih, weight_hh, bias_ih, bias_hh = (
+        layer.get_parameter(f"{name}_l0") for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+    )
+    gates = linear(x, weight_ih, bias_ih + bias_hh) + linear(before, weight_hh)
+    i, f, g, _ = gates.chunk(4, -1)
+    f, new = f.sigmoid(), i.sigmoid() * g.tanh()
+    cells = []
+    for t in range(x.shape[1]):
+        c = torch.addcmul(new[:, t], f[:, t], c)
+        cells.append(c)
+    return torch.stack(cells, 1)
