@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import render_memory
 import render_pixels
 import render_sweeps
 from cells import difference, every, named, one, short, source, table
@@ -141,5 +142,6 @@ TABLES: dict[str, Callable[[Path], str]] = {
     "identity": identity,
     **render_pixels.TABLES,
     **render_sweeps.TABLES,
+    **render_memory.TABLES,
 }
 """What a page may ask for."""

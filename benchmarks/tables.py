@@ -17,7 +17,7 @@ from cells import MissingError
 from harness import RESULTS, ROOT
 from render import TABLES
 
-PAGES = tuple(ROOT / "docs" / f"{name}.md" for name in ("performance", "ablation", "toys"))
+PAGES = tuple(ROOT / "docs" / f"{name}.md" for name in ("performance", "ablation", "toys", "memory"))
 """Pages that hold tables; links in a table are relative to them."""
 
 _BLOCK = re.compile(

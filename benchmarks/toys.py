@@ -26,12 +26,16 @@ PRESETS = ROOT / "envs" / "toy"
 
 
 def find_variants(presets: Path = PRESETS) -> dict[str, tuple[str, ...]]:
-    """Folder → its sections, in the order of the file, without a default that names no environment."""
+    """Folder → its sections, in the order of the file.
+
+    Without a default that is no training of its own: one that names no environment, or that only holds what
+    the sections share, ``mlp`` among them.
+    """
     found = {}
     for file in sorted(presets.glob("*/config.yaml")):
         sections = yaml.safe_load(file.read_text("utf-8"))
         base = (sections.get("default") or {}).get("base_config") or {}
-        skipped = set() if "env_name" in base else {"default"}
+        skipped = set() if "env_name" in base and "mlp" not in sections else {"default"}
         found[file.parent.name] = tuple(name for name in sections if name not in skipped)
     return found
 

@@ -13,6 +13,7 @@ from algorithm.data import Segment, SequenceBatch
 from algorithm.nn.defaults import ModelQ
 from algorithm.nn.ensemble import Ensemble
 from algorithm.nn.loader import load_networks
+from algorithm.nn.memories import AttentionRep, RecurrentRep
 from algorithm.nn.protocols import Rep
 from algorithm.replay.buffer import ReplayBuffer, UniformSampler
 from algorithm.sac.actor import Actor
@@ -192,6 +193,14 @@ def test_context_of_attention_gets_a_gradient():
     ctx = sac.model.encode(batch, burn_in=4, learn=6)
     ctx.state[:, ctx.learned].square().sum().backward()
     assert obs.grad[:, :10].any(-1).all()
+
+
+@pytest.mark.parametrize("rep", [RecurrentRep(SPEC, 8, 1), AttentionRep(SPEC, 4, 8, 1)])
+def test_what_does_not_exist_has_a_state_of_zeros(rep):
+    """Also behind dense layers, whose biases make something of nothing."""
+    batch = random_batch(2, 5, spec=SPEC, exists=torch.tensor([2, 5]))
+    state, _ = rep(batch.obs, batch.prev_action, torch.zeros(2, *rep.stored_carry_shape), batch.obs_valid)
+    assert not state[~batch.obs_valid].any() and state[batch.obs_valid].any(-1).all()
 
 
 class Counting(Rep):
