@@ -18,6 +18,7 @@ from algorithm.run.console import Rows
 from algorithm.run.evaluate import Performance
 from algorithm.run.rundir import RunDir
 from algorithm.run.trainer import Outcome
+from algorithm.sac.config import SacConfig
 from algorithm.spec import DEFAULT_BEHAVIOUR, AgentSpec
 
 
@@ -153,8 +154,22 @@ def _agent(agent: Agent) -> list[tuple[str, str]]:
     return [
         ("models", sources),
         ("parameters", parameters),
+        *_memory(agent.config.sac_config),
         ("replay", memory),
         ("algorithm", _algorithm(agent.config, agent.spec)),
+    ]
+
+
+def _memory(sac: SacConfig) -> Rows:
+    """What an agent remembers with; no row without memory."""
+    burn_in, learn = sac.burn_in_step, sac.learn_step
+    if sac.seq_encoder is None:
+        return []
+    if sac.seq_encoder == "ATTN":
+        return [("memory", f"attention over {burn_in + learn} steps, {learn} learned in a window")]
+    states = "stored and refreshed" if sac.refresh_carry else "stored"
+    return [
+        ("memory", f"recurrent, {burn_in} steps of burn-in, {learn} learned in a window, states {states}")
     ]
 
 

@@ -19,6 +19,23 @@ OBS = ObsSpec(
 SPEC = AgentSpec(OBS, ActionSpec((2,)))
 
 
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (
+            {"seq_encoder": "RNN", "burn_in_step": 5, "learn_step": 10},
+            "recurrent, 5 steps of burn-in, 10 learned",
+        ),
+        ({"seq_encoder": "RNN", "refresh_carry": True}, "states stored and refreshed"),
+        ({"seq_encoder": "ATTN", "burn_in_step": 5, "learn_step": 10}, "attention over 15 steps, 10 learned"),
+    ],
+)
+def test_what_remembers(options, said):
+    ((title, text),) = screen._memory(SacConfig(**options))
+    assert title == "memory" and said in text
+    assert not screen._memory(SacConfig())
+
+
 def test_what_is_seen():
     assert screen._observations(SPEC) == (
         "gear one of 5, keys 2 choices, speed 3 float32, film 4×84×84 uint8, each frame stored once"
