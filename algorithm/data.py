@@ -94,5 +94,5 @@ class UpdateResult:
     priority: Tensor  # [B] 0.9 max + 0.1 mean over learned positions of mean_E |td|; the replay clips it
     ids: Tensor  # [B, W+1] of the batch it came from
     anchor: int  # K: column of ``ids`` that the priority belongs to
-    carry: Tensor | None = None  # [B, W+1, *C] recomputed carries, where there is memory
+    carry: Tensor | None = None  # [B, W+1, *C] recomputed ones before each token, with refresh_carry
     metrics: dict[str, Tensor] = field(default_factory=dict)

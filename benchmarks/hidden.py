@@ -2,10 +2,10 @@
 
     python benchmarks/hidden.py                                      # everything that is not there yet
     python benchmarks/hidden.py --tasks pendulum --variants hidden_rnn --seeds 1
-    python benchmarks/hidden.py --table-only                         # figures, tables, pictures of what is finished
+    python benchmarks/hidden.py --table-only                         # figures and pictures of what is there
 
 A killed measurement goes on with the same command. A task is a folder below envs/gym, a variant a section of
-its config.yaml.
+its config.yaml, with as many steps as that says.
 """
 
 from __future__ import annotations

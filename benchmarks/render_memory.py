@@ -8,8 +8,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from cells import one, table
-from render_sweeps import compared
+from cells import MissingError, one, table
 
 CASES = {
     "gru": "GRU, 64 units",
@@ -23,8 +22,24 @@ ENVS = {"pendulum": "Pendulum-v1", "cart_pole": "CartPole-v1"}
 
 
 def hidden(results: Path, *, task: str) -> str:
-    """Every variant beside the one that sees everything, and the picture."""
-    found = compared(results, sweep="hidden", task=task, head="section")
+    """Every section beside the one that sees everything, which may have more steps, and the picture."""
+    figures = one(results, "hidden")
+    variants, threshold = figures["summary"].get(task), figures["thresholds"][task]
+    if not variants:
+        raise MissingError("hidden")
+    steps = {row["variant"]: row["curve"][-1][0] for row in figures["runs"] if row["task"] == task}
+    rows = [
+        [
+            name,
+            f"{steps[name]:,}",
+            f"{fmean(found['final']):.1f}",
+            ", ".join(f"{value:.1f}" for value in found["final"]),
+            ", ".join("never" if first is None else str(first) for first in found["reached"]),
+        ]
+        for name, found in variants.items()
+    ]
+    head = ["section", "steps", "last evaluation", "each seed", f"steps to {threshold:g}, each seed"]
+    found = table(head, rows)
     alt = f"Evaluation return over environment steps on {ENVS[task]} with hidden velocities"
     return f"{found}\n\n![{alt}](images/hidden_{task}.png)"
 
@@ -51,7 +66,7 @@ def delays(results: Path) -> str:
 
 def _delay_cells(found: Mapping[str, Sequence[Any]] | None) -> list[str]:
     if found is None:
-        return ["", ""]
+        return ["not run", "not run"]
     reached = ", ".join("never" if steps is None else str(steps) for steps in found["reached"])
     return [f"{fmean(found['final']):.2f}", reached]
 

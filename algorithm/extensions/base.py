@@ -25,7 +25,7 @@ class Context:
     state: Tensor  # [B, W+1, S] by the online encoder, with gradient at the learned positions
     target_following: Tensor  # [B, W−K, S] by the target encoder, of tokens K+1 … W
     target_learned: Callable[[], Tensor]  # [B, T, S] by the target encoder; evaluated if needed
-    carry: Tensor  # [B, W+1, *C] online, after each token; width 0 without memory
+    carry: Tensor  # [B, W+1, *C] online, after each token; [B, 0] where nothing is stored
     burn_in: int  # K
     learn: int  # T
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import traceback
+from collections.abc import Mapping
 
 import torch
 from torch import nn
@@ -12,6 +13,7 @@ from algorithm.nn.distributions import HybridAction
 from algorithm.nn.protocols import Memory, Rep, q_size
 from algorithm.spec import AgentSpec
 
+Obs = Mapping[str, torch.Tensor]
 _LEADS = (2, 3), (1, 1)  # batch and time of the dry runs: learning, and acting alone
 
 
@@ -61,13 +63,19 @@ def check_rep(rep: nn.Module, spec: AgentSpec, where: str, memory: Memory | None
     many, one = (_run_window(rep, spec, where, *lead) for lead in _LEADS)
     _expect("ModelRep", "forward", where, "state width", many, one)
     if memory:
-        _check_acting(rep, spec, where)
+        _check_acting(rep, spec, where, many)
         _check_padding(rep, spec, where)
     return many
 
 
 def _check_carry_shapes(rep: Rep, where: str, memory: Memory | None) -> None:
     carry, stored = rep.carry_shape, rep.stored_carry_shape
+    for name in ("carry_shape", "stored_carry_shape"):
+        shape = getattr(rep, name)
+        if not isinstance(shape, tuple) or not all(isinstance(size, int) for size in shape):
+            raise ModelError(
+                f"ModelRep.{name} is not a tuple of whole numbers", where=where, why=f"it is {shape}"
+            )
     expected = {None: (0,), "RNN": carry, "ATTN": (0,)}[memory]
     if (carry != (0,)) == bool(memory) and stored == expected:
         return
@@ -107,38 +115,61 @@ def _run_window(rep: Rep, spec: AgentSpec, where: str, batch: int, time: int) ->
     return got[2]
 
 
-def _check_acting(rep: Rep, spec: AgentSpec, where: str) -> None:
-    """One token, with the carry of an agent that acts."""
-    with blame("ModelRep", "forward", where):
-        _, carry = rep(
-            _zeros(spec, 2, 1),
-            torch.zeros(2, 1, spec.action.size),
-            rep.initial_carry(2),
-            torch.ones(2, 1, dtype=torch.bool),
+def _check_acting(rep: Rep, spec: AgentSpec, where: str, state_size: int) -> None:
+    """One token with the carry of an agent that begins an episode."""
+    with blame("ModelRep", "initial_carry", where):
+        initial = rep.initial_carry(2)
+    shape = (2, *rep.carry_shape)
+    _expect("ModelRep", "initial_carry", where, "shape", shape, tuple(initial.shape))
+    if initial.requires_grad or initial.any():
+        raise ModelError(
+            "ModelRep.initial_carry is not all zeros",
+            where=where,
+            why="zeros stand for an episode's start in the replay and wherever agents are reset",
+            fix="leave the method out; what shall be learned of the start can be added in forward",
         )
+    obs, action = _halves(spec, 2, 1), torch.zeros(2, 1, spec.action.size)
+    with blame("ModelRep", "forward", where):
+        state, carry = rep(obs, action, initial, torch.ones(2, 1, dtype=torch.bool))
+    _expect("ModelRep", "forward", where, "state shape while acting", (2, 1, state_size), tuple(state.shape))
     _expect(
         "ModelRep", "forward", where, "carry shape while acting", (2, 1, *rep.carry_shape), tuple(carry.shape)
     )
 
 
 def _check_padding(rep: Rep, spec: AgentSpec, where: str) -> None:
-    """Two windows that differ in tokens that do not exist, the first of three and the last."""
+    """Windows whose first or last token does not exist give the states of windows without that token."""
+
+    def run(obs: Obs, action: torch.Tensor, valid: torch.Tensor) -> torch.Tensor:
+        carry = torch.full((len(valid), *rep.stored_carry_shape), 0.5)
+        with blame("ModelRep", "forward", where):
+            state, _ = rep(obs, action, carry, valid)
+        return state
+
+    obs, action = _halves(spec, 2, 3), torch.zeros(2, 3, spec.action.size)
     valid = torch.tensor([[False, True, True], [True, True, False]])
-    states = []
-    for fill in (0, 1):
-        obs = _zeros(spec, 2, 3)
-        action = torch.zeros(2, 3, spec.action.size)
-        for value in (*obs.values(), action):
-            value[~valid] = fill
-        state, _ = rep(obs, action, torch.zeros(2, *rep.stored_carry_shape), valid)
-        states.append(state[valid])
-    if not torch.allclose(*states, atol=1e-5):
+    for value in (action, *(v for v in obs.values() if v.is_floating_point())):
+        value[~valid] = 1.0
+    here = [slice(1, 3), slice(0, 2)]
+    short = {
+        name: torch.stack([value[row, cut] for row, cut in enumerate(here)]) for name, value in obs.items()
+    }
+    window = run(obs, action, valid)
+    if not torch.equal(window, run(obs, action, valid)):
+        return  # it draws random numbers: nothing can be compared
+    alone = run(short, torch.zeros(2, 2, spec.action.size), torch.ones(2, 2, dtype=torch.bool))
+    if not torch.allclose(window[valid].view_as(alone), alone, atol=1e-4):
         raise ModelError(
             "ModelRep.forward lets tokens that do not exist change the states of others",
             where=where,
             why="windows begin before an episode's first step and end behind its last one",
             fix="hand `valid` on to the memory: m.GRU, m.LSTM and m.Attention take care of it",
         )
+
+
+def _halves(spec: AgentSpec, *lead: int) -> dict[str, torch.Tensor]:
+    """Observations of which those of real numbers are 0.5 and others 0."""
+    return {name: v + 0.5 if v.is_floating_point() else v for name, v in _zeros(spec, *lead).items()}
 
 
 @torch.no_grad()

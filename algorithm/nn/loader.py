@@ -72,6 +72,12 @@ def load_networks(
             return cast(nn.Module, classes[name](*args, **(kwargs or {})))
 
     seen = {"context": context} if seq_encoder == "ATTN" else {}
+    if seen.keys() & (rep or {}).keys():
+        raise ModelError(
+            "nn_config.rep.context cannot be set",
+            why="with attention it is burn_in_step + learn_step, in training as while acting",
+            fix="change sac_config.burn_in_step or learn_step",
+        )
     rep_module = build("ModelRep", {**seen, **(rep or {})}, spec)
     state_size = check_rep(rep_module, spec, where["ModelRep"], seq_encoder)
     check_q(build("ModelQ", q, spec, state_size), spec, state_size, where["ModelQ"])

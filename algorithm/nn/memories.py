@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 
 import torch
@@ -17,7 +18,7 @@ from algorithm.spec import AgentSpec
 CELLS = {"gru": GRU, "lstm": LSTM}
 
 
-class _RepWithMemory(Rep):
+class _RepWithMemory(Rep, ABC):
     """Features of each token by the memory-less :class:`ModelRep`, and a memory of them and the actions.
 
     The state is both side by side: what is seen now need not pass through the memory.
@@ -28,9 +29,9 @@ class _RepWithMemory(Rep):
         self.features = features
         self.token_size = self.features.out_size + spec.action.size
 
+    @abstractmethod
     def remember(self, token: Tensor, carry: Tensor, valid: Tensor) -> tuple[Tensor, Tensor]:
         """token [B, T, token_size] -> [B, T, M] and the carry, as :meth:`Rep.forward` has it."""
-        raise NotImplementedError
 
     def forward(
         self, obs: Mapping[str, Tensor], prev_action: Tensor, carry: Tensor, valid: Tensor

@@ -64,6 +64,7 @@ class Recurrent(nn.Module, ABC):
                 f"hidden_size {hidden_size}, depth {depth}"
             )
         self.out_size = hidden_size
+        self._input_size = input_size
         sizes = [input_size, *[hidden_size] * (depth - 1)]
         self.layers = nn.ModuleList(self._layer(size, hidden_size) for size in sizes)
         for name, parameter in self.layers.named_parameters():
@@ -90,7 +91,18 @@ class Recurrent(nn.Module, ABC):
         valid: [B, T] tokens that exist
         Returns out [B, T, hidden_size], 0 where a token does not exist, and the carry after each token
         [B, T, *C], without gradient; where a token does not exist it stays as it was.
+        Raises ``ValueError`` for other shapes.
         """
+        expected = (len(x), *self.carry_shape)
+        if x.dim() != 3 or x.shape[-1] != self._input_size or valid.shape != x.shape[:2]:
+            raise ValueError(
+                f"{type(self).__name__}: x must be [B, T, {self._input_size}] and valid [B, T], "
+                f"got {list(x.shape)} and {list(valid.shape)}"
+            )
+        if carry.shape != expected:
+            raise ValueError(
+                f"{type(self).__name__}: carry must be {list(expected)}, got {list(carry.shape)}"
+            )
         alignment = _Alignment(valid)
         out, after = self._scan(alignment.to_front(x), carry)
         return alignment.outputs(out), alignment.carries(after, carry)
@@ -110,7 +122,7 @@ class GRU(Recurrent):
     def _scan(self, x: Tensor, carry: Tensor) -> tuple[Tensor, Tensor]:
         after = []
         for layer, h in zip(self.layers, carry.unbind(1), strict=True):
-            x, _ = layer(x, h.unsqueeze(0))
+            x, _ = layer(x, h.unsqueeze(0).contiguous())  # which CUDA's kernels insist on
             after.append(x.detach())
         return x, torch.stack(after, 2)
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from algorithm.data import Array, Float, Int, Segment, SequenceBatch, UpdateResult
 from algorithm.replay.samplers import FreshSampler, PrioritizedSampler, Sampler, UniformSampler
-from algorithm.replay.storage import NEXT, Storage
+from algorithm.replay.storage import NEXT, PREV, STEP, Storage
 from algorithm.replay.windows import WindowReader
 from algorithm.replay.writer import Head, Writer
 from algorithm.spec import AgentSpec
@@ -175,14 +175,25 @@ class ReplayBuffer:
     def refresh_carry(self, result: UpdateResult) -> None:
         """Replace the stored carries of a batch's rows that are still alive by recomputed ones.
 
-        Where a row stands in several windows one of them wins. ValueError if there is nothing to refresh.
+        That before a window's first row is no new one and stays, unless another window has it further in.
+        Windows that begin where rows have been overwritten change nothing: the action before is not known any
+        more, and with it what follows. Where a row stands in several windows one of them wins.
+        ValueError if there is nothing to refresh.
         """
         carry = self._storage.carry
         if result.carry is None or not carry.shape[1]:
             raise ValueError(
                 "replay: refresh_carry needs recomputed carries and a replay that stores carries"
             )
-        ids = result.ids.cpu().numpy().reshape(-1)
+        ids = result.ids.cpu().numpy().copy()
+        window, first = np.arange(len(ids)), (ids >= 0).argmax(1)
+        begins = ids[window, first]
+        links = self._storage.links[begins % self.capacity]
+        back = links[:, PREV]
+        whole = (links[:, STEP] == 0) | ((back > 0) & self._storage.alive(begins - back))
+        ids[~(whole & self._storage.alive(begins))] = -1
+        ids[window, first] = -1
+        ids = ids.reshape(-1)
         values = result.carry.detach().cpu().numpy().reshape(len(ids), -1)
         alive = self._storage.alive(ids)
         carry[ids[alive] % self.capacity] = values[alive]

@@ -20,7 +20,7 @@ from algorithm.replay.samplers import FreshSampler, PrioritizedSampler, Sampler,
 from algorithm.run.insertion import LargestPriority, OwnTdError
 from algorithm.run.memory import MemoryBudget
 from algorithm.run.pace import FreshPace, Pace, UpdatePace
-from algorithm.run.recalled import NothingRecalled, Recalled
+from algorithm.run.recalled import NothingRecalled, Recall, Recalled
 from algorithm.run.seeding import stream, stream_seed
 from algorithm.run.timing import Stopwatch
 from algorithm.sac.actor import Actor, ActorOutput
@@ -118,7 +118,7 @@ class Agent:
         self._last: tuple[SequenceBatch, UpdateResult] | None = None
         self.replay = _make_replay(spec, config, self.networks.rep.stored_carry_shape, seed, behaviour)
         self.pace = _make_pace(config, self.replay)
-        self._memory: Recalled | NothingRecalled = NothingRecalled()
+        self._memory: Recall = NothingRecalled()
         if sac.seq_encoder == "RNN":
             self._memory = Recalled(self.replay, self.sac, config.sac_config)
         self._insertion: LargestPriority | OwnTdError = LargestPriority()
@@ -247,6 +247,8 @@ class Agent:
             found.append("sac_config.discrete_dqn_like has no effect: there is no discrete action")
         if sac.use_normalization and not vector_names(self.spec.obs):
             found.append("sac_config.use_normalization has no effect: no observation is a vector of numbers")
+        if sac.seq_encoder == "RNN" and sac.learn_step == 1:
+            found.append("sac_config.learn_step is 1: no gradient goes through time, so little is remembered")
         return found
 
     def num_parameters(self) -> dict[str, int]:

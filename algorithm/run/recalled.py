@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 import torch
 
 from algorithm.data import UpdateResult
 from algorithm.replay.buffer import ReplayBuffer
 from algorithm.sac.config import SacConfig
 from algorithm.sac.learner import Sac
+
+
+class Recall(Protocol):
+    """Looks after stored carries."""
+
+    def updated(self, result: UpdateResult) -> None:
+        """An update has been made."""
+        ...
+
+    def metrics(self) -> dict[str, float]:
+        """Values to log by name."""
+        ...
 
 
 class NothingRecalled:
@@ -26,12 +40,11 @@ class Recalled:
 
     def __init__(self, replay: ReplayBuffer, sac: Sac, config: SacConfig) -> None:
         self._replay, self._sac = replay, sac
-        self._refreshes = config.refresh_carry
         self._learned = slice(config.burn_in_step, config.burn_in_step + config.learn_step)
 
     def updated(self, result: UpdateResult) -> None:
         """An update has been made."""
-        if self._refreshes:
+        if result.carry is not None:
             self._replay.refresh_carry(result)
 
     def metrics(self) -> dict[str, float]:

@@ -81,8 +81,8 @@ class SacConfig(Block):
     n_step: Int = option(1, "Steps of reward in a target before it bootstraps. Usual: 1 to 5.", ge=1)
     seq_encoder: Literal["RNN", "ATTN"] | None = option(
         None,
-        "Memory of the representation: recurrent, or attention over the last burn_in_step + learn_step "
-        "observations and actions.",
+        "Memory of the representation: recurrent, or attention, whose layers see the last burn_in_step + "
+        "learn_step observations and actions.",
     )
 
     batch_size: Int = option(256, "Windows per gradient update.", ge=1)

@@ -20,7 +20,7 @@ class States:
     """What a representation makes of a window whose learned part is K … K+T−1."""
 
     online: Tensor  # [B, W+1, S] with gradient at the learned positions
-    carry: Tensor  # [B, W+1, *C] online, after each token; width 0 without memory
+    carry: Tensor  # [B, W+1, *C] online, after each token; [B, 0] where nothing is stored
     target_following: Tensor  # [B, W−K, S] by the target network, of tokens K+1 … W
     target_learned: Callable[[], Tensor]  # [B, T, S] by the target network; evaluated if needed
 

@@ -132,12 +132,13 @@ class Sac:
 
         That is ΔQ of R2D2 (section 3): the mean over critics and windows of |Q − Q'| by the mean of |Q|. The
         state of Q is made from the window's beginning on, that of Q' from the carry stored with its own
-        token. Given at the first and at the last learned position.
+        token. Given at the first and at the last learned position, as far as some window has that.
 
         stored: [B, T, *C] the carries in the replay before each learned token
         """
         batch = batch.to(self.device)
-        ctx, learned = self._encode(batch), slice(self._burn_in, self._burn_in + self._learn)
+        ctx = self._encode(batch)
+        learned, valid = ctx.learned, batch.valid[:, ctx.learned]
 
         def alone(x: Tensor) -> Tensor:  # every token a window of its own
             return _flatten(x[:, learned]).unsqueeze(1)
@@ -150,10 +151,10 @@ class Sac:
         )
         now = self._taken_q(ctx, self.model.q, ctx.state[:, learned])
         then = self._taken_q(ctx, self.model.q, state.view(*stored.shape[:2], -1))
-        valid = batch.valid[:, learned]
-        scale = masked_mean(now.abs().mean(0).flatten(), valid.flatten())
+        scale = masked_mean(now.abs().mean(0).flatten(), valid.flatten()).clamp(min=1e-8)
         difference = masked_mean((now - then).abs().mean(0).t(), valid.t()) / scale
-        return {"memory/delta_q_first": difference[0], "memory/delta_q_last": difference[-1]}
+        ends = {"memory/delta_q_first": 0, "memory/delta_q_last": -1}
+        return {name: difference[at] for name, at in ends.items() if valid[:, at].any()}
 
     def _encode(self, batch: SequenceBatch) -> Context:
         return self.model.encode(batch, burn_in=self._burn_in, learn=self._learn)

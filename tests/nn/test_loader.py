@@ -125,6 +125,16 @@ SUM = "total = (obs['obs'] * valid.unsqueeze(-1)).cumsum(1) + carry.unsqueeze(1)
     ("RNN", BOTH, f"{SUM.replace(' * valid.unsqueeze(-1)', '')}; return total, total",
      ["tokens that do not exist", "hand `valid` on"]),
     ("ATTN", ONE, "return obs['obs'], carry", ["carry shape while acting", "(2, 1, 3)"]),
+    ("ATTN", ONE, "s = obs['obs']; d = carry.dim() == 2 and carry.shape[1]; "
+     "return (s.repeat(1, 1, 2), carry.unsqueeze(1)) if d else (s, carry)",
+     ["state shape while acting", "expected (2, 1, 3), got (2, 1, 6)"]),
+    ("RNN", "carry_shape = stored_carry_shape = [3]", f"{SUM}; return total, total",
+     ["ModelRep.carry_shape is not a tuple", "[3]"]),
+    ("RNN", f"{BOTH}\n    def initial_carry(self, n): return torch.ones(n, 3)", f"{SUM}; return total, total",
+     ["initial_carry is not all zeros"]),
+    ("RNN", BOTH, f"assert valid.all(); {SUM}; return total, total", ["ModelRep.forward failed", "nn.py:9"]),
+    ("RNN", BOTH, f"{SUM} + 0.1 * torch.arange(valid.shape[1]).view(1, -1, 1); return total, total",
+     ["tokens that do not exist"]),  # it counts slots
 ])  # fmt: skip
 def test_a_memory_is_checked_against_what_is_configured(write, seq_encoder, shapes, body, fragments):
     with pytest.raises(ModelError) as caught:
@@ -138,6 +148,32 @@ def test_a_memory_is_checked_against_what_is_configured(write, seq_encoder, shap
 def test_a_recurrent_memory_of_ones_own_passes(write):
     file = write(MEMORY.format(shapes=BOTH, body=f"{SUM}; return total * valid.unsqueeze(-1), total"))
     assert load_networks(SPEC, file, seq_encoder="RNN").state_size == 3
+
+
+def test_a_bare_recurrent_layer_is_refused(write):
+    """Zeros in place of padding do not help: its biases move the state all the same."""
+    file = write(
+        "class ModelRep(m.Rep):\n"
+        "    carry_shape = stored_carry_shape = (1, 4)\n"
+        "    def __init__(self, spec):\n"
+        "        super().__init__(spec)\n        self.memory = nn.GRU(3, 4, batch_first=True)\n"
+        "    def forward(self, obs, prev_action, carry, valid):\n"
+        "        x = obs['obs'] * valid.unsqueeze(-1)\n"
+        "        out, _ = self.memory(x, carry.transpose(0, 1).contiguous())\n"
+        "        return out, out.unsqueeze(2)\n"
+    )
+    with pytest.raises(ModelError, match="tokens that do not exist"):
+        load_networks(SPEC, file, seq_encoder="RNN")
+
+
+def test_a_representation_that_draws_random_numbers_passes(write):
+    body = f"{SUM}; return total * valid.unsqueeze(-1) + torch.randn(total.shape), total"
+    assert load_networks(SPEC, write(MEMORY.format(shapes=BOTH, body=body)), seq_encoder="RNN")
+
+
+def test_the_context_of_attention_cannot_be_set_by_hand():
+    with pytest.raises(ModelError, match=r"nn_config\.rep\.context cannot be set"):
+        load_networks(SPEC, None, seq_encoder="ATTN", context=7, rep={"context": 3})
 
 
 def test_attention_is_told_its_context_and_other_memories_are_not(write):

@@ -110,3 +110,35 @@ def test_recurrent_weights_begin_orthogonal_and_the_forget_gate_open():
 def test_sizes_below_one_are_refused(sizes):
     with pytest.raises(ValueError, match="GRU: sizes must be at least 1"):
         GRU(*sizes)
+
+
+@pytest.mark.parametrize("block", BLOCKS)
+@pytest.mark.parametrize(
+    ("x", "carry", "valid", "message"),
+    [
+        ((2, 5, 4), None, (2, 5), "x must be"),
+        ((2, 3), None, (2,), "x must be"),
+        ((2, 5, 3), None, (2, 4), "x must be"),
+        ((2, 5, 3), (2, 0), (2, 5), "carry must be"),
+        ((2, 5, 3), (3, 1, 4), (2, 5), "carry must be"),
+    ],
+)
+def test_other_shapes_are_named(block, x, carry, valid, message):
+    memory = block(3, 4)
+    given_carry = torch.zeros(carry or (2, *memory.carry_shape))
+    with pytest.raises(ValueError, match=message):
+        memory(torch.zeros(x), given_carry, torch.ones(valid, dtype=torch.bool))
+
+
+@pytest.mark.parametrize("block", BLOCKS)
+def test_kernels_get_contiguous_states(block, monkeypatch):
+    """CUDA's refuse others; a carry that was cut out of a longer window is one."""
+    seen = []
+    for kernel in (torch.nn.GRU, torch.nn.LSTM):
+        run = kernel.forward
+        monkeypatch.setattr(kernel, "forward", lambda self, x, h, run=run: seen.append(h) or run(self, x, h))
+    memory = block(3, 4, 2)
+    carry = torch.zeros(2, 5, *memory.carry_shape)[:, -1]
+    memory(torch.zeros(2, 3, 3), carry, torch.ones(2, 3, dtype=torch.bool))
+    states = [state for h in seen for state in (h if isinstance(h, tuple) else (h,))]
+    assert states and all(state.is_contiguous() for state in states)

@@ -306,15 +306,39 @@ def test_a_state_that_does_not_fit_is_refused():
         )
 
 
-def test_refreshed_carries_reach_living_rows_only():
+@pytest.mark.parametrize(
+    ("window", "changed"),
+    [
+        ([-1, -1, 4, 5, 6], {5, 6}),  # from an episode's start on
+        ([4, 5, 6, 7, -1], {5, 6, 7}),
+        ([-1, 5, 6, 7, -1], {6, 7}),  # the row before is there: its action is known
+        ([-1, -1, -1, 2, 3], set()),  # rows 0 and 1 have been overwritten before the window was cut
+        ([-1, -1, 1, 2, 3], set()),  # row 1 since then
+        ([-1, -1, -1, -1, -1], set()),
+    ],
+)
+def test_refreshed_carries_reach_living_rows_behind_a_known_beginning(window, changed):
+    """Two episodes of four rows each, 0 … 3 and 4 … 7, in a ring of six."""
     buffer = filled(UniformSampler(), capacity=6, lengths=(3, 3), carry_shape=(2,), batch_size=1)
-    carry = torch.arange(8.0).reshape(1, 4, 2)
-    buffer.refresh_carry(result([[-1, 1, 2, 4]], [0.0], carry=carry))
-    stored = buffer.state_dict()["arrays"]["carry"]
-    assert stored[2].tolist() == [4.0, 5.0] and stored[4].tolist() == [6.0, 7.0]
-    assert not (stored == 3.0).any()
+    before = buffer.state_dict()["arrays"]["carry"].copy()
+    carry = 10.0 + torch.arange(10.0).reshape(1, 5, 2)
+    buffer.refresh_carry(result([window], [0.0], carry=carry))
+    after = buffer.state_dict()["arrays"]["carry"]
+    for id_ in range(2, 8):
+        value = carry[0, window.index(id_)].tolist() if id_ in changed else before[id_ % 6].tolist()
+        assert after[id_ % 6].tolist() == value, id_
+
+
+def test_a_windows_first_carry_does_not_undo_what_another_refreshed():
+    buffer = filled(UniformSampler(), capacity=10, lengths=(4,), carry_shape=(1,), batch_size=1)
+    carry = torch.tensor([[[1.0], [2.0], [3.0]], [[8.0], [4.0], [5.0]]])
+    buffer.refresh_carry(result([[0, 1, 2], [1, 2, 3]], [0.0, 0.0], carry=carry))
+    assert buffer.state_dict()["arrays"]["carry"][1:4, 0].tolist() == [2.0, 4.0, 5.0]
+
+
+def test_a_replay_without_carries_has_nothing_to_refresh():
     with pytest.raises(ValueError, match="refresh_carry"):
-        buffer.refresh_carry(result([[0]], [0.0]))
+        filled(UniformSampler(), batch_size=1).refresh_carry(result([[0]], [0.0]))
 
 
 def test_stored_carries_are_read_by_row_and_nothing_is_read_of_dead_ones():

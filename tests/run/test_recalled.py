@@ -95,3 +95,9 @@ def test_memory_learns_with_every_kind_of_replay(make, kind, options):
     train(agent, rollout, 90)
     assert agent.sac.updates > 2
     assert agent.metrics(90)["loss/q"] > 0
+
+
+def test_an_rnn_without_sequences_is_told_that_it_learns_little(make):
+    agent, _ = make(seq_encoder="RNN", n_step=2)
+    assert any("sac_config.learn_step is 1" in notice for notice in agent.notices)
+    assert not make(**RNN)[0].notices

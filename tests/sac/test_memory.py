@@ -302,6 +302,16 @@ def test_staleness_by_hand():
         torch.testing.assert_close(found[f"memory/delta_q_{name}"], difference / scale)
 
 
+def test_staleness_says_nothing_of_positions_that_no_window_has():
+    sac = make_sac("gru", burn_in_step=1, learn_step=3)
+    batch = replace(
+        random_batch(4, 4, spec=SPEC, exists=torch.tensor([2, 3, 1, 0])), carry=torch.randn(4, 1, 8)
+    )
+    assert set(sac.staleness(batch, torch.randn(4, 3, 1, 8))) == {"memory/delta_q_first"}
+    nothing = replace(batch, valid=torch.zeros_like(batch.valid))
+    assert sac.staleness(nothing, torch.randn(4, 3, 1, 8)) == {}
+
+
 EVERYTHING = AgentSpec(
     ObsSpec(
         ("image", "vector", "choice"),
