@@ -14,7 +14,7 @@ CASES = {
     "gru": "GRU, 64 units",
     "lstm": "LSTM, 64 units",
     "attn": "attention, 2 layers of 32, 4 heads",
-    "gru_long": "GRU, 128 units",
+    "gru_long": "GRU, 128 units, as wide networks behind it",
 }
 """Sections of ``memory/config.yaml`` in words."""
 

@@ -336,7 +336,7 @@ def test_medians_of_rounds_become_tables(tmp_path: Path, monkeypatch: pytest.Mon
     assert times[0] == "| ms an update | sampling | online encoder | target encoder | rest |"
     assert times[2] == "| GRU, 64 units | 5.0 | 10.0 | 10.0 | 25.0 |"
     assert tokens[0] == "| tokens an update | windows | online, with gradient | online, without | target |"
-    assert tokens[5] == "| GRU, 128 units | 2,240 | 1,280 | 960 | 2,240 |"
+    assert tokens[5] == "| GRU, 128 units, as wide networks behind it | 2,240 | 1,280 | 960 | 2,240 |"
     assert len(times) == len(tokens) == 6
 
 
