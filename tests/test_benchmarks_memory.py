@@ -179,7 +179,7 @@ def test_pictures_are_drawn_beside_the_figures_of_a_trial(
     else:
         hidden.main([f"--results={tmp_path}"])
     assert (tmp_path / "hidden_cart_pole.png").read_bytes()[:4] == b"\x89PNG"
-    assert "| default | 500.0 | 500.0 | 254.5 | | 2000 |" in capsys.readouterr().out
+    assert "| default | 2,000 | 500.0 | 500.0 | 2000 |" in capsys.readouterr().out
 
 
 def test_pictures_go_where_they_are_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
