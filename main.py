@@ -22,7 +22,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parse_args(argv)
     sys.path.append(str(Path.cwd()))  # module:Id finds a module beside the user, who may be anywhere
     try:
-        return _run(options) if options.run else _train(options)
+        return _command(options)
     except KeyboardInterrupt:  # before or after the run: while it lasts, it handles signals itself
         print("interrupted", file=sys.stderr)
         return 130
@@ -39,13 +39,53 @@ def main(argv: Sequence[str] | None = None) -> int:
         return int(code)
 
 
-def _run(options: TrainOptions) -> int:
+def _command(options: TrainOptions) -> int:
+    if options.plays:
+        return _play(options)
+    if options.report:
+        return _report(options)
+    if options.resume:
+        return _resume(options)
+    if options.check or options.dry_run:
+        return _look(options)
+    return _train(options)
+
+
+def _play(options: TrainOptions) -> int:
     folder = find_env(options.env)
     _say(options, f"{folder.label}: loading torch")
     with interruptible_imports():
         from algorithm.run.play import play  # torch takes seconds: the line above comes first
 
     return play(options, folder)
+
+
+def _report(options: TrainOptions) -> int:
+    with interruptible_imports():
+        from algorithm.run.compare import report
+
+    return report(options, find_env(options.env))
+
+
+def _resume(options: TrainOptions) -> int:
+    folder = find_env(options.env)
+    _say(options, f"{folder.label}: loading torch")
+    with interruptible_imports():
+        from algorithm.run.resume import resume
+
+    return resume(options, folder, sys.argv)
+
+
+def _look(options: TrainOptions) -> int:
+    loaded = _load(options, options.seed)
+    _say(options, f"{loaded.env_label}, {loaded.file.name}, section {loaded.section}: loading torch")
+    with interruptible_imports():
+        if options.check:
+            from algorithm.run.check import check_task as look
+        else:
+            from algorithm.run.dry_run import dry_run as look
+
+    return look(options, loaded)
 
 
 def _train(options: TrainOptions) -> int:
@@ -58,11 +98,13 @@ def _train(options: TrainOptions) -> int:
 
 
 def _load(options: TrainOptions, seed: int | None) -> LoadedConfig:
-    flags = config_flags(options)
-    if options.disable_sample:  # no density to correct with: its ratio is 1
-        flags["sac_config.use_n_step_is"] = False
     return load_config(
-        options.env, options.config, options.overrides, flags, seed=seed, require_runnable=True
+        options.env,
+        options.config,
+        options.overrides,
+        config_flags(options),
+        seed=seed,
+        require_runnable=True,
     )
 
 

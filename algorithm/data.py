@@ -5,8 +5,9 @@ B batch · K burn-in · T learned · n steps · W = K+T+n−1 window · A flat a
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -96,3 +97,27 @@ class UpdateResult:
     anchor: int  # K: column of ``ids`` that the priority belongs to
     carry: Tensor | None = None  # [B, W+1, *C] recomputed ones before each token, with refresh_carry
     metrics: dict[str, Tensor] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class State:
+    """What an object needs to go on as if it had never stopped.
+
+    arrays: by name, which may contain slashes; views of live arrays: to be written or copied before going on
+    meta:   strict JSON: string keys, integers of any size, neither NaN nor infinity
+    """
+
+    arrays: Mapping[str, Array] = field(default_factory=dict)
+    meta: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def joined(cls, parts: Mapping[str, State]) -> State:
+        """One state of several; :meth:`part` takes them out again. No name may contain a slash."""
+        arrays = {f"{name}/{k}": v for name, one in parts.items() for k, v in one.arrays.items()}
+        return cls(arrays, {name: one.meta for name, one in parts.items()})
+
+    def part(self, name: str) -> State:
+        """What was joined under ``name``. Raises KeyError if there is nothing."""
+        prefix = f"{name}/"
+        own = {k.removeprefix(prefix): v for k, v in self.arrays.items() if k.startswith(prefix)}
+        return State(own, self.meta[name])

@@ -14,7 +14,6 @@ from typing import Any, Literal, NoReturn
 from algorithm.config.errors import EXIT_CONFIG, ConfigError, Problem, did_you_mean, unavailable
 from algorithm.config.source import parse_value
 
-_RUN_LIFE = "a run's life"
 _EXAMPLES = """\
 examples:
   # train the task envs/gym/pendulum with its default settings
@@ -23,8 +22,15 @@ examples:
   python main.py gym/pendulum -n "test_{time}" --agents=10 --repeat=2
   # change single settings, whatever the file says
   python main.py gym/pendulum -o sac_config.learning_rate=1e-3 -o sac_config.n_step=3
-  # watch a trained run act, without sampling
+  # go on with a run that was stopped or killed, exactly where its newest checkpoint was made
+  python main.py gym/pendulum -n NAME --resume
+  # watch a trained run act, without sampling; measure it; film it
   python main.py gym/pendulum -n NAME --run --render --disable_sample
+  python main.py gym/pendulum -n NAME --eval 10 --ckpt best
+  python main.py gym/pendulum -n NAME --video
+  # look at an environment before training, and at what a training would cost
+  python main.py gym/pendulum --check
+  python main.py gym/pendulum --dry_run
 """
 _DS_EXAMPLES = """\
 examples:
@@ -43,6 +49,9 @@ class TrainOptions:
 
     device: ``cpu``, ``cuda``, ``cuda:N`` or ``auto`` (``gpu`` is read as ``cuda``).
     ckpt:   the checkpoint to restore.
+    eval:   episodes of an evaluation with the deterministic policy.
+    record: file for what is seen and done while playing.
+    report: names of runs.
     notices: sentences to show because a flag has no effect.
     """
 
@@ -51,6 +60,13 @@ class TrainOptions:
     overrides: tuple[str, ...] = ()
     seed: int | None = None
     run: bool = False
+    resume: bool = False
+    eval: int | None = None
+    video: bool = False
+    record: str | None = None
+    check: bool = False
+    dry_run: bool = False
+    report: tuple[str, ...] = ()
     logger_in_file: bool = False
     render: bool = False
     env_args: Mapping[str, Any] | None = None
@@ -67,6 +83,11 @@ class TrainOptions:
     debug: bool = False
     notices: tuple[str, ...] = ()
 
+    @property
+    def plays(self) -> bool:
+        """Whether a trained agent acts and nothing is learned."""
+        return self.run or self.eval is not None or self.video
+
 
 def config_flags(options: TrainOptions) -> dict[str, object]:
     """The flags that stand for a key of the configuration, as `load_config` takes them."""
@@ -76,6 +97,8 @@ def config_flags(options: TrainOptions) -> dict[str, object]:
         "base_config.name": options.name,
         "base_config.env_args": options.env_args,
         "sac_config.nn": options.nn,
+        # Without sampling there is no density to correct with: its ratio is 1.
+        "sac_config.use_n_step_is": False if options.disable_sample else None,
     }
     return {path: value for path, value in keys.items() if value is not None}
 
@@ -92,9 +115,10 @@ def parse_args(argv: Sequence[str] | None = None) -> TrainOptions:
         for flag in ("port", "editor")
         if given.pop(flag) not in (None, False)
     ]
-    _refuse([flag for flag in _RESERVED if given.pop(flag) not in (None, False)])
-    overrides = tuple(given.pop("override") or ())
-    return TrainOptions(**given, overrides=overrides, notices=tuple(notices))
+    overrides, names = tuple(given.pop("override") or ()), tuple(given.pop("report") or ())
+    options = TrainOptions(**given, overrides=overrides, report=names, notices=tuple(notices))
+    _refuse_mixed(options)
+    return options
 
 
 def parse_distributed(argv: Sequence[str] | None = None) -> NoReturn:
@@ -111,17 +135,6 @@ def parse_distributed(argv: Sequence[str] | None = None) -> NoReturn:
             f"train in one process: python main.py {given.env}",
         )
     )
-
-
-_RESERVED = {
-    "resume": "go on with the last run of ENV, or with that of -n",
-    "eval": "evaluate N episodes and print a table",
-    "video": "film an episode",
-    "check": "check the environment and the configuration",
-    "dry_run": "print the plan and its cost",
-    "report": "write the report of a run",
-}
-"""Flags of ``main.py`` that a later part brings, with what they will do."""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -147,6 +160,23 @@ def _train_parser() -> argparse.ArgumentParser:
     parser.add_argument("env", help="a folder below envs/, or the path of a folder with a config.yaml")
     what = parser.add_argument_group("what to run")
     _common(what)
+    what.add_argument(
+        "--resume",
+        action="store_true",
+        help="go on with the newest run of ENV, or that of -n, with its own settings; -c, -o change them",
+    )
+    what.add_argument("--eval", type=_positive, metavar="N", help="play N episodes without sampling, measure")
+    what.add_argument("--video", action="store_true", help="film the first episode that is played")
+    what.add_argument(
+        "--record", metavar="FILE.npz", help="with --run or --eval: keep what was seen and done"
+    )
+    what.add_argument(
+        "--check", action="store_true", help="look for what would keep ENV from being learned, train nothing"
+    )
+    what.add_argument("--dry_run", action="store_true", help="say what a training would cost, train nothing")
+    what.add_argument(
+        "--report", nargs="+", metavar="NAME", help="write the page of a run, or compare several"
+    )
     what.add_argument("--max_iter", type=_limit, help="max iteration, -1: no limit")
     what.add_argument(
         "--repeat", type=_positive, default=1, help="number of repeated experiments, seed + 1 each"
@@ -171,12 +201,6 @@ def _train_parser() -> argparse.ArgumentParser:
     talk.add_argument(
         "--schema", action=_PrintSchema, nargs=0, help="print the JSON schema of config.yaml and exit"
     )
-    later = parser.add_argument_group("not available in this version")
-    for flag, text in _RESERVED.items():
-        if flag == "eval":
-            later.add_argument("--eval", type=_positive, metavar="N", help=text)
-        else:
-            later.add_argument(f"--{flag}", action="store_true", help=text)
     return parser
 
 
@@ -247,9 +271,34 @@ def _parse(parser: argparse.ArgumentParser, argv: Sequence[str] | None) -> argpa
     return given
 
 
-def _refuse(flags: Sequence[str]) -> None:
-    if flags:
-        _exit(*(unavailable(f"--{flag}", "command line", _RUN_LIFE, "leave the flag out") for flag in flags))
+def _refuse_mixed(options: TrainOptions) -> None:
+    """Refuse flags that ask for two things at once, or that need another one."""
+    modes = {
+        "--run, --eval or --video": options.plays,
+        "--resume": options.resume,
+        "--check": options.check,
+        "--dry_run": options.dry_run,
+        "--report": bool(options.report),
+    }
+    asked = [flag for flag, given in modes.items() if given]
+    if len(asked) > 1:
+        _exit(
+            _cannot(
+                f"{asked[0]} and {asked[1]} cannot go together", "each is another command", "leave one out"
+            )
+        )
+    if options.record and not (options.run or options.eval):
+        _exit(
+            _cannot(
+                "--record needs --run or --eval", "only what is played can be kept", "add --run or --eval N"
+            )
+        )
+    if options.repeat > 1 and options.resume:
+        _exit(_cannot("--repeat and --resume cannot go together", "one run is resumed", "leave one out"))
+
+
+def _cannot(what: str, why: str, fix: str) -> Problem:
+    return Problem(what, "command line", why, fix)
 
 
 def _exit(*problems: Problem) -> NoReturn:

@@ -18,7 +18,6 @@ from algorithm.sac.config import SacConfig
 
 _DISTRIBUTED = "distributed training"
 _EVOLVER = "population training"
-_RUN_LIFE = "a run's life"
 
 
 class BaseConfig(EnvConfig):
@@ -122,7 +121,7 @@ class EvalConfig(Block):
         2000, "Environment steps between two evaluations. -1: only the final one.", new=True
     )
     episodes: Int = option(10, "Episodes of one evaluation.", new=True, ge=1)
-    video: bool = option(False, "Film the first episode of each evaluation.", new=True, reserved=_RUN_LIFE)
+    video: bool = option(False, "Film the first episode of each evaluation.", new=True)
 
 
 class CheckpointConfig(Block):
@@ -131,10 +130,10 @@ class CheckpointConfig(Block):
     keep: Int = option(3, "How many of the newest.", new=True, ge=1)
     best: bool = option(True, "Also the one with the best evaluation.", new=True)
     replay: Literal["always", "last", "never"] = option(
-        "always", "With which checkpoints the replay is saved.", new=True, reserved=_RUN_LIFE
+        "always", "With which checkpoints the replay is saved.", new=True
     )
     milestones: Annotated[tuple[Int, ...], Strict(False)] = option(
-        (), "Environment steps whose checkpoints are kept for ever.", new=True, reserved=_RUN_LIFE
+        (), "Environment steps whose checkpoints are kept for ever.", new=True
     )
 
 

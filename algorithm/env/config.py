@@ -72,3 +72,8 @@ class EnvConfig(Block):
         new=True,
         ge=0,
     )
+    on_non_finite: Literal["stop", "drop"] = option(
+        "stop",
+        "What an observation or reward that is NaN or infinite does: end the run, or only that episode.",
+        new=True,
+    )

@@ -118,15 +118,27 @@ def test_mistakes_are_told_in_the_common_shape(argv, said, capsys):
         assert part in text
 
 
-@pytest.mark.parametrize("flag", ["--resume", "--eval=3", "--video", "--check", "--dry_run", "--report"])
-def test_flags_of_later_parts_are_read_and_refused(flag, capsys):
-    name = flag.partition("=")[0]
-    assert f"{name} is not available in this version" in refused(["x", flag], capsys)
+@pytest.mark.parametrize(
+    "argv, said",
+    [
+        ("--resume --run", "--run, --eval or --video and --resume cannot go together"),
+        ("--check --dry_run", "--check and --dry_run cannot go together"),
+        ("--report a --eval 3", "--run, --eval or --video and --report cannot go together"),
+        ("--repeat 2 --resume", "--repeat and --resume cannot go together"),
+        ("--record x.npz --video", "--record needs --run or --eval"),
+        ("--eval 0", "0 is not a whole number ≥ 1"),
+        ("--report", "expected at least one argument"),
+    ],
+)
+def test_what_cannot_go_together_is_refused(argv, said, capsys):
+    assert said in refused(["x", *argv.split()], capsys)
 
 
-def test_all_flags_of_later_parts_are_told_at_once(capsys):
-    text = refused(["x", "--resume", "--eval", "3"], capsys)
-    assert "--resume is not" in text and "--eval is not" in text and "2 problems" in text
+@pytest.mark.parametrize(
+    "argv, plays", [("--run", True), ("--eval 3", True), ("--video", True), ("--resume", False)]
+)
+def test_playing_is_told_from_training(argv, plays):
+    assert parse_args(["x", *argv.split()]).plays == plays
 
 
 def test_unity_flags_have_no_effect_and_say_so():
@@ -146,7 +158,7 @@ def test_help_shows_every_flag_and_the_examples(capsys):
 def test_the_examples_of_the_help_are_right(task, capsys):
     task(PENDULUM, name="gym/pendulum")
     examples = [line.split() for line in cli._EXAMPLES.splitlines() if line.strip().startswith("python")]
-    assert len(examples) == 4
+    assert len(examples) == 9
     for _, _, *argv in examples:
         options = parse_args([word.strip('"') for word in argv])
         load_config(

@@ -41,7 +41,7 @@ SINGLE = {
     "zero limit": ("  eval_config: {per_step: 0}", "`eval_config.per_step: 0`", 5, "set it to -1 or"),
     "below no limit": ("  eval_config: {per_step: -2}", "`eval_config.per_step: -2`", 5, "set it to -1 or"),
     "reserved": ("  sac_config: {rnd_n_sample: 4}", "`sac_config.rnd_n_sample: 4` is not available in this version", 5, "leave it at 10"),
-    "reserved deep": ("  checkpoint_config: {milestones: [5]}", "is not available in this version", 5, "leave it at []"),
+    "reserved deep": ("  net_config: {learner_port: 5}", "is not available in this version", 5, "leave it at 61001"),
     "reserved bool": ("  sac_config: {rnd_n_sample: false}", "is not available in this version", 5, "leave it at 10"),
     "reserved value": ("  sac_config: {threads: auto}", "`sac_config.threads: auto` is not available", 5, "default 1"),
     "seed": ("  sac_config: {seed: -1}", "wrong value `sac_config.seed: -1`", 5, "from 0 to 4294967295"),
