@@ -95,6 +95,7 @@ def option(
     new: bool = False,
     reserved: str | None = None,
     reserved_values: dict[str, str] | None = None,
+    fixed: str | None = None,
     **bounds: Any,  # noqa: ANN401 - handed on to pydantic
 ) -> Any:  # noqa: ANN401 - stands where the field's own type is declared
     """Declare one key.
@@ -102,6 +103,7 @@ def option(
     new: the key is not in the original listings.
     reserved: the part of the project that will bring the feature; until then only the default loads.
     reserved_values: the same for single values, value → part.
+    fixed: why a run cannot be resumed with another value; see ``algorithm/config/changes.py``.
     bounds: ``ge``, ``gt``, ``le``, ``lt`` as pydantic knows them.
     """
     extra: dict[str, Any] = {}
@@ -111,4 +113,6 @@ def option(
         extra["reserved"] = reserved
     if reserved_values is not None:
         extra["reserved_values"] = dict(reserved_values)
+    if fixed is not None:
+        extra["fixed"] = fixed
     return Field(default, description=description, json_schema_extra=extra, **bounds)

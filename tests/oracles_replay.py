@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections import deque
 from dataclasses import dataclass, field
 from math import prod
@@ -9,6 +11,8 @@ from math import prod
 import numpy as np
 
 from algorithm.data import Segment, SequenceBatch
+from algorithm.replay.buffer import ReplayBuffer, ReplayState
+from algorithm.replay.records import Pieces
 from algorithm.spec import ActionSpec, AgentSpec, ObsSpec
 
 VECTOR = AgentSpec(ObsSpec(("obs",), ((4,),), ("float32",)), ActionSpec((), 2))
@@ -229,3 +233,34 @@ def assert_batch_equals(batch: SequenceBatch, replay: NaiveReplay, anchors: list
             assert got.shape == value.shape and got.dtype == value.dtype, name
             if not np.array_equal(got, value):  # the other is slow, and says more
                 np.testing.assert_array_equal(got, value, err_msg=f"{name} of anchor {anchor}")
+
+
+def stored(replay: ReplayBuffer) -> np.ndarray:
+    """The records of all living rows, by id."""
+    return np.concatenate([np.empty(0, replay.record_type), *(piece.copy() for piece in replay.state().rows)])
+
+
+def whole(pieces: Pieces) -> np.ndarray:
+    """An array out of its pieces, which are used up."""
+    empty = np.empty((0, *pieces.shape[1:]), pieces.dtype)
+    array = np.concatenate([empty, *(piece.copy() for piece in pieces.pieces)])
+    assert array.shape == pieces.shape and array.dtype == pieces.dtype
+    return array
+
+
+def taken(replay: ReplayBuffer) -> ReplayState:
+    """A state that stays as it is when the replay goes on, as if it had been written and read."""
+    state = replay.state()
+    arrays = {name: Pieces.of(whole(pieces)) for name, pieces in state.arrays.items()}
+    return ReplayState(json.loads(json.dumps(state.meta, allow_nan=False)), arrays, [stored(replay)])
+
+
+def digest(replay: ReplayBuffer) -> str:
+    """SHA-256 of all that a replay does from here on depends on: rows, heads, sampler, random numbers."""
+    state = replay.state()
+    meta = {**state.meta, "streams": sorted(state.meta["streams"])}
+    found = hashlib.sha256(json.dumps(meta, sort_keys=True).encode())
+    found.update(stored(replay).tobytes())
+    for name in sorted(state.arrays.keys() - {"carry"}):  # carries stand in the rows
+        found.update(name.encode() + whole(state.arrays[name]).tobytes())
+    return found.hexdigest()

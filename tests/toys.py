@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import gymnasium as gym
@@ -75,7 +76,16 @@ class Broken(Endless):
         return obs, float("nan") if self._fails == "nan" and self._step > 5 else reward, *rest
 
 
+class Restless(Endless):
+    """What it shows depends on nothing that anybody could repeat."""
+
+    def step(self, action: np.ndarray) -> tuple[Any, float, bool, bool, dict]:
+        _, *rest = super().step(action)
+        return np.frombuffer(os.urandom(2), np.uint16).astype(np.float32), *rest
+
+
 gym.register("Counting-v0", entry_point=Counting)
+gym.register("Restless-v0", entry_point=Restless)
 gym.register("Endless-v0", entry_point=Endless)
 gym.register("Broken-v0", entry_point=Broken)
 gym.register("Nested-v0", entry_point="tests.toys_spaces:Nested")

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import numpy as np
 
-from algorithm.data import Array, Segment
+from algorithm.data import Array, Segment, State
 from algorithm.env.base import Observation, StepResult
 from algorithm.sac.actor import ActorOutput
 from algorithm.spec import DEFAULT_BEHAVIOUR, ActionSpec, AgentSpec, ObsSpec
@@ -71,7 +71,7 @@ class Guests:
         shuffled: bool = True,
     ) -> None:
         self.specs = {DEFAULT_BEHAVIOUR: SPEC}
-        self._script, self._first, self._per_room = iter(script), first, 1 + rooms
+        self._script, self._line, self._first, self._per_room = script, 0, first, 1 + rooms
         self._on_reset = iter(on_reset)
         self._rng, self._shuffled = np.random.default_rng(0), shuffled
         self._there: dict[int, Moment] = {}
@@ -105,7 +105,8 @@ class Guests:
         self._gone = set()
         ends: dict[int, Moment] = {}
         marks: dict[int, str] = {}
-        for agent, event in enumerate(next(self._script)):
+        self._line += 1
+        for agent, event in enumerate(self._script[self._line - 1]):
             self._happen(agent, event, ends, marks)
         rows = sorted(marks)
         if self._shuffled and self._rng.random() < 0.7:
@@ -115,6 +116,20 @@ class Guests:
 
     def close(self) -> None:
         pass
+
+    def state(self) -> State:
+        there = [list(moment) for moment in self._there.values()]
+        own = {"line": self._line, "there": there, "gone": sorted(self._gone), "order": self._order}
+        episodes = list(self._episodes.items())
+        return State(meta={**own, "episodes": episodes, "rng": self._rng.bit_generator.state})
+
+    def resume(self, state: State) -> dict[int, str]:
+        own = state.meta
+        self._line, self._order, self._gone = own["line"], own["order"], set(own["gone"])
+        self._there = {moment[0]: tuple(moment) for moment in own["there"]}
+        self._episodes = dict(own["episodes"])
+        self._rng.bit_generator.state = own["rng"]
+        return {}
 
     def _check(self, action: np.ndarray) -> None:
         expected = chosen([self._there[i] for i in self._order])

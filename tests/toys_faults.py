@@ -1,8 +1,9 @@
-"""An environment that goes wrong in the way it is told, once: ``tests.toys_faults:Faulty-v0``."""
+"""Environments that go wrong in the way they are told: ``Faulty-v0``, ``Untrue-v0``, ``Fickle-v0``."""
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import signal
 import sys
@@ -32,7 +33,18 @@ def _raise() -> None:
     raise RuntimeError("the wheel came off")
 
 
-_FAULTS: dict[str, Callable[[], None]] = {"hang": _hang, "die": _die, "exit": _exit, "raise": _raise}
+def _seize() -> None:
+    """Hang and keep the interpreter's lock, so that no other thread of the process can run."""
+    ctypes.PyDLL(None).sleep(600)
+
+
+_FAULTS: dict[str, Callable[[], None]] = {
+    "hang": _hang,
+    "die": _die,
+    "exit": _exit,
+    "raise": _raise,
+    "seize": _seize,
+}
 
 
 class Faulty(gym.Env):
@@ -77,4 +89,96 @@ class Faulty(gym.Env):
                 self._fault()
 
 
+class Fickle(gym.Env):
+    """Observes (copy, step, 0), the copy as its seed ``diary_seed`` says; an episode lasts 9 steps.
+
+    Copy 1 does not always do the same again. ``how``:
+
+    entropy, life: instead of 0 it observes the system's noise, or the steps of its whole life
+    zero, reward, end, mask, fail: in the second episode since it was made it observes −0, is given one more,
+        ends with the second step, forbids a choice, raises in the second step
+    nan: no, but all there is to see in any copy is NaN
+    """
+
+    def __init__(self, how: str) -> None:
+        self.observation_space = gym.spaces.Box(-np.inf, np.inf, (3,), np.float32)
+        self.action_space = gym.spaces.Discrete(3)
+        self._how, self._life, self._resets, self._step, self._copy = how, 0, 0, 0, 0
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict]:
+        super().reset(seed=seed)
+        self._copy, self._step = (seed or 0) // 1000, 0
+        self._resets += 1
+        return self._seen(), self._info()
+
+    def step(self, action: np.ndarray) -> tuple[Any, float, bool, bool, dict]:
+        self._step += 1
+        self._life += 1
+        second = self._step == 2
+        if second and self._is("fail"):
+            raise RuntimeError("the second time is the worse")
+        reward = float(self._step + self._is("reward"))
+        return self._seen(), reward, self._step == 9, second and self._is("end"), self._info()
+
+    def _is(self, how: str) -> bool:
+        return self._how == how and self._copy == 1 and self._resets == 2
+
+    def _seen(self) -> np.ndarray:
+        extra = -0.0 if self._is("zero") else 0.0
+        if self._copy == 1 and self._how == "entropy":
+            extra = int.from_bytes(os.urandom(4), "little")
+        if self._copy == 1 and self._how == "life":
+            extra = self._life
+        seen = np.array([self._copy, self._step, extra], np.float32)
+        return seen * np.float32("nan") if self._how == "nan" else seen
+
+    def _info(self) -> dict[str, Any]:
+        return {"action_mask": np.array([1, 1, not self._is("mask")], np.int8)}
+
+
+class Untrue(gym.Env):
+    """What it hands out in step ``at``, 0 for the first observation, is not what its space says: ``how``."""
+
+    def __init__(self, how: str, at: int) -> None:
+        self.observation_space = gym.spaces.Dict(
+            speed=gym.spaces.Box(-1.0, 1.0, (2,), np.float32),
+            gear=gym.spaces.Discrete(3),
+            camera=gym.spaces.Box(0, 255, (2, 2), np.uint8),
+        )
+        self.action_space = gym.spaces.Box(-1.0, 1.0, (1,), np.float32)
+        self._how, self._at, self._step = how, at, 0
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict]:
+        super().reset(seed=seed)
+        self._step = 0
+        return self._seen(), {}
+
+    def step(self, action: np.ndarray) -> tuple[Any, float, bool, bool, dict]:
+        self._step += 1
+        return self._seen(), 0.0, False, False, {}
+
+    def _seen(self) -> dict[str, Any]:
+        seen: dict[str, Any] = {
+            "speed": np.zeros(2, np.float32),
+            "gear": 2,
+            "camera": np.zeros((2, 2), np.uint8),
+        }
+        if self._step == self._at:
+            seen |= {
+                "shape": {"speed": np.zeros(3, np.float32)},
+                "broadcast": {"camera": np.zeros((1, 2), np.uint8)},
+                "nothing": {"speed": None},
+                "text": {"speed": np.array(["fast", "slow"])},
+                "fraction": {"gear": 1.5},
+                "choice": {"gear": 3},
+                "overflow": {"camera": np.full((2, 2), 256)},
+                "missing": {},
+            }[self._how]
+            if self._how == "missing":
+                del seen["gear"]
+        return seen
+
+
 gym.register("Faulty-v0", entry_point=Faulty)
+gym.register("Untrue-v0", entry_point=Untrue)
+gym.register("Fickle-v0", entry_point=Fickle)

@@ -27,8 +27,8 @@ _RESERVED = "not available in this version"
 _YAML_HEAD = """\
 Every key with its default. Generated from the schema by `python -m algorithm.config.reference --write`.
 Do not edit: a task's own config.yaml says what differs, in sections of this shape.
-[new] is not in the original listings; [later: ...] loads only with the value given here, until that part of
-the project is there.
+[new] is not in the original listings; [fixed] cannot change when a run is resumed; [later: ...] loads only
+with the value given here, until that part of the project is there.
 """
 
 
@@ -43,7 +43,7 @@ def default_yaml() -> str:
 
 def _yaml_lines(path: tuple[str, ...], field: FieldInfo, indent: str) -> Iterator[str]:
     block = block_of(field)
-    marks = "[new] " * ("new" in extra(field)) + _later(field)
+    marks = "[new] " * ("new" in extra(field)) + "[fixed] " * ("fixed" in extra(field)) + _later(field)
     choices = f" One of: {expected(path)}." if block is None and _is_choice(field) else ""
     yield from _comment(f"{marks}{field.description}{choices}", indent)
     if block is None:
@@ -169,8 +169,10 @@ default:
 
 ## Every key
 
-*New* keys are not in the listings this project began with. A key marked *later* loads only with its default
-until the part of the project named there exists; any other value is refused.
+*New* keys are not in the listings this project began with. *Fixed* ones cannot change when a run is resumed
+(`--resume`), nor can `replay_config.capacity` become smaller or attention see another number of steps; every
+other key counts from the resume on, and a table says what becomes of each that differs. A key marked *later*
+loads only with its default until the part of the project named there exists; any other value is refused.
 """
 
 
@@ -206,7 +208,7 @@ def _rows(block: type[Block], path: tuple[str, ...], prefix: str) -> Iterator[st
 
 
 def _row(path: tuple[str, ...], name: str, field: FieldInfo) -> str:
-    marks = "*New.* " * ("new" in extra(field))
+    marks = "*New.* " * ("new" in extra(field)) + "*Fixed.* " * ("fixed" in extra(field))
     later = _later(field).strip("[] ")
     marks += f"*{later[0].upper()}{later[1:]}.* " if later else ""
     return _cells(name, _default(field), expected(path), f"{marks}{field.description}")

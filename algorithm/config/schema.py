@@ -18,6 +18,7 @@ from algorithm.sac.config import SacConfig
 
 _DISTRIBUTED = "distributed training"
 _EVOLVER = "population training"
+_OTHER_NETWORKS = "the networks would be others than those that were trained"
 
 
 class BaseConfig(EnvConfig):
@@ -105,12 +106,18 @@ class NnConfig(Block):
         None,
         "Keyword arguments of ModelRep; the default one knows dense_n, dense_depth, conv (simple, nature or "
         "resnet) and random_shift.",
+        fixed=_OTHER_NETWORKS,
     )
     policy: dict[str, Any] | None = option(
-        None, "Keyword arguments of ModelPolicy; the default one knows dense_n, dense_depth and noisy."
+        None,
+        "Keyword arguments of ModelPolicy; the default one knows dense_n, dense_depth and noisy.",
+        fixed=_OTHER_NETWORKS,
     )
     q: dict[str, Any] | None = option(
-        None, "Keyword arguments of ModelQ; the default one knows dense_n and dense_depth.", new=True
+        None,
+        "Keyword arguments of ModelQ; the default one knows dense_n and dense_depth.",
+        new=True,
+        fixed=_OTHER_NETWORKS,
     )
 
 

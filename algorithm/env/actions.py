@@ -7,7 +7,8 @@ its bounds, and in a Box of whole numbers rounded to the nearest one.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -29,7 +30,7 @@ _Decode = Callable[[Choices, Float], Any]
 
 
 class Actions:
-    """Turns flat actions into those of a space, for one environment or for N at once.
+    """Turns flat actions into those of a space, for one environment or for N at once. It can be pickled.
 
     ``spec.description`` says how, and ``branch_names`` what each branch is called: the name of its leaf, and
     the index in it where there are several.
@@ -50,7 +51,7 @@ class Actions:
             if isinstance(leaf.space, gym.spaces.Box):
                 _refuse_unbounded(leaf, env)
                 size = prod(leaf.space.shape)
-                decoders.append(_box(leaf.space, slice(width, width + size)))
+                decoders.append(_Affine(leaf.space, slice(width, width + size)))
                 parts.append(describe_box(leaf, width))
                 width += size
             else:
@@ -99,38 +100,56 @@ def _assembled(space: Space, decoders: Any) -> _Decode:  # noqa: ANN401 - an ite
         decode: _Decode = next(decoders)
         return decode
     parts = [(key, _assembled(part, decoders)) for key, part in branches_of(space)]
-    if isinstance(space, gym.spaces.Dict):
-        return lambda choices, u: {key: decode(choices, u) for key, decode in parts}
-    return lambda choices, u: tuple([decode(choices, u) for _, decode in parts])
+    return partial(_dict_of if isinstance(space, gym.spaces.Dict) else _tuple_of, parts)
+
+
+_Parts = Sequence[tuple[Any, _Decode]]
+"""Key and decoder of each part of a Dict or Tuple."""
+
+
+def _dict_of(parts: _Parts, choices: Choices, u: Float) -> dict[Any, Any]:
+    return {key: decode(choices, u) for key, decode in parts}
+
+
+def _tuple_of(parts: _Parts, choices: Choices, u: Float) -> tuple[Any, ...]:
+    return tuple([decode(choices, u) for _, decode in parts])
 
 
 def _discrete(space: Space, where: slice) -> _Decode:
-    dtype, first = np.dtype(space.dtype), where.start
+    dtype = np.dtype(space.dtype)
     if isinstance(space, gym.spaces.Discrete):
-        return lambda choices, u: choices[first].astype(dtype)
-    shape = tuple(space.shape or ())
-
-    def decode(choices: Choices, u: Float) -> Any:  # noqa: ANN401 - see Actions.to_env
-        own = choices[where].T
-        return own.reshape((*own.shape[:-1], *shape)).astype(dtype)
-
-    return decode
+        return partial(_choice, where.start, dtype)
+    return partial(_choices, where, tuple(space.shape or ()), dtype)
 
 
-def _box(space: gym.spaces.Box, where: slice) -> _Decode:
-    dtype, shape = space.dtype, space.shape
-    whole = dtype.kind != "f"
-    low, high = _whole_bounds(space) if whole else (space.low.ravel(), space.high.ravel())
-    centre, half = high / 2 + low / 2, high / 2 - low / 2
+def _choice(branch: int, dtype: np.dtype[Any], choices: Choices, u: Float) -> Any:  # noqa: ANN401 - one number
+    return choices[branch].astype(dtype)
 
-    def decode(choices: Choices, u: Float) -> Any:  # noqa: ANN401 - see Actions.to_env
-        scaled = centre + half * u[..., where]
-        if whole:
+
+def _choices(
+    where: slice, shape: tuple[int, ...], dtype: np.dtype[Any], choices: Choices, u: Float
+) -> NDArray[Any]:
+    own = choices[where].T
+    return own.reshape((*own.shape[:-1], *shape)).astype(dtype)
+
+
+class _Affine:
+    """u in [-1, 1] mapped to the bounds of a Box, and in one of whole numbers rounded to the nearest."""
+
+    def __init__(self, space: gym.spaces.Box, where: slice) -> None:
+        self._where, self._shape, self._dtype = where, space.shape, space.dtype
+        self._whole = space.dtype.kind != "f"
+        low, high = _whole_bounds(space) if self._whole else (space.low.ravel(), space.high.ravel())
+        self._low, self._high = low, high
+        self._centre, self._half = high / 2 + low / 2, high / 2 - low / 2
+
+    def __call__(self, choices: Choices, u: Float) -> NDArray[Any]:
+        scaled = self._centre + self._half * u[..., self._where]
+        if self._whole:
             scaled = np.rint(scaled)
-        inside = np.minimum(np.maximum(scaled, low), high)  # rounding may have left the bounds
-        return inside.reshape((*u.shape[:-1], *shape)).astype(dtype, copy=False)
-
-    return decode
+        inside = np.minimum(np.maximum(scaled, self._low), self._high)  # rounding may have left the bounds
+        action: NDArray[Any] = inside.reshape((*u.shape[:-1], *self._shape)).astype(self._dtype, copy=False)
+        return action
 
 
 def _whole_bounds(space: gym.spaces.Box) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

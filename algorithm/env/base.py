@@ -8,9 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
-from algorithm.data import Array, Bool, Float, Int
+import numpy as np
+from numpy.typing import NDArray
+
+from algorithm.data import Array, Bool, Float, Int, State
 from algorithm.spec import AgentSpec
 
 EpisodeSeed = Callable[[int, int], int]
@@ -77,6 +80,37 @@ class Fault:
 OnFault = Callable[[Fault], None]
 """Told of every failure that was survived by starting the simulator anew."""
 
+Picture = NDArray[np.uint8]
+"""[H, W, 3], red, green and blue."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trace:
+    """What it takes to repeat an episode: a reset with ``seed``, then the actions one after the other.
+
+    to_env: turns a flat action [A] into the simulator's own
+    """
+
+    copy: int
+    episode: int
+    seed: int
+    actions: Float  # [L, A] flat, in [-1, 1]
+    next_seed: int | None  # of the reset that followed; None while the episode is open
+    to_env: Callable[[Float], Any]
+
+    @property
+    def env_actions(self) -> list[Any]:
+        """The simulator's own actions as plain numbers, lists and dicts, made anew at every call."""
+        return [_plain(self.to_env(action)) for action in self.actions]
+
+
+def _plain(action: Any) -> Any:  # noqa: ANN401 - a space may hold anything
+    if isinstance(action, Mapping):
+        return {str(key): _plain(part) for key, part in action.items()}
+    if isinstance(action, tuple):
+        return [_plain(part) for part in action]
+    return np.asarray(action).tolist()
+
 
 class VecEnv(Protocol):
     """Any number of environments with any number of agents, stepped together in a fixed order."""
@@ -89,6 +123,11 @@ class VecEnv(Protocol):
     @property
     def time_limit(self) -> int | None:
         """Steps after which an episode is truncated, where it is known."""
+        ...
+
+    @property
+    def fps(self) -> float | None:
+        """Pictures of :meth:`render` per second of the simulator's own time, where it is known."""
         ...
 
     @property
@@ -116,6 +155,36 @@ class VecEnv(Protocol):
         Agents that have left are no longer among them. Returns a result for every behaviour, with N = 0 where
         there is no agent of it. An environment whose episode ends is reset before the next step that counts
         for it. Raises :class:`~algorithm.errors.EnvError` if a simulator failed for good.
+        """
+        ...
+
+    def state(self) -> State:
+        """All that a later step depends on, as far as it can be known from outside of the simulators."""
+        ...
+
+    def resume(self, state: State) -> Mapping[int, str]:
+        """Stand where ``state`` was taken; to be called after a reset of everything.
+
+        Each open episode is begun again with its own seed and stepped with its own actions, which takes as
+        long as it took: a million steps are possible. Numbers of episodes go on in any case.
+
+        Returns the environments whose open episode is not there again bit for bit, each named by the id of an
+        agent that lives in it, with the reason as a short phrase. The caller has to reset them, which begins
+        their next episode. Raises :class:`~algorithm.errors.EnvError` if a simulator failed for good.
+        """
+        ...
+
+    def trace(self, agent: int) -> Trace | None:
+        """The episode that the agent's last step was part of, even if it ended with that step.
+
+        None where it is not known.
+        """
+        ...
+
+    def render(self) -> Picture | None:
+        """A picture of environment 0; None if it has none.
+
+        Raises :class:`~algorithm.errors.EnvError` if it fails.
         """
         ...
 

@@ -43,6 +43,8 @@ class Board:
         self.terminated: Bool = arrays["terminated"]  # [N]
         self.truncated: Bool = arrays["truncated"]  # [N]
         self.skipped: Bool = arrays["skipped"]  # [N] the copy took no step
+        self.taken: Int = arrays["taken"]  # [N] steps of the episode that was repeated last
+        self.total: NDArray[np.float64] = arrays["total"]  # [N] sum of the rewards of these
         # time.monotonic() at which a call into the copy began, 0 where none is going on. That clock is the
         # same in all processes, so that a process can see another one hang.
         self.began: NDArray[np.float64] = arrays["began"]
@@ -115,7 +117,9 @@ def _columns(spec: AgentSpec, n: int) -> Iterator[tuple[str, tuple[int, ...], st
     yield "reward", (n,), "float32"
     for name in ("terminated", "truncated", "skipped"):
         yield name, (n,), "bool"
-    yield "began", (n,), "float64"
+    yield "taken", (n,), "int64"
+    for name in ("total", "began"):
+        yield name, (n,), "float64"
 
 
 def _padded(shape: tuple[int, ...], dtype: str) -> int:

@@ -10,6 +10,9 @@ from algorithm.fields import Block, Int, Limit, option
 
 _UNITY = "Unity environments"
 _SUITES = "more environments"
+_OTHER_TASK = (
+    "what is learned and stored belongs to this environment; a curriculum is what reset_config is for"
+)
 
 NOT_RUNNABLE = {"UNITY": _UNITY, "DM_CONTROL": _SUITES}
 """Values of ``env_type`` that load but cannot be run in this version, with the part that brings them."""
@@ -40,18 +43,24 @@ class EnvConfig(Block):
     env_type: Literal["UNITY", "GYM", "DM_CONTROL"] = option(
         "UNITY",
         "Which kind of simulator. Every task's config.yaml sets it; GYM is any Gymnasium environment.",
+        fixed=_OTHER_TASK,
     )
     env_name: str = option(
-        "env_name", "Name of the environment; for GYM an id such as Pendulum-v1 or module:Id."
+        "env_name",
+        "Name of the environment; for GYM an id such as Pendulum-v1 or module:Id.",
+        fixed=_OTHER_TASK,
     )
     env_args: dict[str, Any] | None = option(
-        None, "Keyword arguments for building the environment, a mapping. For GYM: those of gymnasium.make."
+        None,
+        "Keyword arguments for building the environment, a mapping. For GYM: those of gymnasium.make.",
+        fixed=_OTHER_TASK,
     )
     unity_args: UnityArgs = Field(default=UnityArgs(), description="Only for Unity environments.")
     wrappers: Annotated[tuple[dict[str, dict[str, Any] | None], ...], Strict(False)] = option(
         (),
         "Gymnasium wrappers by name, or module:Class, innermost first: [{Name: {kwargs}}].",
         new=True,
+        fixed=_OTHER_TASK,
     )
     workers: Int = option(
         0,

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import time
 import traceback
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
+from algorithm.data import Float
+from algorithm.env.base import Picture
 from algorithm.env.board import Board
 from algorithm.env.single import BrokenSpaceError, MakeSingle, Seen, SingleEnv
 from algorithm.errors import UserError
@@ -44,6 +46,7 @@ class Copies:
             raise
         first = self._envs[indices.start]
         self.name, self.spec, self.time_limit = first.name, first.spec, first.time_limit
+        self.actions, self.fps = first.actions, first.fps
         self._shapes = {name: shape for name, shape, _ in self.spec.obs.items()}
 
     def reset(self, board: Board, indices: Iterable[int]) -> list[Failure]:
@@ -76,10 +79,43 @@ class Copies:
             board.began[i] = 0.0
         return failures
 
+    def repeat(self, board: Board, done: Mapping[int, Float]) -> list[Failure]:
+        """Begin episodes with the board's seeds and do in them what was done before: copy -> [L, A].
+
+        Writes the copy's row as if the last of these had just been done. Nothing follows an end: that would
+        be another episode. Otherwise failures are those of :meth:`reset` and :meth:`step`.
+        """
+        failures = []
+        for i, actions in done.items():
+            if failure := self._repeat(board, i, actions):
+                failures.append(failure)
+            board.began[i] = 0.0
+        return failures
+
+    def render(self) -> Picture | None:
+        """A picture of the first copy; None if it was not made to give any, or waits for a reset."""
+        first = self._envs.get(self._indices.start)
+        return first.render() if first else None
+
     def close(self) -> None:
         """Close every copy."""
         while self._envs:
             self._envs.popitem()[1].close()
+
+    def _repeat(self, board: Board, i: int, actions: Float) -> Failure | None:
+        board.skip([i])
+        board.taken[i] = board.total[i] = 0
+        board.began[i] = time.monotonic()
+        failure = self._reset(board, i)
+        for action in actions:
+            if failure or board.terminated[i] or board.truncated[i]:
+                break
+            board.action[i] = action
+            board.taken[i] += 1
+            board.began[i] = time.monotonic()
+            failure = self._step(board, i)
+            board.total[i] += board.reward[i]
+        return failure
 
     def _reset(self, board: Board, i: int) -> Failure | None:
         try:
@@ -107,7 +143,10 @@ class Copies:
                 raise BrokenSpaceError(
                     f"observation {name!r} has shape {np.shape(value)}, its space says {shape}"
                 )
-            board.obs[name][i] = value
+            try:
+                board.obs[name][i] = value
+            except (TypeError, ValueError) as error:
+                raise BrokenSpaceError(f"observation {name!r} is no array of numbers: {error}") from error
         board.write_mask(i, seen.action_mask)
 
     def _remade(self, i: int) -> SingleEnv:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
+from algorithm.data import Float
+from algorithm.env.base import Picture
 from algorithm.env.board import Board
 from algorithm.env.copies import Copies, Failure
-from algorithm.env.single import MakeSingle
+from algorithm.env.single import MakeSingle, OwnActions
 from algorithm.env.watchdog import Watchdog
 from algorithm.spec import AgentSpec
 
@@ -17,7 +19,9 @@ class Executor(Protocol):
 
     name: str  # of the environment
     spec: AgentSpec
+    actions: OwnActions
     time_limit: int | None
+    fps: float | None  # of pictures; None where there are none
     arrangement: str  # how many there are and where they run, for a person
 
     @property
@@ -31,6 +35,18 @@ class Executor(Protocol):
 
     def step(self) -> list[Failure]:
         """Step every copy with the board's actions; one whose episode ends is reset with its seed."""
+        ...
+
+    def repeat(self, done: Mapping[int, Float]) -> list[Failure]:
+        """Begin episodes with the board's seeds and do what was done in them: copy -> flat actions [L, A].
+
+        The board's rows then are those of the last step, with ``taken`` and ``total``; where an episode ended
+        on the way it stays there, terminated or truncated. Each step may take as long as any other.
+        """
+        ...
+
+    def render(self) -> Picture | None:
+        """A picture of copy 0; None if it was not made to give any, or runs elsewhere. Raises EnvError."""
         ...
 
     def close(self) -> None:
@@ -47,6 +63,7 @@ class InProcess:
     def __init__(self, make: MakeSingle, n: int, *, timeout: float) -> None:
         self._copies = Copies(make, range(n))
         self.name, self.spec, self.time_limit = self._copies.name, self._copies.spec, self._copies.time_limit
+        self.actions, self.fps = self._copies.actions, self._copies.fps
         self.board = Board(self.spec, n)
         self.arrangement = f"{n} in process"
         self._n = n
@@ -59,6 +76,14 @@ class InProcess:
     def step(self) -> list[Failure]:
         """See :class:`Executor`."""
         return self._copies.step(self.board)
+
+    def repeat(self, done: Mapping[int, Float]) -> list[Failure]:
+        """See :class:`Executor`."""
+        return self._copies.repeat(self.board, done)
+
+    def render(self) -> Picture | None:
+        """See :class:`Executor`."""
+        return self._copies.render()
 
     def close(self) -> None:
         """See :class:`Executor`."""

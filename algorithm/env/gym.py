@@ -12,9 +12,12 @@ from typing import Any
 
 import gymnasium as gym
 import gymnasium.vector
+import numpy as np
+from numpy.typing import NDArray
 
 from algorithm.data import Float
 from algorithm.env.adapter import Adapter
+from algorithm.env.base import Picture
 from algorithm.env.extras import advice
 from algorithm.env.observations import frame_stack
 from algorithm.env.quiet import silence
@@ -30,6 +33,8 @@ _UNSEEN = (
     "leave out --render if it has no window or there is no display; ssh -X brings one, and xvfb-run one that "
     "nobody sees"
 )
+_PICTURES = "rgb_array"  # gymnasium's name for the mode in which an environment gives pictures
+_UNFILMED = "leave out --video, or set eval_config.video to false"
 
 
 class GymEnv:
@@ -44,10 +49,11 @@ class GymEnv:
         self._options = dict(options) if options else None
         self.name = env.spec.id if env.spec else type(env.unwrapped).__name__
         self.time_limit = env.spec.max_episode_steps if env.spec else None
+        self.fps: float | None = env.metadata.get("render_fps")
         adapter = Adapter(env.observation_space, env.action_space, self.name, stack=frame_stack(env))
         self.spec = adapter.spec
         self._observations, self._masks = adapter.observations, adapter.masks
-        self._actions = adapter.actions
+        self.actions = adapter.actions
 
     def reset(self, seed: int) -> Seen:
         """See :class:`~algorithm.env.single.SingleEnv`."""
@@ -56,14 +62,35 @@ class GymEnv:
 
     def step(self, action: Float) -> tuple[Seen, float, bool, bool]:
         """See :class:`~algorithm.env.single.SingleEnv`."""
-        obs, reward, terminated, truncated, info = self._env.step(self._actions.to_env(action))
+        obs, reward, terminated, truncated, info = self._env.step(self.actions.to_env(action))
         over = bool(terminated)
         seen = Seen(self._observations.read(obs), self._masks.read(obs, info, over=over))
         return seen, float(reward), over, bool(truncated)
 
+    def render(self) -> Picture | None:
+        """See :class:`~algorithm.env.single.SingleEnv`."""
+        if self._env.render_mode != _PICTURES:
+            return None
+        try:
+            # Our own: the simulator may go on painting into the one it gave.
+            picture: NDArray[Any] = np.array(self._env.render())
+        except Exception as error:
+            raise self._not_filmed(f"{type(error).__name__}: {error}") from error
+        if picture.dtype != np.uint8 or picture.ndim != 3 or picture.shape[-1] != 3:
+            raise self._not_filmed(f"a picture is {picture.dtype} of shape {picture.shape}")
+        return picture
+
     def close(self) -> None:
         """See :class:`~algorithm.env.single.SingleEnv`."""
         self._env.close()
+
+    def _not_filmed(self, why: str) -> EnvError:
+        return EnvError(
+            "the environment could not be filmed",
+            where=self.name,
+            why=why,
+            fix=f"it has to give bytes [height, width, 3]; otherwise {_UNFILMED}",
+        )
 
 
 def has_vector_class(env_id: str, n: int) -> bool:
@@ -109,6 +136,7 @@ class GymRecipe:
     wrappers: ``base_config.wrappers``, innermost first
     options:  given to every reset
     render:   show copy 0 in a window
+    film:     copy 0 gives pictures, which open no window
     """
 
     env_id: str
@@ -116,11 +144,15 @@ class GymRecipe:
     wrappers: tuple[Wrapper, ...] = ()
     options: Mapping[str, Any] | None = None
     render: bool = False
+    film: bool = False
 
     def __call__(self, index: int) -> GymEnv:
         """Raises :class:`EnvError`, or UsageError for a wrapper that cannot be found."""
         classes = [find(wrapper) for wrapper in self.wrappers]
-        env = self._made_and_shown() if self.render and index == 0 else self._made(self.env_args)
+        if index or not (self.render or self.film):
+            env = self._made(self.env_args)
+        else:
+            env = self._made_and_filmed() if self.film else self._made_and_shown()
         try:
             return GymEnv(apply(env, classes), options=self.options)
         except BaseException:
@@ -149,7 +181,8 @@ class GymRecipe:
     def _made_and_shown(self) -> gym.Env[Any, Any]:
         """With a window, which most environments open when their first episode begins."""
         if _is_pybullet(self.env_id) and sys.platform == "linux" and not os.environ.get("DISPLAY"):
-            raise self._unseen("DISPLAY is not set; PyBullet would end the process without a word", _UNSEEN)
+            why = "DISPLAY is not set; PyBullet would end the process without a word"
+            raise self._unseen("human", why, _UNSEEN)
         env = None
         try:
             # Not silenced: what is printed about a window may be all that is left of it.
@@ -159,13 +192,26 @@ class GymRecipe:
         except Exception as error:
             if env is not None:
                 env.close()
-            raise self._unseen(f"{type(error).__name__}: {error}", advice(error, _UNSEEN)) from error
+            raise self._unseen("human", f"{type(error).__name__}: {error}", advice(error, _UNSEEN)) from error
         return env
 
-    def _unseen(self, why: str, fix: str) -> EnvError:
+    def _made_and_filmed(self) -> gym.Env[Any, Any]:
+        """It gives pictures when asked; nothing else about it is different."""
+        try:
+            env = self._made({**self.env_args, "render_mode": _PICTURES})
+        except EnvError as error:
+            raise self._unseen(_PICTURES, error.why, f"{error.fix}; or {_UNFILMED}") from error
+        modes = env.metadata.get("render_modes") or []
+        if _PICTURES not in modes:
+            env.close()
+            raise self._unseen(_PICTURES, f"its render_modes are {modes}", _UNFILMED)
+        return env
+
+    def _unseen(self, mode: str, why: str, fix: str) -> EnvError:
+        shown, flag = ("filmed", "--video") if mode == _PICTURES else ("shown", "--render")
         return EnvError(
-            "the environment could not be shown",
-            where=f"{self.env_id} with {dict(self.env_args) | {'render_mode': 'human'}}, for --render",
+            f"the environment could not be {shown}",
+            where=f"{self.env_id} with {dict(self.env_args) | {'render_mode': mode}}, for {flag}",
             why=why,
             fix=fix,
         )

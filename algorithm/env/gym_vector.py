@@ -19,7 +19,7 @@ import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 from numpy.typing import ArrayLike
 
-from algorithm.data import Bool, Float, Int
+from algorithm.data import Bool, Float, Int, State
 from algorithm.env.adapter import Adapter
 from algorithm.env.base import EpisodeSeed, Observation, StepResult
 from algorithm.env.extras import advice
@@ -102,6 +102,10 @@ class GymVectorEnv:
         )
 
     @property
+    def fps(self) -> None:
+        """None: there are no pictures."""
+
+    @property
     def time_limit(self) -> int | None:
         """Steps after which the class truncates an episode, where the registry knows it."""
         spec = self._env.spec
@@ -130,6 +134,26 @@ class GymVectorEnv:
                 action_mask=seen.action_mask[chosen],
             )
         }
+
+    def state(self) -> State:
+        """See :class:`~algorithm.env.base.VecEnv`: the numbers of the episodes."""
+        return State({"episode": self._episode.copy()})
+
+    def resume(self, state: State) -> dict[int, str]:
+        """See :class:`~algorithm.env.base.VecEnv`: nobody stands where it stood.
+
+        All copies of such a class step together, so none of them can be put into the middle of its episode.
+        """
+        episode = state.arrays["episode"][: self._n]
+        self._episode[: len(episode)] = episode
+        reason = f"{self._class} steps all environments together and cannot repeat the episode of one"
+        return dict.fromkeys(range(self._n), reason)
+
+    def trace(self, agent: int) -> None:
+        """See :class:`~algorithm.env.base.VecEnv`; what brought a copy to where it is is not kept."""
+
+    def render(self) -> None:
+        """See :class:`~algorithm.env.base.VecEnv`; who wants pictures makes copies one by one."""
 
     def step(self, actions: Mapping[str, Float]) -> dict[str, StepResult]:
         """See :class:`~algorithm.env.base.VecEnv`."""

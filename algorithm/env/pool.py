@@ -7,11 +7,13 @@ from itertools import chain
 
 import numpy as np
 
-from algorithm.data import Array, Bool, Float, Int
-from algorithm.env.base import EpisodeSeed, Fault, Observation, OnFault, StepResult
+from algorithm.data import Array, Bool, Float, Int, State
+from algorithm.env.base import EpisodeSeed, Observation, OnFault, Picture, StepResult, Trace
+from algorithm.env.budget import Budget
 from algorithm.env.copies import Failure
 from algorithm.env.executor import Executor
-from algorithm.errors import EnvError
+from algorithm.env.saved import described, split, unfit, unlike
+from algorithm.env.trail import Trail
 from algorithm.spec import DEFAULT_BEHAVIOUR, AgentSpec
 
 
@@ -25,19 +27,19 @@ class EnvPool:
     """
 
     def __init__(self, executor: Executor, *, seed_of: EpisodeSeed, restarts: int, on_fault: OnFault) -> None:
-        self._executor, self._seed_of, self._on_fault = executor, seed_of, on_fault
-        self._restarts = self._restarts_left = restarts
+        self._executor, self._seed_of = executor, seed_of
+        self._budget = Budget(restarts, on_fault)
         self._board = executor.board
         self._n = len(self._board.seed)
         self.specs: Mapping[str, AgentSpec] = {DEFAULT_BEHAVIOUR: executor.spec}
-        self.time_limit = executor.time_limit
+        self.time_limit, self.fps = executor.time_limit, executor.fps
         self.arrangement = executor.arrangement
         self._ids: Int = np.arange(self._n)
         self._ids.flags.writeable = False  # the same array every time
         self._all_allowed = executor.spec.action.all_allowed(self._n)
         self._all_allowed.flags.writeable = False
         self._episode = [-1] * self._n
-        self._steps = np.zeros(self._n, np.int64)  # in the episode
+        self._trail = Trail(self._n, executor.spec.action.size)
         # Copies that began a new episode for which the caller did not ask: it does not know of it yet.
         self._unannounced: set[int] = set()
 
@@ -50,6 +52,8 @@ class EnvPool:
             self._plan(i, self._episode[i] + 1 if episode is None else episode)
         self._begin(indices)
         self._unannounced.difference_update(indices)
+        for i in indices:
+            self._trail.forget(i)
         rows = np.array(indices, np.int64)
         return {
             DEFAULT_BEHAVIOUR: Observation(
@@ -63,11 +67,12 @@ class EnvPool:
         """See :class:`~algorithm.env.base.VecEnv`."""
         board = self._board
         board.action[:] = actions[DEFAULT_BEHAVIOUR]
+        self._trail.record(board.action)
         failures = self._executor.step()
-        self._steps += 1
         if self._unannounced:
             board.skip(sorted(self._unannounced))
         reward = board.reward.copy()
+        self._trail.earn(reward)
         terminated, truncated = board.terminated.copy(), board.truncated.copy()
         ended = terminated | truncated
         final = skipped = None
@@ -89,6 +94,60 @@ class EnvPool:
                 skipped=skipped,
             )
         }
+
+    def state(self) -> State:
+        """See :class:`~algorithm.env.base.VecEnv`."""
+        board = self._board
+        done = [self._trail.actions(i) for i in range(self._n)]
+        arrays: dict[str, Array] = {
+            "episode": np.array(self._episode, np.int64),
+            "length": np.array([len(actions) for actions in done], np.int64),
+            "actions": np.concatenate(done),
+            "total": np.array([self._trail.total(i) for i in range(self._n)]),
+            "action_mask": self._allowed(board.action_mask),
+            "masked": board.masked.copy(),
+            **{f"obs/{name}": value.copy() for name, value in board.obs.items()},
+        }
+        meta = {
+            "spec": described(self._executor.spec),
+            "failures": self._budget.spent,
+            "unannounced": sorted(self._unannounced),
+        }
+        return State(arrays, meta)
+
+    def resume(self, state: State) -> dict[int, str]:
+        """See :class:`~algorithm.env.base.VecEnv`. Every process repeats the episodes of its own copies."""
+        self._budget.resume(state.meta.get("failures", 0))
+        for i, episode in enumerate(state.arrays["episode"][: self._n].tolist()):
+            self._plan(i, episode + 1)
+        if why := unfit(state, self._n, self._executor.spec):
+            return dict.fromkeys(range(self._n), why)
+        board = self._board
+        board.masked[:] = state.arrays["masked"]
+        failed = chain(*(failure.copies for failure in self._repeat(split(state))))
+        self._unannounced = set(state.meta["unannounced"])
+        reasons = unlike(state, board, self._allowed(board.action_mask))
+        return reasons | dict.fromkeys(failed, "it failed while it was repeated")
+
+    def trace(self, agent: int) -> Trace | None:
+        """See :class:`~algorithm.env.base.VecEnv`."""
+        if not 0 <= agent < self._n:
+            return None
+        ended = self._trail.ended(agent)
+        open_now = self._episode[agent]
+        episode, actions = ended or (open_now, self._trail.actions(agent))
+        return Trace(
+            copy=agent,
+            episode=episode,
+            seed=self._seed_of(agent, episode),
+            actions=actions,
+            next_seed=self._seed_of(agent, open_now) if ended else None,
+            to_env=self._executor.actions.to_env,
+        )
+
+    def render(self) -> Picture | None:
+        """See :class:`~algorithm.env.base.VecEnv`."""
+        return self._executor.render()
 
     def close(self) -> None:
         """Release the simulators, within ten seconds."""
@@ -117,45 +176,38 @@ class EnvPool:
 
     def _begun(self, i: int) -> None:
         """The planned episode has begun; plan the next one, which the executor may begin by itself."""
+        self._trail.begin(i, self._episode[i])
         self._episode[i] += 1
-        self._steps[i] = 0
         self._plan(i, self._episode[i] + 1)
+
+    def _repeat(self, done: Sequence[Float]) -> list[Failure]:
+        """Begin the episode before the planned one in every copy and do in it what was done, [L, A] each."""
+        for i in range(self._n):
+            self._plan(i, self._episode[i])
+        failures = self._executor.repeat(dict(enumerate(done)))
+        for i, actions in enumerate(done):
+            self._begun(i)
+            self._trail.repeat(i, actions[: self._board.taken[i]], self._board.total.item(i))
+        self._survive(failures)
+        return failures
 
     def _plan(self, i: int, episode: int) -> None:
         self._episode[i] = episode - 1
         self._board.seed[i] = self._seed_of(i, episode)
 
     def _survive(self, failures: Iterable[Failure]) -> None:
-        """Count failures and tell of them; raise the one that is too many."""
+        """Raises the failure that is too many."""
         for failure in failures:
-            fault = Fault(
-                what=failure.what,
-                where=self._where(failure),
-                why=failure.why,
-                trace=failure.trace,
-                fatal=failure.fatal,
-            )
-            if failure.fatal or self._restarts_left == 0:
-                raise self._too_many(fault)
-            self._restarts_left -= 1
-            self._on_fault(fault)
+            self._budget.survive(failure, self._where(failure))
 
     def _where(self, failure: Failure) -> str:
         i = failure.copies[0] if failure.at is None else failure.at
         place = f"copy {i}, episode {self._episode[i]}, seed {self._seed_of(i, self._episode[i])}"
         action = ", ".join(f"{part:.4g}" for part in self._board.action[i])
-        step = f"step {self._steps[i]} of the episode, action [{action}]"
+        step = f"step {self._trail.length(i)} of the episode, action [{action}]"
         others = [str(copy) for copy in failure.copies if copy != i]
         also = f"; copies {', '.join(others)} in the same process" if others else ""
         return f"{place}, {step}{also}"
-
-    def _too_many(self, fault: Fault) -> EnvError:
-        if fault.fatal:
-            fix = "mend the environment: started anew it would do the same"
-        else:
-            fix = f"mend the environment; {self._restarts} failures are survived (base_config.env_restarts)"
-        why = f"{fault.why}\n{fault.trace}" if fault.trace else fault.why
-        return EnvError(fault.what, where=fault.where, why=why, fix=fix)
 
     def _seen(self, obs: Mapping[str, Array], mask: Bool) -> Observation:
         return Observation(

@@ -29,6 +29,7 @@ class Task:
     seed_of: EpisodeSeed
     options: Mapping[str, Any] | None
     render: bool
+    film: bool
     wrappers: tuple[Wrapper, ...]
     workers: int
 
@@ -44,8 +45,9 @@ def _gym(task: Task, pooled: Pooled) -> VecEnv:
         wrappers=task.wrappers,
         options=task.options,
         render=task.render,
+        film=task.film,
     )
-    plain = not (task.workers or task.wrappers or task.render)
+    plain = not (task.workers or task.wrappers or task.render or task.film)
     if plain and has_vector_class(task.env_name, task.n):
         make = partial(make_vector, task.env_name, task.n, task.env_args)
         return GymVectorEnv(make, seed_of=task.seed_of, options=task.options, name=task.env_name)
@@ -68,6 +70,7 @@ def make_vec_env(
     seed_of: EpisodeSeed,
     options: Mapping[str, Any] | None = None,
     render: bool = False,
+    film: bool = False,
     wrappers: Sequence[Wrapper] = (),
     workers: int = 0,
     timeout: float = 120.0,
@@ -78,11 +81,12 @@ def make_vec_env(
     """N environments of a kind, ready to reset.
 
     Several copies of an environment that brings a vector class of its own run in that class, unless there are
-    wrappers, workers or a window.
+    wrappers, workers, a window or a film.
 
     env_args: keyword arguments of the environment
     options:  given to every reset
-    render:   show copy 0
+    render:   show copy 0 in a window
+    film:     copy 0 gives pictures; it can neither be shown nor run in another process then
     wrappers: ``base_config.wrappers``, innermost first
     workers:  processes for the copies, at most n; 0 for none but this one
     timeout:  seconds after which a step or reset counts as hanging, -1 for never
@@ -90,6 +94,8 @@ def make_vec_env(
     log:      folder for what worker processes print; by default a temporary one
     Raises :class:`EnvError` if there is no adapter for ``env_type`` or the environment cannot be made.
     """
+    if film and (render or workers):
+        raise ValueError("pictures are taken in this process, of an environment without a window")
     adapter = _ADAPTERS.get(env_type)
     if adapter is None:
         raise EnvError(
@@ -113,6 +119,7 @@ def make_vec_env(
         seed_of=seed_of,
         options=options,
         render=render,
+        film=film,
         wrappers=tuple(wrappers),
         workers=workers,
     )

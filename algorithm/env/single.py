@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from algorithm.data import Array, Bool, Float
+from algorithm.env.base import Picture
 from algorithm.spec import AgentSpec
 
 
@@ -18,6 +19,14 @@ class Seen(NamedTuple):
 
     obs: Mapping[str, Array]  # name -> observation; it may be the environment's own array
     action_mask: Bool | None  # [ΣN] true where a choice is allowed; None where all are
+
+
+class OwnActions(Protocol):
+    """Turns flat actions into a simulator's own. Pickled by worker processes."""
+
+    def to_env(self, action: Float) -> Any:  # noqa: ANN401 - whatever the simulator takes
+        """Of a flat action [A]."""
+        ...
 
 
 class SingleEnv(Protocol):
@@ -34,8 +43,18 @@ class SingleEnv(Protocol):
         ...
 
     @property
+    def actions(self) -> OwnActions:
+        """What becomes of a flat action."""
+        ...
+
+    @property
     def time_limit(self) -> int | None:
         """Steps after which an episode is truncated, where it is known."""
+        ...
+
+    @property
+    def fps(self) -> float | None:
+        """Steps per second of the simulator's own time, where it is known."""
         ...
 
     def reset(self, seed: int) -> Seen:
@@ -44,6 +63,10 @@ class SingleEnv(Protocol):
 
     def step(self, action: Float) -> tuple[Seen, float, bool, bool]:
         """A flat action [A] -> observation, reward, terminated, truncated. Raises BrokenSpaceError."""
+        ...
+
+    def render(self) -> Picture | None:
+        """A picture of it; None if it was not made to give any. Raises EnvError."""
         ...
 
     def close(self) -> None:

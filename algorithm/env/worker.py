@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from multiprocessing import parent_process
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 from algorithm.env.board import SharedBoard
-from algorithm.env.copies import Copies
-from algorithm.env.single import MakeSingle
+from algorithm.env.copies import Copies, Failure
+from algorithm.env.single import MakeSingle, OwnActions
 from algorithm.errors import EnvError, UserError
 from algorithm.spec import AgentSpec
 
@@ -30,6 +30,7 @@ class Hello:
 
     name: str
     spec: AgentSpec
+    actions: OwnActions
     time_limit: int | None
 
 
@@ -44,9 +45,9 @@ class Refusal:
 def serve(connection: Connection, make: MakeSingle, indices: range, n: int, output: Path) -> None:
     """Run the copies ``indices`` of ``n`` until told to stop or until the parent is gone.
 
-    The first message is Hello or Refusal. Then it answers ``("reset", indices)`` and ``("step", ())`` with a
-    list of failures, ``("board", name)`` with nothing and ``("close", ())`` by leaving. What is printed goes
-    to ``output``.
+    The first message is Hello or Refusal. Then it answers ``("reset", indices)``, ``("step", ())`` and
+    ``("repeat", actions by index)`` with a list of failures, ``("board", name)`` with nothing and
+    ``("close", ())`` by leaving. What is printed goes to ``output``.
     """
     _isolate(output)
     try:
@@ -54,7 +55,7 @@ def serve(connection: Connection, make: MakeSingle, indices: range, n: int, outp
     except Exception as error:
         connection.send(Refusal(_for_a_person(error), "".join(traceback.format_exception(error))))
         return
-    connection.send(Hello(copies.name, copies.spec, copies.time_limit))
+    connection.send(Hello(copies.name, copies.spec, copies.actions, copies.time_limit))
     board: SharedBoard | None = None
     while True:
         try:
@@ -66,11 +67,16 @@ def serve(connection: Connection, make: MakeSingle, indices: range, n: int, outp
         if command == "board":
             board = SharedBoard(copies.spec, n, name=argument)
             continue
-        opened = cast(SharedBoard, board)
-        connection.send(copies.reset(opened, argument) if command == "reset" else copies.step(opened))
+        connection.send(_done(copies, cast(SharedBoard, board), command, argument))
     copies.close()
     if board:
         board.close()
+
+
+def _done(copies: Copies, board: SharedBoard, command: str, argument: Any) -> list[Failure]:  # noqa: ANN401
+    if command == "step":
+        return copies.step(board)
+    return copies.reset(board, argument) if command == "reset" else copies.repeat(board, argument)
 
 
 def _for_a_person(error: Exception) -> UserError:

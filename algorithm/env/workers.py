@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from algorithm.data import Float
+from algorithm.env.base import Picture
 from algorithm.env.board import SharedBoard
 from algorithm.env.copies import Failure
 from algorithm.env.process import LostError, WorkerProcess
@@ -47,6 +49,8 @@ class Workers:
                 self._workers.append(WorkerProcess(make, share, n, folder / f"worker_{k}.log"))
             hello, *_ = [worker.greeting(timeout) for worker in self._workers]
             self.name, self.spec, self.time_limit = hello.name, hello.spec, hello.time_limit
+            self.actions = hello.actions
+            self.fps: float | None = None  # no pictures
             self.board = self._board = SharedBoard(self.spec, n)
             for worker in self._workers:
                 worker.send("board", self.board.name)
@@ -69,6 +73,15 @@ class Workers:
         """See :class:`~algorithm.env.executor.Executor`."""
         return self._call("step", dict.fromkeys(self._workers, ()))
 
+    def repeat(self, done: Mapping[int, Float]) -> list[Failure]:
+        """See :class:`~algorithm.env.executor.Executor`."""
+        shares = {worker: {i: done[i] for i in worker.indices if i in done} for worker in self._workers}
+        return self._call("repeat", {worker: share for worker, share in shares.items() if share})
+
+    def render(self) -> Picture | None:
+        """None: pictures are taken in this process."""
+        return None
+
     def close(self) -> None:
         """Let the processes end; after ten seconds kill those that did not."""
         atexit.unregister(self.close)
@@ -85,7 +98,7 @@ class Workers:
         if self._temporary:
             self._temporary.cleanup()
 
-    def _call(self, command: str, arguments: Mapping[WorkerProcess, Sequence[int]]) -> list[Failure]:
+    def _call(self, command: str, arguments: Mapping[WorkerProcess, object]) -> list[Failure]:
         """Give a command to processes at the same time, then take their answers in their order."""
         failures: list[Failure] = []
         lost: dict[WorkerProcess, LostError] = {}

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, TypedDict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from algorithm.data import Array, Float, Int, Segment, SequenceBatch, UpdateResult
+from algorithm.data import Float, Int, Segment, SequenceBatch, UpdateResult
+from algorithm.replay.records import Pieces, Records, SavedPart
 from algorithm.replay.samplers import FreshSampler, PrioritizedSampler, Sampler, UniformSampler
 from algorithm.replay.storage import NEXT, PREV, STEP, Storage
 from algorithm.replay.windows import WindowReader
@@ -23,11 +26,18 @@ __all__ = [
 ]
 
 
-class ReplayState(TypedDict):
-    """What a replay needs to go on as if it had never stopped."""
+@dataclass(frozen=True)
+class ReplayState:
+    """What a replay needs to go on as if it had never stopped.
 
-    arrays: dict[str, Array]  # read-only views of the live arrays: write or copy them before adding on
-    meta: dict[str, Any]  # JSON-able
+    meta:   strict JSON
+    arrays: by name, what is kept beside the rows and changes all over
+    rows:   records of the living rows, in pieces
+    """
+
+    meta: Mapping[str, Any]
+    arrays: Mapping[str, Pieces]
+    rows: Iterable[Records]
 
 
 class ReplayBuffer:
@@ -196,40 +206,89 @@ class ReplayBuffer:
         ids = ids.reshape(-1)
         values = result.carry.detach().cpu().numpy().reshape(len(ids), -1)
         alive = self._storage.alive(ids)
+        self._storage.saved.touch_carries()
         carry[ids[alive] % self.capacity] = values[alive]
 
-    def state_dict(self) -> ReplayState:
-        """Rows, streams, sampler and random state."""
-        rows, counters = self._storage.state_dict()
-        priorities, scalars = self._sampler.state_dict()
-        return {
-            "arrays": {**rows, **{f"sampler_{name}": array for name, array in priorities.items()}},
-            "meta": {
-                "capacity": self.capacity,
-                "counters": counters,
-                "streams": [[stream, *head] for stream, head in self._writer.heads.items()],
-                "sampler": scalars,
-                "rng": self._rng.bit_generator.state,
-            },
+    def state(self) -> ReplayState:
+        """All of it. Nothing may happen to the replay until what is wanted of it has been read."""
+        arrays, scalars = self._sampler.state()
+        if self._storage.saved.carries_differ:
+            arrays["carry"] = self._storage.in_order(self._storage.carry)
+        meta = {
+            "capacity": self.capacity,
+            "next_id": self.next_id,
+            "columns": self._columns(),
+            "streams": [[stream, *head] for stream, head in self._writer.heads.items()],
+            "sampler": scalars,
+            "rng": self._rng.bit_generator.state,
         }
+        return ReplayState(meta, arrays, self._storage.records().pieces)
 
-    def load_state_dict(self, state: ReplayState) -> None:
-        """Go on from ``state``. ValueError if capacity, layout of rows or sampler differ."""
-        arrays, meta = state["arrays"], state["meta"]
-        if meta["capacity"] != self.capacity:
+    def load_state(self, state: ReplayState) -> None:
+        """Go on from ``state``. Its records may repeat rows: the last one counts.
+
+        With the same capacity all that follows is the same, bit for bit. With a larger one the draws differ;
+        if rows had been overwritten, ids begin anew at 0, or these would seem to be alive.
+        Raises ValueError if columns or sampler differ or the capacity is smaller, and changes nothing; or for
+        data that cannot be right, and is then of no use any more.
+        """
+        meta = state.meta
+        self._check_fits(state)
+        next_id, oldest = meta["next_id"], max(meta["next_id"] - meta["capacity"], 0)
+        shift = oldest if self.capacity > meta["capacity"] else 0
+        self._storage.load(state.rows, oldest=oldest, next_id=next_id, shift=shift)
+        if "carry" in state.arrays:
+            self._storage.put_in_order(self._storage.carry, state.arrays["carry"])
+        self._storage.saved.forget(refreshed="carry" in state.arrays and not shift)
+        self._sampler.load_state(state.arrays, meta["sampler"], shift)
+        heads = {stream: Head(id_ - shift, step) for stream, id_, step in meta["streams"]}
+        # The head row of a stream may have been overwritten: it must not come to life as a negative id.
+        self._writer.heads = {s: h for s, h in heads.items() if not shift or h.id >= 0}
+        self._rng.bit_generator.state = meta["rng"]
+
+    def _check_fits(self, state: ReplayState) -> None:
+        meta = state.meta
+        if meta["capacity"] > self.capacity:
             raise ValueError(
-                f"replay state has a capacity of {meta['capacity']} rows, this replay of {self.capacity}: "
-                "set replay_config.capacity to the saved value"
+                f"replay_config.capacity is {self.capacity:,}, too small for the saved replay: its "
+                f"capacity is {meta['capacity']:,} rows; set it to that or more"
             )
-        rows = {name: a for name, a in arrays.items() if not name.startswith("sampler_")}
-        own = {name.removeprefix("sampler_"): a for name, a in arrays.items() if name.startswith("sampler_")}
-        expected, scalars = self._sampler.state_dict()
-        if own.keys() != expected.keys() or meta["sampler"].keys() != scalars.keys():
+        saved, own = meta["columns"], self._columns()
+        for name in sorted(saved.keys() | own.keys()):
+            if saved.get(name) != own.get(name):
+                raise ValueError(
+                    f"replay state, column {name}: expected {own.get(name)}, {saved.get(name)} was saved; "
+                    "observations, actions and memory must be those of the saved replay"
+                )
+        arrays, scalars = self._sampler.state()
+        if state.arrays.keys() - {"carry"} != arrays.keys() or meta["sampler"].keys() != scalars.keys():
             raise ValueError(
                 f"replay state was saved by another sampler than {type(self._sampler).__name__}: "
                 "set sac_config.use_priority and use_replay_buffer to the saved values"
             )
-        self._storage.load_state_dict(rows, meta["counters"])
-        self._sampler.load_state_dict(own, meta["sampler"])
-        self._writer.heads = {stream: Head(id_, step) for stream, id_, step in meta["streams"]}
-        self._rng.bit_generator.state = meta["rng"]
+
+    def _columns(self) -> dict[str, list[object]]:
+        """Name → [width, dtype] of the columns of a row, as JSON gives it back."""
+        return {name: [width, kind] for name, (width, kind) in self._storage.layout.matrices.items() if width}
+
+    @property
+    def record_type(self) -> np.dtype[Any]:
+        """Of the records in :attr:`ReplayState.rows`: ``id`` and the columns."""
+        return self._storage.record_type
+
+    def unsaved(self) -> Pieces:
+        """Records of the rows that are new, or have changed, since :meth:`mark_saved`."""
+        return self._storage.unsaved()
+
+    @property
+    def saved_parts(self) -> tuple[SavedPart, ...]:
+        """The files that hold all other living rows, oldest first; what is in none of them is unsaved."""
+        return tuple(part for part in self._storage.saved.parts if part.last_id >= self._storage.oldest)
+
+    def mark_saved(self, parts: tuple[SavedPart, ...]) -> None:
+        """All living rows stand in ``parts`` as they are now, those of later parts counting."""
+        self._storage.saved.mark(parts, self.next_id)
+
+    def forget_saved(self) -> None:
+        """No row stands in any file: all of them are unsaved."""
+        self._storage.saved.forget()

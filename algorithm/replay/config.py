@@ -18,10 +18,18 @@ class ReplayConfig(Block):
         le=2**29 - 1,
     )
     alpha: Float = option(
-        0.9, "Exponent that turns a TD error into a priority. 0: every row is equally likely.", ge=0, le=1
+        0.9,
+        "Exponent that turns a TD error into a priority. 0: every row is equally likely.",
+        ge=0,
+        le=1,
+        fixed="the stored priorities were made with it",
     )
     beta: Float = option(
-        0.4, "Exponent of the importance-sampling weights at the start; it grows to 1.", ge=0, le=1
+        0.4,
+        "Exponent of the importance-sampling weights at the start; it grows to 1.",
+        ge=0,
+        le=1,
+        fixed="it says where beta began, which has grown since",
     )
     beta_increment_per_sampling: Float = option(0.001, "How much beta grows with each sampled batch.", ge=0)
     td_error_min: Float = option(

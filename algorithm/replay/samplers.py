@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Protocol
 
 import numpy as np
 
-from algorithm.data import Array, Bool, Float, Int
+from algorithm.data import Bool, Float, Int
+from algorithm.replay.records import Pieces
 from algorithm.replay.storage import FLAG_BITS, NEXT, TERMINATED, TRUNCATED, Storage
 from algorithm.replay.sumtree import Double, SumTree
 
 MAX_YOUNG = 1024  # pieces remembered before they are gone through, even if nobody asks
 
-SamplerState = tuple[dict[str, Array], dict[str, float | None]]
+SamplerState = tuple[dict[str, Pieces], dict[str, float | None]]
 
 
 class Sampler(Protocol):
@@ -44,11 +46,16 @@ class Sampler(Protocol):
     def nbytes(self) -> int:
         """Bytes reserved."""
 
-    def state_dict(self) -> SamplerState:
-        """Arrays of the rows in use, and scalars."""
+    def state(self) -> SamplerState:
+        """Arrays, those of rows by id, and scalars. They are written out before anything else happens."""
 
-    def load_state_dict(self, arrays: dict[str, Array], scalars: dict[str, float | None]) -> None:
-        """Take over what ``state_dict`` gave; the storage has been loaded before."""
+    def load_state(
+        self, arrays: Mapping[str, Pieces], scalars: Mapping[str, float | None], shift: int
+    ) -> None:
+        """Take over what ``state`` gave. The storage has been loaded before, its ids less by ``shift``.
+
+        Raises ValueError for what does not fit the storage; the sampler is then of no use any more.
+        """
 
 
 def draw_uniformly(storage: Storage, n: int, rng: np.random.Generator) -> Int:
@@ -91,11 +98,13 @@ class UniformSampler:
         """No memory."""
         return 0
 
-    def state_dict(self) -> SamplerState:
+    def state(self) -> SamplerState:
         """No state."""
         return {}, {}
 
-    def load_state_dict(self, arrays: dict[str, Array], scalars: dict[str, float | None]) -> None:
+    def load_state(
+        self, arrays: Mapping[str, Pieces], scalars: Mapping[str, float | None], shift: int
+    ) -> None:
         """No state."""
 
 
@@ -193,21 +202,21 @@ class PrioritizedSampler:
         """See ``Sampler``."""
         return self._tree.nbytes
 
-    def state_dict(self) -> SamplerState:
-        """The priorities of the rows in use, beta and the largest priority handed back."""
-        return (
-            {"priority": self._tree.leaves[: len(self._storage)]},
-            {"beta": self.beta, "largest": self._largest},
-        )
+    def state(self) -> SamplerState:
+        """The priorities of the living rows, beta and the largest priority handed back."""
+        leaves = self._storage.in_order(self._tree.leaves)
+        return {"priority": leaves}, {"beta": self.beta, "largest": self._largest}
 
-    def load_state_dict(self, arrays: dict[str, Array], scalars: dict[str, float | None]) -> None:
+    def load_state(
+        self, arrays: Mapping[str, Pieces], scalars: Mapping[str, float | None], shift: int
+    ) -> None:
         """See ``Sampler``."""
         priority, beta = arrays["priority"], scalars["beta"]
-        if beta is None or priority.shape != (len(self._storage),):
+        if beta is None or priority.shape != (len(self._storage),) or priority.dtype != np.float64:
             raise ValueError(
                 f"replay state: {priority.shape} priorities for {len(self._storage)} rows, beta {beta}"
             )
-        self._tree.load(priority.astype(np.float64))
+        self._tree.load(self._storage.places(priority))
         self.beta, self._largest = beta, scalars["largest"]
 
 
@@ -254,17 +263,21 @@ class FreshSampler:
         """Ids that wait, usually about a batch of them; nothing is reserved."""
         return self._ready.nbytes + sum(ids.nbytes for ids in self._young)
 
-    def state_dict(self) -> SamplerState:
+    def state(self) -> SamplerState:
         """The ids that wait, in order."""
-        return {"waiting": np.sort(np.concatenate([self._ready, *self._young]))}, {}
+        self._settle()
+        return {"waiting": Pieces.of(np.sort(np.concatenate([self._ready, *self._young])))}, {}
 
-    def load_state_dict(self, arrays: dict[str, Array], scalars: dict[str, float | None]) -> None:
+    def load_state(
+        self, arrays: Mapping[str, Pieces], scalars: Mapping[str, float | None], shift: int
+    ) -> None:
         """See ``Sampler``. What was ready is found ready again."""
-        waiting = arrays["waiting"].astype(np.int64)
-        if waiting.ndim != 1 or waiting.size > self._storage.num_transitions:
-            raise ValueError(
-                f"replay state: {waiting.shape} transitions wait, {self._storage.num_transitions} are stored"
-            )
+        storage = self._storage
+        pieces = (piece.copy() for piece in arrays["waiting"].pieces)
+        waiting: Int = np.concatenate([np.empty(0, np.int64), *pieces]) - shift
+        waiting = waiting[waiting >= storage.oldest]
+        if not ((waiting < storage.next_id) & storage.is_transition(waiting % storage.capacity)).all():
+            raise ValueError(f"replay state: not all of the {waiting.size} transitions that wait are stored")
         self._ready, self._young = np.empty(0, np.int64), [waiting]
 
     def _settle(self) -> None:

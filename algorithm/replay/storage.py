@@ -10,11 +10,14 @@ Of a stack of frames only the newest is stored; the others are those of the rows
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+
 import numpy as np
 from numpy.typing import NDArray
 
 from algorithm.data import Array, Bool, Float, Int
 from algorithm.replay.layout import Layout
+from algorithm.replay.records import Pieces, Records, Saved, id_ranges, record_type
 from algorithm.spec import AgentSpec
 
 PREV, NEXT, STEP = 0, 1, 2  # columns of ``links``
@@ -50,10 +53,18 @@ class Storage:
         self.byte: NDArray[np.uint8] = self.arrays["byte"].view(np.uint8)
         self.links: NDArray[np.int32] = self.arrays["links"].view(np.int32)
         self.carry: Float = self.arrays["carry"].view(np.float32)
+        self.saved = Saved()
+        self.record_type = record_type(self.layout)
+        self._columns = [name for name, (width, _) in self.layout.matrices.items() if width]
 
     def __len__(self) -> int:
         """Rows in use."""
         return min(self.next_id, self.capacity)
+
+    @property
+    def oldest(self) -> int:
+        """The smallest id that is alive, or ``next_id`` if none is."""
+        return max(self.next_id - self.capacity, 0)
 
     @property
     def nbytes(self) -> int:
@@ -77,7 +88,7 @@ class Storage:
 
     def alive(self, ids: Int) -> Bool:
         """Which of ``ids``, handed out by this ring, still stand in their slot; −1 never does."""
-        return ids >= max(self.next_id - self.capacity, 0)
+        return ids >= self.oldest
 
     def is_transition(self, slots: Int) -> Bool:
         """Which slots hold a row with an action."""
@@ -119,26 +130,84 @@ class Storage:
         self.links[slots, NEXT] = 1 << FLAG_BITS
         self.num_transitions += len(reward)
 
-    def state_dict(self) -> tuple[dict[str, Array], dict[str, int]]:
-        """Read-only views of the rows in use, and the counters."""
-        arrays = {name: array[: len(self)] for name, array in self.arrays.items()}
-        for view in arrays.values():
-            view.flags.writeable = False
-        return arrays, {"next_id": self.next_id, "num_transitions": self.num_transitions}
+    def records(self) -> Pieces:
+        """All living rows by id, as records."""
+        return self._pieces_of(np.empty(0, np.int64), self.oldest)
 
-    def load_state_dict(self, arrays: dict[str, Array], counters: dict[str, int]) -> None:
-        """Take over what ``state_dict`` gave; ValueError, and no change, if a column does not fit."""
-        rows = min(counters["next_id"], self.capacity)
-        if arrays.keys() != self.arrays.keys():
-            raise ValueError(f"replay state: expected columns {sorted(self.arrays)}, got {sorted(arrays)}")
-        for name, own in self.arrays.items():
-            expected, given = (rows, own.shape[1]), arrays[name]
-            if given.shape != expected or given.dtype != own.dtype:
-                raise ValueError(
-                    f"replay state, column {name}: expected {expected} {own.dtype}, "
-                    f"got {given.shape} {given.dtype}"
-                )
-        self.links[rows : len(self)] = 0
-        for name, own in self.arrays.items():
-            own[:rows] = arrays[name]
-        self.next_id, self.num_transitions = counters["next_id"], counters["num_transitions"]
+    def unsaved(self) -> Pieces:
+        """Records of the rows that are new or have changed since ``saved`` was last told."""
+        return self._pieces_of(*self.saved.unsaved(self.oldest, self.next_id))
+
+    def in_order(self, array: Array) -> Pieces:
+        """What ``array`` [capacity, …], kept by slot, holds of the living rows, by id."""
+        ranges = id_ranges(self.oldest, self.next_id, array[:1].nbytes)
+        pieces = (array[self.locate(first, n)] for first, n in ranges)
+        return Pieces(array.dtype, (len(self), *array.shape[1:]), pieces)
+
+    def put_in_order(self, array: Array, values: Pieces) -> None:
+        """The reverse of :meth:`in_order`. Raises ValueError for what is not of the rows' shape and dtype."""
+        expected = (len(self), *array.shape[1:])
+        if values.shape != expected or values.dtype != array.dtype:
+            raise ValueError(
+                f"replay state: expected {expected} {array.dtype}, got {values.shape} {values.dtype}"
+            )
+        for slots, piece in self.places(values):
+            array[slots] = piece
+
+    def places(self, values: Pieces) -> Iterator[tuple[Index, Array]]:
+        """The slots of each of the pieces that :meth:`in_order` gave, and the piece."""
+        first = self.oldest
+        for piece in values.pieces:
+            yield self.locate(first, len(piece)), piece
+            first += len(piece)
+
+    def load(self, records: Iterable[Records], *, oldest: int, next_id: int, shift: int) -> None:
+        """Become the ring whose rows oldest … next_id − 1 are alive.
+
+        records: pieces of :attr:`record_type`; where a row comes twice the last one counts, the dead do not
+        shift:   subtracted from all ids; 0, or ``oldest`` where the dead would seem alive by their ids
+        Raises ValueError if a row is missing or lies ahead; the ring is then of no use any more.
+        """
+        self.clear()
+        missing = np.ones(next_id - oldest, np.bool_)
+        for piece in records:
+            ids = piece["id"]
+            if ids.size and ids.max() >= next_id:
+                raise ValueError(f"replay state: there is a row {ids.max()}, the next one would be {next_id}")
+            alive = ids >= oldest
+            ids = ids[alive]
+            missing[ids - oldest] = False
+            slots = (ids - shift) % self.capacity
+            for name in self._columns:
+                self.arrays[name][slots] = piece[name][alive]
+        if missing.any():
+            raise ValueError(f"replay state: {missing.sum()} of {missing.size} rows are missing")
+        self.next_id = next_id - shift
+        used = self.links[: len(self)]
+        self.num_transitions = int(np.count_nonzero(used[:, NEXT]))
+        if shift:  # the row before a chain's first living one must not seem to be alive: ids begin at 0 now
+            used[used[:, PREV] > np.arange(len(used)), PREV] = 0
+
+    def clear(self) -> None:
+        """Forget all rows."""
+        self.links[: len(self)] = 0
+        self.next_id = self.num_transitions = 0
+        self.saved.forget()
+
+    def _pieces_of(self, touched: Int, first: int) -> Pieces:
+        """Records of the rows ``touched`` and of all from ``first`` on."""
+
+        def pieces() -> Iterator[Array]:
+            for at, n in id_ranges(0, len(touched), self.record_type.itemsize):
+                yield self._record(touched[at : at + n], touched[at : at + n] % self.capacity)
+            for at, n in id_ranges(first, self.next_id, self.record_type.itemsize):
+                yield self._record(np.arange(at, at + n), self.locate(at, n))
+
+        return Pieces(self.record_type, (len(touched) + self.next_id - first,), pieces())
+
+    def _record(self, ids: Int, slots: Index) -> Records:
+        out = np.empty(len(ids), self.record_type)
+        out["id"] = ids
+        for name in self._columns:
+            out[name] = self.arrays[name][slots]
+        return out

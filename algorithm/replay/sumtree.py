@@ -7,12 +7,13 @@ prefix sums inside all visited nodes are one small matrix product.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from math import prod
 
 import numpy as np
 from numpy.typing import NDArray
 
-from algorithm.data import Int
+from algorithm.data import Array, Int
 
 Double = NDArray[np.float64]
 
@@ -74,9 +75,7 @@ class SumTree:
         """
         if not leaves.size:
             return
-        if not (np.minimum.reduce(values) >= 0.0 and np.maximum.reduce(values) < np.inf):
-            raise ValueError("SumTree: values must be finite and not negative")
-        self._flat[0][leaves] = values
+        self._flat[0][leaves] = _checked(values)
         self._pending.append(leaves)
         if len(self._pending) >= MAX_PENDING:
             self._refresh()
@@ -101,11 +100,18 @@ class SumTree:
             values = self._flat[0].take(leaves)
         return leaves, values
 
-    def load(self, leaves: Double) -> None:
-        """Replace all leaves: the first ones by ``leaves`` [m ≤ capacity], the rest by 0."""
-        used = np.flatnonzero(self._flat[0])
-        self.update(used, np.zeros(used.size))
-        self.update(np.arange(leaves.size), leaves)
+    def load(self, pieces: Iterable[tuple[slice | Int, Array]]) -> None:
+        """Replace all leaves: those that ``pieces`` name (leaves [n], values [n]) by its values, others by 0.
+
+        Raises ValueError as :meth:`update` does; the tree is then of no use any more.
+        """
+        self._pending.clear()
+        leaves = self._flat[0]
+        leaves[np.flatnonzero(leaves)] = 0.0  # memory that was never touched stays so
+        for place, values in pieces:
+            leaves[place] = _checked(values.astype(np.float64, copy=False))
+        for level, sums in zip(self._levels, self._flat[1:], strict=True):
+            sums[: len(level)] = np.add.reduce(level, axis=1)
 
     def _find(self, mass: Double, running: Double) -> Int:
         """The leaf in which each point of ``mass`` [n] of the running sum lies; overwrites ``mass``."""
@@ -136,6 +142,12 @@ class SumTree:
             node = node // level.shape[1]
             # Not a matrix product: this sum has the same bits whichever nodes are summed beside it.
             sums[node] = np.add.reduce(level.take(node, axis=0), axis=1)
+
+
+def _checked(values: Double) -> Double:
+    if not (np.minimum.reduce(values) >= 0.0 and np.maximum.reduce(values) < np.inf):
+        raise ValueError("SumTree: values must be finite and not negative")
+    return values
 
 
 def _shapes(capacity: int) -> list[tuple[int, ...]]:

@@ -73,6 +73,7 @@ class Writer:
         back = int(storage.links[head.id % storage.capacity, PREV])
         last = head.id - back
         if back and last >= storage.next_id - storage.capacity:
+            storage.saved.touch(last)
             storage.links[last % storage.capacity, NEXT] |= TRUNCATED
 
     def _begin(self, segment: Segment) -> Int:
@@ -87,6 +88,7 @@ class Writer:
     def _continue(self, segment: Segment, head: Head) -> Int:
         """Write the last L observations as rows that follow ``head``."""
         storage, length = self._storage, segment.length
+        storage.saved.touch(head.id)
         distance = storage.next_id - head.id
         first = storage.append(
             {name: value[1:] for name, value in segment.obs.items()},

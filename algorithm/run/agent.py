@@ -2,32 +2,31 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Mapping
 from pathlib import Path
 
+import numpy as np
 import torch
-from torch import Tensor
 
 from algorithm.config.schema import Config
-from algorithm.data import Array, Bool, Float, Segment, SequenceBatch, UpdateResult
-from algorithm.errors import NumericalError, UsageError
+from algorithm.data import Array, Bool, Float, Segment, State, UpdateResult
+from algorithm.errors import UsageError
 from algorithm.nn.loader import load_networks
 from algorithm.nn.normalise import vector_names
 from algorithm.replay.buffer import ReplayBuffer
 from algorithm.replay.memory import largest_capacity, replay_bytes
 from algorithm.replay.samplers import FreshSampler, PrioritizedSampler, Sampler, UniformSampler
+from algorithm.run.guard import Guard
 from algorithm.run.insertion import LargestPriority, OwnTdError
 from algorithm.run.memory import MemoryBudget
 from algorithm.run.pace import FreshPace, Pace, UpdatePace
 from algorithm.run.recalled import NothingRecalled, Recall, Recalled
+from algorithm.run.recent import Recent
 from algorithm.run.seeding import stream, stream_seed
 from algorithm.run.timing import Stopwatch
 from algorithm.sac.actor import Actor, ActorOutput
 from algorithm.sac.learner import Sac
 from algorithm.spec import AgentSpec
-
-_RECENT = 20  # updates that a logged value is averaged over
 
 
 def pick_device(name: str) -> torch.device:
@@ -47,17 +46,6 @@ def pick_device(name: str) -> torch.device:
             fix="use --device cpu, or --device auto to take a GPU only where there is one",
         )
     return device
-
-
-def diverged(why: str, step: int) -> NumericalError:
-    """The error of a training whose numbers are no longer finite."""
-    return NumericalError(
-        "training has diverged",
-        where=f"environment step {step}",
-        why=why,
-        fix="lower sac_config.learning_rate, or look for extreme rewards and observations; "
-        "the last checkpoint was written before this",
-    )
 
 
 class Agent:
@@ -108,14 +96,14 @@ class Agent:
             device=device,
             seed=stream_seed(seed, "learner", behaviour),
         )
+        self.guard = Guard(self.sac)
         self._device = device
         self._seed = seed
         self._behaviour = behaviour
         self._actor = self.new_actor("acting", exploring=not greedy)
         self._warm_up_rng = stream(seed, "warm-up", behaviour)
         self.warming_up = config.sac_config.start_step > 0
-        self._recent: deque[dict[str, Tensor]] = deque(maxlen=_RECENT)
-        self._last: tuple[SequenceBatch, UpdateResult] | None = None
+        self._recent = Recent()
         self.replay = _make_replay(spec, config, self.networks.rep.stored_carry_shape, seed, behaviour)
         self.pace = _make_pace(config, self.replay)
         self._memory: Recall = NothingRecalled()
@@ -179,9 +167,9 @@ class Agent:
         self._set_learning_rate(step)
         try:
             self._insertion.settle(learning=self.sac.updates > 0)
-            self._update(step, self.pace.owed(step), watch)
-        except FloatingPointError as error:
-            raise diverged(str(error), step) from error
+        except FloatingPointError:  # they keep the largest priority
+            self.guard.not_settled(step)
+        self._update(step, self.pace.owed(step), watch)
 
     def _update(self, step: int, owed: int, watch: Stopwatch) -> None:
         for done in range(owed):
@@ -191,11 +179,19 @@ class Agent:
                 self._wait_for_a_batch(step, owed - done)
                 return
             result = self.sac.update(batch)
-            self.replay.feedback(result)
-            self._memory.updated(result)
-            self._recent.append(result.metrics)
-            self._last = (batch, result)
+            finite = self._take_back(result)
+            if self.guard.passes(batch, step, finite=finite):
+                self._memory.updated(result)
+                self._recent.add(batch, result)
             watch.lap("update")  # priorities included: fetching them is what waits for the device
+
+    def _take_back(self, result: UpdateResult) -> bool:
+        """New priorities; False, and the old ones stay, if a TD error is not finite."""
+        try:
+            self.replay.feedback(result)
+        except FloatingPointError:
+            return False
+        return True
 
     def _set_learning_rate(self, step: int) -> None:
         if self._falls_until is not None:
@@ -219,24 +215,12 @@ class Agent:
 
     def metrics(self, step: int) -> dict[str, float]:
         """Values to log, each the mean over the last updates. The only place that waits for the device."""
-        values: dict[str, float] = {"replay/size": float(len(self.replay))}
-        if self._recent:
-            for name in self._recent[-1]:
-                means = torch.stack([metrics[name].float().mean() for metrics in self._recent])
-                values[name] = float(means.mean())
-            values |= self._sampling_metrics() | self._memory.metrics()
+        values = {"replay/size": float(len(self.replay)), "optim/skipped": float(self.guard.skipped)}
+        recent = self._recent.metrics(self.replay.next_id)
+        if recent:
+            values |= recent | self._memory.metrics()
             values["time/replay_ratio"] = self.pace.achieved(step, self.sac.updates)
         return values
-
-    def _sampling_metrics(self) -> dict[str, float]:
-        assert self._last is not None
-        batch, result = self._last
-        age = self.replay.next_id - batch.ids[:, result.anchor]
-        return {
-            "replay/priority_mean": float(result.priority.mean()),
-            "replay/is_weight_min": float(batch.weight.min()),
-            "replay/age_mean": float(age.float().mean()),
-        }
 
     @property
     def notices(self) -> list[str]:
@@ -250,6 +234,29 @@ class Agent:
         if sac.seq_encoder == "RNN" and sac.learn_step == 1:
             found.append("sac_config.learn_step is 1: no gradient goes through time, so little is remembered")
         return found
+
+    def state(self) -> State:
+        """All but networks, optimisers and replay; between two steps, when nothing waits to be settled."""
+        own = State(
+            {"actor": self._actor.random_state()},
+            {
+                "updates": self.sac.updates,
+                "warming_up": self.warming_up,
+                "warm_up": self._warm_up_rng.bit_generator.state,
+                "pace": self.pace.state(),
+            },
+        )
+        return State.joined({"own": own, "recent": self._recent.state(), "guard": self.guard.state()})
+
+    def load_state(self, state: State) -> None:
+        """Go on from what :meth:`state` gave. The learner and the replay have been loaded before."""
+        own = state.part("own")
+        self._actor.load_random_state(own.arrays["actor"].astype(np.uint8))
+        self._warm_up_rng.bit_generator.state = own.meta["warm_up"]
+        self.warming_up = own.meta["warming_up"]
+        self.pace.load_state(own.meta["pace"])
+        self._recent.load_state(state.part("recent"))
+        self.guard.load_state(state.part("guard"))
 
     def num_parameters(self) -> dict[str, int]:
         """Trained parameters: encoder, all critics, policy."""

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TextIO
 
 from algorithm.errors import StorageError
+from algorithm.run.runlog import RunLog
 
 Rows = Sequence[tuple[str, str]]
 Sections = Sequence[tuple[str, Rows]]
@@ -273,7 +274,10 @@ class _Tee(Console):
 def open_console(
     *, quiet: bool = False, logger: logging.Logger | None = None, stream: TextIO | None = None
 ) -> Console:
-    """The console that suits ``stream`` (standard output if None), and the log if there is one."""
+    """The console that suits ``stream`` (standard output if None), and the log if there is one.
+
+    A log that cannot be written says so on the screen.
+    """
     stream = stream or sys.stdout
     screen: Console
     if quiet:
@@ -284,7 +288,11 @@ def open_console(
         screen = LiveConsole(stream)
     else:
         screen = LineConsole(*_printers(stream))
-    return _Tee(screen, LineConsole(logger.info, logger.warning)) if logger else screen
+    if logger is None:
+        return screen
+    for run_log in _run_logs():
+        run_log.tell = screen.warn
+    return _Tee(screen, LineConsole(logger.info, logger.warning))
 
 
 def setup_logging(path: Path, *, debug: bool) -> logging.Logger:
@@ -294,7 +302,7 @@ def setup_logging(path: Path, *, debug: bool) -> logging.Logger:
     several runs, it closes the file before. Returns the program's logger. Raises StorageError.
     """
     try:
-        handler = _RunLog(path, encoding="utf-8")
+        handler = RunLog(path)
     except OSError as error:
         raise StorageError.of(error, what="the log cannot be written", where=path) from error
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)-7s %(name)s: %(message)s"))
@@ -308,15 +316,15 @@ def setup_logging(path: Path, *, debug: bool) -> logging.Logger:
 
 def close_logging() -> None:
     """Undo ``setup_logging``: close the file, and let warnings go to the screen again."""
-    root = logging.getLogger()
-    for handler in [other for other in root.handlers if isinstance(other, _RunLog)]:
-        root.removeHandler(handler)
-        handler.close()
+    for run_log in _run_logs():
+        logging.getLogger().removeHandler(run_log)
+        run_log.close()
     logging.captureWarnings(False)
 
 
-class _RunLog(logging.FileHandler):
-    """Told apart from the handlers of others by its type."""
+def _run_logs() -> list[RunLog]:
+    """Told apart from the handlers of others by their type."""
+    return [handler for handler in logging.getLogger().handlers if isinstance(handler, RunLog)]
 
 
 def progress_line(progress: Progress) -> str:
@@ -362,10 +370,11 @@ def _printers(stream: TextIO) -> tuple[Callable[[str], None], Callable[[str], No
     def emit(line: str) -> None:
         try:
             print(line, file=stream, flush=True)
-        except BrokenPipeError:  # whoever read it went away; a training does not end for that
-            logging.getLogger(__name__).warning(
-                "the reader of the output is gone; the run goes on, its log is here"
-            )
+        except OSError as error:  # whoever read it went away, or its disk is full; no training ends for that
+            what = f"the output cannot be written any more ({error.strerror})"
+            if isinstance(error, BrokenPipeError):
+                what = "the reader of the output is gone"
+            logging.getLogger(__name__).warning("%s; the run goes on, its log is here", what)
             with Path(os.devnull).open("w") as nowhere:
                 os.dup2(nowhere.fileno(), stream.fileno())
 

@@ -1,9 +1,10 @@
-"""Failures of environments that a run survives: told, counted, and kept with their traces."""
+"""Failures that a run survives: told, counted, and kept with their traces."""
 
 from __future__ import annotations
 
 import logging
 
+from algorithm.data import State
 from algorithm.env.base import Fault
 from algorithm.run.console import Console
 
@@ -11,25 +12,53 @@ _LOGGER = logging.getLogger(__name__)
 
 
 class Faults:
-    """What ``make_vec_env`` tells of every environment that was started anew; one for all of a run's."""
+    """What environments and learners tell of each failure that was survived; one for all of a run's."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
-        self.env_restarts = 0
+        self.env_restarts = self.non_finite = self.rollbacks = 0
 
     def __call__(self, fault: Fault) -> None:
-        """Warn with one line; the simulator's own trace goes to ``train.log``."""
+        """An environment was started anew: one warning; the simulator's own trace goes to ``train.log``."""
         self.env_restarts += 1
         self._console.warn(f"{fault.line} · started anew")
         if fault.trace:
             _LOGGER.info("%s\n%s", fault.what, fault.trace.rstrip())
 
+    def dropped(self, line: str, *, told: bool) -> None:
+        """An episode was ended for a number that is not finite. told: warn of it, else only log it."""
+        self.non_finite += 1
+        tell = self._console.warn if told else _LOGGER.info
+        tell(line)
+
+    def skipped(self, line: str) -> None:
+        """See :class:`~algorithm.run.guard.Report`; the metric ``optim/skipped`` counts."""
+        self._console.warn(line)
+
+    def rolled_back(self, line: str) -> None:
+        """See :class:`~algorithm.run.guard.Report`."""
+        self.rollbacks += 1
+        self._console.warn(line)
+
     @property
     def counts(self) -> dict[str, int]:
         """By kind, as ``result.json`` holds them."""
-        return {"env_restarts": self.env_restarts}
+        return {
+            "env_restarts": self.env_restarts,
+            "non_finite": self.non_finite,
+            "rollbacks": self.rollbacks,
+        }
 
     @property
     def metrics(self) -> dict[str, float]:
         """The same as metrics."""
         return {f"fault/{kind}": float(count) for kind, count in self.counts.items()}
+
+    def state(self) -> State:
+        """The counts."""
+        return State(meta=self.counts)
+
+    def load_state(self, state: State) -> None:
+        """Count on from what :meth:`state` gave."""
+        self.env_restarts, self.non_finite = state.meta["env_restarts"], state.meta["non_finite"]
+        self.rollbacks = state.meta["rollbacks"]

@@ -8,8 +8,11 @@ import math
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from typing import BinaryIO
 
 from algorithm.errors import StorageError
+
+_DRAFT = ".tmp"
 
 
 def sync_folder(folder: Path) -> None:
@@ -21,10 +24,23 @@ def sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
+def make_folder(folder: Path) -> None:
+    """Make a folder, with those above it, that survives a power cut. Raises OSError."""
+    if not folder.is_dir():
+        make_folder(folder.parent)
+        folder.mkdir(exist_ok=True)
+        sync_folder(folder.parent)
+
+
+def put(file: BinaryIO, data: bytes | memoryview) -> None:
+    """Write all of ``data``. Whatever is written in pieces, or durably, goes through here."""
+    file.write(data)
+
+
 def write_durably(path: Path, data: bytes) -> None:
     """Write in place and fsync, for files that nobody reads before a later rename. Raises OSError."""
     with path.open("wb") as file:
-        file.write(data)
+        put(file, data)
         file.flush()
         os.fsync(file.fileno())
 
@@ -34,7 +50,7 @@ def write_bytes(path: Path, data: bytes) -> None:
 
     Raises StorageError; the old file is then untouched.
     """
-    draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    draft = path.with_name(f".{path.name}.{os.getpid()}{_DRAFT}")
     try:
         write_durably(draft, data)
         draft.replace(path)
@@ -43,6 +59,13 @@ def write_bytes(path: Path, data: bytes) -> None:
         with contextlib.suppress(OSError):
             draft.unlink()
         raise StorageError.of(error, what="a file cannot be written", where=path) from error
+
+
+def remove_unfinished(folder: Path) -> None:
+    """Remove what :func:`write_bytes` has left there in processes that were killed."""
+    for draft in folder.glob(f".*{_DRAFT}"):
+        with contextlib.suppress(OSError):
+            draft.unlink()
 
 
 def write_text(path: Path, text: str) -> None:

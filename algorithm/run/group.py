@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from algorithm.data import Array, Bool, Float, Int, Segment
+from algorithm.data import Array, Bool, Float, Int, Segment, State
 from algorithm.env.base import Observation, StepResult
-from algorithm.errors import NumericalError
+from algorithm.run.non_finite import BadNumber, Number, examine, examine_first, refuse, without
 from algorithm.sac.actor import ActorOutput
 from algorithm.spec import AgentSpec
 
@@ -33,7 +33,7 @@ class Recorded:
     """What came of a step for the agents of one behaviour."""
 
     episodes: list[Episode]  # that ended with it
-    over_limit: list[int]  # agents that reached the length limit and need a reset
+    to_reset: list[int]  # agents at the length limit, or in an episode with numbers that are not finite
     asked: int  # agents that were asked for an action
     skipped: int  # those of them that took no step
 
@@ -72,14 +72,23 @@ class Recorder(Protocol):
 class Group:
     """Row i of every array belongs to agent ``ids[i]``; where a row goes, all that is the agent's own goes.
 
+    on_bad: told of every number that is not finite; if it returns, the agent's episode ends before that step
+
     Raises ValueError if an id stands twice in ``first``, or the player's ``stored_carry_shape`` is neither
     that of its carry nor (0,).
     """
 
     def __init__(
-        self, name: str, spec: AgentSpec, player: Player, recorder: Recorder | None, first: Observation
+        self,
+        name: str,
+        spec: AgentSpec,
+        player: Player,
+        recorder: Recorder | None,
+        first: Observation,
+        *,
+        on_bad: Callable[[BadNumber], None] = refuse,
     ) -> None:
-        self.name, self.player, self.recorder = name, player, recorder
+        self.name, self.player, self.recorder, self._on_bad = name, player, recorder, on_bad
         self._spec = spec
         n = len(first.ids)
         self.obs, self.action_mask = dict(first.obs), first.action_mask
@@ -117,7 +126,8 @@ class Group:
         assert acted is not None
         if result.left is not None or not self._are(result.ids):
             result, acted, appeared = self._rearranged(result, acted)
-        self._refuse_non_finite(result, acted)
+        unasked = 0 if result.skipped is None else int(np.count_nonzero(result.skipped))
+        result, again = self._examined(result, acted)
         skipped = self._nobody if result.skipped is None else result.skipped
         lost = skipped.nonzero()[0]
         if len(lost):
@@ -134,9 +144,9 @@ class Group:
         finished = (ended | over_limit).nonzero()[0]
         recorded = Recorded(
             episodes=[self._episode(i) for i in finished],
-            over_limit=self.ids[over_limit].tolist(),
+            to_reset=self.ids[over_limit].tolist() + again,
             asked=asked,
-            skipped=len(lost) - appeared,
+            skipped=unasked - appeared,
         )
         self._begin(finished)
         self._begin(lost)
@@ -215,35 +225,30 @@ class Group:
         self.step, self.total = _moved(self.step, source), _moved(self.total, source)
         return source
 
-    def _refuse_non_finite(self, result: StepResult, acted: ActorOutput) -> None:
-        """NaN and infinity are caught where they enter; in the replay they would be met much later."""
-        self._check("reward", result.reward, acted)
-        for name, value in result.obs.items():
-            self._check(f"observation {name!r}", value, acted)
-        if result.final:
-            for name, value in result.final.obs.items():
-                self._check(f"observation {name!r}", value, acted, among=result.terminated | result.truncated)
+    def _examined(self, result: StepResult, acted: ActorOutput) -> tuple[StepResult, list[int]]:
+        """NaN and infinity are caught where they enter; in the replay they would be met much later.
 
-    def _check(self, what: str, value: Array, acted: ActorOutput, among: Bool | None = None) -> None:
-        if value.dtype.kind != "f" or np.isfinite(value).all():
-            return
-        bad = ~np.isfinite(value)
-        if among is not None:
-            bad[~among] = False
-        if bad.any():
-            raise self._not_finite(what, value, bad, acted)
+        Who met one is skipped in the result; returns with it who needs another episode for that.
+        """
+        found = examine(result, acted)
+        if found is None:
+            return result, []
+        self._tell(found.numbers, self.ids, np.where(found.begins, 0, self.step + 1), acted.action)
+        return without(result, found.lost), result.ids[found.again].tolist()
 
-    def _not_finite(self, what: str, value: Array, bad: Bool, acted: ActorOutput) -> NumericalError:
-        place = tuple(np.argwhere(bad)[0].tolist())
-        i = place[0]
-        action = ", ".join(f"{part:.4g}" for part in acted.action[i])
-        return NumericalError(
-            "the environment returned a number that is not finite",
-            where=f"{what}{list(place[1:]) or ''} of {self.name!r} agent {self.ids[i]}, "
-            f"step {self.step[i] + 1} of its episode, after action [{action}]",
-            why=f"it is {value[place]}",
-            fix="mend the environment; a wrapper may clip its numbers (base_config.wrappers)",
-        )
+    def unusable(self, first: Observation) -> list[int]:
+        """The agents that ``first`` shows a number that is not finite at their episode's beginning."""
+        numbers, n = examine_first(first), len(first.ids)
+        self._tell(numbers, first.ids, np.zeros(n, np.int64), self._spec.action.padding(n))
+        return [int(first.ids[i]) for i in numbers]
+
+    def _tell(self, numbers: Mapping[int, Number], ids: Int, steps: Int, action: Float) -> None:
+        """``ids``, steps in the episode and last actions in the rows that ``numbers`` speaks of."""
+        for i, number in numbers.items():
+            bad = BadNumber(
+                number=number, behaviour=self.name, agent=int(ids[i]), step=int(steps[i]), action=action[i]
+            )
+            self._on_bad(bad)
 
     def close(self, rows: Int) -> None:
         """End the unfinished episodes among ``rows`` as truncated where they are."""
@@ -302,6 +307,41 @@ class Group:
         self.action_mask[seen] = first.action_mask
         self._begin(begin.nonzero()[0])
 
+    def state(self) -> State:
+        """Between two steps."""
+        arrays: dict[str, Array] = {
+            "ids": self.ids,
+            "action_mask": self.action_mask,
+            "prev_action": self.prev_action,
+            "carry": self.carry,
+            "step": self.step,
+            "total": self.total,
+        }
+        return State(arrays | {f"obs/{name}": value for name, value in self.obs.items()})
+
+    def load_state(self, state: State) -> None:
+        """Agents may be others than before; raises ValueError if they see, do or remember something else."""
+        if why := self.unlike(state):
+            raise ValueError(f"the state of {self.name!r} does not fit: {why}")
+        own: dict[str, Any] = {name: np.array(value) for name, value in state.arrays.items()}
+        self._name_rows(own["ids"])
+        self.obs = {name: own[f"obs/{name}"] for name in self.obs}
+        self.action_mask, self.prev_action, self.carry = own["action_mask"], own["prev_action"], own["carry"]
+        self.step, self.total = own["step"], own["total"]
+
+    def unlike(self, state: State) -> str:
+        """In what an agent of the state differs from those here; empty if it may be one of them."""
+        before, now = _kinds(state), _kinds(self.state())
+        changed = [name for name in sorted(before | now) if before.get(name) != now.get(name)]
+        return ", ".join(f"{name} was {before.get(name)} and is {now.get(name)}" for name in changed)
+
+    def abandon(self, state: State) -> None:
+        """End the episodes that were open in ``state`` as truncated: nobody goes on with them."""
+        if self.recorder:
+            begun = state.arrays["step"].astype(np.int64) > 0
+            for stream in state.arrays["ids"][begun].tolist():
+                self.recorder.close(stream)
+
     def _begin(self, rows: Int) -> None:
         if len(rows) == 0:
             return
@@ -310,6 +350,11 @@ class Group:
         self.carry[rows] = self.player.initial_carry(len(rows))
         self.step[rows] = 0
         self.total[rows] = 0.0
+
+
+def _kinds(state: State) -> dict[str, str]:
+    """What each array holds of one agent."""
+    return {name: f"{value.dtype} {value.shape[1:]}" for name, value in state.arrays.items()}
 
 
 def _pairs(now: NDArray[Scalar], after: NDArray[Scalar]) -> NDArray[Scalar]:

@@ -8,21 +8,18 @@ from __future__ import annotations
 import csv
 import difflib
 import io
-import json
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Protocol
+from typing import Any
 
 from algorithm.errors import StorageError
-from algorithm.run.files import write_text
+from algorithm.run.events import EVENT_FILES, EventSink
 from algorithm.run.names import behaviour_level
+from algorithm.run.sinks import CsvSink, JsonlSink, Patient
 from algorithm.spec import DEFAULT_BEHAVIOUR
-
-if TYPE_CHECKING:
-    from torch.utils.tensorboard import SummaryWriter
 
 METRICS: Mapping[str, str] = {
     "rollout/return_mean": "mean return of the training episodes that ended since the last summary",
@@ -41,6 +38,7 @@ METRICS: Mapping[str, str] = {
     "policy/entropy_c": "entropy of the continuous part of the policy",
     "policy/target_entropy_c": "what that entropy is steered to",
     "policy/alpha_c": "temperature of the continuous part: the worth of a unit of entropy in reward",
+    "policy/saturation": "share of the drawn continuous action components at the end of their range",
     "policy/entropy_d": "entropy of the discrete part of the policy, mean over its branches",
     "policy/target_entropy_d": "what that entropy is steered to",
     "policy/alpha_d": "temperature of the discrete part",
@@ -54,6 +52,7 @@ METRICS: Mapping[str, str] = {
     "replay/is_weight_min": "smallest importance-sampling weight of a batch; the largest is 1",
     "replay/age_mean": "mean age of the sampled anchors",
     "optim/grad_norm": "norm of the gradient of the critics and the encoder before clipping",
+    "optim/skipped": "optimiser steps skipped so far because something in the update was not finite",
     "time/env_steps_per_s": "environment steps per second of wall time",
     "time/updates_per_s": "gradient updates per second of wall time",
     "time/replay_ratio": "achieved gradient updates per environment step",
@@ -64,39 +63,66 @@ METRICS: Mapping[str, str] = {
     "time/share_update": "share that went into gradient updates and new priorities",
     "sys/rss_mb": "resident memory of the process",
     "fault/env_restarts": "failures of environments survived so far by starting one anew",
+    "fault/non_finite": "episodes dropped so far for an observation or reward that was not finite",
+    "fault/rollbacks": "times so far that networks and optimisers went back to the last checkpoint",
 }
 """Every name a run may log, with its meaning."""
 
 
 class MetricsLogger:
-    """Writes rows of metrics to three places; steps strictly increase.
+    """Writes rows of metrics to three places; steps strictly increase in each.
 
     Values written for one step, by any number of calls and behaviours, become one row. It is committed by
     the first write of a later step, by ``flush`` or by ``close``; from then on that step is closed. Committed
     rows have left the process: a kill loses only what was not committed yet.
 
+    A disk that is full ends nothing: rows that cannot be written wait in memory for the next commit.
+
     log: folder for TensorBoard's event files, one level deeper per named behaviour.
     csv, jsonl: files that must not exist yet; a named behaviour's columns are ``<behaviour>/<metric>``.
+    warn: told when rows cannot be written, and when they could be after all.
+    state: of another logger with the same files, to go on from there: what it wrote later is dropped, in
+        TensorBoard by a purge.
+    Raises StorageError if the files cannot be made, or be cut back to ``state``.
     """
 
-    def __init__(self, log: Path, csv: Path, jsonl: Path) -> None:
-        self._sinks: tuple[_Sink, ...] = (_CsvSink(csv), _JsonlSink(jsonl), _TensorBoardSink(log))
-        self._closed_step = -1
-        self._step = -1
+    def __init__(
+        self,
+        log: Path,
+        csv: Path,
+        jsonl: Path,
+        *,
+        warn: Callable[[str], None],
+        state: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._log, self._warn = log, warn
+        self._closed_step = self._step = -1
         self._pending: dict[tuple[str, str], float] = {}
+        self._events: dict[Path, Patient] = {}
+        self._purge: int | None = None
+        self._failing = False
+        if state is None:
+            self._csv, jsonl_sink = CsvSink.create(csv), JsonlSink.create(jsonl)
+        else:
+            self._take_over(state)
+            self._csv = CsvSink.resume(csv, self._closed_step, state["columns"], warn)
+            jsonl_sink = JsonlSink.resume(jsonl, self._closed_step, warn)
+        self._files = (Patient(self._csv), Patient(jsonl_sink))
+        if state is not None:
+            self._purge_events()
 
     def write(self, step: int, values: Mapping[str, float], *, behaviour: str = DEFAULT_BEHAVIOUR) -> None:
         """Add values to the row of ``step``; NaN and infinity become an empty cell, null, or no point.
 
         Raises ValueError for a name that is not in ``METRICS``, a value written twice, or a step that is not
-        later than the last committed one; StorageError where a file cannot be written.
+        later than the last committed one.
         """
         for name in values:
             _check_known(name)
         if step <= self._closed_step or step < self._step:
             raise ValueError(f"metrics: step {step} comes after step {max(self._step, self._closed_step)}")
         if step > self._step:
-            self._commit()
+            self.flush()
             self._step = step
         for name, value in values.items():
             if (behaviour, name) in self._pending:
@@ -105,22 +131,78 @@ class MetricsLogger:
 
     def flush(self) -> None:
         """Commit the row and hand everything to the operating system."""
-        self._commit()
+        if self._pending:
+            row, self._pending = self._pending, {}
+            self._closed_step = self._step
+            self._commit(row)
+        else:
+            for sink in self._sinks:
+                sink.retry()
+        self._tell()
+
+    def state(self) -> dict[str, object]:
+        """What another logger goes on from, as strict JSON; committed rows survive a power cut from here on.
+
+        Rows that still wait for the disk are not in it.
+        """
+        for sink in self._sinks:
+            sink.sync()
+        self._tell()
+        return {
+            "closed_step": self._closed_step,
+            "step": self._step,
+            "pending": [
+                [behaviour, name, value if math.isfinite(value) else None]
+                for (behaviour, name), value in self._pending.items()
+            ],
+            "columns": list(self._csv.columns),
+        }
 
     def close(self) -> None:
-        """Commit the row and close the files; may be called twice."""
-        self._commit()
-        for sink in self._sinks:
-            sink.close()
-        self._sinks = ()
+        """Commit the row and make a last attempt for those that wait; may be called twice."""
+        self.flush()
+        missing = [f"{sink.waiting} in {sink.path}" for sink in self._sinks if sink.waiting]
+        if missing:
+            self._warn(f"rows of metrics are missing for ever: {', '.join(missing)}")
 
-    def _commit(self) -> None:
-        if not self._pending:
-            return
-        row, self._pending = self._pending, {}
-        self._closed_step = self._step
-        for sink in self._sinks:
-            sink.write(self._step, row)
+    @property
+    def _sinks(self) -> Iterator[Patient]:
+        yield from self._files
+        yield from self._events.values()
+
+    def _commit(self, row: Mapping[tuple[str, str], float]) -> None:
+        named = {_column(*key): value for key, value in row.items()}
+        for sink in self._files:
+            sink.write(self._step, named)
+        for behaviour in dict.fromkeys(behaviour for behaviour, _ in row):
+            own = {name: value for (whose, name), value in row.items() if whose == behaviour}
+            self._events_of(self._log / behaviour_level(behaviour)).write(self._step, own)
+
+    def _events_of(self, folder: Path) -> Patient:
+        if folder not in self._events:
+            self._events[folder] = Patient(EventSink(folder, self._purge))
+        return self._events[folder]
+
+    def _take_over(self, state: Mapping[str, Any]) -> None:
+        self._closed_step, self._step = state["closed_step"], state["step"]
+        self._purge = self._closed_step + 1
+        for behaviour, name, value in state["pending"]:
+            self._pending[behaviour, name] = math.nan if value is None else value
+
+    def _purge_events(self) -> None:
+        """At once, and not with the next row: until then TensorBoard would show what has been dropped."""
+        for folder in sorted({path.parent for path in self._log.rglob(EVENT_FILES)}):
+            self._events_of(folder).write(self._closed_step, {})
+        self._tell()
+
+    def _tell(self) -> None:
+        """Warn when it begins to fail, and once more when it does not any longer."""
+        errors = [sink.error for sink in self._sinks if sink.error is not None]
+        if errors and not self._failing:
+            self._warn(f"{errors[0].line} · training goes on, the rows wait in memory")
+        if self._failing and not errors:
+            self._warn("metrics are written again, no row is missing")
+        self._failing = bool(errors)
 
 
 def read_metrics(path: Path) -> dict[str, list[float]]:
@@ -162,80 +244,6 @@ class Rate:
         return (count - before) / (now - then) if now > then else math.nan
 
 
-class _Sink(Protocol):
-    def write(self, step: int, row: Mapping[tuple[str, str], float]) -> None: ...
-
-    def close(self) -> None: ...
-
-
-class _CsvSink:
-    """A wide table. A column seen for the first time is appended, and the file rewritten with it."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._columns = ["step"]
-        self._file = _open(path, "x")
-
-    def write(self, step: int, row: Mapping[tuple[str, str], float]) -> None:
-        cells = {"step": str(step)} | {_column(*key): _cell(value) for key, value in row.items()}
-        new = [name for name in cells if name not in self._columns]
-        if new:
-            self._widen(new)
-        _append(self._file, self._path, _csv_line([cells.get(name, "") for name in self._columns]))
-
-    def _widen(self, new: list[str]) -> None:
-        self._file.close()
-        old = self._path.read_text(encoding="utf-8").splitlines(keepends=True)[1:]
-        self._columns += new
-        rows = [line.rstrip("\n") + "," * len(new) + "\n" for line in old]
-        write_text(self._path, _csv_line(self._columns) + "".join(rows))
-        self._file = _open(self._path, "a")
-
-    def close(self) -> None:
-        self._file.close()
-
-
-class _JsonlSink:
-    """One object a line, ``step`` first."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._file = _open(path, "x")
-
-    def write(self, step: int, row: Mapping[tuple[str, str], float]) -> None:
-        values = {_column(*key): value if math.isfinite(value) else None for key, value in row.items()}
-        _append(self._file, self._path, json.dumps({"step": step, **values}, allow_nan=False) + "\n")
-
-    def close(self) -> None:
-        self._file.close()
-
-
-class _TensorBoardSink:
-    """One event file per behaviour. Opened by the first row: its import takes seconds."""
-
-    def __init__(self, log: Path) -> None:
-        self._log = log
-        self._writers: dict[str, SummaryWriter] = {}
-
-    def write(self, step: int, row: Mapping[tuple[str, str], float]) -> None:
-        for (behaviour, name), value in row.items():
-            if math.isfinite(value):
-                self._writer(behaviour).add_scalar(name, value, step)
-        for writer in self._writers.values():
-            writer.flush()
-
-    def _writer(self, behaviour: str) -> SummaryWriter:
-        if behaviour not in self._writers:
-            from torch.utils.tensorboard import SummaryWriter
-
-            self._writers[behaviour] = SummaryWriter(str(self._log / behaviour_level(behaviour)))
-        return self._writers[behaviour]
-
-    def close(self) -> None:
-        for writer in self._writers.values():
-            writer.close()
-
-
 def _check_known(name: str) -> None:
     if name in METRICS:
         return
@@ -246,28 +254,3 @@ def _check_known(name: str) -> None:
 
 def _column(behaviour: str, name: str) -> str:
     return name if behaviour == DEFAULT_BEHAVIOUR else f"{behaviour}/{name}"
-
-
-def _cell(value: float) -> str:
-    return repr(value) if math.isfinite(value) else ""
-
-
-def _csv_line(cells: list[str]) -> str:
-    line = io.StringIO()
-    csv.writer(line, lineterminator="\n").writerow(cells)
-    return line.getvalue()
-
-
-def _open(path: Path, mode: str) -> IO[str]:
-    try:
-        return path.open(mode, encoding="utf-8", newline="")
-    except OSError as error:
-        raise StorageError.of(error, what="metrics cannot be written", where=path) from error
-
-
-def _append(file: IO[str], path: Path, line: str) -> None:
-    try:
-        file.write(line)
-        file.flush()
-    except OSError as error:
-        raise StorageError.of(error, what="metrics cannot be written", where=path) from error

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 
@@ -24,6 +24,14 @@ class Pace(Protocol):
 
     def achieved(self, step: int, updates: int) -> float:
         """Updates per environment step since learning began; NaN before."""
+        ...
+
+    def state(self) -> dict[str, float]:
+        """What :meth:`load_state` goes on from, as JSON."""
+        ...
+
+    def load_state(self, state: Mapping[str, float]) -> None:
+        """Owe what would have been owed without a stop."""
         ...
 
 
@@ -52,6 +60,13 @@ class FreshPace:
         """See :class:`Pace`."""
         return updates / (step - self._from) if step > self._from else math.nan
 
+    def state(self) -> dict[str, float]:
+        """Nothing: what waits is counted anew each time."""
+        return {}
+
+    def load_state(self, state: Mapping[str, float]) -> None:
+        """See :class:`Pace`."""
+
 
 class UpdatePace:
     """Gradient updates owed for environment steps: exactly ``ratio`` per step, fractions carried over.
@@ -62,18 +77,21 @@ class UpdatePace:
 
     def __init__(self, ratio: float, start_step: int) -> None:
         self.ratio = ratio
-        self._from = start_step
-        self._done = 0
+        self._from = self._since = start_step  # where learning began, and where this ratio did
+        self._done = 0  # of what is due since then
+        self._step = 0
 
     def owed(self, step: int) -> int:
         """Updates to do now that ``step`` environment steps have been taken; they count as done."""
-        due = math.floor(self.ratio * max(0, step - self._from) + 1e-9)
+        self._step = step
+        due = math.floor(self.ratio * max(0, step - self._since) + 1e-9)
         owed, self._done = due - self._done, due
         return owed
 
     def defer(self, step: int) -> None:
         """Nothing could be learned yet: begin to count from ``step``."""
-        self._from, self._done = step, 0
+        self._from = self._since = step
+        self._done = 0
 
     def carry_over(self, updates: int) -> None:
         """So many of those owed could not be done now and remain owed."""
@@ -83,13 +101,34 @@ class UpdatePace:
         """Updates per environment step since learning began; NaN before."""
         return updates / (step - self._from) if step > self._from else math.nan
 
+    def state(self) -> dict[str, float]:
+        """See :class:`Pace`."""
+        return {
+            "ratio": self.ratio,
+            "from": self._from,
+            "since": self._since,
+            "done": self._done,
+            "step": self._step,
+        }
+
+    def load_state(self, state: Mapping[str, float]) -> None:
+        """See :class:`Pace`. With another ratio than before, that counts for the steps from here on only."""
+        self._from, self._since = int(state["from"]), int(state["since"])
+        self._done, self._step = int(state["done"]), int(state["step"])
+        if state["ratio"] != self.ratio:
+            remain = math.floor(state["ratio"] * max(0, self._step - self._since) + 1e-9) - self._done
+            self._since, self._done = max(self._step, self._since), -remain
+
 
 class Every:
-    """True once whenever a counter crosses a multiple of ``interval``; never for −1."""
+    """True once whenever a counter crosses a multiple of ``interval``; never for −1.
 
-    def __init__(self, interval: int) -> None:
+    start: where the counter stands; multiples up to there have been crossed before
+    """
+
+    def __init__(self, interval: int, start: int = 0) -> None:
         self._interval = interval
-        self._last = 0
+        self._last = start
 
     def due(self, count: int) -> bool:
         """Whether ``count`` has crossed a multiple since the last call."""

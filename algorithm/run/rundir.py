@@ -113,6 +113,26 @@ class RunDir:
         return self.path / "checkpoints"
 
     @property
+    def lock(self) -> Path:
+        """Names the process that trains here now."""
+        return self.path / "run.lock"
+
+    @property
+    def replay(self) -> Path:
+        """Folder of the replays' segments, which checkpoints share."""
+        return self.path / "replay"
+
+    @property
+    def faults(self) -> Path:
+        """Folder for what is needed to repeat a failure; absent without one."""
+        return self.path / "faults"
+
+    @property
+    def videos(self) -> Path:
+        """Folder of filmed episodes."""
+        return self.path / "videos"
+
+    @property
     def metrics_csv(self) -> Path:
         """All metrics, one row a summary."""
         return self.path / "metrics.csv"
@@ -141,6 +161,11 @@ class RunDir:
     def result(self) -> Path:
         """The outcome, for programs."""
         return self.path / "result.json"
+
+    @property
+    def report(self) -> Path:
+        """The page about the run."""
+        return self.path / "report.html"
 
     @property
     def plots(self) -> Path:
@@ -173,11 +198,10 @@ class RunDir:
 
     def write_manifest(self, *, arguments: Sequence[str], seeds: Mapping[str, int]) -> None:
         """Keep what is needed to repeat the run. arguments: ``sys.argv``; seeds: by what they seed."""
-        started = datetime.now(timezone.utc).isoformat(timespec="seconds")
         manifest = {
             "env": self.env,
             "name": self.name,
-            "started": started,
+            "started": _now(),
             "arguments": list(arguments),
             "seeds": dict(seeds),
             "python": sys.version.split()[0],
@@ -186,6 +210,24 @@ class RunDir:
             "host": host(),
         }
         write_json(self.manifest, manifest)
+
+    def note_resumed(self, *, arguments: Sequence[str], step: int, overrides: Sequence[str]) -> None:
+        """Add to the manifest that the run goes on from ``step``, and to the overrides what is new."""
+        manifest = read_json(self.manifest)
+        resumed = manifest.get("resumed", [])
+        assert isinstance(resumed, list)
+        entry = {
+            "step": step,
+            "started": _now(),
+            "arguments": list(arguments),
+            "versions": library_versions(),
+            "git": git_state(),
+            "host": host(),
+        }
+        write_json(self.manifest, {**manifest, "resumed": [*resumed, entry]})
+        if overrides:
+            before = self.overrides.read_text("utf-8") if self.overrides.exists() else ""
+            write_text(self.overrides, before + "".join(f"{line}\n" for line in overrides))
 
     def copy_nn(self, source: Path) -> None:
         """Keep the user's networks as they are now, under their own name, which the configuration says."""
@@ -211,6 +253,10 @@ def run_names(env: str, *, models: Path = MODELS) -> list[str]:
         with contextlib.suppress(FileNotFoundError):  # removed by somebody since the listing
             started[config.parent.name] = config.stat().st_mtime_ns
     return sorted(started, key=lambda name: (started[name], name), reverse=True)
+
+
+def _now() -> str:
+    return datetime.now(timezone.utc).isoformat(timespec="seconds")
 
 
 def _env_folder(env: str, models: Path) -> Path:
@@ -248,6 +294,7 @@ def _taken(run: RunDir) -> UsageError:
         f"a run named {run.name!r} exists already",
         where=_shown(run.path),
         why="training again under that name would mix two runs",
-        fix=f"{run.command('--run', '-n', run.name)}    (use what it learned)\n"
+        fix=f"{run.command('-n', run.name, '--resume')}    (go on with it)\n"
+        f"{run.command('-n', run.name, '--run')}    (use what it learned)\n"
         f"{run.command('-n', free)}    (train another one)",
     )

@@ -23,16 +23,22 @@ from algorithm.spec import DEFAULT_BEHAVIOUR, AgentSpec
 
 
 def start_screen(
-    loaded: LoadedConfig, run: RunDir, env: VecEnv, agents: Mapping[str, Agent], device: torch.device
-) -> list[tuple[str, list[tuple[str, str]]]]:
-    """Titled sections for the console."""
+    loaded: LoadedConfig,
+    run: RunDir,
+    env: VecEnv,
+    agents: Mapping[str, Agent],
+    device: torch.device,
+    *,
+    resumed: Rows = (),
+) -> list[tuple[str, Rows]]:
+    """Titled sections for the console. resumed: what the run goes on from, and what has changed since."""
     base = loaded.config.base_config
     versions = (
         f"python {platform.python_version()}, torch {torch.__version__}, "
         f"numpy {np.__version__}, gymnasium {gymnasium.__version__}"
     )
     threads = torch.get_num_threads()
-    sections = [
+    sections: list[tuple[str, Rows]] = [
         (
             "run",
             [
@@ -45,6 +51,8 @@ def start_screen(
         ),
         ("environment", _environment(base, env)),
     ]
+    if resumed:
+        sections.insert(1, ("resumed", resumed))
     for name, agent in agents.items():
         title = "agent" if name == DEFAULT_BEHAVIOUR else f"agent {name}"
         sections.append((title, _agent(agent)))
@@ -52,8 +60,8 @@ def start_screen(
     return sections
 
 
-def finish_screen(run: RunDir, outcome: Outcome) -> tuple[Rows, Rows]:
-    """The result, and the commands one wants next."""
+def finish_screen(run: RunDir, outcome: Outcome, saved: str) -> tuple[Rows, Rows]:
+    """The result, and the commands one wants next. saved: what the checkpoints cost."""
     speed = f"{outcome.steps / outcome.seconds:.0f} steps/s" if outcome.seconds else ""
     rows = [
         ("steps", f"{outcome.steps:,} with {outcome.updates:,} updates in {outcome.seconds:.0f} s, {speed}")
@@ -62,18 +70,23 @@ def finish_screen(run: RunDir, outcome: Outcome) -> tuple[Rows, Rows]:
         for behaviour, (step, performance) in evaluations.items():
             name = "" if behaviour == DEFAULT_BEHAVIOUR else f" {behaviour}"
             rows.append((f"{title}{name}", _performance(step, performance)))
-    rows.append(("folder", run.shown(run.path)))
-    best = []
-    if (run.checkpoints / "best.json").exists():
-        best = [("the best", run.command("-n", run.name, "--run", "--disable_sample", "--ckpt=best"))]
+    rows += [("checkpoints", saved), ("folder", run.shown(run.path))]
+    which = ["--ckpt=best"] if (run.checkpoints / "best.json").exists() else []
     commands = [
-        ("watch", run.command("-n", run.name, "--run", "--render", "--disable_sample")),
-        ("evaluate", run.command("-n", run.name, "--run", "--disable_sample", "--max_iter=10")),
-        *best,
+        ("go on", _longer(run, outcome)),
+        ("evaluate", run.command("-n", run.name, "--eval=10", *which)),
+        ("watch", run.command("-n", run.name, "--run", "--render", "--disable_sample", *which)),
+        ("film", run.command("-n", run.name, "--video", *which)),
         ("curves", f"tensorboard --logdir {run.shown(run.log)}"),
-        ("picture", run.shown(run.plots / "return.png")),
+        ("report", run.shown(run.report)),
     ]
     return rows, commands
+
+
+def _longer(run: RunDir, outcome: Outcome) -> str:
+    """The command that goes on with the run, twice as far where it has come to its end."""
+    further = [] if outcome.stopped else ["-o", f"base_config.{outcome.limit}"]
+    return run.command("-n", run.name, "--resume", *further)
 
 
 def result_json(run: RunDir, outcome: Outcome, seed: int) -> dict[str, object]:
@@ -100,6 +113,7 @@ def result_json(run: RunDir, outcome: Outcome, seed: int) -> dict[str, object]:
             "checkpoints": str(run.checkpoints),
             "metrics": str(run.metrics_csv),
             "plot": str(run.plots / "return.png"),
+            "report": str(run.report),
         },
     }
     if set(per_behaviour) - {DEFAULT_BEHAVIOUR}:

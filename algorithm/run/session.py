@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
 import torch
 
+from algorithm.config.changes import Change, table
 from algorithm.config.cli import TrainOptions
 from algorithm.config.loader import LoadedConfig, dump_config
 from algorithm.config.schema import Config
@@ -18,19 +20,27 @@ from algorithm.env.base import VecEnv
 from algorithm.env.registry import make_vec_env
 from algorithm.errors import StorageError, UsageError
 from algorithm.run.agent import Agent, pick_device
-from algorithm.run.checkpoint import load_checkpoint
-from algorithm.run.console import Console, close_logging, open_console, setup_logging
+from algorithm.run.checkpoint import Checkpoint, load_checkpoint
+from algorithm.run.console import Console, Rows, close_logging, open_console, setup_logging
+from algorithm.run.curves import plot_curve, read_series
 from algorithm.run.faults import Faults
+from algorithm.run.film import Films, no_films
 from algorithm.run.keeper import Keeper
+from algorithm.run.lock import RunLock
 from algorithm.run.memory import MemoryBudget
 from algorithm.run.metrics import MetricsLogger
 from algorithm.run.names import behaviour_level
-from algorithm.run.report import plot_curve, read_series
+from algorithm.run.non_finite import Drop, Stop
+from algorithm.run.randomness import seed_globally
+from algorithm.run.report import write_report
+from algorithm.run.repro import Repros
 from algorithm.run.rundir import RunDir
+from algorithm.run.saver import Saver
 from algorithm.run.screen import finish_screen, result_json, start_screen
 from algorithm.run.seeding import episode_seeds
 from algorithm.run.signals import StopRequest
-from algorithm.run.trainer import Trainer
+from algorithm.run.trainer import Outcome, Trainer
+from algorithm.run.training import Training
 
 
 @dataclass(frozen=True)
@@ -51,10 +61,12 @@ def make_env(
     render: bool = False,
     workers: int = 0,
     log: Path | None = None,
+    film: bool = False,
 ) -> VecEnv:
     """The environments of a run for one purpose, seeded for it.
 
     workers: processes for them, 0 for none but this one; log: folder for what those print
+    film: the first of them can be asked for pictures
     """
     base = config.base_config
     seed = config.sac_config.seed
@@ -73,6 +85,7 @@ def make_env(
         restarts=base.env_restarts,
         on_fault=faults,
         log=log,
+        film=film,
     )
 
 
@@ -143,96 +156,210 @@ def load_networks_into(agents: Mapping[str, Agent], checkpoint: Path) -> int:
 def train(
     options: TrainOptions, loaded: LoadedConfig, arguments: Sequence[str], *, name: str | None = None
 ) -> Trained:
-    """Train one run to its end.
+    """Train one new run to its end.
 
     arguments: the command line, for the manifest; name: of the run, instead of ``base_config.name``.
     """
     if options.ckpt is not None:
         raise UsageError(
-            "--ckpt chooses what --run plays with",
-            why="going on with training from a checkpoint is not available in this version",
-            fix="add --run, or leave --ckpt out",
+            "--ckpt chooses what to go on from, or what to play with",
+            why="a new training starts from nothing",
+            fix="add --resume, --run or --eval N, or leave --ckpt out",
         )
-    config = loaded.config
-    torch.set_num_threads(config.sac_config.threads)
-    device = pick_device(options.device)
-    run = RunDir.create(loaded.env_label, name or config.base_config.name, argument=options.env)
-    logger = setup_logging(run.train_log, debug=options.logger_in_file)
-    with ExitStack() as stack:
-        stack.callback(close_logging)
-        console = stack.enter_context(open_console(quiet=options.quiet, logger=logger))
-        stop = stack.enter_context(StopRequest())
-        try:
-            trainer = _prepare(options, loaded, arguments, run, console, stop, device, stack)
-        except BaseException:
+    run = RunDir.create(loaded.env_label, name or loaded.config.base_config.name, argument=options.env)
+    try:
+        return conduct(options, loaded, arguments, run)
+    except BaseException:
+        if not run.config.exists():
             shutil.rmtree(run.path, ignore_errors=True)  # nothing was trained: the name stays free
-            raise
-        try:
-            outcome = trainer.train()
-        except Exception:
-            logger.exception("the run failed")
-            raise
-        result = result_json(run, outcome, loaded.seed)
-        run.write_result(result)
-        if outcome.last_eval:
-            series = read_series(
-                run.metrics_csv, f"evaluation, mean of {config.eval_config.episodes} episodes"
-            )
-            plot_curve(run.plots / "return.png", [series], title=f"{loaded.env_label}, {run.name}")
-        console.finish(*finish_screen(run, outcome))
-    return Trained(run, result, stop.exit_code)
+        raise
 
 
-def _prepare(
+def conduct(
     options: TrainOptions,
     loaded: LoadedConfig,
     arguments: Sequence[str],
     run: RunDir,
-    console: Console,
-    stop: StopRequest,
-    device: torch.device,
-    stack: ExitStack,
-) -> Trainer:
-    """Everything that can fail before the first step."""
-    config = loaded.config
-    base, faults = config.base_config, Faults(console)
-    env = make_env(
-        config,
-        "train",
-        base.n_envs,
-        faults=faults,
-        render=options.render,
-        workers=base.workers,
-        log=run.workers,
-    )
-    stack.callback(env.close)
-    eval_env = make_env(config, "evaluate", 1, faults=faults)
-    stack.callback(eval_env.close)
-    agents = make_agents(
-        loaded, env, loaded.env_dir, device, memory=MemoryBudget(), greedy=options.disable_sample
-    )
-    for name in env.specs:
-        if (file := nn_file(loaded.for_behaviour(name), loaded.env_dir)) is not None:
-            run.copy_nn(file)
-    run.write_overrides(loaded.overrides)
-    run.write_manifest(arguments=arguments, seeds={"run": loaded.seed})
-    run.write_config(dump_config(loaded))
-    metrics = MetricsLogger(run.log, run.metrics_csv, run.metrics_jsonl)
-    stack.callback(metrics.close)
-    console.start(start_screen(loaded, run, env, agents, device))
-    for notice in (*options.notices, *(text for agent in agents.values() for text in agent.notices)):
-        console.warn(notice)
-    if options.disable_sample:
-        console.warn("--disable_sample while training: no exploration, and no importance sampling")
-    kept = config.checkpoint_config
-    return Trainer(
-        env=env,
-        eval_env=eval_env,
-        agents=agents,
-        config=config,
-        keeper=Keeper(run.checkpoints, keep=kept.keep, best=kept.best, warn=console.warn),
-        faults=faults,
-        console=console,
-        metrics=metrics,
-        stop=stop,
-    )
+    *,
+    start: Callable[[Console], Start] | None = None,
+) -> Trained:
+    """Train in the folder ``run``, from nothing or from what ``start`` finds there."""
+    torch.set_num_threads(loaded.config.sac_config.threads)
+    device = pick_device(options.device)
+    with ExitStack() as stack:
+        logger = setup_logging(run.train_log, debug=options.logger_in_file)
+        stack.callback(close_logging)
+        console = stack.enter_context(open_console(quiet=options.quiet, logger=logger))
+        stack.enter_context(RunLock(run.lock, notice=console.message))
+        stop = stack.enter_context(StopRequest())
+        begun = start(console) if start else None
+        session = _Session(options, loaded, arguments, run, device, console, stop, stack)
+        trainer, saver = session.prepare(begun)
+        try:
+            outcome = trainer.train()
+        except Exception:
+            logger.exception("the run failed")
+            _write_page(run, console)
+            raise
+        result = result_json(run, outcome, loaded.seed)
+        _write_outcome(loaded, run, outcome, result, console)
+        console.finish(*finish_screen(run, outcome, saver.summary))
+    return Trained(run, result, stop.exit_code)
+
+
+def _write_outcome(
+    loaded: LoadedConfig, run: RunDir, outcome: Outcome, result: Mapping[str, object], console: Console
+) -> None:
+    """What is there to look at; a disk that is full now takes nothing of what was learned."""
+    try:
+        run.write_result(result)
+        if outcome.last_eval:
+            label = f"evaluation, mean of {loaded.config.eval_config.episodes} episodes"
+            series = read_series(run.metrics_csv, label)
+            plot_curve(run.plots / "return.png", [series], title=f"{loaded.env_label}, {run.name}")
+    except StorageError as error:
+        console.warn(error.line)
+    _write_page(run, console)
+
+
+def _write_page(run: RunDir, console: Console) -> None:
+    try:
+        write_report(run)
+    except StorageError as error:
+        console.warn(error.line)
+
+
+@dataclass(frozen=True)
+class Start:
+    """A checkpoint to go on from, which has been read and verified."""
+
+    folder: Path
+    saved: Checkpoint
+    changes: Sequence[Change]  # of the configuration since
+
+    @property
+    def rows(self) -> Rows:
+        """For the start screen."""
+        return [("from", f"step {self.saved.step:,}, {self.folder.name}"), *table(self.changes)]
+
+
+@dataclass(frozen=True)
+class _Session:
+    """What everything before the first step is made from."""
+
+    options: TrainOptions
+    loaded: LoadedConfig
+    arguments: Sequence[str]
+    run: RunDir
+    device: torch.device
+    console: Console
+    stop: StopRequest
+    stack: ExitStack
+
+    def prepare(self, start: Start | None) -> tuple[Trainer, Saver]:
+        """Everything that can fail before the first step; nothing of an older state is cut back before."""
+        config, run, console = self.loaded.config, self.run, self.console
+        base, video = config.base_config, config.eval_config.video
+        faults = Faults(console)
+        seed_globally(self.loaded.seed)
+        env = self._env("train", base.n_envs, faults, render=self.options.render, workers=base.workers)
+        eval_env = self._env("evaluate", 1, faults, film=video)
+        film = Films(eval_env, run.videos, warn=console.warn) if video else no_films
+        networks = run.path if start and not self.options.use_env_nn else self.loaded.env_dir
+        agents = make_agents(
+            self.loaded,
+            env,
+            networks,
+            self.device,
+            memory=MemoryBudget(),
+            greedy=self.options.disable_sample,
+        )
+        repros = Repros(run.faults, config)
+        on_non_finite = Drop(repros, faults) if base.on_non_finite == "drop" else Stop(repros)
+        training = Training(env, agents, config, faults, on_non_finite)
+        notices = training.restore(start.saved, start.folder, run.replay) if start else []
+        self._write_down(agents, networks, start)
+        keeper = self._keeper(start)
+        saver = Saver(keeper, training, console)
+        for name, agent in agents.items():
+            agent.guard.attach(restore=partial(saver.networks, name), report=faults)
+        metrics = MetricsLogger(
+            run.log,
+            run.metrics_csv,
+            run.metrics_jsonl,
+            warn=console.warn,
+            state=start.saved.state["metrics"] if start else None,
+        )
+        self.stack.callback(metrics.close)
+        resumed = start.rows if start else []
+        console.start(start_screen(self.loaded, run, env, agents, self.device, resumed=resumed))
+        self._warn(agents, notices, exact=bool(start) and not notices)
+        trainer = Trainer(
+            training,
+            eval_env=eval_env,
+            config=config,
+            saver=saver,
+            console=console,
+            metrics=metrics,
+            stop=self.stop,
+            film=film,
+        )
+        return trainer, saver
+
+    def _env(
+        self,
+        purpose: Literal["train", "evaluate"],
+        n: int,
+        faults: Faults,
+        *,
+        render: bool = False,
+        workers: int = 0,
+        film: bool = False,
+    ) -> VecEnv:
+        log = self.run.workers if workers else None
+        env = make_env(
+            self.loaded.config, purpose, n, faults=faults, render=render, workers=workers, log=log, film=film
+        )
+        self.stack.callback(env.close)
+        return env
+
+    def _write_down(self, agents: Mapping[str, Agent], networks: Path, start: Start | None) -> None:
+        """What the run is made from; its configuration last, which makes the folder a run."""
+        run, loaded = self.run, self.loaded
+        for name in agents:
+            file = nn_file(loaded.for_behaviour(name), networks)
+            if file is not None and networks != run.path:
+                run.copy_nn(file)
+        if start:
+            run.note_resumed(arguments=self.arguments, step=start.saved.step, overrides=loaded.overrides)
+        else:
+            run.write_overrides(loaded.overrides)
+            run.write_manifest(arguments=self.arguments, seeds={"run": loaded.seed})
+        if not start or start.changes:
+            run.write_config(dump_config(loaded))
+
+    def _keeper(self, start: Start | None) -> Keeper:
+        kept = self.loaded.config.checkpoint_config
+        keeper = Keeper(
+            self.run.checkpoints,
+            self.run.replay,
+            keep=kept.keep,
+            best=kept.best,
+            milestones=kept.milestones,
+            replay=kept.replay,
+            warn=self.console.warn,
+        )
+        if start:
+            keeper.resume(start.saved.step)
+        return keeper
+
+    def _warn(self, agents: Mapping[str, Agent], notices: Sequence[str], *, exact: bool) -> None:
+        warn = self.console.warn
+        for text in (*self.options.notices, *(text for agent in agents.values() for text in agent.notices)):
+            warn(text)
+        if self.options.disable_sample:
+            warn("--disable_sample while training: no exploration, and no importance sampling")
+        for text in notices:
+            warn(f"resumed, not bit-exact: {text}")
+        if exact:
+            self.console.message("resumed exactly: everything goes on as if it had never stopped")

@@ -41,6 +41,12 @@ class Stopwatch:
         """Of each part so far."""
         return dict(self._seconds)
 
+    def load(self, seconds: Mapping[Part, float]) -> None:
+        """So much has been spent before; the clock goes on from now."""
+        self._seconds.update(seconds)
+        self._shared = dict(self._seconds)
+        self.skip()
+
     @property
     def total(self) -> float:
         """Seconds of training so far, up to the last mark."""

@@ -17,6 +17,8 @@ from algorithm.ops import discrete as ops
 from algorithm.sac.heads import continuous_part, logits_of
 from algorithm.spec import Z_LIMIT, ActionSpec
 
+_LEAST = torch.finfo(torch.float32).min
+
 
 class Noise(Protocol):
     """What an agent adds to the actions of its policy (``action_noise``)."""
@@ -86,7 +88,8 @@ class ActContinuous:
             noise = torch.randn(part.mean.shape, generator=generator, device=part.mean.device)
             z = part.mean + part.log_std.exp() * noise
         z = z.clamp(-Z_LIMIT, Z_LIMIT)
-        return z, part.logp(z)
+        # A mean far beyond the limit, of an extreme observation, makes the logarithm of the density −∞.
+        return z, part.logp(z).clamp(min=_LEAST)
 
 
 class ActNothing:

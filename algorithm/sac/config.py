@@ -17,14 +17,20 @@ Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False), BeforeValidator
 
 _EXTENSIONS = "extensions"
 _THREADS = "measured thread numbers"
+_OTHER_NETWORKS = "the networks would be others than those that were trained"
+_OTHER_REPLAY = "the replay keeps other numbers with its rows"
 
 
 class SacConfig(Block):
     """Soft Actor-Critic (Haarnoja et al. 2018, arXiv 1812.05905) and everything that changes its update."""
 
-    nn: str = option("nn", "File with the network classes, in the task's folder, without .py.")
+    nn: str = option(
+        "nn", "File with the network classes, in the task's folder, without .py.", fixed=_OTHER_NETWORKS
+    )
     seed: Annotated[int, Field(ge=0, le=MAX_SEED), BeforeValidator(to_whole)] | None = option(
-        None, "Seed of everything random in a run. null: a fresh one is drawn, printed and saved."
+        None,
+        "Seed of everything random in a run. null: a fresh one is drawn, printed and saved.",
+        fixed="every random number of the run follows from it",
     )
     threads: Annotated[int, Field(ge=1), BeforeValidator(to_whole)] | Literal["auto"] = option(
         1,
@@ -39,9 +45,12 @@ class SacConfig(Block):
         True,
         "false: every window of new data is used once, in the order of its making, one update for each full "
         "batch; replay_ratio and priorities then mean nothing.",
+        fixed=_OTHER_REPLAY,
     )
     use_priority: bool = option(
-        True, "Sample by TD error, with importance-sampling weights. false: uniformly, all weights 1."
+        True,
+        "Sample by TD error, with importance-sampling weights. false: uniformly, all weights 1.",
+        fixed=_OTHER_REPLAY,
     )
     replay_ratio: Float = option(
         1.0,
@@ -55,9 +64,10 @@ class SacConfig(Block):
         "as one batch is there.",
         new=True,
         ge=0,
+        fixed="the updates that are owed are counted from it",
     )
 
-    ensemble_q_num: Int = option(2, "Number of critics. Usual: 2; REDQ: 10.", ge=1)
+    ensemble_q_num: Int = option(2, "Number of critics. Usual: 2; REDQ: 10.", ge=1, fixed=_OTHER_NETWORKS)
     ensemble_q_sample: Int = option(
         2, "Number of target critics, drawn anew for each update, whose minimum is the target's value.", ge=1
     )
@@ -83,6 +93,7 @@ class SacConfig(Block):
         None,
         "Memory of the representation: recurrent, or attention, whose layers see the last burn_in_step + "
         "learn_step observations and actions.",
+        fixed=_OTHER_NETWORKS,
     )
 
     batch_size: Int = option(256, "Windows per gradient update.", ge=1)
@@ -93,10 +104,14 @@ class SacConfig(Block):
     update_target_per_step: Int = option(1, "Gradient updates between two updates of the targets.", ge=1)
 
     init_log_alpha: Float = option(
-        -2.3, "Natural logarithm of the entropy temperature at the start; -2.3 is a temperature of 0.1."
+        -2.3,
+        "Natural logarithm of the entropy temperature at the start; -2.3 is a temperature of 0.1.",
+        fixed="it says where the temperature began, which is in the checkpoint",
     )
     use_auto_alpha: bool = option(
-        True, "Learn the temperature towards a target entropy. false: it stays at exp(init_log_alpha)."
+        True,
+        "Learn the temperature towards a target entropy. false: it stays at exp(init_log_alpha).",
+        fixed="the temperature is either trained or not, and the optimiser has numbers for it",
     )
     target_c_alpha: Float = option(
         1.0,
@@ -133,6 +148,7 @@ class SacConfig(Block):
     discrete_dqn_like: bool = option(
         False,
         "Discrete actions are the greedy ones of the critic; there is no discrete policy.",
+        fixed="a discrete policy is either trained or not",
     )
     discrete_dqn_epsilon: Float = option(
         0.1,
@@ -177,7 +193,9 @@ class SacConfig(Block):
     )
     rnd_n_sample: Int = option(10, "How many actions use_rnd samples.", reserved=_EXTENSIONS, ge=1)
     use_normalization: bool = option(
-        False, "Normalise vector observations by running mean and variance, clipped to ±5."
+        False,
+        "Normalise vector observations by running mean and variance, clipped to ±5.",
+        fixed="the networks have learned on what is normalised, or not",
     )
     use_add_with_td: bool = option(
         False, "New rows enter the replay with the priority of their own TD error; else with the largest."

@@ -10,6 +10,9 @@ from algorithm.ops.sac import policy_loss
 from algorithm.sac.heads import continuous_part, logits_of
 from algorithm.sac.temperature import Temperature
 
+SATURATED = 0.99
+"""A component of u further out is at the end of its range: there the gradient of tanh is below 0.02."""
+
 
 class TanhNormalHead(nn.Module):
     """A squashed Gaussian; its log-density is the last column of ``behaviour_logp``.
@@ -42,12 +45,13 @@ class TanhNormalHead(nn.Module):
             "alpha": self.temperature.loss(-logp.detach(), self.target_entropy, valid),
         }
 
-    def metrics(self, logp: Tensor) -> dict[str, Tensor]:
-        """Entropy, what it is steered to, and temperature."""
+    def metrics(self, u: Tensor, logp: Tensor) -> dict[str, Tensor]:
+        """Entropy, what it is steered to, temperature, and which components of u [P, A_c] are saturated."""
         return {
             "policy/entropy_c": -logp.detach(),
             "policy/target_entropy_c": torch.tensor(self.target_entropy),
             "policy/alpha_c": self.temperature.alpha,
+            "policy/saturation": u.detach().abs() > SATURATED,
         }
 
 
@@ -71,6 +75,6 @@ class NoContinuous(nn.Module):
         """Nothing to learn."""
         return {}
 
-    def metrics(self, logp: Tensor) -> dict[str, Tensor]:
+    def metrics(self, u: Tensor, logp: Tensor) -> dict[str, Tensor]:
         """Nothing to say."""
         return {}

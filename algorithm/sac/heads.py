@@ -44,7 +44,7 @@ class ContinuousHead(Protocol):
         """Scalar losses ``policy`` and ``alpha``: logp, value, valid [P]."""
         ...
 
-    def metrics(self, logp: Tensor) -> dict[str, Tensor]:
+    def metrics(self, u: Tensor, logp: Tensor) -> dict[str, Tensor]:
         """What is worth logging, without gradient."""
         ...
 

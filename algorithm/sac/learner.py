@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -56,9 +57,11 @@ class Sac:
         )
         self.composition = make_composition(spec.action, config).to(device)
         rate, max_norm = config.learning_rate, config.max_grad_norm or math.inf
-        self._critic_step = FlatAdam([self.model.rep, self.model.q], rate, max_norm=max_norm)
-        self._policy_step = FlatAdam([self.model.policy, self.composition], rate, max_norm=max_norm)
-        self._own_step = FlatAdam([self.extensions], rate, max_norm=max_norm) if extensions else None
+        self._skipped = torch.zeros((), device=device)
+        make_step = partial(FlatAdam, learning_rate=rate, max_norm=max_norm, skipped=self._skipped)
+        self._critic_step = make_step([self.model.rep, self.model.q])
+        self._policy_step = make_step([self.model.policy, self.composition])
+        self._own_step = make_step([self.extensions]) if extensions else None
         self._initial_rate = rate
         self.model.follow(self._critic_step.flat)
         self._return_target = make_target(
@@ -83,7 +86,9 @@ class Sac:
     def update(self, batch: SequenceBatch) -> UpdateResult:
         """One gradient step of critics, policy, temperature and extensions; the target follows.
 
-        The batch is not modified. Nothing in here waits for the device.
+        The batch is not modified. Nothing in here waits for the device. A step whose gradient is not finite
+        is not taken (see :class:`~algorithm.sac.optimiser.FlatAdam`), which ``skipped`` counts; ``priority``
+        need not be finite then. The target follows nevertheless, for what it follows is finite.
         """
         batch = batch.to(self.device)
         self._layer_noise.apply(self._generator)
@@ -103,6 +108,11 @@ class Sac:
             carry=self._refreshed(ctx),
             metrics={**target_metrics, **critic_metrics, **policy_metrics, **own_metrics},
         )
+
+    @property
+    def skipped(self) -> int:
+        """Steps of all optimisers that were not taken since this learner was made. Waits for the device."""
+        return int(self._skipped)
 
     def observe(self, segment: Segment) -> None:
         """Take the observations of rows that are new in the replay into the running statistics.
@@ -233,7 +243,7 @@ class Sac:
         losses = self.composition.losses(choice, logp, q, _flatten(ctx.batch.valid[:, learned]))
         if losses:  # with greedy actions alone there is no policy to learn
             self._policy_step.step(losses["policy"] + losses["alpha"])
-        return {**_named(losses), **self.composition.metrics(choice, logp)}
+        return {**_named(losses), **self.composition.metrics(choice, u, logp)}
 
     def _update_extensions(self, ctx: Context) -> dict[str, Tensor]:
         own = {name: loss for x in self.extensions for name, loss in x.own_losses(ctx).items()}
@@ -258,14 +268,22 @@ class Sac:
 
     def load_tensors(self, tensors: Mapping[str, Mapping[str, Tensor]], updates: int) -> None:
         """Take over what :meth:`tensors` gave. Raises ``ValueError`` if networks differ in name or shape."""
+        self.roll_back(tensors)
+        optim = tensors["optim"]
+        self._generator.set_state(optim["random.update"])
+        self._subset_generator.set_state(optim["random.subset"])
+        self.updates = updates
+
+    def roll_back(self, tensors: Mapping[str, Mapping[str, Tensor]]) -> None:
+        """Networks, statistics, temperatures and optimisers as :meth:`tensors` once gave them.
+
+        Random numbers and the number of updates go on. Raises ``ValueError`` as :meth:`load_tensors`.
+        """
         self.load_model(tensors["model"])
         optim = tensors["optim"]
         for group, adam in self._steps():
             prefix = f"{group}."
             adam.load_tensors({k.removeprefix(prefix): v for k, v in optim.items() if k.startswith(prefix)})
-        self._generator.set_state(optim["random.update"])
-        self._subset_generator.set_state(optim["random.subset"])
-        self.updates = updates
 
     def load_model(self, model: Mapping[str, Tensor]) -> None:
         """Only the networks, as inference needs them. Raises ``ValueError`` as :meth:`load_tensors`."""

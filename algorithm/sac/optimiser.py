@@ -34,21 +34,37 @@ class FlatAdam:
 
     The functional form: for one tensor the bookkeeping of ``torch.optim.Adam`` costs more than the step.
 
+    A step is skipped where the gradient is not finite: parameters, moments and step count stay as they are,
+    bit for bit. So it is where the square of its norm overflows, in single precision from 1.8e19 on: in the
+    second moment that would be an infinity, which never goes away and holds a parameter still for ever.
+
     learning_rate: may be changed between steps
     max_norm:      a longer gradient is shortened to this norm; infinity leaves it as it is
+    skipped:       [] to which 1 is added for each step that was skipped; its own if it is None
     """
 
     def __init__(
-        self, modules: Sequence[nn.Module], learning_rate: float, *, max_norm: float = math.inf
+        self,
+        modules: Sequence[nn.Module],
+        learning_rate: float,
+        *,
+        max_norm: float = math.inf,
+        skipped: Tensor | None = None,
     ) -> None:
         self.flat = FlatParameters(modules)
         self.learning_rate = learning_rate
         self._shorten = Shorten(max_norm) if math.isfinite(max_norm) else _leave
         self._moments = torch.zeros_like(self.flat.data), torch.zeros_like(self.flat.data)
-        self._count = torch.zeros((), device=self.flat.data.device)
+        device = self.flat.data.device
+        self._count = torch.zeros((), device=device)
+        dtype = self.flat.data.dtype
+        self._longest = torch.tensor(math.sqrt(torch.finfo(dtype).max), dtype=dtype, device=device)
+        self._unusable = torch.zeros((), device=device)  # 1 or 0, which is what the fused kernel reads
+        self.skipped = torch.zeros((), device=device) if skipped is None else skipped
 
     @torch.no_grad()
     def _move(self, gradient: Tensor) -> None:
+        """A step, or none where ``_unusable`` is 1: decided on the device, so that nothing waits for it."""
         mean, square = self._moments
         adam(
             [self.flat.data],
@@ -58,6 +74,7 @@ class FlatAdam:
             [],
             [self._count],
             fused=True,
+            found_inf=self._unusable,
             amsgrad=False,
             beta1=BETA_1,
             beta2=BETA_2,
@@ -68,12 +85,17 @@ class FlatAdam:
         )
 
     def step(self, loss: Tensor) -> Tensor:
-        """Gradient of ``loss`` and one step along it. Returns the gradient's norm, a scalar on the device."""
+        """Gradient of ``loss`` and one step along it, unless that gradient is not finite.
+
+        Returns the gradient's norm, a scalar on the device.
+        """
         gradient = self.flat.grad
         assert gradient is not None
         gradient.zero_()
         loss.backward()
         norm = torch.linalg.vector_norm(gradient)
+        torch.logical_not(norm < self._longest, out=self._unusable)  # also true for NaN
+        self.skipped.add_(self._unusable)
         self._shorten(gradient, norm)
         self._move(gradient)
         return norm

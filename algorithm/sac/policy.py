@@ -68,9 +68,9 @@ class Composition(nn.Module):
             losses[name] = losses[name] + loss if name in losses else loss
         return losses
 
-    def metrics(self, choice: Choice, logp: Tensor) -> dict[str, Tensor]:
-        """Entropies and temperatures, without gradient."""
-        return {**self.discrete.metrics(choice), **self.continuous.metrics(logp)}
+    def metrics(self, choice: Choice, u: Tensor, logp: Tensor) -> dict[str, Tensor]:
+        """Entropies, temperatures and how far actions lie outside, without gradient."""
+        return {**self.discrete.metrics(choice), **self.continuous.metrics(u, logp)}
 
 
 def make_composition(action: ActionSpec, config: SacConfig) -> Composition:

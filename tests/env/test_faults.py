@@ -15,9 +15,11 @@ import pytest
 
 from algorithm.env.base import Fault, VecEnv
 from algorithm.env.registry import make_vec_env
+from algorithm.env.watchdog import CLOSE_TIMEOUT
 from algorithm.errors import EnvError
 from algorithm.run.seeding import episode_seeds
 from algorithm.spec import DEFAULT_BEHAVIOUR
+from tests.toys_vector import diary_seed
 
 SEEDS = episode_seeds(7, "train")
 
@@ -128,14 +130,15 @@ def test_a_worker_that_dies_is_replaced(tmp_path):
 
 
 @pytest.mark.fault("F13")
-def test_a_worker_that_hangs_is_replaced_and_says_where_it_hung(tmp_path):
-    env, faults = make(tmp_path, "hang", n=2, timeout=1.0)
+@pytest.mark.parametrize(("fault", "where"), [("hang", "step"), ("seize", "reset")])
+def test_a_worker_that_hangs_is_replaced_and_says_where_it_hung(tmp_path, fault, where):
+    env, faults = make(tmp_path, fault, n=2, timeout=1.0, where=where)
     env.reset()
     for _ in range(6):
         step(env, 2)
-    (fault,) = faults
-    assert "hangs in step" in fault.what and "no answer for 1 s" in fault.why
-    assert "in _hang" in fault.trace
+    (told,) = faults
+    assert f"hangs in {where}" in told.what and "no answer for 1 s" in told.why
+    assert f"in _{fault}" in told.trace
 
 
 def test_a_worker_that_is_killed_between_two_steps_is_replaced(tmp_path):
@@ -223,10 +226,12 @@ def test_closing_does_not_wait_for_a_worker_that_hangs(tmp_path, monkeypatch):
 SCRIPT = """
 import sys, time
 import numpy as np
+import algorithm.env.watchdog as w
 from algorithm.env.registry import make_vec_env
 if __name__ == "__main__":
+    w._SLACK = {slack}
     env = make_vec_env("GYM", "tests.toys_faults:Faulty-v0",
-        env_args={{"fault": "hang", "mark": {mark!r}, "where": {where!r}}},
+        env_args={{"fault": {fault!r}, "mark": {mark!r}, "where": {where!r}}},
         n=2, workers={workers}, timeout={timeout}, seed_of=lambda index, episode: 0)
     env.reset()
     print(*(env._executor.pids if {workers} else ()), flush=True)
@@ -239,6 +244,7 @@ if __name__ == "__main__":
 
 def script(tmp_path: Path, **values: object) -> subprocess.Popen:
     settings = {"mark": str(tmp_path / "mark"), "where": "step", "workers": 2, "timeout": -1, "steps": 5}
+    settings |= {"fault": "hang", "slack": 5.0}
     file = tmp_path / "script.py"
     file.write_text(SCRIPT.format(**{**settings, "pause": 0, "end": "env.close()", **values}))
     return subprocess.Popen(
@@ -289,11 +295,22 @@ def test_a_main_process_that_forgets_to_close_ends_all_the_same(tmp_path):
 @pytest.mark.parametrize(("where", "said"), [("step", "hangs in step or reset"), ("close", "hangs in close")])
 def test_a_hang_in_the_main_process_ends_it_with_the_stack(tmp_path, where, said):
     """Ten seconds are granted for closing; here the patience is shortened from outside."""
-    end = "import algorithm.env.watchdog as w; w.CLOSE_TIMEOUT = 1.0; env.close()"
-    main = script(tmp_path, where=where, workers=0, timeout=1.0, end=end)
+    main = script(tmp_path, where=where, workers=0, timeout=1.0, end="w.CLOSE_TIMEOUT = 1.5; env.close()")
     _, errors = main.communicate(timeout=60)
     assert main.returncode == 4
     assert said in errors and "in _hang" in errors and "base_config.workers" in errors
+    assert CLOSE_TIMEOUT == 10.0
+
+
+@pytest.mark.fault("F13")
+@pytest.mark.parametrize("where", ["step", "close"])
+def test_a_hang_that_keeps_every_other_thread_waiting_ends_as_well(tmp_path, where):
+    """No thread can say in words what is the matter then."""
+    end = "w.CLOSE_TIMEOUT = 1.5; env.close()"
+    main = script(tmp_path, fault="seize", where=where, workers=0, timeout=1.0, slack=1.0, end=end)
+    _, errors = main.communicate(timeout=60)
+    assert main.returncode == 1
+    assert "Timeout" in errors and "in _seize" in errors
 
 
 def test_workers_load_no_torch(tmp_path):
@@ -312,3 +329,50 @@ def test_signals_for_the_whole_group_do_not_reach_workers(tmp_path):
         os.kill(pid, signal.SIGTERM)
     step(env)
     assert not faults
+
+
+@pytest.mark.fault("F14")
+@pytest.mark.parametrize("at", [0, 1])
+@pytest.mark.parametrize(("how", "said"), [
+    ("shape", "observation 'speed' has shape (3,), its space says (2,)"),
+    ("broadcast", "observation 'camera' has shape (1, 2), its space says (2, 2)"),
+    ("nothing", "observation 'speed' has shape (), its space says (2,)"),
+    ("text", "observation 'speed' is no array of numbers: could not convert string to float"),
+    ("fraction", "observation 'gear' is float64, its space has whole numbers"),
+    ("choice", "observation 'gear' holds 3, its space has 0 to 2"),
+    ("overflow", "observation 'camera' has numbers of int64 that are no uint8"),
+    ("missing", "observation 'gear' is missing"),
+])  # fmt: skip
+def test_what_a_space_does_not_allow_ends_the_run_where_it_is_first_seen(how, said, at, workers=0):
+    faults: list[Fault] = []
+    args = {"env_args": {"how": how, "at": at}, "workers": workers, "on_fault": faults.append}
+    env = make_vec_env("GYM", "tests.toys_faults:Untrue-v0", seed_of=SEEDS, **args)
+    _made.append(env)
+    with pytest.raises(EnvError, match=f"Untrue-v0 failed in {'step' if at else 'reset'}") as caught:
+        env.reset()
+        step(env, 1)
+    assert said in caught.value.why and "started anew it would do the same" in caught.value.fix
+    assert f"copy 0, episode 0, seed {SEEDS(0, 0)}, step {at} of the episode" in caught.value.where
+    assert caught.value.exit_code == 4 and not faults
+
+
+@pytest.mark.fault("F14")
+def test_a_worker_tells_the_same_of_a_space_that_is_not_kept_to():
+    said = "observation 'speed' has shape (3,), its space says (2,)"
+    test_what_a_space_does_not_allow_ends_the_run_where_it_is_first_seen("shape", said, 1, workers=1)
+
+
+@pytest.mark.fault("F14")
+@pytest.mark.parametrize("workers", [0, 1])
+def test_an_observation_that_is_changed_in_place_afterwards_does_no_harm(workers):
+    """The same array every time, with the episode, the step and the position in it."""
+    args = {"env_args": {"reuse": True}, "seed_of": diary_seed, "workers": workers}
+    env = make_vec_env("GYM", "tests.toys_vector:Diary-v0", **args)
+    _made.append(env)
+    handed = [env.reset(episode=1)[DEFAULT_BEHAVIOUR].obs["obs"]]
+    action = {DEFAULT_BEHAVIOUR: np.zeros((1, 2), np.float32)}
+    for _ in range(5):
+        result = env.step(action)[DEFAULT_BEHAVIOUR]
+        handed.append((result.final or result).obs["obs"])
+    assert result.terminated.all(), "the position has left its range"
+    assert [rows[0].tolist() for rows in handed] == [[0, 1, t, t] for t in range(6)]

@@ -1,6 +1,6 @@
 """Fresh windows: each transition is the anchor of one batch, oldest first, and not before it is ready."""
 
-import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from algorithm.replay.buffer import FreshSampler, ReplayBuffer, UniformSampler
+from algorithm.replay.records import Pieces
 from algorithm.replay.samplers import MAX_YOUNG
-from tests.oracles_replay import VECTOR, NaiveReplay, make_segment
+from tests.oracles_replay import VECTOR, NaiveReplay, make_segment, taken
 
 OPERATION = st.tuples(
     st.integers(0, 2),  # stream
@@ -200,12 +201,13 @@ def test_saved_state_goes_on_with_the_same_batches():
     for t in range(30):
         add(original, t % 7, terminated=t % 7 == 6)
     draw(original)
-    state = original.state_dict()
-    assert state["arrays"]["sampler_waiting"].tolist() == sorted(state["arrays"]["sampler_waiting"].tolist())
+    state = taken(original)
+    (waiting,) = state.arrays["waiting"].pieces
+    assert waiting.size and waiting.tolist() == sorted(waiting.tolist())
     other = make_buffer(capacity=40, batch_size=3, n_step=3)
     add(other, 0, 20)
     assert other.ready == 18
-    other.load_state_dict({"arrays": state["arrays"], "meta": json.loads(json.dumps(state["meta"]))})
+    other.load_state(state)
     for t in range(30, 60):
         add(original, t % 7, terminated=t % 7 == 6)
         add(other, t % 7, terminated=t % 7 == 6)
@@ -217,11 +219,11 @@ def test_a_state_of_another_sampler_or_with_too_many_waiting_is_refused():
     fresh, uniform = make_buffer(), ReplayBuffer(VECTOR, capacity=100, batch_size=1, sampler=UniformSampler())
     add(fresh, 0, 3)
     with pytest.raises(ValueError, match="use_replay_buffer"):
-        uniform.load_state_dict(fresh.state_dict())
-    state = fresh.state_dict()
-    state["arrays"]["sampler_waiting"] = np.arange(4)
-    with pytest.raises(ValueError, match="3 are stored"):
-        make_buffer().load_state_dict(state)
+        uniform.load_state(fresh.state())
+    for wrong in (np.arange(4), np.array([100]), np.array([2, 2**40])):  # 3 is no transition
+        state = replace(fresh.state(), arrays={"waiting": Pieces.of(wrong)})
+        with pytest.raises(ValueError, match=f"not all of the {wrong.size} transitions that wait are stored"):
+            make_buffer().load_state(state)
 
 
 def test_more_than_is_ready_cannot_be_drawn():

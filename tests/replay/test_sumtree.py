@@ -139,8 +139,26 @@ def test_leaves_cannot_be_written_from_outside():
 def test_load_replaces_every_leaf():
     tree = SumTree(5000)
     tree.update(np.arange(5000), np.ones(5000))
-    tree.load(np.full(10, 2.0))
-    assert tree.total == 20.0 and tree.leaves[10:].sum() == 0.0
+    tree.load([(slice(0, 6), np.full(6, 2.0)), (np.array([4999, 7, 6, 8]), np.full(4, 2.0))])
+    assert tree.total == 20.0
+    assert np.flatnonzero(tree.leaves).tolist() == [*range(9), 4999]
+    with pytest.raises(ValueError, match="finite"):
+        tree.load([(slice(0, 2), np.array([1.0, np.nan]))])
+
+
+@pytest.mark.parametrize("capacity", [3, 2049, 5000, 70_000])
+def test_a_loaded_tree_draws_what_the_saved_one_would(capacity):
+    """The sums above the leaves have the same bits, whether built step by step or at once."""
+    rng = np.random.default_rng(0)
+    tree, loaded = SumTree(capacity), SumTree(capacity)
+    for _ in range(20):
+        tree.update(rng.integers(capacity, size=200), rng.random(200) ** 9)
+        assert tree.total > 0.0
+    loaded.load([(slice(0, capacity), tree.leaves)])
+    draws = [one.sample(256, np.random.default_rng(1)) for one in (tree, loaded)]
+    for ours, theirs in zip(*draws, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    assert loaded.total == tree.total
 
 
 def test_stratified_sampling_follows_the_priorities():

@@ -1,39 +1,118 @@
-"""A process that dies between any two changes of the disk."""
+"""Processes that die, or whose disk fails, between any two changes of the disk or in the middle of one."""
 
 from __future__ import annotations
 
+import errno
 import os
-from collections.abc import Callable
+import signal
+import sys
+import traceback
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
-import pytest
+from algorithm.run import files, segments
+
+CALLS = tuple(
+    [(os, name) for name in ("unlink", "rmdir")]
+    + [(Path, name) for name in ("rename", "replace", "mkdir", "open")]
+)
+_UNHURT = 9
+WRITES = ((files, "put"), (segments, "put"))
 
 
 class Killed(BaseException):
-    """Stands for SIGKILL: no handler for OSError sees it, nothing is cleaned up."""
+    """Stands for SIGKILL within a process: no handler for OSError sees it, nothing is cleaned up."""
 
 
-def calls_on_the_way(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object], fatal: int) -> bool:
-    """Run ``act`` and die before the ``fatal``-th system call that changes the disk. True: it got through."""
+def child(act: Callable[[], object]) -> int:
+    """Run ``act`` in a process of its own, forked from here; returns as :func:`os.waitpid` does."""
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            act()
+            code = 0
+        except BaseException:
+            traceback.print_exc()
+            sys.stderr.flush()
+        finally:
+            os._exit(code)
+    return os.waitpid(pid, 0)[1]
+
+
+def deaths(act: Callable[[], object], prepare: Callable[[], object]) -> Iterator[int]:
+    """Let ``act`` die by SIGKILL at every change of the disk in turn, each time after ``prepare``.
+
+    It dies before the change, or half-way through if that is a write. Yields which it was, for the disk to
+    be looked at; the last time ``act`` gets through.
+    """
+    return _each(act, prepare, lambda: os.kill(os.getpid(), signal.SIGKILL), -signal.SIGKILL)
+
+
+def failures(
+    act: Callable[[], object], prepare: Callable[[], object], then: Callable[[], object]
+) -> Iterator[int]:
+    """The same, but that change fails as on a full disk. ``act`` copes with it; ``then`` has all the room."""
+
+    def strike() -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    return _each(act, prepare, strike, 0, then)
+
+
+def _each(
+    act: Callable[[], object],
+    prepare: Callable[[], object],
+    strike: Callable[[], None],
+    struck: int,
+    then: Callable[[], object] = lambda: None,
+) -> Iterator[int]:
+    for fatal in range(1, 500):
+        prepare()
+        code = os.waitstatus_to_exitcode(child(lambda fatal=fatal: _run_armed(act, fatal, strike, then)))
+        assert code in (struck, _UNHURT), "it failed, see what it printed"
+        yield fatal
+        if code == _UNHURT:
+            return
+    raise AssertionError("there is no end of changes of the disk")
+
+
+def _run_armed(
+    act: Callable[[], object], fatal: int, strike: Callable[[], None], then: Callable[[], object]
+) -> None:
     seen = 0
 
-    def counted(original):
-        def call(*args, **kwargs):
-            nonlocal seen
-            seen += 1
-            if seen == fatal:
-                raise Killed
+    def is_fatal() -> bool:
+        nonlocal seen
+        seen += 1
+        return seen == fatal
+
+    def counted(original: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            if is_fatal():
+                strike()
             return original(*args, **kwargs)
 
         return call
 
-    with monkeypatch.context() as patch:
-        for name in ("fsync", "unlink", "rmdir"):
-            patch.setattr(os, name, counted(getattr(os, name)))
-        for name in ("rename", "replace", "mkdir", "open"):
-            patch.setattr(Path, name, counted(getattr(Path, name)))
-        try:
-            act()
-        except Killed:
-            return False
-    return True
+    def torn(original: Callable[..., Any]) -> Callable[..., Any]:
+        def put(file: Any, data: Any) -> None:
+            if is_fatal():
+                file.write(data[: len(data) // 2])
+                file.flush()
+                strike()
+            original(file, data)
+
+        return put
+
+    for where, name in CALLS:
+        setattr(where, name, counted(getattr(where, name)))
+    os.fsync = counted(lambda handle: None)  # only the process dies here, the machine does not
+    for where, name in WRITES:
+        setattr(where, name, torn(getattr(where, name)))
+    act()
+    unhurt, fatal = seen < fatal, -1
+    then()
+    if unhurt:
+        os._exit(_UNHURT)

@@ -10,11 +10,14 @@ import pytest
 
 from algorithm.config.cli import parse_args
 from algorithm.config.loader import load_config
+from algorithm.config.locate import find_env
+from algorithm.data import State
 from algorithm.env.base import Observation, StepResult
-from algorithm.run import session
+from algorithm.run import resume, session
 from algorithm.run.checkpoint import load_checkpoint
 from algorithm.run.metrics import read_metrics
 from algorithm.spec import ActionSpec, AgentSpec, ObsSpec
+from tests.run.killing import what_must_agree
 
 CONFIG = """\
 default:
@@ -63,6 +66,16 @@ class TwoKinds:
             )
             for name, ids in self._ids.items()
         }
+
+    def state(self):
+        return State(meta={"step": self._step})
+
+    def resume(self, state):
+        self._step = state.meta["step"]
+        return {}
+
+    def trace(self, agent):
+        return None
 
     def close(self) -> None:
         pass
@@ -114,3 +127,13 @@ def test_a_checkpoint_holds_each_and_gives_each_back(trained):
     for name, agent in agents.items():
         for key, value in agent.sac.tensors()["model"].items():
             assert np.array_equal(value.numpy(), saved.tensors[f"{name}/model"][key].numpy())
+
+
+def test_a_run_of_several_is_resumed_exactly(trained, monkeypatch):
+    """From step 60 to 100, as straight to 100."""
+    folder, _ = trained
+    longer = ["./task", "--device=cpu", "--quiet", "-o", "base_config.max_step=100"]
+    assert resume.resume(parse_args([*longer, "--resume"]), find_env("./task"), ["main.py"]) == 0
+    flags = {"base_config.name": "b", "base_config.max_step": 100}
+    session.train(parse_args(longer), load_config("./task", flags=flags, seed=1), ["main.py"])
+    assert what_must_agree(folder) == what_must_agree(folder.parent / "b")

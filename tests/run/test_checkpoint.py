@@ -1,39 +1,53 @@
 """Checkpoints survive what kills a process, and notice what damages a disk."""
 
+from __future__ import annotations
+
 import hashlib
 import json
 import os
 import re
 import shutil
+import struct
+from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 from algorithm.errors import StorageError
-from algorithm.run.checkpoint import checkpoint_steps, load_checkpoint, remove_drafts, save_checkpoint
+from algorithm.run.checkpoint import (
+    Snapshot,
+    checkpoint_of,
+    checkpoint_steps,
+    load_checkpoint,
+    load_replay,
+    remove_drafts,
+    remove_replaced,
+    remove_segments,
+    save_checkpoint,
+    set_aside,
+)
 from algorithm.run.keeper import find_checkpoint
-from tests.run.kills import calls_on_the_way
-
-
-def never(text):
-    raise AssertionError(f"unexpected warning: {text}")
-
-
-def content(value=1.0):
-    return {"model": {"w": torch.full((2, 3), value), "n": torch.tensor(7)}, "optim": {"m": torch.zeros(0)}}
+from tests.oracles_replay import digest
+from tests.run.kills import deaths
+from tests.run.malice import Trap, pickled
+from tests.run.snapshots import content, files_of, grow, make_replay, never, restore, save
 
 
 def test_what_was_saved_is_loaded(tmp_path):
     state = {"updates": 3, "best": None, "rng": {"state": 2**127 + 1}, "alpha": 0.1, "list": (1, 2)}
-    path = save_checkpoint(tmp_path, 40_000, content(), state)
-    assert path == tmp_path / "step_000040000"
-    assert sorted(entry.name for entry in path.iterdir()) == [
+    root = tmp_path / "runs" / "checkpoints"
+    saved = save_checkpoint(root, tmp_path / "replay", Snapshot(step=40_000, tensors=content(), state=state))
+    assert saved.path == root / "step_000040000"
+    assert files_of(saved.path).keys() == {
         "manifest.json",
         "model.safetensors",
         "optim.safetensors",
         "state.json",
-    ]
-    loaded = load_checkpoint(path)
+    }
+    assert saved.bytes_written == sum(map(len, files_of(saved.path).values())) and saved.replay_bytes == 0
+    assert not (tmp_path / "replay").exists()
+    loaded = load_checkpoint(saved.path)
     assert loaded.step == 40_000
     assert loaded.state == {**state, "list": [1, 2]}
     for stem, named in content().items():
@@ -41,11 +55,15 @@ def test_what_was_saved_is_loaded(tmp_path):
         for name, tensor in named.items():
             assert loaded.tensors[stem][name].dtype == tensor.dtype
             assert torch.equal(loaded.tensors[stem][name], tensor)
-    assert json.loads((tmp_path / "latest.json").read_text()) == {"step": 40_000, "folder": path.name}
+
+
+def written(root: Path, tensors, state=None) -> Path:
+    snapshot = Snapshot(step=1, tensors=tensors, state=state or {})
+    return save_checkpoint(root, root / "replay", snapshot).path
 
 
 def test_behaviours_have_a_level_of_their_own(tmp_path):
-    path = save_checkpoint(tmp_path, 1, {"a/model": {"w": torch.ones(1)}, "b/model": {}}, {})
+    path = written(tmp_path, {"a/model": {"w": torch.ones(1)}, "b/model": {}})
     assert (path / "a/model.safetensors").is_file()
     assert load_checkpoint(path).tensors["a/model"]["w"].tolist() == [1.0]
     assert load_checkpoint(path).tensors["b/model"] == {}
@@ -54,58 +72,108 @@ def test_behaviours_have_a_level_of_their_own(tmp_path):
 def test_views_strides_and_shared_memory_are_fine(tmp_path):
     flat = torch.arange(6.0, requires_grad=True)
     tensors = {"whole": flat, "part": flat[2:], "twisted": flat.view(2, 3).t(), "again": flat}
-    loaded = load_checkpoint(save_checkpoint(tmp_path, 1, {"model": tensors}, {})).tensors["model"]
+    loaded = load_checkpoint(written(tmp_path, {"model": tensors})).tensors["model"]
     for name, tensor in tensors.items():
         assert torch.equal(loaded[name], tensor.detach())
 
 
-def test_what_json_would_change_is_refused_before_anything_is_written(tmp_path):
+NUMBERS = ("bool", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64")
+
+
+def test_arrays_of_numpy_are_saved_as_tensors_are(tmp_path):
+    arrays = {name: np.arange(6).astype(name).reshape(2, 3).T for name in (*NUMBERS, "float32", "float64")}
+    arrays |= {
+        "big end": np.arange(3, dtype=">i4"),
+        "number": np.array(2**63, np.uint64),
+        "none": np.empty((0, 2)),
+    }
+    for array in arrays.values():
+        array.flags.writeable = False
+    loaded = load_checkpoint(written(tmp_path, {"run": arrays})).tensors["run"]
+    for name, array in arrays.items():
+        assert np.array_equal(loaded[name].numpy(), array), name
+        assert loaded[name].numpy().dtype == array.dtype.newbyteorder("="), name
+
+
+def test_what_would_come_back_changed_is_refused_before_anything_is_written(tmp_path):
     with pytest.raises(TypeError, match=r"state\.a\[0\]: the key 1 is not a string"):
-        save_checkpoint(tmp_path, 1, {}, {"a": [{1: 2}]})
+        written(tmp_path, {}, {"a": [{1: 2}]})
     with pytest.raises(ValueError, match="not JSON compliant"):
-        save_checkpoint(tmp_path, 1, {}, {"a": float("inf")})
+        written(tmp_path, {}, {"a": float("inf")})
+    with pytest.raises(TypeError, match="run, names: <U1 cannot be saved"):
+        written(tmp_path, {"run": {"names": np.array(["a"])}})
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.fault("F01")
-def test_killed_anywhere_the_newest_complete_checkpoint_loads(tmp_path, monkeypatch):
-    finished = []
-    for fatal in range(1, 100):
-        root = tmp_path / str(fatal)
-        save_checkpoint(root, 1, content(1.0), {})
-        through = calls_on_the_way(
-            monkeypatch, lambda root=root: save_checkpoint(root, 2, content(2.0), {}), fatal
-        )
-        loaded = load_checkpoint(find_checkpoint(root, warn=never))
+def test_killed_anywhere_the_newest_complete_checkpoint_loads(tmp_path):
+    replay = make_replay()
+    grow(replay, 5)
+    run = tmp_path / "run"
+    save(run, 1, 1.0, replay)
+    before = digest(replay)
+    shutil.copytree(run, base := tmp_path / "base")
+    grow(replay, 3)
+    root, replays, finished = run / "checkpoints", run / "replay", []
+    for _ in deaths(lambda: save(run, 2, 2.0, replay), lambda: restore(base, run)):
+        path = find_checkpoint(root, warn=never, replays=replays)
+        loaded, other = load_checkpoint(path), make_replay()
         assert loaded.tensors["model"]["w"][0, 0] == loaded.step
+        assert load_replay(path, replays, "", other)
+        assert digest(other) == {1: before, 2: digest(replay)}[loaded.step]
         finished.append(loaded.step)
         remove_drafts(root)
-        assert not list(root.glob(".draft*"))
-        save_checkpoint(root, 2, content(2.0), {})  # the next run is not in the way of the litter
-        if through:
-            break
-    assert finished[0] == 1
-    assert finished[-1] == 2
-    assert len(finished) > 10, "the kills did not cover the writing"
+        assert remove_segments(root, replays) == []
+        if loaded.step == 1:
+            assert files_of(run) == files_of(base), "litter"
+    assert finished[0] == 1 and finished[-1] == 2
+    assert len(finished) > 25, "the kills did not cover the writing"
     assert finished == sorted(finished), "once it is there it stays there"
 
 
 @pytest.mark.fault("F01")
 def test_a_half_written_draft_is_ignored(tmp_path):
-    path = save_checkpoint(tmp_path, 1, content(), {})
-    draft = tmp_path / ".draft_step_000000002"
+    path = save(tmp_path, 1)
+    draft = path.with_name(".draft_step_000000002")
     shutil.copytree(path, draft)
     (draft / "manifest.json").unlink()
-    assert checkpoint_steps(tmp_path) == [1]
-    assert find_checkpoint(tmp_path, warn=never) == path
+    assert checkpoint_steps(path.parent) == [1]
+    assert find_checkpoint(path.parent, warn=never) == path
 
 
-def test_the_same_step_again_replaces(tmp_path):
-    save_checkpoint(tmp_path, 1, content(1.0), {})
-    path = save_checkpoint(tmp_path, 1, {"model": content(5.0)["model"]}, {})
-    assert load_checkpoint(path).tensors["model"]["w"][0, 0] == 5.0
-    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["latest.json", path.name]
-    assert "optim" not in load_checkpoint(path).tensors
+def test_the_same_step_again_stands_beside_the_one_before_and_counts(tmp_path):
+    paths = [save(tmp_path, 1, value) for value in (1.0, 5.0, 6.0)]
+    root = paths[0].parent
+    names = ["step_000000001", "step_000000001_2", "step_000000001_3"]
+    assert [path.name for path in paths] == names
+    assert checkpoint_steps(root) == [1] and checkpoint_of(root, 1) == paths[-1]
+    assert load_checkpoint(find_checkpoint(root, 1, warn=never)).tensors["model"]["w"][0, 0] == 6.0
+    remove_replaced(root)
+    assert list(root.iterdir()) == [paths[-1]]
+
+
+@pytest.mark.fault("F01")
+def test_a_step_that_is_saved_again_is_there_at_every_moment(tmp_path):
+    replay = make_replay()
+    grow(replay, 5)
+    run = tmp_path / "run"
+    save(run, 1, 1.0, replay)
+    shutil.copytree(run, base := tmp_path / "base")
+    grow(replay, 2)
+    root, replays, found = run / "checkpoints", run / "replay", []
+
+    def again() -> None:
+        save(run, 1, 2.0, replay)
+        remove_replaced(root)
+        remove_segments(root, replays)
+
+    for _ in deaths(again, lambda: restore(base, run)):
+        path, loaded = find_checkpoint(root, 1, warn=never, replays=replays), make_replay()
+        assert load_replay(path, replays, "", loaded)
+        value = float(load_checkpoint(path).tensors["model"]["w"][0, 0])
+        assert (value == 2.0) == (digest(loaded) == digest(replay))
+        found.append(value)
+    assert found == sorted(found) and set(found) == {1.0, 2.0}
 
 
 def flip_a_byte(path):
@@ -131,58 +199,114 @@ def edit_manifest(path, **changes):
     (path / "manifest.json").write_text(json.dumps({**manifest, **changes}))
 
 
+def longer(path):
+    with (path / "manifest.json").open("ab") as file:
+        file.truncate(65 * 2**20)  # a hole: it takes no room
+
+
 DAMAGE = {
     "model.safetensors.*SHA-256": flip_a_byte,
-    "model.safetensors.*bytes": lambda path: os.truncate(path / "model.safetensors", 10),
+    "model.safetensors.*10 bytes": lambda path: os.truncate(path / "model.safetensors", 10),
     "state.json.*0 bytes": lambda path: (path / "state.json").write_bytes(b""),
     "optim.safetensors.*No such file": lambda path: (path / "optim.safetensors").unlink(),
     "manifest.json.*No such file": lambda path: (path / "manifest.json").unlink(),
     "manifest.json.*not a manifest": lambda path: (path / "manifest.json").write_text("{}"),
-    "manifest.json.*JSON": lambda path: (path / "manifest.json").write_bytes(b"\xff\x00"),
+    "manifest.json.*no JSON": lambda path: (path / "manifest.json").write_bytes(b"\xff\x00"),
+    "manifest.json.*no JSON .*recursion": lambda path: (path / "manifest.json").write_text("[" * 100_000),
     "manifest.json.*not a manifest .*list": lambda path: (path / "manifest.json").write_text("[]"),
+    "manifest.json.*far too many": longer,
     "schema 99": lambda path: edit_manifest(path, schema=99),
-    r"manifest.json.*outside.*\.\./x": lambda path: list_also(path, "../x"),
-    "manifest.json.*points outside": lambda path: list_also(path, "/etc/hosts"),
+    r"points outside of the folder, to \.\./x": lambda path: list_also(path, "../x.safetensors"),
+    "points outside of the folder, to /etc": lambda path: list_also(path, "/etc/x.safetensors"),
     "not list state.json": lambda path: edit_manifest(path, files={}),
-    "content cannot be read": lambda path: rewrite(path, "model.safetensors", b"\xff" * 20),
+    "model.*content cannot be read": lambda path: rewrite(path, "model.safetensors", b"\xff" * 20),
+    "state.json.*no JSON": lambda path: rewrite(path, "state.json", b"{"),
 }
 
 
 @pytest.mark.fault("F07")
 @pytest.mark.parametrize("reason", DAMAGE)
 def test_damage_is_noticed_and_the_one_before_is_used(tmp_path, reason):
-    good = save_checkpoint(tmp_path, 1, content(), {})
-    damaged = save_checkpoint(tmp_path, 2, content(), {})
+    good, damaged = save(tmp_path, 1), save(tmp_path, 2)
     DAMAGE[reason](damaged)
     with pytest.raises(StorageError) as caught:
         load_checkpoint(damaged)
     assert caught.value.exit_code == 6
     assert re.search(reason, caught.value.line)
     warnings = []
-    assert find_checkpoint(tmp_path, warn=warnings.append) == good
-    assert len(warnings) == 1
-    assert "step_000000002" in warnings[0]
+    assert find_checkpoint(good.parent, warn=warnings.append) == good
+    (warning,) = warnings
+    assert "step_000000002" in warning and "trying the one before" in warning
     with pytest.raises(StorageError, match="damaged"):  # asked for by its step: no other will do
-        find_checkpoint(tmp_path, 2, warn=never)
+        find_checkpoint(good.parent, 2, warn=never)
 
 
 @pytest.mark.fault("F07")
 def test_nothing_intact_is_an_error(tmp_path):
-    flip_a_byte(save_checkpoint(tmp_path, 1, content(), {}))
+    flip_a_byte(path := save(tmp_path, 1))
     warnings = []
     with pytest.raises(StorageError, match="no complete checkpoint"):
-        find_checkpoint(tmp_path, warn=warnings.append)
+        find_checkpoint(path.parent, warn=warnings.append)
     assert warnings
 
 
+@pytest.mark.fault("F07")
+def test_what_is_damaged_can_be_set_aside_under_a_name_that_is_free(tmp_path):
+    names = [set_aside(save(tmp_path, 1)).name for _ in range(3)]
+    assert names == ["step_000000001.damaged", "step_000000001.damaged1", "step_000000001.damaged2"]
+    assert checkpoint_steps(tmp_path / "checkpoints") == []
+
+
 @pytest.mark.fault("F26")
-def test_a_symbolic_link_is_not_followed(tmp_path):
-    path = save_checkpoint(tmp_path, 1, content(), {})
-    secret = tmp_path / "elsewhere"
-    (path / "state.json").rename(secret)
-    (path / "state.json").symlink_to(secret)
-    with pytest.raises(StorageError, match="outside"):
+@pytest.mark.parametrize("name", ["state.json", "model.safetensors", "manifest.json", "."])
+def test_a_symbolic_link_is_not_followed(tmp_path, name):
+    path = save(tmp_path, 1)
+    linked = path if name == "." else path / name
+    linked.rename(elsewhere := tmp_path / "elsewhere")
+    linked.symlink_to(elsewhere)
+    with pytest.raises(StorageError, match="symbolic link"):
         load_checkpoint(path)
+
+
+@pytest.mark.fault("F26")
+def test_a_folder_that_is_a_link_and_a_pipe_are_not_read(tmp_path):
+    path = written(tmp_path, {"a/model": {"w": torch.ones(1)}})
+    (path / "a").rename(tmp_path / "elsewhere")
+    (path / "a").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(StorageError, match="symbolic link"):
+        load_checkpoint(path)
+    (path / "state.json").unlink()
+    os.mkfifo(path / "state.json")  # whoever opened it would wait for ever
+    edit_manifest(path, files={"state.json": {"bytes": 0, "sha256": ""}})
+    with pytest.raises(StorageError, match="no plain file"):
+        load_checkpoint(path)
+
+
+def as_pt(trap: Trap, file: Path) -> None:
+    torch.save({"w": trap}, file)
+
+
+def as_npz(trap: Trap, file: Path) -> None:
+    with file.open("wb") as opened:
+        np.savez(opened, w=np.array([trap], object))
+
+
+def giant_header(trap: Trap, file: Path) -> None:
+    file.write_bytes(struct.pack("<Q", 2**62) + b"{" * 100)
+
+
+@pytest.mark.fault("F26")
+@pytest.mark.parametrize("write", [as_pt, as_npz, giant_header, pickled])
+def test_a_file_of_another_kind_is_refused_and_nothing_in_it_runs(tmp_path, write):
+    """Its hash is right: whoever made it has rewritten the manifest as well."""
+    path = save(tmp_path, 1)
+    for name in ("model.safetensors", "state.json"):
+        trap = Trap(tmp_path / "sprung")
+        write(trap, path / name)
+        list_also(path, name, (path / name).read_bytes())
+        with pytest.raises(StorageError, match="damaged"):
+            load_checkpoint(path)
+        assert not trap.marker.exists()
 
 
 def test_no_checkpoint_is_a_storage_failure(tmp_path):
@@ -193,26 +317,48 @@ def test_no_checkpoint_is_a_storage_failure(tmp_path):
 
 def test_an_unknown_step_lists_those_there_are(tmp_path):
     for step in (100, 2000, 30_000):
-        save_checkpoint(tmp_path, step, {}, {})
+        path = save(tmp_path, step)
     with pytest.raises(StorageError, match="steps there: 100, 2000, 30000"):
-        find_checkpoint(tmp_path, 5, warn=never)
-    assert find_checkpoint(tmp_path, 2000, warn=never).name == "step_000002000"
+        find_checkpoint(path.parent, 5, warn=never)
+    assert find_checkpoint(path.parent, 2000, warn=never).name == "step_000002000"
 
 
 def test_newest_is_by_number_beyond_nine_digits(tmp_path):
     for step in (9, 999_999_999, 1_000_000_000):
-        save_checkpoint(tmp_path, step, {}, {})
-    assert find_checkpoint(tmp_path, warn=never).name == "step_1000000000"
+        path = save(tmp_path, step)
+    assert find_checkpoint(path.parent, warn=never).name == "step_1000000000"
 
 
-def test_a_full_disk_changes_nothing(tmp_path, monkeypatch):
-    good = save_checkpoint(tmp_path, 1, content(), {})
+@pytest.mark.fault("F01")
+def test_folders_and_files_reach_the_disk_before_the_name_that_counts(tmp_path, monkeypatch):
+    """A power cut keeps what has been synced: files, then the folders of their names, then the rename."""
+    happened = []
+    fsync, rename = os.fsync, Path.rename
 
-    def full(_):
-        raise OSError(28, "No space left on device")
+    def note_sync(handle):
+        happened.append(Path(f"/proc/self/fd/{handle}").readlink().relative_to(tmp_path).as_posix())
+        fsync(handle)
 
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "fsync", full)
-        with pytest.raises(StorageError, match="free some disk space"):
-            save_checkpoint(tmp_path, 2, content(), {})
-    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["latest.json", good.name]
+    def note_rename(path, target):
+        happened.append(f"{path.name} → {target.name}")
+        return rename(path, target)
+
+    replay = make_replay()
+    grow(replay, 3)
+    monkeypatch.setattr(os, "fsync", note_sync)
+    monkeypatch.setattr(Path, "rename", note_rename)
+    save(tmp_path, 1, replay=replay)
+    draft = "checkpoints/.draft_step_000000001"
+    moved = happened.index(".draft_step_000000001 → step_000000001")
+    before, after = happened[:moved], happened[moved + 1 :]
+    names = ("model.safetensors", "optim.safetensors", "state.json", "replay.json", "manifest.json")
+    assert before == [
+        ".",  # checkpoints/ is made
+        ".",  # replay/ is made
+        "replay/seg_000000001.npy",
+        "replay/seg_000000001_priority.npy",
+        "replay",
+        *sorted((f"{draft}/{name}" for name in names), key=before.index),
+        draft,
+    ]
+    assert before[-2] == f"{draft}/manifest.json" and after == ["checkpoints"]

@@ -5,6 +5,7 @@ import logging
 import math
 import re
 import warnings
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -22,6 +23,8 @@ from algorithm.run.console import (
     setup_logging,
 )
 from algorithm.run.live import ASCII, UNICODE, LiveConsole, clock_time, number, spark
+from algorithm.run.runlog import RunLog
+from tests.run.small_disk import files_no_larger_than
 
 
 class Terminal(io.StringIO):
@@ -294,6 +297,57 @@ def test_the_log_of_the_next_run_takes_over_and_may_have_details(tmp_path, logge
 def test_a_log_that_cannot_be_written_is_named(tmp_path):
     with pytest.raises(StorageError, match=r"absent/train\.log"):
         setup_logging(tmp_path / "absent/train.log", debug=False)
+
+
+@pytest.mark.fault("F08")
+def test_a_log_on_a_full_disk_is_told_once_and_goes_on(tmp_path, logger):
+    path, stream = tmp_path / "train.log", io.StringIO()
+    with open_console(stream=stream, logger=logger) as console:
+        console.message("before")
+        with files_no_larger_than(path.stat().st_size + 3):
+            console.message("lost")
+            console.warn("shown")
+            logger.info("lost, too")
+        console.message("after")
+        said, text = stream.getvalue().splitlines(), path.read_text()
+    assert [line.split(" · ")[0] for line in said] == [
+        "before", "lost", "warning: the log cannot be written", "warning: shown", "after",
+    ]  # fmt: skip
+    assert text.splitlines()[-2] == "(lines that could not be written here: 3)"
+    assert text.splitlines()[-1].endswith("after")
+    assert "lost" not in text
+
+
+def test_a_log_without_a_console_tells_on_the_standard_error_stream(tmp_path, logger, capsys):
+    with files_no_larger_than(0):
+        logger.info("lost")
+    assert "warning: the log cannot be written" in capsys.readouterr().err
+
+
+def test_a_line_torn_by_a_kill_is_ended_before_the_log_goes_on(tmp_path):
+    (tmp_path / "train.log").write_text("whole\nhal")
+    setup_logging(tmp_path / "train.log", debug=False).info("on")
+    close_logging()
+    text = (tmp_path / "train.log").read_text()
+    assert text.startswith("whole\nhal\n2")
+    assert text.endswith(": on\n")
+
+
+def test_output_to_a_full_disk_ends_nothing(tmp_path, logger):
+    with Path("/dev/full").open("w") as stream, open_console(stream=stream, logger=logger) as console:
+        console.message("one")
+        console.message("two")
+    text = (tmp_path / "train.log").read_text()
+    assert text.count("the output cannot be written any more (No space left on device)") == 1
+    assert "two" in text
+
+
+def test_a_record_that_cannot_be_formatted_ends_nothing(tmp_path, capsys):
+    run_log = RunLog(tmp_path / "train.log")
+    for arguments in (("text",), (7,)):
+        run_log.handle(logging.LogRecord("a", logging.INFO, "b.py", 1, "%d", arguments, None))
+    assert "TypeError" in capsys.readouterr().err
+    assert (tmp_path / "train.log").read_text() == "7\n"
 
 
 def test_fraction_is_of_the_limit_that_comes_first():

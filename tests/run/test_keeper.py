@@ -1,120 +1,436 @@
-"""Which checkpoints stay, and which one is meant."""
+"""Which checkpoints stay, with which replays, and which one is meant."""
 
 from __future__ import annotations
 
 import json
 import math
+import os
+import random
+import re
 import shutil
+import signal
+import time
 from pathlib import Path
 
 import pytest
 import torch
 
 from algorithm.errors import StorageError
-from algorithm.run.checkpoint import checkpoint_steps, load_checkpoint
+from algorithm.replay.buffer import ReplayBuffer
+from algorithm.run.checkpoint import Snapshot, checkpoint_of, checkpoint_steps, load_checkpoint, load_replay
 from algorithm.run.keeper import Keeper, find_checkpoint
-from tests.run.kills import calls_on_the_way
+from tests.oracles_replay import digest
+from tests.run.kills import deaths, failures
+from tests.run.snapshots import files_of, grow, make_replay, never, restore
 
 
-def never(text):
-    raise AssertionError(f"unexpected warning: {text}")
+def keeper(run: Path, *, keep=2, best=True, warn=never, **kwargs) -> Keeper:
+    return Keeper(run / "checkpoints", run / "replay", keep=keep, best=best, warn=warn, **kwargs)
 
 
-def keeper(root, *, keep=2, best=True, warn=never) -> Keeper:
-    return Keeper(root, keep=keep, best=best, warn=warn)
-
-
-def save(kept: Keeper, step: int, score: float | None = None) -> None:
+def save(kept: Keeper, step: int, score: float | None = None, replay: ReplayBuffer | None = None) -> None:
     """As the trainer does it: a better evaluation is followed by a checkpoint of that very step."""
     if score is None:
-        kept.save(step, {"model": {"step": torch.tensor(step)}}, {})
+        replays = {} if replay is None else {"": replay}
+        kept.save(
+            Snapshot(step=step, tensors={"model": {"step": torch.tensor(step)}}, state={}, replays=replays)
+        )
     elif kept.is_best(score):
-        save(kept, step)
+        save(kept, step, replay=replay)
         kept.mark_best(score)
+
+
+def steps(run: Path) -> list[int]:
+    return checkpoint_steps(run / "checkpoints")
+
+
+def find(run: Path, which=None, warn=never, replays: bool = True) -> Path:
+    return find_checkpoint(run / "checkpoints", which, warn=warn, replays=run / "replay" if replays else None)
+
+
+def loaded(run: Path, step: int) -> ReplayBuffer | None:
+    """The replay of a checkpoint, all files of which are intact; None if it has none."""
+    replay = make_replay()
+    return replay if load_replay(find(run, step), run / "replay", "", replay) else None
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
 
 
 def test_the_newest_stay(tmp_path):
     kept = keeper(tmp_path, keep=2)
+    assert kept.latest is None
     for step in (10, 20, 30, 40):
         save(kept, step)
         assert kept.has(step) and not kept.has(step - 10)
-    assert checkpoint_steps(tmp_path) == [30, 40]
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["latest.json", "step_000000030", "step_000000040"]
+        assert kept.latest == checkpoint_of(tmp_path / "checkpoints", step)
+    assert names(tmp_path / "checkpoints") == ["latest.json", "step_000000030", "step_000000040"]
 
 
 def test_the_best_stays_as_well_until_a_better_one_comes(tmp_path):
     kept = keeper(tmp_path, keep=1)
     for step, score in ((10, -5.0), (20, None), (30, -6.0), (40, None), (50, math.nan)):
         save(kept, step, score)
-    assert checkpoint_steps(tmp_path) == [10, 40]
-    assert json.loads((tmp_path / "best.json").read_text()) == {
+    assert steps(tmp_path) == [10, 40]
+    assert json.loads((tmp_path / "checkpoints/best.json").read_text()) == {
         "step": 10,
         "folder": "step_000000010",
         "mean": -5.0,
     }
     save(kept, 60, -4.0)
-    assert checkpoint_steps(tmp_path) == [60]
-    assert find_checkpoint(tmp_path, "best", warn=never).name == "step_000000060"
+    assert steps(tmp_path) == [60]
+    assert find(tmp_path, "best").name == "step_000000060"
 
 
 def test_no_best_one_where_none_is_wanted(tmp_path):
     kept = keeper(tmp_path, keep=1, best=False)
     assert not kept.is_best(1e300)
     save(kept, 10, 5.0)
-    assert not tmp_path.exists() or list(tmp_path.iterdir()) == []
+    assert not (tmp_path / "checkpoints").exists()
+
+
+def test_milestones_stay_for_ever(tmp_path):
+    """The first checkpoint at or after 25 and after 60, also if it was the newest for a while."""
+    for again in range(2):
+        kept = keeper(tmp_path, keep=1, best=False, milestones=(60, 25, 1000))
+        kept.resume(90 * again)
+        for step in range(90 * again + 10, 90 * again + 91, 20):
+            save(kept, step)
+    assert steps(tmp_path) == [30, 70, 180]
+
+
+def test_what_a_save_costs_is_said(tmp_path):
+    replay, kept = make_replay(), keeper(tmp_path)
+    grow(replay, 5)
+    cost = kept.save(Snapshot(step=1, tensors={}, state={}, replays={"": replay}))
+    replays = files_of(tmp_path / "replay")
+    own = files_of(tmp_path / "checkpoints/step_000000001")
+    assert cost.replay_bytes == sum(map(len, replays.values())) > 0
+    assert cost.bytes_written == cost.replay_bytes + sum(map(len, own.values()))
+    assert cost.seconds > 0.0
+
+
+@pytest.mark.parametrize(
+    ("replay", "have"),
+    [
+        ("always", {10: True, 30: True, 40: True}),
+        ("last", {10: False, 30: False, 40: True}),
+        ("never", {10: False, 30: False, 40: False}),
+    ],
+)
+def test_which_checkpoints_keep_the_replay(tmp_path, replay, have):
+    """10 is the best one, 30 and 40 the newest. All can be played with."""
+    kept, rows = keeper(tmp_path, replay=replay), make_replay()
+    digests = {}
+    for step, score in ((10, 1.0), (20, None), (30, None), (40, None)):
+        grow(rows, 3)
+        digests[step] = digest(rows)
+        save(kept, step, score, rows)
+    for step, has in have.items():
+        found = loaded(tmp_path, step)
+        assert (found is not None) == has
+        assert found is None or digest(found) == digests[step]
+        assert load_checkpoint(find(tmp_path, step, replays=False)).step == step
+    needed = {"always": [10, 20, 30, 40], "last": [10, 20, 30, 40], "never": []}[replay]
+    segments = {f"seg_{step:09d}.npy" for step in needed}
+    own = {f"seg_{step:09d}_priority.npy" for step, has in have.items() if has}
+    there = names(tmp_path / "replay") if (tmp_path / "replay").exists() else []
+    assert set(there) == segments | own, "rows are shared, priorities are not"
+
+
+def test_segments_go_when_no_checkpoint_needs_them_any_more(tmp_path):
+    """Forty rows of capacity: after many saves only those of the last two checkpoints are there."""
+    kept, rows = keeper(tmp_path), make_replay()
+    for step in range(1, 13):
+        grow(rows, 8)
+        save(kept, step, replay=rows)
+        listed = set()
+        for one in steps(tmp_path):
+            manifest = checkpoint_of(tmp_path / "checkpoints", one) / "manifest.json"
+            listed |= json.loads(manifest.read_text())["replay"]["segments"].keys()
+        assert set(names(tmp_path / "replay")) == listed
+    assert len(listed) < 10
+
+
+def test_other_files_in_the_folder_of_replays_are_left_alone(tmp_path):
+    (tmp_path / "replay").mkdir()
+    (tmp_path / "replay" / "notes.txt").write_text("mine")
+    kept, rows = keeper(tmp_path, replay="last"), make_replay()
+    for step in (1, 2):
+        grow(rows, 1)
+        save(kept, step, replay=rows)
+    assert "notes.txt" in names(tmp_path / "replay")
 
 
 @pytest.mark.fault("F01")
-def test_killed_anywhere_what_the_files_name_is_there(tmp_path, monkeypatch):
+@pytest.mark.parametrize("replay", ["always", "last"])
+def test_killed_anywhere_what_the_files_name_is_there(tmp_path, replay):
     """A new best one with one to keep: it is written, named twice, and two others are removed."""
-    found = set()
-    for fatal in range(1, 200):
-        root = tmp_path / str(fatal)
-        kept = keeper(root, keep=1)
-        save(kept, 1, 1.0)
-        save(kept, 2)
-        through = calls_on_the_way(monkeypatch, lambda kept=kept: save(kept, 3, 2.0), fatal)
-        named = {name: find_checkpoint(root, name, warn=never) for name in ("latest", "best")}
-        steps = [int(load_checkpoint(path).tensors["model"]["step"]) for path in named.values()]
-        for step in checkpoint_steps(root):
-            find_checkpoint(root, step, warn=never)  # what is left is whole
-        found.add((*steps, *checkpoint_steps(root)))
-        shutil.rmtree(root)
-        if through:
-            break
-    assert through
-    # What latest.json and best.json name, then the checkpoints there are: every state was met.
-    assert found == {(2, 1, 1, 2), (2, 1, 1, 2, 3), (3, 1, 1, 2, 3), (3, 1, 1, 3), (3, 3, 1, 3), (3, 3, 3)}
+    run, rows, digests = tmp_path / "run", make_replay(), {}
+    kept = keeper(run, keep=1, replay=replay)
+    for step, score in ((1, 1.0), (2, None)):
+        grow(rows, 3)
+        digests[step] = digest(rows)
+        save(kept, step, score, rows)
+    shutil.copytree(run, base := tmp_path / "base")
+    grow(rows, 3)
+    digests[3] = digest(rows)
+    found: list[tuple[int, ...]] = []
+    for _ in deaths(lambda: save(kept, 3, 2.0, rows), lambda: restore(base, run)):
+        newest = load_checkpoint(find(run)).step
+        named = [load_checkpoint(find(run, which)).step for which in ("latest", "best")]
+        found.append((*named, *steps(run)))
+        for step in steps(run):
+            has = loaded(run, step)  # what is left is whole
+            assert has is not None or (replay == "last" and step != newest)
+            assert has is None or digest(has) == digests[step]
+        warnings: list[str] = []
+        again = keeper(run, keep=1, replay=replay, warn=warnings.append)
+        again.resume(newest)
+        assert again.has(newest) and warnings == []
+        assert no_litter(run)
+    # What latest.json and best.json name, then the checkpoints there are: every state was met, in this order.
+    assert list(dict.fromkeys(found)) == [
+        (2, 1, 1, 2),
+        (2, 1, 1, 2, 3),
+        (3, 1, 1, 2, 3),
+        (3, 1, 1, 3),
+        (3, 3, 1, 3),
+        (3, 3, 3),
+    ]
+
+
+def no_litter(run: Path) -> bool:
+    """Whether nothing is there but checkpoints, what names them, and segments that one of them names."""
+    named, folders = {"latest.json", "best.json"}, set()
+    listed: set[str] = set()
+    for path in (run / "checkpoints").glob("step_*"):
+        folders.add(path.name)
+        if (path / "replay.json").exists():
+            listed |= json.loads((path / "manifest.json").read_text())["replay"]["segments"].keys()
+    return set(names(run / "checkpoints")) <= named | folders and set(names(run / "replay")) == listed
+
+
+@pytest.mark.fault("F01")
+def test_killed_at_any_moment_and_resumed_again_and_again(tmp_path):
+    """Processes that save as fast as they can; each is killed whenever, the next goes on where it was."""
+    rng = random.Random(0)
+    reached, resumed = [0], 0
+    for _ in range(8):
+        pid = os.fork()
+        if pid == 0:
+            saving(tmp_path)
+        time.sleep(rng.uniform(0.05, 0.4))
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        if not steps(tmp_path):
+            continue
+        path = find(tmp_path)
+        replay = make_replay()
+        assert load_replay(path, tmp_path / "replay", "", replay)
+        assert digest(replay) == load_checkpoint(path).state["digest"]
+        resumed += reached[-1] > 0
+        reached.append(load_checkpoint(path).step)
+    assert reached == sorted(reached) and reached[-1] > 1 and resumed
+
+
+def saving(run: Path) -> None:
+    """Until somebody kills it."""
+    replay, kept, step = make_replay(), keeper(run, keep=2), 0
+    if steps(run):
+        path = find(run)
+        step = load_checkpoint(path).step
+        load_replay(path, run / "replay", "", replay)
+        kept.resume(step)
+        assert no_litter(run)
+    while True:
+        step += 1
+        grow(replay, 3)
+        kept.save(Snapshot(step=step, tensors={}, state={"digest": digest(replay)}, replays={"": replay}))
 
 
 def test_what_cannot_be_removed_is_a_warning(tmp_path, monkeypatch):
     warnings: list[str] = []
-    kept = keeper(tmp_path, keep=1, warn=warnings.append)
-    save(kept, 1)
+    kept, rows = keeper(tmp_path, keep=1, warn=warnings.append), make_replay()
+    grow(rows, 2)
+    save(kept, 1, replay=rows)
+    rename, unlink = Path.rename, Path.unlink
 
-    rename = Path.rename
-
-    def busy(path, target):
-        if path.name == "step_000000001":
+    def busy(path, *args, **kwargs):
+        if path.name in ("step_000000001", "seg_000000002_priority.npy"):
             raise OSError(16, "Device or resource busy")
-        return rename(path, target)
+        return (unlink if not args else rename)(path, *args, **kwargs)
 
     with monkeypatch.context() as patch:
         patch.setattr(Path, "rename", busy)
+        patch.setattr(Path, "unlink", busy)
+        save(kept, 2, replay=rows)
+        (warning,) = warnings
+        assert "step_000000001" in warning and "busy" in warning
+        patch.setattr(Path, "rename", rename)
+        save(kept, 3, replay=rows)
+        assert "1 segments of replays that nobody needs" in warnings[1]
+    save(kept, 4, replay=rows)
+    assert steps(tmp_path) == [4] and no_litter(tmp_path), "it is tried again"
+
+
+@pytest.mark.fault("F08")
+def test_a_save_that_fails_leaves_all_as_it_was_and_the_next_one_makes_good(tmp_path):
+    """Whichever change of the disk fails. One behind the renaming is only told: the checkpoint is there."""
+    run, rows, warnings = tmp_path / "run", make_replay(), []
+    kept = keeper(run, keep=1, warn=warnings.append)
+    for step, score in ((1, 1.0), (2, None)):
+        grow(rows, 3)
+        save(kept, step, score, rows)
+    before, unsaved = files_of(run), rows.unsaved().shape
+    shutil.copytree(run, base := tmp_path / "base")
+    grow(rows, 3)
+    outcomes = (tmp_path / "outcomes").open("ab", buffering=0)
+
+    def attempt() -> None:
+        try:
+            save(kept, 3, replay=rows)
+        except StorageError as error:
+            assert "No space left on device" in str(error) and "free some disk space" in str(error)
+            assert kept.has(2) and files_of(run) == before and rows.unsaved().shape > unsaved
+            outcomes.write(b"f")
+        else:
+            outcomes.write(b"w" if warnings else b"s")
+
+    def then() -> None:
+        if not kept.has(3):
+            save(kept, 3, replay=rows)
+        assert digest(loaded(run, 3)) == digest(rows)
+        grow(rows, 1)
+        save(kept, 4, replay=rows)
+        assert digest(loaded(run, 4)) == digest(rows) and no_litter(run)
+
+    for _ in failures(attempt, lambda: restore(base, run), then):
+        pass
+    found = (tmp_path / "outcomes").read_text()
+    assert re.fullmatch("f{20,}w{8,}s", found), found
+
+
+@pytest.mark.fault("F08")
+def test_the_file_that_names_the_newest_may_fail_and_what_it_names_stays(tmp_path, monkeypatch):
+    warnings: list[str] = []
+    kept = keeper(tmp_path, keep=1, warn=warnings.append)
+    save(kept, 1)
+
+    def full(path, target):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "replace", full)
         save(kept, 2)
+    assert kept.has(2) and steps(tmp_path) == [1, 2]
+    assert find(tmp_path, "latest").name == "step_000000001" and find(tmp_path).name == "step_000000002"
     (warning,) = warnings
-    assert "step_000000001" in warning and "busy" in warning
+    assert "latest.json" in warning and "No space left" in warning
     save(kept, 3)
-    assert checkpoint_steps(tmp_path) == [3], "it is tried again"
+    assert steps(tmp_path) == [3] and find(tmp_path, "latest").name == "step_000000003"
+
+
+def test_resume_knows_the_best_and_the_last_one(tmp_path):
+    first = keeper(tmp_path, keep=1)
+    for step, score in ((10, 5.0), (20, None), (30, None)):
+        save(first, step, score)
+    kept = keeper(tmp_path, keep=1)
+    kept.resume(30)
+    assert kept.has(30) and kept.latest == checkpoint_of(tmp_path / "checkpoints", 30)
+    assert not kept.is_best(5.0) and kept.is_best(5.1)
+    save(kept, 40)
+    assert steps(tmp_path) == [10, 40], "the best one still stays"
+    unwanted = keeper(tmp_path, keep=1, best=False)
+    unwanted.resume(40)
+    assert not unwanted.is_best(1e9)
+    save(unwanted, 50)
+    assert steps(tmp_path) == [10, 50], "best.json names it"
+
+
+def test_resume_before_the_last_one_leaves_what_came_later_behind(tmp_path):
+    rows, first = make_replay(), keeper(tmp_path, keep=9)
+    for step, score in ((10, 1.0), (20, None), (30, 2.0), (40, None)):
+        grow(rows, 2)
+        save(first, step, score, rows)
+    wanted = loaded(tmp_path, 20)
+    assert wanted is not None
+    warnings: list[str] = []
+    kept = keeper(tmp_path, keep=9, warn=warnings.append)
+    kept.resume(20)
+    (warning,) = warnings
+    assert "steps 30, 40" in warning
+    assert steps(tmp_path) == [10, 20] and find(tmp_path, "latest").name == "step_000000020"
+    assert not (tmp_path / "checkpoints/best.json").exists() and kept.is_best(-100.0)
+    assert no_litter(tmp_path)
+    grow(wanted, 2)
+    save(kept, 30, replay=wanted)
+    assert digest(loaded(tmp_path, 30)) == digest(wanted)
+
+
+def test_resume_begins_a_run_that_has_nothing_yet(tmp_path):
+    kept = keeper(tmp_path)
+    kept.resume(0)
+    assert kept.latest is None and kept.is_best(0.0) and list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.fault("F07")
+def test_resume_behind_damaged_checkpoints_gives_them_another_name(tmp_path):
+    rows, first = make_replay(), keeper(tmp_path, keep=9)
+    for step in (10, 20, 30, 40):
+        grow(rows, 2)
+        save(first, step, replay=rows)
+    (tmp_path / "checkpoints/step_000000020/state.json").write_text("")
+    (tmp_path / "replay/seg_000000040_priority.npy").unlink()
+    warnings: list[str] = []
+    path = find(tmp_path, warn=warnings.append)
+    assert path.name == "step_000000030" and len(warnings) == 1
+    warnings.clear()
+    kept = keeper(tmp_path, keep=9, warn=warnings.append)
+    kept.resume(10)
+    assert names(tmp_path / "checkpoints") == [
+        "latest.json",
+        "step_000000010",
+        "step_000000020.damaged",
+        "step_000000040.damaged",
+    ]
+    assert "state.json" in warnings[0] and "called step_000000020.damaged from now on" in warnings[0]
+    assert "seg_000000040_priority.npy" in warnings[1] and "step_000000040.damaged" in warnings[1]
+    assert "steps 30" in warnings[2]
+    assert names(tmp_path / "replay") == ["seg_000000010.npy", "seg_000000010_priority.npy"]
+
+
+@pytest.mark.fault("F07")
+@pytest.mark.parametrize("text", ["", "[]", '{"step": 1, "mean": "NaN"}', '{"step": "../1", "mean": 1.0}'])
+def test_resume_finds_the_best_anew_where_its_file_says_nothing(tmp_path, text):
+    save(keeper(tmp_path), 1, 9.0)
+    pointer = tmp_path / "checkpoints/best.json"
+    pointer.write_text(text)
+    warnings: list[str] = []
+    kept = keeper(tmp_path, warn=warnings.append)
+    kept.resume(1)
+    assert kept.is_best(0.0) and not pointer.exists()
+    assert all("best.json" in warning for warning in warnings) and len(warnings) == (text in ("", "[]"))
+
+
+def test_the_last_step_may_be_saved_again(tmp_path):
+    kept, rows = keeper(tmp_path, keep=2), make_replay()
+    for step in (1, 2, 2, 2):
+        grow(rows, 2)
+        save(kept, step, replay=rows)
+    assert names(tmp_path / "checkpoints") == ["latest.json", "step_000000001", "step_000000002_3"]
+    assert json.loads((tmp_path / "checkpoints/latest.json").read_text())["folder"] == "step_000000002_3"
+    assert digest(loaded(tmp_path, 2)) == digest(rows) and no_litter(tmp_path)
 
 
 def test_latest_is_what_its_file_names_and_by_default_the_newest(tmp_path):
     kept = keeper(tmp_path, keep=3)
     for step in (1, 2):
         save(kept, step)
-    (tmp_path / "latest.json").write_text('{"step": 1, "folder": "step_000000001"}')
-    assert find_checkpoint(tmp_path, "latest", warn=never).name == "step_000000001"
-    assert find_checkpoint(tmp_path, warn=never).name == "step_000000002"
+    (tmp_path / "checkpoints/latest.json").write_text('{"step": 1, "folder": "step_000000001"}')
+    assert find(tmp_path, "latest").name == "step_000000001"
+    assert find(tmp_path).name == "step_000000002"
 
 
 @pytest.mark.fault("F07")
@@ -133,9 +449,9 @@ def test_a_file_that_names_nothing_is_an_error_that_names_the_file(tmp_path, tex
     for step in (1, 2):
         save(kept, step)
     if text:
-        (tmp_path / "best.json").write_text(text)
+        (tmp_path / "checkpoints/best.json").write_text(text)
     with pytest.raises(StorageError) as caught:
-        find_checkpoint(tmp_path, "best", warn=never)
+        find(tmp_path, "best")
     assert what in caught.value.what and why in caught.value.why
     assert caught.value.where.endswith("best.json") and caught.value.exit_code == 6
 
@@ -145,6 +461,6 @@ def test_a_damaged_best_one_is_not_replaced_by_another(tmp_path):
     kept = keeper(tmp_path)
     save(kept, 1, 1.0)
     save(kept, 2)
-    (tmp_path / "step_000000001" / "state.json").write_text("")
+    (tmp_path / "checkpoints/step_000000001/state.json").write_text("")
     with pytest.raises(StorageError, match="damaged"):
-        find_checkpoint(tmp_path, "best", warn=never)
+        find(tmp_path, "best")

@@ -1,11 +1,14 @@
 """One row, three places; names are documented; a kill loses little."""
 
 import json
+import logging
 import math
 import os
+import random
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -13,15 +16,38 @@ import pytest
 from algorithm.errors import StorageError
 from algorithm.run.files import write_text
 from algorithm.run.metrics import METRICS, MetricsLogger, Rate, read_metrics
+from tests.run.kills import Killed
+from tests.run.small_disk import files_no_larger_than, fill, on_a_small_disk
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture
-def opened(tmp_path):
-    logger = MetricsLogger(tmp_path / "log", tmp_path / "metrics.csv", tmp_path / "metrics.jsonl")
+def warned():
+    return []
+
+
+@pytest.fixture
+def opened(tmp_path, warned):
+    logger = logger_in(tmp_path, warned)
     yield logger
     logger.close()
+
+
+def logger_in(folder, warned, state=None):
+    state = json.loads(json.dumps(state, allow_nan=False))
+    return MetricsLogger(
+        folder / "log", folder / "metrics.csv", folder / "metrics.jsonl", warn=warned.append, state=state
+    )
+
+
+def points(folder, tag):
+    """What TensorBoard shows of a tag."""
+    logging.getLogger("tensorboard").setLevel(logging.ERROR)
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    events = EventAccumulator(str(folder), purge_orphaned_data=True).Reload()
+    return [(point.step, point.value) for point in events.Scalars(tag)]
 
 
 def lines(path):
@@ -69,9 +95,9 @@ def test_a_new_column_widens_the_table(opened, tmp_path):
 def test_a_kill_while_widening_leaves_the_narrow_table(opened, tmp_path, monkeypatch):
     opened.write(1, {"loss/q": 1.0})
     opened.flush()
-    monkeypatch.setattr(os, "fsync", lambda _: (_ for _ in ()).throw(OSError(28, "No space left on device")))
-    opened.write(2, {"eval/length": 5.0})
-    with pytest.raises(StorageError):
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(os, "fsync", lambda _: (_ for _ in ()).throw(Killed))
+        opened.write(2, {"eval/length": 5.0})
         opened.flush()
     assert lines(tmp_path / "metrics.csv") == ["step,loss/q", "1,1.0"]
 
@@ -128,24 +154,200 @@ def test_tensorboard_reads_the_same_numbers(opened, tmp_path):
     for step in (10, 20):
         opened.write(step, {"loss/q": step / 4, "loss/policy": math.nan})
     opened.flush()
-    events = EventAccumulator(str(tmp_path / "log")).Reload()
-    assert [(point.step, point.value) for point in events.Scalars("loss/q")] == [(10, 2.5), (20, 5.0)]
-    assert events.Tags()["scalars"] == ["loss/q"]
+    assert points(tmp_path / "log", "loss/q") == [(10, 2.5), (20, 5.0)]
+    assert EventAccumulator(str(tmp_path / "log")).Reload().Tags()["scalars"] == ["loss/q"]
 
 
 @pytest.mark.fault("F02")
-def test_a_killed_process_loses_nothing_that_was_flushed(tmp_path):
-    code = (
-        "import os, signal, sys; from pathlib import Path; from algorithm.run.metrics import MetricsLogger\n"
-        "p = Path(sys.argv[1]); m = MetricsLogger(p / 'log', p / 'm.csv', p / 'm.jsonl')\n"
-        "m.write(1, {'loss/q': 1.5}); m.write(2, {'loss/q': 2.5}); m.flush(); m.write(3, {'loss/q': 3.5})\n"
-        "os.kill(os.getpid(), signal.SIGKILL)"
+def test_a_resumed_logger_goes_on_where_the_state_was_taken(opened, tmp_path, warned):
+    opened.write(1, {"loss/q": 1.0})
+    opened.write(2, {"loss/q": 2.0, "loss/policy": math.nan})
+    state = opened.state()  # row 2 may still grow
+    opened.write(2, {"eval/length": 9.0})
+    opened.write(3, {"loss/q": 3.0, "eval/return_mean": 9.0})
+    opened.flush()
+    with (tmp_path / "metrics.csv").open("a") as csv, (tmp_path / "metrics.jsonl").open("a") as jsonl:
+        csv.write("4,0.12")
+        jsonl.write('{"step": 4, "lo')
+    resumed = logger_in(tmp_path, warned, state)
+    assert lines(tmp_path / "metrics.csv") == ["step,loss/q", "1,1.0"], "later columns go as well"
+    assert lines(tmp_path / "metrics.jsonl") == ['{"step": 1, "loss/q": 1.0}']
+    assert points(tmp_path / "log", "loss/q") == [(1, 1.0)], "purged before the next row"
+    with pytest.raises(ValueError, match="step 1 comes after step 2"):
+        resumed.write(1, {"loss/q": 1.0})
+    resumed.write(2, {"eval/return_mean": 5.0})
+    resumed.write(3, {"loss/q": 4.0})
+    resumed.close()
+    assert lines(tmp_path / "metrics.csv") == [
+        "step,loss/q,loss/policy,eval/return_mean",
+        "1,1.0,,",
+        "2,2.0,,5.0",
+        "3,4.0,,",
+    ]
+    assert [json.loads(line)["step"] for line in lines(tmp_path / "metrics.jsonl")] == [1, 2, 3]
+    assert points(tmp_path / "log", "loss/q") == [(1, 1.0), (2, 2.0), (3, 4.0)]
+    assert warned == []
+
+
+def test_a_state_of_no_row_at_all_begins_anew(opened, tmp_path, warned):
+    state = opened.state()
+    opened.write(1, {"loss/q": 1.0})
+    opened.flush()
+    resumed = logger_in(tmp_path, warned, state)
+    assert (tmp_path / "metrics.csv").read_bytes() == (tmp_path / "metrics.jsonl").read_bytes() == b""
+    resumed.write(1, {"loss/policy": 1.0})
+    resumed.close()
+    assert lines(tmp_path / "metrics.csv") == ["step,loss/policy", "1,1.0"]
+
+
+def test_damaged_and_missing_files_are_told_and_gone_on_with(opened, tmp_path, warned):
+    for step in (1, 2, 3):
+        opened.write(step, {"loss/q": float(step)})
+    opened.flush()
+    state = opened.state()
+    (tmp_path / "metrics.csv").write_text("step,loss/q\n1,1.0\n2,x\nnonsense\n3,3.0\n3,3.0\n")
+    (tmp_path / "metrics.jsonl").unlink()
+    resumed = logger_in(tmp_path, warned, state)
+    assert [text.replace(str(tmp_path), "") for text in warned] == [
+        "/metrics.csv: 2 damaged lines dropped",
+        "/metrics.jsonl is gone; it begins anew",
+    ]
+    resumed.write(4, {"loss/q": 4.0})
+    resumed.close()
+    assert lines(tmp_path / "metrics.csv") == ["step,loss/q", "1,1.0", "3,3.0", "4,4.0"]
+    assert lines(tmp_path / "metrics.jsonl") == ['{"step": 4, "loss/q": 4.0}']
+
+
+WRITER = """\
+import json, os, sys
+from pathlib import Path
+from algorithm.run.metrics import MetricsLogger
+
+folder, last = Path(sys.argv[1]), int(sys.argv[2])
+saved = folder / "state.json"
+before = json.loads(saved.read_text()) if saved.exists() else {"step": 0, "metrics": None}
+metrics = MetricsLogger(
+    folder / "log", folder / "m.csv", folder / "m.jsonl", warn=print, state=before["metrics"]
+)
+if not saved.exists():
+    saved.write_text(json.dumps({"step": 0, "metrics": metrics.state()}))
+print("ready", flush=True)
+for step in range(before["step"] + 1, last + 1):
+    metrics.write(step, {"loss/q": step / 3, "time/updates_per_s": 1.0})
+    if step % 5 == 0:
+        metrics.write(step, {"eval/length": float(step)})
+    if step > 40:
+        metrics.write(step, {"loss/policy": 1 / step})
+        metrics.write(step, {"loss/q": step / 7}, behaviour="left")
+    if step % 7 == 0:
+        draft = folder / "draft"
+        draft.write_text(json.dumps({"step": step, "metrics": metrics.state()}))
+        draft.replace(saved)
+metrics.close()
+"""
+
+
+def written(folder, last):
+    folder.mkdir(exist_ok=True)
+    return subprocess.Popen(
+        [sys.executable, "-c", WRITER, str(folder), str(last)],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        text=True,
     )
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    killed = subprocess.run([sys.executable, "-c", code, str(tmp_path)], env=environment)
-    assert killed.returncode == -9
-    assert read_metrics(tmp_path / "m.csv") == {"step": [1.0, 2.0], "loss/q": [1.5, 2.5]}
-    assert len(lines(tmp_path / "m.jsonl")) == 2
+
+
+@pytest.mark.fault("F02")
+def test_a_run_killed_at_any_moment_has_the_rows_of_one_that_never_was(tmp_path):
+    rng, last = random.Random(6), 300
+    straight, killed = tmp_path / "straight", tmp_path / "killed"
+    for target in sorted(rng.sample(range(20, 220), 3)):
+        process = written(killed, last)
+        assert process.stdout.readline() == "ready\n"
+        while json.loads((killed / "state.json").read_text())["step"] < target:
+            assert process.poll() is None
+            time.sleep(0.001)
+        time.sleep(rng.uniform(0.0, 0.01))
+        process.kill()
+        assert process.wait() == -9
+        process.stdout.close()
+    for folder in (straight, killed):
+        said, _ = written(folder, last).communicate()
+        assert said == "ready\n", "no warning"
+    for name in ("m.csv", "m.jsonl"):
+        assert (killed / name).read_bytes() == (straight / name).read_bytes()
+    assert len(lines(killed / "m.csv")) == last + 1
+    for folder, tag, first in (("log", "loss/q", 1), ("log", "loss/policy", 41), ("log/left", "loss/q", 41)):
+        assert points(killed / folder, tag) == points(straight / folder, tag)
+        assert [step for step, _ in points(killed / folder, tag)] == list(range(first, last + 1))
+    assert len(list((killed / "log").glob("events.*"))) == 4
+
+
+@pytest.mark.fault("F08")
+def test_rows_that_cannot_be_written_wait_and_are_never_halved(opened, tmp_path, warned):
+    opened.write(1, {"loss/q": 1.0})
+    opened.flush()
+    with files_no_larger_than((tmp_path / "metrics.csv").stat().st_size + 3):
+        for step in (2, 3):
+            opened.write(step, {"loss/q": float(step)})
+        opened.write(4, {"loss/q": 4.0, "loss/policy": 0.5})  # and a wider table cannot be made either
+        opened.flush()
+        assert lines(tmp_path / "metrics.csv")[:2] == ["step,loss/q", "1,1.0"]
+        assert (tmp_path / "metrics.csv").read_bytes().endswith(b"2,2"), "the disk took a part"
+        assert len(warned) == 1
+        assert "metrics cannot be written" in warned[0]
+        assert "training goes on" in warned[0]
+    opened.write(5, {"loss/q": 5.0})
+    opened.flush()
+    assert warned[1:] == ["metrics are written again, no row is missing"]
+    assert lines(tmp_path / "metrics.csv") == [
+        "step,loss/q,loss/policy", "1,1.0,", "2,2.0,", "3,3.0,", "4,4.0,0.5", "5,5.0,",
+    ]  # fmt: skip
+    assert [json.loads(line)["step"] for line in lines(tmp_path / "metrics.jsonl")] == [1, 2, 3, 4, 5]
+    assert points(tmp_path / "log", "loss/q") == [(step, float(step)) for step in (1, 2, 3, 4, 5)]
+
+
+@pytest.mark.fault("F08")
+def test_closing_tries_once_more_and_says_what_is_missing(tmp_path, warned):
+    opened = logger_in(tmp_path, warned)
+    with files_no_larger_than(0):
+        for step in (1, 2):
+            opened.write(step, {"loss/q": 1.0})
+        opened.close()
+    assert warned[-1].startswith("rows of metrics are missing for ever: 2 in ")
+    assert [word for word in ("metrics.csv", "metrics.jsonl", "log") if word in warned[-1]] == [
+        "metrics.csv", "metrics.jsonl", "log",
+    ]  # fmt: skip
+    opened.close()
+    assert len(lines(tmp_path / "metrics.csv")) == 3, "the second time there was room"
+
+
+@pytest.mark.fault("F08")
+def test_no_row_is_lost_on_a_disk_that_is_full_for_a_while(tmp_path):
+    def act() -> None:
+        told: list[str] = []
+        metrics = logger_in(tmp_path, told)
+        ballast = tmp_path / "ballast"
+        for step in range(1, 101):
+            if step == 30:
+                metrics.flush()
+                fill(ballast, leave=0)
+            if step == 70:
+                ballast.unlink()
+            metrics.write(step, {"loss/q": step / 3, "loss/policy": step / 7})
+            if step == 69:
+                metrics.state()  # tells nothing new
+        metrics.close()
+        began, over = told
+        assert "No space left on device" in began
+        assert over == "metrics are written again, no row is missing"
+        rows = lines(tmp_path / "metrics.csv")[1:]
+        assert rows == [f"{step},{step / 3!r},{step / 7!r}" for step in range(1, 101)]
+        steps = [json.loads(line)["step"] for line in lines(tmp_path / "metrics.jsonl")]
+        assert steps == [step for step, _ in points(tmp_path / "log", "loss/q")] == list(range(1, 101))
+
+    if not on_a_small_disk(tmp_path, 64 * 1024, act):
+        pytest.skip("this machine lets nobody mount a small disk")
 
 
 def test_closing_commits_and_may_happen_twice(opened, tmp_path):
@@ -157,7 +359,7 @@ def test_closing_commits_and_may_happen_twice(opened, tmp_path):
 
 def test_another_run_is_never_overwritten(opened, tmp_path):
     with pytest.raises(StorageError, match=r"metrics\.csv"):
-        MetricsLogger(tmp_path / "log", tmp_path / "metrics.csv", tmp_path / "other.jsonl")
+        MetricsLogger(tmp_path / "log", tmp_path / "metrics.csv", tmp_path / "other.jsonl", warn=print)
 
 
 def test_reading_leaves_out_a_torn_last_line_and_names_damage(tmp_path):

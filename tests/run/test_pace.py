@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from algorithm.run.pace import Every, UpdatePace
+from algorithm.run.pace import Every, FreshPace, UpdatePace
 
 
 @given(st.sampled_from([0.1, 0.25, 1 / 3, 1.0, 2.5, 7.0]), st.integers(1, 16), st.integers(0, 50))
@@ -46,3 +47,71 @@ def test_due_once_per_crossing():
         False, False, True, False, True, False, True,
     ]  # fmt: skip
     assert not Every(-1).due(10**9)
+
+
+@settings(max_examples=50)
+@given(
+    st.sampled_from([0.1, 1 / 3, 1.0, 2.5]),
+    st.integers(0, 50),
+    st.lists(
+        st.tuples(st.integers(1, 16), st.sampled_from(["do", "defer", "carry", "stop"])),
+        min_size=1,
+        max_size=60,
+    ),
+)
+def test_a_resumed_pace_owes_what_would_have_been_owed(ratio, start_step, events):
+    straight, stopped, step = UpdatePace(ratio, start_step), UpdatePace(ratio, start_step), 0
+    for steps, event in events:
+        step += steps
+        owed = straight.owed(step)
+        assert stopped.owed(step) == owed
+        for pace in (straight, stopped):
+            if event == "defer" and owed:
+                pace.defer(step)
+            if event == "carry" and owed:
+                pace.carry_over(owed // 2 + 1)
+        assert math.isnan(straight.achieved(step, 7)) == math.isnan(stopped.achieved(step, 7))
+        if event == "stop":
+            state = json.loads(json.dumps(stopped.state(), allow_nan=False))
+            stopped = UpdatePace(ratio, start_step)
+            stopped.load_state(state)
+            assert stopped.state() == straight.state()
+
+
+def test_another_ratio_counts_from_the_resume_on():
+    before = UpdatePace(1.0, 100)
+    assert before.owed(300) == 200
+    before.carry_over(3)
+    resumed = UpdatePace(0.25, 100)
+    resumed.load_state(before.state())
+    assert [resumed.owed(300), resumed.owed(304), resumed.owed(308)] == [3, 1, 1]
+    assert resumed.achieved(308, 205) == 205 / 208, "since learning began"
+    again = UpdatePace(2.0, 100)
+    again.load_state(resumed.state())
+    assert again.owed(309) == 2
+
+
+def test_another_ratio_before_learning_begins():
+    before = UpdatePace(1.0, 100)
+    assert before.owed(50) == 0
+    resumed = UpdatePace(2.0, 100)
+    resumed.load_state(before.state())
+    assert [resumed.owed(100), resumed.owed(101)] == [0, 2]
+
+
+def test_what_waits_for_a_fresh_pace_is_in_the_replay():
+    pace = FreshPace(lambda: 25, 10, 100)
+    pace.load_state(json.loads(json.dumps(pace.state())))
+    assert [pace.owed(99), pace.owed(100)] == [0, 2]
+
+
+@settings(max_examples=50)
+@given(st.integers(1, 20), st.lists(st.integers(1, 9), min_size=2, max_size=40), st.data())
+def test_a_resumed_run_is_due_where_the_straight_one_is(interval, steps, data):
+    counts = [sum(steps[: n + 1]) for n in range(len(steps))]
+    stop = data.draw(st.integers(1, len(counts) - 1))
+    straight = Every(interval)
+    expected = [straight.due(count) for count in counts]
+    resumed = Every(interval, counts[stop - 1])
+    assert [resumed.due(count) for count in counts[stop:]] == expected[stop:]
+    assert not Every(-1, 5).due(10**9)

@@ -1,131 +1,273 @@
-"""Curves and summaries of repeated runs."""
+"""The page about a run: what it says, of runs in every state, and that it never fails for what it finds."""
 
-import math
-import struct
+import json
+import os
+import re
+import shlex
 
-import numpy as np
 import pytest
 
+from algorithm.config.cli import parse_args
 from algorithm.errors import StorageError
-from algorithm.run.files import json_text
-from algorithm.run.metrics import MetricsLogger
-from algorithm.run.report import Series, common_grid, plot_curve, read_series, repeat_rows, repeat_summary
+from algorithm.run.facts import Facts
+from algorithm.run.lock import Holder
+from algorithm.run.report import write_report
+from algorithm.run.sections import LARGEST_VIDEO
+from tests.run.made_runs import ARGUMENTS, CURVE, RESULT, make_run, metrics_text
+from tests.run.pages import read
+
+pytestmark = pytest.mark.usefixtures("task")
 
 
-def series(offset=0.0, steps=(0, 1000, 2000), label="run"):
-    steps = np.array(steps, np.float64)
-    returns = steps / 10 + offset
-    return Series(
-        label=label,
-        eval_step=steps,
-        eval_return=returns,
-        eval_ci95=np.ones_like(steps),
-        train_step=steps + 5,
-        train_return=returns - 3,
+def page_of(run):
+    path = write_report(run)
+    assert path == run.path / "report.html"
+    return read(path.read_text("utf-8"))
+
+
+def test_the_page_of_a_finished_run():
+    page = page_of(make_run())
+    for text in (
+        "task, run Pendulum-v1 · finished · seed 7 · begun 2026-01-02T03:04:05+00:00",
+        "last evaluation -2.50 ± 0.50 (95 %), 5 episodes, step 400",
+        "best evaluation -2.50 ± 0.50 (95 %)",
+        "environment steps 400 updates 200 training time 8.0 s 50 steps/s",
+        "faults survived 1 env restarts 1",
+        "sac_config.tau 0.01 0.005 0.005",  # this run, the task, the default
+        "sac_config.batch_size 16 16 256",
+        "machine box, Linux, 2 processors",
+        "versions python 3.11.0, torch 2.0",
+        "program commit abcdef, with changes that were not committed",
+        "time went into update 75%, step 25%",
+        "python main.py ./task -n run --resume -o base_config.max_step=520",
+        "python main.py ./task -n run --eval=100 Film",
+        "python main.py ./task -n run --video",
+        "python main.py ./task --report run",
+        "tensorboard --logdir models/task/run/log",
+    ):
+        assert text in page.shown, text
+    assert "rich" not in page.shown  # not installed there
+    labels = [str(svg.get("aria-label")) for svg in page.all("svg")]
+    assert sum("evaluation, 95 % interval from -8 to -2.5" in label for label in labels) == 2
+    assert "Critic loss: loss from 0.5 to 0.125, lowest 0.125, highest 0.5" in labels
+    assert "Faults survived: env restarts from 0 to 1, lowest 0, highest 1" in labels
+    assert not any(label.startswith("Temperature") for label in labels)  # it was not measured
+
+
+def test_a_run_that_was_stopped_goes_on_to_its_own_end():
+    stopped = make_run(result={**RESULT, "steps": 130}, metrics=metrics_text({}, ()))
+    assert "python main.py ./task -n run --resume Evaluate" in page_of(stopped).shown
+
+
+def test_the_best_checkpoint_is_what_one_wants_to_see():
+    run = make_run()
+    run.checkpoints.mkdir()
+    (run.checkpoints / "best.json").write_text("{}")
+    shown = page_of(run).shown
+    for flags in ("--eval=100", "--video", "--run --render --disable_sample"):
+        assert f"python main.py ./task -n run {flags} --ckpt=best" in shown
+
+
+def test_commands_of_the_page_are_understood():
+    page = page_of(make_run())
+    commands = re.findall(r"python main.py .*?(?= [A-Z]|$)", page.shown.partition(" Commands ")[2])
+    assert len(commands) == 6
+    for command in commands:
+        parse_args(shlex.split(command)[2:])
+
+
+def test_the_same_training_again(task):
+    arguments = ["main.py", "./task", "-c", "endless", "-n", "run", "--repeat=3", "--agents=2", "--quiet"]
+    arguments += ["--env_args", "g=9.8,name=a b", "--nn=other", "-o", "sac_config.tau=1e-2", "--seed=1"]
+    page = page_of(make_run(arguments=arguments))
+    (command,) = re.findall(r"under a new name (.*?) Go on", page.shown)
+    again, before = parse_args(shlex.split(command)[2:]), parse_args(arguments[1:])
+    assert again.seed == 7  # that of this run, not of the first of three
+    assert (again.name, again.repeat) == (None, 1)
+    for field in ("env", "config", "agents", "env_args", "nn", "overrides"):
+        assert getattr(again, field) == getattr(before, field)
+
+
+@pytest.mark.parametrize("arguments", [["pytest", "-q", "tests"], [], [1, 2]])
+def test_a_command_line_of_another_program_is_left_out(arguments, capsys):
+    page = page_of(make_run(arguments=arguments))
+    assert "python main.py ./task -o sac_config.tau=0.01 --seed=7" in page.shown
+    assert "The task's own files cannot be compared from here." in page.shown
+    assert capsys.readouterr().err == ""
+
+
+def test_text_of_files_is_shown_as_text():
+    evil = "<script>alert(1)</script>"
+    run = make_run(
+        overrides=(f"base_config.env_args={{x: '{evil}'}}",),
+        metrics=metrics_text({f"{evil}/{name}": values for name, values in CURVE.items()}),
+        arguments=["main.py", "./task", "-o", f"base_config.env_args={{x: '{evil}'}}"],
+    )
+    manifest = json.loads(run.manifest.read_text())
+    manifest["host"]["name"] = manifest["git"]["commit"] = manifest["started"] = evil
+    run.manifest.write_text(json.dumps(manifest))
+    run.videos.mkdir()
+    (run.videos / "<b>.mp4").write_bytes(b"film")
+    page = page_of(run)
+    assert "<script" not in (run.path / "report.html").read_text()
+    assert page.shown.count(evil) >= 6
+
+
+def test_a_run_without_evaluations_says_so():
+    measured = {name: values for name, values in CURVE.items() if not name.startswith("eval/")}
+    result = {**RESULT, "last_eval": None, "best_eval": None}
+    page = page_of(make_run(metrics=metrics_text(measured), result=result))
+    assert "last evaluation none not evaluated yet" in page.shown
+    assert "The run was not evaluated yet." in page.shown
+
+
+def test_a_single_episode_has_no_interval():
+    once = {**RESULT["last_eval"], "ci95": [None, None], "episodes": 1}
+    assert (
+        "last evaluation -2.5 1 episode, step 400"
+        in page_of(make_run(result={**RESULT, "last_eval": once})).shown
     )
 
 
-def test_series_are_read_from_the_metrics(tmp_path):
-    logger = MetricsLogger(tmp_path / "log", tmp_path / "m.csv", tmp_path / "m.jsonl")
-    logger.write(100, {"rollout/return_mean": -5.0})
-    logger.write(200, {"eval/return_mean": -4.0, "eval/return_ci95": 0.5})
-    logger.write(300, {"eval/return_mean": math.nan, "loss/q": 1.0})
-    logger.write(400, {"eval/return_mean": -2.0})
-    logger.close()
-    read = read_series(tmp_path / "m.csv", "x")
-    assert read.label == "x"
-    assert read.eval_step.tolist() == [200, 400]
-    assert read.eval_return.tolist() == [-4, -2]
-    assert read.eval_ci95[0] == 0.5
-    assert math.isnan(read.eval_ci95[1])
-    assert (read.train_step.tolist(), read.train_return.tolist()) == ([100], [-5])
+def test_a_run_without_metrics_says_so():
+    page = page_of(make_run(metrics=None, result=None))
+    assert "metrics.csv is missing" in page.shown
+    assert "Nothing was measured yet." in page.shown
+    assert "ended without a result" in page.shown
 
 
-def test_a_run_that_was_never_evaluated_gives_empty_series(tmp_path):
-    (tmp_path / "m.csv").write_text("step,loss/q\n1,2\n")
-    read = read_series(tmp_path / "m.csv", "x")
-    assert len(read.eval_step) == len(read.train_step) == 0
-    plot_curve(tmp_path / "x.png", [read])
-    plot_curve(tmp_path / "y.png", [read, read])
+@pytest.mark.parametrize(
+    ("file", "content", "told"),
+    [
+        ("metrics.csv", b"step,loss/q\n100,abc\n", "metrics.csv cannot be used: metrics are damaged"),
+        ("metrics.csv", b"\xff\xfe\x00", "metrics.csv cannot be used"),
+        ("manifest.json", b"{", "manifest.json cannot be used: a JSON file is damaged"),
+        ("manifest.json", b"[]", "manifest.json cannot be used"),
+        ("result.json", b"null", "result.json cannot be used"),
+        ("config.yaml", b"sac_config: {tau: much}\n", "config.yaml cannot be used"),
+        ("overrides.txt", b"\xff", "overrides.txt cannot be used"),
+        ("run.lock", b"\xff", ""),
+    ],
+)
+def test_a_damaged_file_is_named_and_the_rest_is_shown(file, content, told):
+    run = make_run()
+    (run.path / file).write_bytes(content)
+    page = page_of(run)
+    assert told in page.shown
+    assert "python main.py ./task -n run --resume" in page.shown
 
 
-def test_runs_meet_on_the_steps_that_all_of_them_cover():
-    # 0…2000 and 500…3000: both cover 500…2000; the first is x/10, the second x/10 + 100.
-    steps, returns = common_grid([series(), series(100, (500, 1500, 3000))])
-    assert steps.tolist() == [500, 1000, 1500, 2000]
-    assert returns.tolist() == [[50, 100, 150, 200], [150, 200, 250, 300]]
+@pytest.mark.parametrize("value", [None, "much", [], {}, {"a": 1}, True, -1, 1e400])
+def test_odd_values_in_json_are_no_reason_to_fail(value):
+    run = make_run()
+    for path in (run.manifest, run.result):
+        keys = json.loads(path.read_text())
+        path.write_text(json.dumps(dict.fromkeys(keys, value)))
+    page_of(run)
 
 
-def test_runs_that_never_meet_have_no_common_steps():
-    steps, returns = common_grid([series(steps=(0, 1)), series(steps=(5, 6))])
-    assert steps.shape == (0,)
-    assert returns.shape == (2, 0)
+def test_an_empty_folder_has_a_page_too():
+    run = make_run(metrics=None, result=None)
+    for file in run.path.iterdir():
+        file.unlink()
+    page = page_of(run)
+    assert "config.yaml is missing" in page.shown
+    assert "manifest.json is missing" in page.shown
+    assert "seed unknown" in page.shown
 
 
-@pytest.mark.parametrize("runs", [1, 3])
-def test_the_picture_is_a_png_of_readme_size_and_always_the_same(tmp_path, runs):
-    several = [series(10.0 * k, label=str(k)) for k in range(runs)]
-    for name in ("a.png", "sub/b.png"):
-        plot_curve(tmp_path / name, several, title="Pendulum-v1")
-    data = (tmp_path / "a.png").read_bytes()
-    assert data[:8] == b"\x89PNG\r\n\x1a\n"
-    assert struct.unpack(">II", data[16:24]) == (1200, 675)
-    assert data == (tmp_path / "sub/b.png").read_bytes()
+def lock(run, **changed):
+    holder = json.loads(Holder.me().text) | changed
+    run.lock.write_text(json.dumps(holder))
 
 
-def test_what_is_drawn_is_what_was_measured(tmp_path, monkeypatch):
-    from matplotlib.figure import Figure
-
-    drawn = {}
-
-    def capture(figure, path, **_):
-        (axes,) = figure.axes
-        drawn.update({line.get_label(): line.get_ydata() for line in axes.lines})
-        drawn["legend"] = [text.get_text() for text in axes.get_legend().get_texts()]
-        drawn["bands"] = len(axes.collections)
-
-    monkeypatch.setattr(Figure, "savefig", capture)
-    plot_curve(tmp_path / "x.png", [series(0.0), series(30.0)])
-    assert drawn["evaluation, mean of 2 runs"].tolist() == [15, 115, 215]
-    assert drawn["legend"] == ["evaluation, mean of 2 runs", "95 % interval of the mean", "training episodes"]
-    assert drawn["bands"] == 1
-
-
-def test_plot_refuses_nothing_and_names_what_it_cannot_write(tmp_path):
-    with pytest.raises(ValueError, match="no series"):
-        plot_curve(tmp_path / "x.png", [])
-    (tmp_path / "file").write_text("")
-    with pytest.raises(StorageError, match="picture cannot be written"):
-        plot_curve(tmp_path / "file/x.png", [series()])
+def test_states_of_a_run():
+    states = {
+        "finished": make_run("finished"),
+        "stopped before its end": make_run(
+            "stopped",
+            result={**RESULT, "steps": 130, "last_eval": None},
+            metrics=metrics_text({}, ()),
+        ),
+        "ended without a result": make_run("failed", result=None),
+        "killed": make_run("killed", result=None),
+    }
+    lock(states["finished"])  # the page is written while this very process still holds the lock
+    lock(states["killed"], pid=2**22 + 1)
+    running = make_run("running", result=None)
+    lock(running, pid=os.getppid(), host="elsewhere")
+    for state, run in states.items():
+        assert Facts.gather(run).state == state
+    assert Facts.gather(running).state.startswith(f"still running, process {os.getppid()} on elsewhere")
 
 
-def result(seed, last, best):
-    return {"seed": seed, "last_eval": {"mean": last, "episodes": 10}, "best_eval": {"mean": best}}
+def test_a_run_that_goes_on_is_not_what_its_old_result_says():
+    run = make_run(result={**RESULT, "steps": 200, "updates": 1})
+    facts = Facts.gather(run)
+    assert facts.state == "ended without a result"
+    # 25 updates and 50 steps a second, 400 steps
+    assert (facts.last_step, facts.updates, facts.seconds) == (400, 200, 8)
+    assert facts.last_evaluation("default").mean == -2.5
+    assert facts.faults == {"env_restarts": 1}
+    assert "as of the last summary" in page_of(run).shown
 
 
-def test_repeat_summary_by_hand():
-    results = [result(1, -1.0, 0.0), result(2, -2.0, 0.0), result(3, -3.0, 0.0)]
-    summary = repeat_summary(results)
-    assert (summary["runs"], summary["seeds"]) == (3, [1, 2, 3])
-    last = summary["last_eval"]
-    assert last["values"] == [-1.0, -2.0, -3.0]
-    assert last["mean"] == -2.0
-    # s = 1, n = 3: half width 4.3027 / √3
-    assert last["ci95"] == pytest.approx([-4.4841, 0.4841], abs=1e-3)
-    assert summary["best_eval"]["ci95"] == [0.0, 0.0]
-    assert repeat_rows(results) == [
-        ("seed 1", "-1.0   best 0.0"),
-        ("seed 2", "-2.0   best 0.0"),
-        ("seed 3", "-3.0   best 0.0"),
-        ("mean, last", "-2.0 ± 2.5 (95 %) over 3 runs"),
-        ("mean, best", "0.0 ± 0.0 (95 %) over 3 runs"),
-    ]
+def test_the_best_evaluation_of_a_killed_run_is_found():
+    better = {**CURVE, "eval/return_mean": (-9.0, -1.0, -1.0, -2.0)}
+    facts = Facts.gather(make_run(result=None, metrics=metrics_text(better)))
+    assert (facts.best_evaluation("default").mean, facts.best_evaluation("default").step) == (-1, 200)
+    assert facts.last_evaluation("default").step == 400
 
 
-def test_repeat_summary_counts_only_what_was_evaluated():
-    summary = repeat_summary([result(1, -1.0, -1.0), {"seed": 2, "last_eval": None}])
-    assert summary["last_eval"] == {"values": [-1.0, None], "mean": -1.0, "ci95": [None, None]}
-    assert repeat_rows([{"seed": 2}]) == [("seed 2", "not evaluated   best not evaluated")]
-    json_text(summary)
-    with pytest.raises(ValueError, match="no results"):
-        repeat_summary([])
+def test_resumptions_are_named():
+    run = make_run()
+    manifest = json.loads(run.manifest.read_text())
+    run.manifest.write_text(json.dumps({**manifest, "resumed": [{"step": 200}, {"step": 1300}]}))
+    assert "resumed 2 times, at step 200, 1,300" in page_of(run).shown
+
+
+def test_every_behaviour_has_its_curves():
+    both = {f"{name}/{metric}": values for name in ("left", "right") for metric, values in CURVE.items()}
+    scores = {"last_eval": RESULT["last_eval"], "best_eval": RESULT["best_eval"]}
+    right = {"last_eval": {"mean": 3.25, "step": 400}, "best_eval": {"mean": 4.25, "step": 300}}
+    result = {**RESULT, "behaviours": {"left": scores, "right": right}}
+    page = page_of(make_run(metrics=metrics_text(both), result=result))
+    for text in (
+        "last evaluation, left -2.50",
+        "best evaluation, right 4.25",
+        "Learning curve: left",
+        "Diagnostics: right",
+    ):
+        assert text in page.shown
+    assert len(page.all("svg")) > 2 * 3
+
+
+def test_a_small_film_is_in_the_page_and_a_large_one_beside_it():
+    run = make_run()
+    run.videos.mkdir()
+    for age, name in ((300, "old.mp4"), (200, "new one.mp4")):
+        (run.videos / name).write_bytes(b"film")
+        os.utime(run.videos / name, (1e9 - age, 1e9 - age))
+    page = page_of(run)
+    (film,) = page.all("video")
+    assert film["src"] == "data:video/mp4;base64,ZmlsbQ=="
+    assert "new one.mp4" in film["aria-label"]
+    assert [link["href"] for link in page.all("a")] == ["videos/old.mp4"]
+    with (run.videos / "new one.mp4").open("r+b") as file:
+        file.truncate(LARGEST_VIDEO + 1)
+    os.utime(run.videos / "new one.mp4", (1e9, 1e9))
+    page = page_of(run)
+    assert page.all("video") == []
+    assert [link["href"] for link in page.all("a")] == ["videos/new%20one.mp4", "videos/old.mp4"]
+
+
+@pytest.mark.fault("F08")
+def test_a_page_that_cannot_be_written_is_a_storage_error():
+    run = make_run()
+    (run.path / "report.html").mkdir()
+    with pytest.raises(StorageError, match="cannot be written"):
+        write_report(run)
+
+
+def test_arguments_of_the_made_runs_are_a_command_line():
+    assert parse_args(ARGUMENTS[1:]).overrides == ("sac_config.tau=0.01",)

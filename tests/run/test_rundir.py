@@ -101,14 +101,14 @@ def test_environments_that_leave_models_are_refused(env):
         RunDir.create(env, "x")
 
 
-def test_a_taken_name_is_refused_with_both_commands():
+def test_a_taken_name_is_refused_with_the_commands_that_use_it():
     made("first")
     made("first_2")
     with pytest.raises(UsageError) as caught:
         RunDir.create("gym/pendulum", "first")
     message = str(caught.value)
     assert caught.value.exit_code == 2
-    assert "python main.py gym/pendulum --run -n first" in message
+    assert "python main.py gym/pendulum -n first --run" in message and "-n first --resume" in message
     assert "python main.py gym/pendulum -n first_3" in message
     assert "models/gym/pendulum/first" in message
 

@@ -1,0 +1,161 @@
+"""How fast is it, and does it leave something behind?"""
+
+from __future__ import annotations
+
+import gc
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+import psutil
+
+from algorithm.env.checks.finding import Finding, note, ok, warning
+from algorithm.env.checks.lab import Lab
+from algorithm.env.checks.survey import random_action, survey
+
+WORKER_MS = 0.3
+"""What a step costs more in a worker process, in milliseconds (docs/performance.md: 0.15 to 0.3)."""
+
+_PAYS = 3.0  # a step this many times dearer than the worker makes up for the other's waiting
+_STEPS = 100  # of an episode at most, while it is weighed
+_CLOSED = 3  # copies
+_LEAST = 4 * 2**20  # bytes; less is what allocators do
+
+
+def is_fast(lab: Lab) -> Iterator[Finding]:
+    """Rates in this process, and whether worker processes would pay."""
+    found = lab.once(survey)
+    if not found.calls.get("step"):
+        yield ok("not looked at: there was no step")
+        return
+    step = found.seconds["step"] / found.calls["step"]
+    reset = found.seconds["reset"] / max(1, found.calls["reset"])
+    per_step = (found.seconds["step"] + found.seconds["reset"]) / found.calls["step"]
+    yield ok(f"{_rate(step)} steps/s, {_rate(reset)} resets/s, {_rate(per_step)} steps/s with resets")
+    yield ok(_workers(lab, 1000 * per_step))
+
+
+def leaves_nothing_behind(lab: Lab) -> Iterator[Finding]:
+    """Memory, open files and threads over many episodes."""
+    found = lab.once(growth)
+    for what, count in found.left.items():
+        if count > 0:
+            yield warning(
+                f"{count:,} {what} more after {found.episodes:,} episodes",
+                why="a long training runs into the system's limit",
+                fix=f"close what an episode opens before reset opens it again ({what})",
+            )
+    grown, per_episode = found.grown, found.per_episode
+    if grown:
+        yield warning(
+            f"memory grows: {per_episode / 2**10:,.0f} KB an episode",
+            where=f"{grown / 2**20:,.1f} MB in {found.episodes:,} episodes of at most {_STEPS} steps",
+            why=f"{per_episode * 10_000 / 2**30:,.1f} GB in 10,000 episodes",
+            fix="look what reset or step keeps appending to; worker processes only move it elsewhere",
+        )
+    yield ok(f"memory, files and threads as before after {found.episodes:,} episodes")
+
+
+def closes_cleanly(lab: Lab) -> Iterator[Finding]:
+    """What is left of a copy that was closed."""
+    process = psutil.Process()
+    with lab.copy() as copy:
+        copy.reset(lab.setting.seed_of(0))  # what is loaded only once is loaded now
+    before = _held(process)
+    for _ in range(_CLOSED):
+        with lab.copy() as copy:
+            copy.reset(lab.setting.seed_of(0))
+    if _more(process, before):
+        gc.collect()  # what only waits for it does no harm
+    left = _more(process, before)
+    if left:
+        told = ", ".join(f"{count} {what}" for what, count in left.items())
+        yield note(
+            f"{_CLOSED} closed copies left {told} behind",
+            why="a training closes a copy only when it failed, so it adds up slowly",
+            fix="release them in close()",
+        )
+    yield ok("closes, and leaves no file and no thread open")
+
+
+@dataclass
+class Growth:
+    """What many episodes left behind.
+
+    grown: bytes between the middle and the last third of the episodes, 0 where they overlap
+    left:  files and threads more than before
+    """
+
+    episodes: int = 0
+    grown: int = 0
+    per_episode: float = 0.0
+    left: dict[str, int] = field(default_factory=dict)
+
+
+def growth(lab: Lab) -> Growth:
+    """Play short episodes and weigh the process after each. Raises FlawError."""
+    process, found, weights = psutil.Process(), Growth(), list[int]()
+    rng, over = np.random.default_rng(0), lab.deadline(0.5)
+    with lab.copy() as copy:
+        before: dict[str, int] = {}
+        while found.episodes < lab.limits.episodes and not over():
+            now = copy.reset(lab.setting.seed_of(found.episodes))
+            mask = now.mask
+            for _ in range(_STEPS):
+                taken = copy.step(random_action(copy, rng, mask))
+                mask = taken.mask
+                if taken.terminated or taken.truncated or over():
+                    break
+            found.episodes += 1
+            weights.append(process.memory_info().rss)
+            before = before or _held(process)
+        left = {what: count - before.get(what, count) for what, count in _held(process).items()}
+    found.left = {what: count for what, count in left.items() if count >= max(3, found.episodes // 4)}
+    found.grown, found.per_episode = grown(weights)
+    return found
+
+
+def grown(weights: list[int]) -> tuple[int, float]:
+    """(bytes, bytes an episode) by which the process became heavier; (0, 0) unless it is beyond doubt.
+
+    That it is where every weight of the last third lies above every one of the middle third: the first one
+    is left to caches that fill.
+    """
+    third = len(weights) // 3
+    if third < 3:
+        return 0, 0.0
+    middle, last = weights[third : 2 * third], weights[-third:]
+    more = weights[-1] - middle[0]
+    if min(last) <= max(middle) or more < _LEAST:
+        return 0, 0.0
+    return more, more / (len(weights) - 1 - third)
+
+
+def _held(process: psutil.Process) -> dict[str, int]:
+    files = process.num_handles() if os.name == "nt" else process.num_fds()
+    return {"open files": files, "threads": process.num_threads()}
+
+
+def _more(process: psutil.Process, before: dict[str, int]) -> dict[str, int]:
+    """By how much more is held than ``before``, where it is one for each of the copies."""
+    now = _held(process)
+    return {what: now[what] - count for what, count in before.items() if now[what] >= count + _CLOSED}
+
+
+def _rate(seconds: float) -> str:
+    return f"{1 / max(seconds, 1e-9):,.0f}" if seconds < 1 else f"{1 / seconds:.2g}"
+
+
+def _workers(lab: Lab, step_ms: float) -> str:
+    """A rule of thumb; what an update costs decides as much, and is not known here."""
+    cores, setting = os.cpu_count() or 1, lab.setting
+    if step_ms < _PAYS * WORKER_MS:
+        verdict = "workers do not pay: the way to another process costs as much as a step"
+    elif cores < 2:
+        verdict = "workers do not pay on a single core"
+    elif setting.n_envs < 2:
+        verdict = "workers pay with several environments (n_envs), one for each core at most"
+    else:
+        verdict = f"up to {min(cores, setting.n_envs)} workers may pay"
+    return f"{step_ms:.2g} ms a step: {verdict}"

@@ -1,0 +1,140 @@
+"""Can it be made, does it speak Gymnasium's interface, does it keep going?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from algorithm.env.checks.finding import Finding, FlawError, error, note, ok, plural, warning
+from algorithm.env.checks.lab import Copy, Lab, failed, old_interface, trace_of
+from algorithm.env.checks.survey import survey
+from algorithm.env.single import BrokenSpaceError
+
+_INFO_FIX = "return a dict, an empty one if there is nothing to tell"
+
+
+def can_be_made(lab: Lab) -> Iterator[Finding]:
+    """Built, wrapped, its spaces served."""
+    with lab.copy() as copy:
+        yield ok(f"{copy.name}, made in {copy.seconds['make']:.2g} s")
+        yield ok(f"action: {copy.spec.action.description}")
+
+
+def is_run_as_it_is_looked_at(lab: Lab) -> Iterator[Finding]:
+    """Whether a training runs the same class."""
+    if lab.setting.vector_class:
+        yield note(
+            f"a training steps its {lab.setting.n_envs} copies by the environment's own vector class",
+            why="here single copies are looked at, one by one",
+        )
+    yield ok("single copies, as looked at here")
+
+
+def speaks_the_interface(lab: Lab) -> Iterator[Finding]:
+    """Bare of wrappers, which would fail in places of their own."""
+    with lab.copy() as copy:
+        bare = copy.env.unwrapped
+        bare.action_space.seed(0)
+        seed, options = lab.setting.seed_of(0), dict(lab.setting.options or {}) or None
+        result = _called(copy, "reset", lambda: bare.reset(seed=seed, options=options))
+        if not isinstance(result, tuple) or len(result) != 2:
+            raise FlawError(old_interface("reset", result))
+        yield from _info("reset", result[1])
+        result = _called(copy, "step", lambda: bare.step(_allowed_action(copy, result)))
+        if not isinstance(result, tuple) or len(result) != 5:
+            raise FlawError(old_interface("step", result))
+        yield from _info("step", result[4])
+        yield from _ends(result[2], result[3])
+    yield ok("reset and step return what gymnasium.Env documents")
+
+
+def keeps_going(lab: Lab) -> Iterator[Finding]:
+    """What ended the long look early, if anything did."""
+    found = lab.once(survey)
+    if found.flaw is not None:
+        yield found.flaw
+    yield ok(f"{plural(found.steps, 'step')} with random actions, {plural(len(found.episodes), 'episode')}")
+
+
+def can_be_shown(lab: Lab) -> Iterator[Finding]:
+    """Which ways of rendering it names."""
+    modes = lab.once(survey).render_modes
+    for mode, flag in (("human", "--render shows no window"), ("rgb_array", "--video films nothing")):
+        if mode not in modes:
+            yield note(f"no render mode {mode!r}: {flag}", why=f"metadata['render_modes'] is {modes}")
+    yield ok("render modes " + ", ".join(map(str, modes)) if modes else "cannot be rendered")
+
+
+def survives_a_step_after_the_end(lab: Lab) -> Iterator[Finding]:
+    """A training never takes such a step; other programs do."""
+    with lab.copy() as copy:
+        rng, over = np.random.default_rng(0), lab.deadline()
+        now: Any = copy.reset(lab.setting.seed_of(0))
+        for _ in range(lab.limits.steps):
+            now = copy.step(copy.spec.action.random(rng, now.mask[None])[0][0])
+            if now.terminated or now.truncated or over():
+                break
+        if not (now.terminated or now.truncated):
+            yield ok("not tried: no episode ended")
+            return
+        try:
+            copy.step(copy.spec.action.random(rng, copy.spec.action.all_allowed(1))[0][0])
+        except FlawError as flaw:
+            yield ok(f"refused: {flaw.finding.why:.80}")
+            return
+    yield ok("taken without complaint; a training never takes one")
+
+
+def _allowed_action(copy: Copy, started: tuple[Any, Any]) -> Any:  # noqa: ANN401 - a space may hold anything
+    """An action of the bare environment; wrappers may have given it other actions than the agent's."""
+    bare = copy.env.unwrapped
+    if copy.env.action_space != bare.action_space:
+        return bare.action_space.sample()
+    try:
+        mask = copy.adapter.masks.read(*started, over=False)
+    except BrokenSpaceError:  # the long look tells what is wrong with it
+        mask = None
+    allowed = copy.spec.action.all_allowed() if mask is None else mask
+    return copy.adapter.actions.to_env(copy.spec.action.random(np.random.default_rng(0), allowed[None])[0][0])
+
+
+def _called(copy: Copy, call: str, run: Any) -> Any:  # noqa: ANN401 - whatever the environment returns
+    try:
+        return run()
+    except TypeError as failure:
+        if call == "reset" and "argument" in str(failure):
+            raise FlawError(
+                error(
+                    "reset does not take seed and options",
+                    why=f"TypeError: {failure}",
+                    fix="def reset(self, *, seed=None, options=None), with super().reset(seed=seed) first",
+                    trace=trace_of(failure),
+                )
+            ) from failure
+        raise FlawError(failed(call, copy.name, failure)) from failure
+    except Exception as failure:
+        raise FlawError(failed(call, copy.name, failure)) from failure
+
+
+def _info(call: str, info: object) -> Iterator[Finding]:
+    if not isinstance(info, dict):
+        raise FlawError(
+            error(
+                f"the info of {call} is a {type(info).__name__}",
+                why="action masks and more are looked up in it",
+                fix=_INFO_FIX,
+            )
+        )
+    yield from ()
+
+
+def _ends(terminated: object, truncated: object) -> Iterator[Finding]:
+    for name, value in (("terminated", terminated), ("truncated", truncated)):
+        if not isinstance(value, bool | np.bool_):
+            yield warning(
+                f"{name} is a {type(value).__name__} and no bool: {value!r:.40}",
+                why="it is taken as true or false, which may not be what it means",
+                fix=f"return bool({name})",
+            )

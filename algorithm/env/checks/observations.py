@@ -1,0 +1,159 @@
+"""Do the observations keep to what was announced, and are they fit for networks?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from algorithm.env.checks.finding import Finding, error, note, ok, warning
+from algorithm.env.checks.lab import Lab, shown
+from algorithm.env.checks.records import Record
+from algorithm.env.checks.survey import survey
+
+LARGE = 100.0
+"""Mean or deviation beyond which networks learn badly from a number as it is."""
+
+_ENOUGH = 20  # observations before "never changes" says anything
+_REAL = ("float16", "float32", "float64")
+
+
+def fit_their_space(lab: Lab) -> Iterator[Finding]:
+    """Shapes, parts and whole numbers: what does not fit ends a training at once."""
+    found = lab.once(survey)
+    if found.broken:
+        yield error(
+            f"{found.num_broken:,} observations do not fit their space, in {found.steps:,} steps",
+            where=found.broken,
+            why="the networks and the replay are built for the announced space; a training ends here",
+            fix="correct observation_space, or what reset and step return",
+        )
+    if found.spec is not None:
+        parts = [
+            f"{name} {'×'.join(map(str, shape)) or 'scalar'}" for name, shape, _ in found.spec.obs.items()
+        ]
+        yield ok(", ".join(parts[:6]) + (f" and {len(parts) - 6} more" if len(parts) > 6 else ""))
+
+
+def have_their_dtype(lab: Lab) -> Iterator[Finding]:
+    """Other types are converted, which costs time and may lose digits."""
+    records = lab.once(survey).records.values()
+    for record in records:
+        wrong = sorted(record.kinds - {str(record.space.dtype)})
+        if wrong and not _same_kind(record, wrong):
+            yield note(
+                f"{record.name} is {', '.join(wrong)}, its space says {record.space.dtype}",
+                why="it is converted at every step; other libraries refuse it",
+                fix=f"return np.asarray(…, np.{record.space.dtype}), or announce what is returned",
+            )
+    yield ok(", ".join(sorted({str(record.space.dtype) for record in records})))
+
+
+def are_finite(lab: Lab) -> Iterator[Finding]:
+    """NaN and infinity."""
+    for record in lab.once(survey).records.values():
+        if record.not_finite:
+            yield error(
+                f"{record.name} is not finite",
+                where=record.not_finite,
+                why="a training ends with exit code 5 where it meets one",
+                fix="find what divides by zero or overflows; a wrapper may clip (base_config.wrappers)",
+            )
+    yield ok("no NaN, no infinity")
+
+
+def lie_within_bounds(lab: Lab) -> Iterator[Finding]:
+    """Outside of the announced range."""
+    records = lab.once(survey).records.values()
+    for record in records:
+        if record.outside:
+            yield warning(
+                f"{record.name} lies up to {record.excess:.3g} outside of its bounds, "
+                f"in {record.outside:,} of {record.moments.count:,} observations",
+                where=record.excess_at,
+                why="training here does not use the bounds, but wrappers and other libraries scale by them",
+                fix="correct the bounds of observation_space, or clip the observation",
+            )
+    boxes = [record for record in records if record.box is not None and record.moments.count]
+    yield ok("; ".join(_range(record) for record in boxes[:3]) or "choices only")
+
+
+def change(lab: Lab) -> Iterator[Finding]:
+    """Elements that always have the same value."""
+    records = [record for record in lab.once(survey).records.values() if record.moments.count >= _ENOUGH]
+    for record in records:
+        fixed = record.moments.low == record.moments.high
+        if fixed.all():
+            yield warning(
+                f"{record.name} never changed: {shown(record.moments.low)}",
+                where=f"in {record.moments.count:,} observations",
+                why="an agent learns nothing from it",
+                fix="look whether it is ever written to; leave it out with a wrapper (base_config.wrappers)",
+            )
+        elif fixed.any() and not record.is_image:  # a border of an image is nothing to tell
+            indices = [tuple(index) if len(index) > 1 else index[0] for index in np.argwhere(fixed).tolist()]
+            listed = ", ".join(map(str, indices[:6])) + (", …" if len(indices) > 6 else "")
+            yield note(
+                f"{len(indices)} of {fixed.size} elements of {record.name} never changed: {listed}",
+                why="with random actions; they may change for a better policy",
+            )
+    yield ok("not enough was seen to say" if not records else "every observation changes")
+
+
+def have_a_fair_scale(lab: Lab) -> Iterator[Finding]:
+    """Numbers far from 1."""
+    seen = [record for record in lab.once(survey).records.values() if record.moments.count]
+    vectors = [record for record in seen if record.box is not None and not record.is_image]
+    for record in vectors:
+        mean, std = np.abs(record.moments.mean), record.moments.std
+        large = (mean > LARGE) | (std > LARGE)
+        if large.any() and not lab.setting.normalised:
+            at = np.unravel_index(int(np.argmax(np.maximum(mean, std))), mean.shape)
+            name = record.name + (str([int(i) for i in at]) if at else "")
+            yield warning(
+                f"{name} has mean {record.moments.mean[at]:.4g} and deviation {std[at]:.4g}",
+                where=f"{int(large.sum())} of {large.size} elements of {record.name} are beyond {LARGE:g}",
+                why="networks learn slowly, or not at all, from numbers far from 1",
+                fix="set sac_config.use_normalization: true",
+            )
+    if not vectors:
+        yield ok("no vector of numbers")
+        return
+    yield ok("normalised by sac_config.use_normalization" if lab.setting.normalised else "around 1")
+
+
+def are_lean_images(lab: Lab) -> Iterator[Finding]:
+    """Images of real numbers take four times the memory."""
+    images = [record for record in lab.once(survey).records.values() if record.is_image]
+    for record in images:
+        if str(record.space.dtype) != "uint8":
+            yield warning(
+                f"the image {record.name} is {record.space.dtype}",
+                where=f"{record.space}",
+                why="the replay holds it as float32, four times as large as bytes",
+                fix="return uint8 from 0 to 255; the networks scale it to [0, 1] themselves",
+            )
+    yield ok(f"{len(images)} in uint8" if images else "none")
+
+
+def are_not_reused(lab: Lab) -> Iterator[Finding]:
+    """Arrays that the environment goes on writing into."""
+    reused = sorted(lab.once(survey).reused)
+    if reused:
+        yield note(
+            f"the array of {', '.join(reused)} is written to again by the next step",
+            why="harmless here, where it is copied; other programs would store the wrong numbers",
+            fix="return obs.copy()",
+        )
+    yield ok("each step returns arrays of its own")
+
+
+def _same_kind(record: Record, wrong: list[str]) -> bool:
+    """Whole numbers of any width for choices, and Python's own, are as good."""
+    whole = record.box is None or str(record.space.dtype) not in _REAL
+    return whole and all(kind.lstrip("u").startswith(("int", "bool")) for kind in wrong)
+
+
+def _range(record: Record) -> str:
+    low, high = float(record.moments.low.min()), float(record.moments.high.max())
+    return f"{record.name} from {low:.4g} to {high:.4g}"

@@ -1,0 +1,109 @@
+"""What is remembered of many observations and rewards without keeping them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from numpy.typing import NDArray
+
+from algorithm.env.spaces import Leaf
+
+_IMAGE_SIDE = 8  # pixels; below that an array is no image (algorithm.nn.images)
+_ROUNDING = 1e-6  # relative; float32 has about 1.2e-7, and what was computed in it some times that
+
+Numbers = NDArray[np.float64]
+
+
+class Moments:
+    """Count, mean, variance, smallest and largest of arrays of one shape, element by element.
+
+    Welford, Technometrics 4 (1962): numerically sound in one pass.
+    """
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        self.count = 0
+        self.mean, self._m2 = np.zeros(shape), np.zeros(shape)
+        self.low, self.high = np.full(shape, np.inf), np.full(shape, -np.inf)
+
+    def add(self, value: Numbers) -> None:
+        """One more array."""
+        self.count += 1
+        off = value - self.mean
+        self.mean += off / self.count
+        self._m2 += off * (value - self.mean)
+        np.minimum(self.low, value, out=self.low)
+        np.maximum(self.high, value, out=self.high)
+
+    @property
+    def std(self) -> Numbers:
+        """Standard deviation of the population."""
+        deviation: Numbers = np.sqrt(self._m2 / max(1, self.count))
+        return deviation
+
+
+class Record:
+    """All observations of one leaf of the space.
+
+    kinds:      dtypes, or types that are no arrays, as they were handed out
+    moments:    of the finite ones
+    not_finite: where one was NaN or infinite first
+    outside:    steps in which it lay outside of its bounds; ``excess``: by how much at most, and where
+    """
+
+    def __init__(self, name: str, leaf: Leaf) -> None:
+        self.name, self.path, self.space = name, leaf.path, leaf.space
+        shape = tuple(leaf.space.shape or ())
+        box = leaf.space if isinstance(leaf.space, gym.spaces.Box) else None
+        self.box = box
+        self.is_image = box is not None and _is_image(shape, str(box.dtype))
+        self._bounds = (box.low.astype(np.float64), box.high.astype(np.float64)) if box else None
+        self.kinds: set[str] = set()
+        self.moments = Moments(shape)
+        self.not_finite = ""
+        self.outside = 0
+        self.excess, self.excess_at = 0.0, ""
+
+    def add(self, handed: Any, value: Any, place: str) -> None:  # noqa: ANN401 - a space may hold anything
+        """handed: what the environment returned; value: the same as the agent sees it."""
+        self.kinds.add(_kind(handed))
+        numbers = np.asarray(value, np.float64)
+        with np.errstate(over="ignore"):
+            finite = np.isfinite(numbers.astype(np.float32))  # as it is stored
+        if not finite.all():
+            self.not_finite = self.not_finite or f"{self._element(~finite)} is {numbers[~finite][0]}, {place}"
+            return
+        self.moments.add(numbers)
+        if self._bounds:
+            self._compare(numbers, self._bounds, place)
+
+    def _compare(self, numbers: Numbers, bounds: tuple[Numbers, Numbers], place: str) -> None:
+        beyond = np.maximum(bounds[0] - numbers, numbers - bounds[1])
+        worst = beyond.max(initial=-np.inf)
+        if worst <= _ROUNDING * max(1.0, float(np.abs(numbers).max())):
+            return
+        self.outside += 1
+        if worst > self.excess:
+            self.excess = float(worst)
+            at = beyond == worst
+            low, high = (float(bound[at][0]) for bound in bounds)
+            self.excess_at = f"{self._element(at)} = {numbers[at][0]:.6g} in [{low:g}, {high:g}], {place}"
+
+    def _element(self, marked: NDArray[np.bool_]) -> str:
+        index = np.argwhere(marked)[0].tolist() if marked.ndim else []
+        return self.name + (str(index) if index else "")
+
+
+def _is_image(shape: tuple[int, ...], dtype: str) -> bool:
+    """By shape and dtype, as ``algorithm.nn.images`` has it; that module needs torch."""
+    if not (dtype == "uint8" or dtype.startswith("float")):
+        return False
+    wide = sum(side >= _IMAGE_SIDE for side in shape)
+    return wide >= 2 and len(shape) in ((2, 3, 4) if dtype == "uint8" else (3, 4))
+
+
+def _kind(handed: Any) -> str:  # noqa: ANN401 - a space may hold anything
+    if isinstance(handed, np.ndarray | np.generic):
+        return str(handed.dtype)
+    return type(handed).__name__

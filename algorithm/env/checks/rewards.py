@@ -1,0 +1,85 @@
+"""Is there something to maximise?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from algorithm.env.checks.finding import Finding, error, note, ok, warning
+from algorithm.env.checks.lab import Lab
+from algorithm.env.checks.survey import survey
+
+LARGE, SMALL = 1e3, 1e-4
+"""Largest reward of a step beyond and below which the usual temperatures and step sizes do not suit."""
+
+_ENOUGH = 50  # rewards before "always the same" says anything
+
+
+def are_finite_numbers(lab: Lab) -> Iterator[Finding]:
+    """NaN and infinity, and what is no number."""
+    found = lab.once(survey)
+    if found.reward_at:
+        yield error(
+            "a reward is not finite",
+            where=found.reward_at,
+            why="a training ends with exit code 5 where it meets one",
+            fix="find what divides by zero or overflows; a wrapper may clip (base_config.wrappers)",
+        )
+    if found.reward_kind:
+        yield note(
+            "a reward is no plain number",
+            where=found.reward_kind,
+            why="it is converted; other libraries may store arrays of arrays",
+            fix="return float(reward)",
+        )
+    yield ok("finite numbers")
+
+
+def differ(lab: Lab) -> Iterator[Finding]:
+    """A reward that is always the same teaches nothing, unless episodes differ in length."""
+    found = lab.once(survey)
+    rewards = found.rewards
+    if rewards.count < _ENOUGH:
+        yield ok("not enough was seen to say")
+        return
+    value = float(rewards.low)
+    if not found.nonzero:
+        yield warning(
+            f"all {rewards.count:,} rewards were 0",
+            where=f"{len(found.episodes):,} episodes of random actions",
+            why="without a single reward there is nothing to learn from: it must be found by chance",
+            fix="look whether random actions can reach one in principle; reward steps on the way, or begin "
+            "some episodes nearer to it",
+        )
+    elif rewards.low == rewards.high and len({episode.length for episode in found.episodes}) < 2:
+        yield warning(
+            f"every reward was {value:g}, and no episode was longer than another",
+            where=f"{rewards.count:,} steps of random actions",
+            why="all policies look alike",
+            fix="look whether the reward depends on what the agent does",
+        )
+    elif rewards.low == rewards.high:
+        yield ok(f"always {value:g}: what counts is how long an episode lasts")
+        return
+    share = found.nonzero / rewards.count
+    rare = f", {share:.1%} of them not 0" if share < 0.1 else ""
+    yield ok(f"from {value:.4g} to {float(rewards.high):.4g}, mean {float(rewards.mean):.4g}{rare}")
+
+
+def have_a_fair_scale(lab: Lab) -> Iterator[Finding]:
+    """Critics learn sums of rewards with a step size that knows nothing of their unit."""
+    rewards = lab.once(survey).rewards
+    largest = max(abs(float(rewards.low)), abs(float(rewards.high))) if rewards.count else 1.0
+    if largest > LARGE:
+        yield warning(
+            f"rewards of up to {largest:.4g} a step",
+            why="values become too large for the step size; losses may explode, the entropy bonus vanishes",
+            fix="scale them: wrappers: [{TransformReward: …}] in code, or divide them in the environment, "
+            "to about 1",
+        )
+    elif 0 < largest < SMALL:
+        yield warning(
+            f"no reward of a step was beyond {largest:.2g}",
+            why="the entropy bonus outweighs them: the policy stays random for long",
+            fix="multiply them, to about 1",
+        )
+    yield ok(f"at most {largest:.4g} a step")

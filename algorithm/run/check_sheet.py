@@ -1,0 +1,188 @@
+"""How the findings of ``--check`` look: in a terminal, in a file, or next to nothing."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from types import TracebackType
+from typing import TextIO
+
+from rich.console import Console as Terminal
+from rich.panel import Panel
+from rich.status import Status
+from rich.table import Table
+from rich.text import Text
+
+from algorithm.env.checks.finding import Checked, Finding, Level
+
+_TITLE, _WORD = 13, 7  # widths
+_MAX_WIDTH = 100
+_STYLES = {Level.OK: "green", Level.NOTE: "blue", Level.WARNING: "bold yellow", Level.ERROR: "bold red"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """What it comes to. env: what the user typed for the environment."""
+
+    errors: int
+    warnings: int
+    notes: int
+    seconds: float
+    env: str
+
+    @property
+    def level(self) -> Level:
+        """The worst there is."""
+        return Level.ERROR if self.errors else Level.WARNING if self.warnings else Level.OK
+
+    @property
+    def rows(self) -> list[tuple[str, str]]:
+        """(name, text) for the last panel."""
+        counts = ((self.errors, "error"), (self.warnings, "warning"), (self.notes, "note"))
+        told = ", ".join(f"{n or 'no'} {word}{'s' * (n != 1)}" for n, word in counts)
+        rows = [("found", f"{told}, in {self.seconds:.1f} s")]
+        if self.errors:
+            return [*rows, ("next", "mend what is an error and check again")]
+        command = shlex.join(["python", "main.py", self.env])
+        return [*rows, ("next", f"{command} --dry_run    (what a training costs)"), ("", command)]
+
+
+class PlainSheet:
+    """Lines, for pipes and files.
+
+    least: findings below this level are left out
+    """
+
+    def __init__(self, stream: TextIO, *, least: Level = Level.OK) -> None:
+        self._stream, self._least = stream, least
+        self._group = ""
+
+    def __enter__(self) -> PlainSheet:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Nothing to give back."""
+
+    def begin(self, title: str) -> None:
+        """What is looked at."""
+        if self._least is Level.OK:
+            self._print(f"check of {title}")
+
+    def at_work(self, group: str, title: str) -> None:
+        """Nothing: the next line tells what came of it."""
+
+    def show(self, checked: Checked) -> None:
+        """A line for each finding, and one for each of where, why and what to do."""
+        for title, finding in _lines(checked, self._least):
+            if checked.group != self._group:
+                self._group = checked.group
+                self._print(self._group)
+            self._print(f"  {finding.level.word:<{_WORD}}  {title:<{_TITLE}}  {finding.what}")
+            for label, text in _details(finding):
+                for i, line in enumerate(text.splitlines()):
+                    self._print(" " * (_TITLE + _WORD + 6) + f"{label if i == 0 else '':<6} {line}")
+
+    def end(self, verdict: Verdict) -> None:
+        """The last words."""
+        for name, text in verdict.rows:
+            self._print(f"{name:<6} {text}")
+
+    def _print(self, line: str) -> None:
+        print(line.rstrip(), file=self._stream, flush=True)
+
+
+class LiveSheet(PlainSheet):
+    """The same in colours, folded to the terminal's width, with a sign of life below."""
+
+    def __init__(self, stream: TextIO, *, width: int | None = None) -> None:
+        super().__init__(stream)
+        self._terminal = Terminal(file=stream, width=width, highlight=False)
+        self._status: Status | None = None
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Give the terminal back."""
+        if self._status:
+            self._status.stop()
+            self._status = None
+
+    def begin(self, title: str) -> None:
+        """What is looked at."""
+        self._terminal.print(Text.assemble(("check  ", "bold cyan"), title))
+        self._status = self._terminal.status("starting", spinner="line")
+        self._status.start()
+
+    def at_work(self, group: str, title: str) -> None:
+        """What is being looked at."""
+        if self._status:
+            self._status.update(Text(f"{group}: {title}", style="dim"))
+
+    def show(self, checked: Checked) -> None:
+        """A row for each finding, and one for each of where, why and what to do."""
+        if checked.group != self._group:
+            self._group = checked.group
+            self._terminal.print(Text(f"\n{self._group}", style="bold cyan"))
+        table = Table.grid(padding=(0, 2, 0, 0))
+        table.add_column(width=2 + _WORD, no_wrap=True)
+        table.add_column(width=_TITLE, no_wrap=True, style="dim")
+        table.add_column(width=self._width - (2 + _WORD) - _TITLE - 3 * 2, overflow="fold")
+        for title, finding in _lines(checked, Level.OK):
+            word = Text(f"  {finding.level.word}", style=_STYLES[finding.level])
+            table.add_row(word, Text(title), Text(finding.what))
+            for label, text in _details(finding):
+                table.add_row("", "", _labelled(label, text))
+        self._terminal.print(table)
+
+    def end(self, verdict: Verdict) -> None:
+        """The last words, in a frame of the worst level's colour."""
+        self.__exit__(None, None, None)
+        table = Table.grid(padding=(0, 2))
+        table.add_column(style="dim", no_wrap=True)
+        table.add_column(overflow="fold")
+        for name, text in verdict.rows:
+            table.add_row(name, Text(text))
+        self._terminal.print()
+        style = _STYLES[verdict.level].removeprefix("bold ")
+        self._terminal.print(
+            Panel(table, title="result", title_align="left", border_style=style, width=self._width)
+        )
+
+    @property
+    def _width(self) -> int:
+        return min(self._terminal.width, _MAX_WIDTH)
+
+
+def open_sheet(*, quiet: bool = False, stream: TextIO | None = None) -> PlainSheet:
+    """What suits ``stream``, standard output by default. quiet: only warnings, errors and the verdict."""
+    stream = stream or sys.stdout
+    if quiet:
+        return PlainSheet(stream, least=Level.WARNING)
+    if stream.isatty() and os.environ.get("TERM") != "dumb":
+        return LiveSheet(stream)
+    return PlainSheet(stream)
+
+
+def _lines(checked: Checked, least: Level) -> Iterator[tuple[str, Finding]]:
+    """The findings with the check's title before the first one."""
+    shown = [finding for finding in checked.findings if finding.level >= least]
+    for i, finding in enumerate(shown):
+        yield ("" if i else checked.title), finding
+
+
+def _details(finding: Finding) -> list[tuple[str, str]]:
+    parts = (("where", finding.where), ("why", finding.why), ("to do", finding.fix), ("trace", finding.trace))
+    return [(label, text) for label, text in parts if text]
+
+
+def _labelled(label: str, text: str) -> Table:
+    table = Table.grid(padding=(0, 1, 0, 0))
+    table.add_column(width=5, style="dim", no_wrap=True)
+    table.add_column(overflow="fold", style="dim" if label == "trace" else "")
+    table.add_row(label, Text(text))
+    return table

@@ -1,0 +1,89 @@
+"""What the watchdog remembers of a run."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+WINDOW = 12
+"""Summaries that are remembered."""
+
+WATCHED = (
+    "rollout/return_mean",
+    "rollout/return_min",
+    "rollout/return_max",
+    "rollout/length",
+    "loss/q",
+    "value/q_mean",
+    "policy/entropy_c",
+    "policy/target_entropy_c",
+    "policy/alpha_c",
+    "policy/entropy_d",
+    "policy/target_entropy_d",
+    "policy/alpha_d",
+    "policy/saturation",
+    "time/replay_ratio",
+)
+"""Metrics that are remembered of a summary."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One summary: environment steps and the finite metrics among ``WATCHED``."""
+
+    step: int
+    values: Mapping[str, float]
+
+
+@dataclass
+class History:
+    """The last summaries and the extremes of the whole run.
+
+    random_until:    steps with random actions, ``start_step``
+    largest_return:  size of the largest return of any episode, 0 before the first
+    largest_reward:  the same per step of the episode
+    longest_episode: mean steps of an episode, the largest so far
+    random_returns:  means of the summaries with random actions; of the first one that there is in any case
+    """
+
+    random_until: int
+    rows: deque[Row] = field(default_factory=lambda: deque(maxlen=WINDOW))
+    largest_return: float = 0.0
+    largest_reward: float = 0.0
+    longest_episode: float = 0.0
+    random_returns: list[float] = field(default_factory=list)
+
+    def add(self, row: Row) -> None:
+        """Remember a summary."""
+        self.rows.append(row)
+        names = ("rollout/return_mean", "rollout/return_min", "rollout/return_max")
+        size = max((abs(row.values[name]) for name in names if name in row.values), default=None)
+        length = row.values.get("rollout/length")
+        if size is None or not length:
+            return
+        self.largest_return = max(self.largest_return, size)
+        self.largest_reward = max(self.largest_reward, size / length)
+        self.longest_episode = max(self.longest_episode, length)
+        if not self.random_returns or row.step <= self.random_until:
+            self.random_returns.append(row.values["rollout/return_mean"])
+
+    def last(self, name: str, count: int) -> list[float]:
+        """The metric in the last ``count`` summaries; empty unless all of them have it."""
+        rows = list(self.rows)[-count:]
+        values = [row.values[name] for row in rows if name in row.values]
+        return values if len(values) == count else []
+
+    def span(self, count: int) -> int:
+        """Environment steps between the last summary and the one ``count`` before it."""
+        return self.rows[-1].step - self.rows[-1 - count].step
+
+    def horizon(self, gamma: float) -> float:
+        """Steps that a value looks ahead: 1 / (1 − γ), or an episode where that is shorter."""
+        return min(self.longest_episode, 1 / (1 - gamma)) if gamma < 1 else self.longest_episode
+
+
+def rises(values: list[float]) -> bool:
+    """Whether each value is above the one before."""
+    return all(after > before for before, after in pairwise(values))

@@ -1,0 +1,86 @@
+"""What is logged of the last updates. Nothing waits for the device until somebody asks."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from algorithm.data import SequenceBatch, State, UpdateResult
+
+KEPT = 20
+"""Updates that a logged value is averaged over."""
+
+
+class Recent:
+    """Refers to the metrics of the last updates, and to what the last one was made with."""
+
+    def __init__(self) -> None:
+        self._updates: deque[Mapping[str, Tensor]] = deque(maxlen=KEPT)
+        self._priority = self._weight = self._anchors = torch.empty(0)  # [B] each, of the last one
+
+    def add(self, batch: SequenceBatch, result: UpdateResult) -> None:
+        """An update was made with ``batch``."""
+        self._updates.append(result.metrics)
+        self._priority, self._weight = result.priority, batch.weight
+        self._anchors = batch.ids[:, result.anchor]
+
+    def metrics(self, next_id: int) -> dict[str, float]:
+        """The mean over the last updates of each value that the newest one has; empty before the first.
+
+        next_id: of the replay, to tell the ages of what was sampled
+        """
+        if not self._updates:
+            return {}
+        return {
+            **{name: self._mean(name) for name in self._updates[-1]},
+            "replay/priority_mean": float(self._priority.mean()),
+            "replay/is_weight_min": float(self._weight.min()),
+            "replay/age_mean": float((next_id - self._anchors).float().mean()),
+        }
+
+    def _mean(self, name: str) -> float:
+        """A resumed run's earlier updates lie on the CPU, and may lack what a new setting brought."""
+        values = [metrics[name] for metrics in self._updates if name in metrics]
+        return float(torch.stack([_mean(value).to(values[-1].device) for value in values]).mean())
+
+    def state(self) -> State:
+        """Of each value what :meth:`metrics` takes of it: the mean of a tensor, in float32."""
+        if not self._updates:
+            return State(meta={"names": []})
+        names = list(dict.fromkeys(name for metrics in reversed(self._updates) for name in metrics))
+        nothing = torch.empty(0)
+        table = [[metrics.get(name, nothing) for name in names] for metrics in self._updates]
+        return State(
+            {
+                "means": np.array([[float(_mean(value)) for value in row] for row in table], np.float32),
+                "known": np.array([[value is not nothing for value in row] for row in table]),
+                "priority": np.array([float(_mean(self._priority))], np.float32),
+                "weight": np.array([float(self._weight.min())], np.float32),
+                "anchors": self._anchors.cpu().numpy(),
+            },
+            {"names": names},
+        )
+
+    def load_state(self, state: State) -> None:
+        """Give from now on what the other would have given. Raises ValueError for tables of another size."""
+        names, arrays = state.meta["names"], {name: np.array(a) for name, a in state.arrays.items()}
+        self._updates.clear()
+        if not names:
+            return
+        if arrays["means"].shape[1:] != (len(names),) or arrays["known"].shape != arrays["means"].shape:
+            raise ValueError(f"recent metrics: {arrays['means'].shape} values for {len(names)} names")
+        for means, known in zip(torch.from_numpy(arrays["means"]), arrays["known"], strict=True):
+            self._updates.append({names[i]: means[i] for i in np.flatnonzero(known)})
+        self._priority, self._weight = (
+            torch.from_numpy(arrays["priority"]),
+            torch.from_numpy(arrays["weight"]),
+        )
+        self._anchors = torch.from_numpy(arrays["anchors"])
+
+
+def _mean(value: Tensor) -> Tensor:
+    return value.float().mean()

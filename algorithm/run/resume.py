@@ -1,0 +1,65 @@
+"""Going on with a run (``--resume``) where its newest good checkpoint was made, as if it never stopped."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from algorithm.config.changes import Change, changes, refuse
+from algorithm.config.cli import TrainOptions, config_flags
+from algorithm.config.loader import LoadedConfig, load_config, load_config_file
+from algorithm.config.locate import EnvFolder
+from algorithm.errors import UsageError
+from algorithm.run.checkpoint import load_checkpoint
+from algorithm.run.console import Console
+from algorithm.run.keeper import find_checkpoint
+from algorithm.run.play import find_run
+from algorithm.run.rundir import RunDir
+from algorithm.run.session import Start, conduct
+
+
+def resume(options: TrainOptions, folder: EnvFolder, arguments: Sequence[str]) -> int:
+    """Go on with the newest run of the environment, or that of ``--name``; returns the exit code.
+
+    Its own configuration counts, with what the command line changes; with ``--config`` that of the task does.
+    Raises UsageError for changes that do not fit what has been learned, and where nothing is left to do.
+    """
+    run = find_run(options, folder)
+    own = load_config_file(run.config, env=folder, require_runnable=True)
+    wanted = _wanted(options, folder, run, own)
+    changed = changes(own, wanted)
+    refuse(changed)
+
+    def start(console: Console) -> Start:
+        checkpoint = find_checkpoint(run.checkpoints, options.ckpt, warn=console.warn, replays=run.replay)
+        return _start(checkpoint, changed, wanted, run)
+
+    return conduct(options, wanted, arguments, run, start=start).exit_code
+
+
+def _wanted(options: TrainOptions, folder: EnvFolder, run: RunDir, own: LoadedConfig) -> LoadedConfig:
+    flags = config_flags(options) | {"base_config.name": own.config.base_config.name}
+    if options.config is None:
+        return load_config_file(
+            run.config, options.overrides, flags, options.seed, env=folder, require_runnable=True
+        )
+    seed = own.seed if options.seed is None else options.seed
+    return load_config(
+        options.env, options.config, options.overrides, flags, seed=seed, require_runnable=True
+    )
+
+
+def _start(checkpoint: Path, changed: Sequence[Change], wanted: LoadedConfig, run: RunDir) -> Start:
+    saved = load_checkpoint(checkpoint)
+    base, tally = wanted.config.base_config, saved.state["run"]["tally"]
+    for key, done in (("max_step", saved.step), ("max_iter", tally["iteration"])):
+        limit = getattr(base, key)
+        if 0 < limit <= done:
+            longer = run.command("-n", run.name, "--resume", "-o", f"base_config.{key}={2 * done}")
+            raise UsageError(
+                "nothing is left to do",
+                where=run.shown(checkpoint),
+                why=f"base_config.{key} is {limit:,}, and the run has come to {done:,}",
+                fix=f"{longer}    (train on)",
+            )
+    return Start(checkpoint, saved, changed)

@@ -1,0 +1,243 @@
+"""The proof: what the replay holds is what plain environments bring, one by one, from the same seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from algorithm.data import Array, Bool, Float, Segment
+from algorithm.env.base import EpisodeSeed, Fault
+from algorithm.env.checks.finding import Finding, FlawError, error, note, ok
+from algorithm.env.checks.lab import Copy, Lab
+from algorithm.env.checks.recipe import RawRecipe
+from algorithm.env.checks.repeats import repeats
+from algorithm.env.executor import Executor, InProcess
+from algorithm.env.pool import EnvPool
+from algorithm.env.single import BrokenSpaceError
+from algorithm.env.workers import Workers
+from algorithm.errors import UserError
+from algorithm.replay.buffer import ReplayBuffer, UniformSampler
+from algorithm.replay.layout import Layout
+from algorithm.run.rollout import Rollout
+from algorithm.sac.actor import ActorOutput
+from algorithm.spec import DEFAULT_BEHAVIOUR, ActionSpec, AgentSpec
+
+_STEPS = 200  # of each copy
+_REPLAY_BYTES = 256 * 2**20  # memory that may go into it
+
+Table = dict[str, Array]
+"""Field -> a row for each transition of one copy, in the order they were taken."""
+
+
+class Dice:
+    """A player whose actions anybody else can draw again: those of copy i come from the seed i."""
+
+    stored_carry_shape: tuple[int, ...] = (0,)
+
+    def __init__(self, spec: ActionSpec, n: int) -> None:
+        self._spec = spec
+        self._rngs = [np.random.default_rng(i) for i in range(n)]
+
+    def initial_carry(self, n: int) -> Float:
+        """Nothing is remembered."""
+        return np.zeros((n, 0), np.float32)
+
+    def act(
+        self, obs: Mapping[str, Array], prev_action: Float, carry: Float, action_mask: Bool
+    ) -> ActorOutput:
+        """See :class:`~algorithm.run.rollout.Player`."""
+        drawn = [self._spec.random(rng, action_mask[i : i + 1]) for i, rng in enumerate(self._rngs)]
+        action, z, logp = (np.concatenate(part) for part in zip(*drawn, strict=True))
+        return ActorOutput(action=action, z=z, behaviour_logp=logp, carry=carry)
+
+
+class Ledger:
+    """A recorder that stores and remembers where."""
+
+    def __init__(self, replay: ReplayBuffer, n: int) -> None:
+        self._replay = replay
+        self.ids: list[list[int]] = [[] for _ in range(n)]
+
+    def add(self, segment: Segment) -> None:
+        """See :class:`~algorithm.run.rollout.Recorder`."""
+        self.ids[segment.stream] += self._replay.add(segment).tolist()
+
+    def close(self, stream: int) -> None:
+        """See :class:`~algorithm.run.rollout.Recorder`."""
+        self._replay.close(stream)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SameData:
+    """Compares what a rollout stored with plain loops, for two copies in this process and one in a worker.
+
+    recipe:  makes the copies
+    seed_of: (copy, episode) -> seed
+    timeout: of the worker
+    """
+
+    recipe: RawRecipe
+    seed_of: EpisodeSeed
+    timeout: float
+
+    def __call__(self, lab: Lab) -> Iterator[Finding]:
+        """See :class:`~algorithm.env.checker.Check`."""
+        if not lab.once(repeats).exact:
+            yield note("not compared: episodes do not repeat", why="so two loops cannot bring the same")
+            return
+        transitions = episodes = 0
+        arrangements: dict[str, tuple[int, Callable[[], Executor]]] = {
+            "2 copies in one process": (2, lambda: InProcess(self.recipe, 2, timeout=-1)),
+            "a copy in a worker process": (1, lambda: Workers(self.recipe, 1, 1, timeout=self.timeout)),
+        }
+        for arrangement, (n, executor) in arrangements.items():
+            try:
+                stored = self._stored(lab, n, executor)
+            except (UserError, BrokenSpaceError) as failure:
+                raise FlawError(_not_run(arrangement, failure)) from failure
+            for i, table in enumerate(stored):
+                expected = self._plain(lab, i, len(table["reward"]))
+                if difference := first_difference(table, expected):
+                    yield _differs(arrangement, i, difference)
+                    return
+                transitions += len(table["reward"])
+                episodes += int(np.count_nonzero(table["step"] == 0))
+        yield ok(f"{transitions:,} transitions of {episodes:,} episodes compared, all equal")
+
+    def _stored(self, lab: Lab, n: int, executor: Callable[[], Executor]) -> list[Table]:
+        limit = lab.setting.length_limit
+
+        def refuse(fault: Fault) -> None:
+            raise AssertionError(f"no failure is survived: {fault.line}")
+
+        with closing(EnvPool(executor(), seed_of=self.seed_of, restarts=0, on_fault=refuse)) as env:
+            spec = env.specs[DEFAULT_BEHAVIOUR]
+            capacity = 2 * n * max(2, min(_STEPS, _REPLAY_BYTES // Layout(spec).row_bytes // 2 // n)) + 2
+            replay = ReplayBuffer(spec, capacity=capacity, batch_size=1, n_step=2, sampler=UniformSampler())
+            ledger = Ledger(replay, n)
+            over = lab.deadline(0.5)
+            rollout = Rollout(
+                env,
+                {DEFAULT_BEHAVIOUR: Dice(spec.action, n)},
+                {DEFAULT_BEHAVIOUR: ledger},
+                num_envs=n,
+                length_limit=limit,
+            )
+            while len(replay) < capacity - 2 * n and rollout.steps < _STEPS * n:
+                rollout.step()
+                if over():
+                    break
+        return [stored_rows(replay, ids, spec) for ids in ledger.ids]
+
+    def _plain(self, lab: Lab, i: int, count: int) -> Table:
+        with lab.copy() as copy:
+            return plain_rows(
+                copy, lambda episode: self.seed_of(i, episode), i, count, lab.setting.length_limit
+            )
+
+
+def stored_rows(replay: ReplayBuffer, ids: list[int], spec: AgentSpec) -> Table:
+    """What the learner reads under ``ids``. The replay's windows must have two steps."""
+    batch = replay.windows(np.array(ids, np.int64))
+    found: Table = {
+        "step": batch.step[:, 0].numpy(),
+        "action": batch.action[:, 0].numpy(),
+        "previous action": batch.prev_action[:, 0].numpy(),
+        "reward": batch.reward[:, 0].numpy(),
+        "terminated": batch.terminated[:, 0].numpy(),
+        "goes on": batch.valid[:, 1].numpy(),
+        "mask": batch.action_mask[:, 0].numpy(),
+        "next mask": batch.action_mask[:, 1].numpy(),
+    }
+    for name in spec.obs.names:
+        found[f"observation {name}"] = batch.obs[name][:, 0].numpy()
+        found[f"next observation {name}"] = batch.obs[name][:, 1].numpy()
+    return found
+
+
+def plain_rows(copy: Copy, seed_of: Callable[[int], int], i: int, count: int, limit: int) -> Table:
+    """The same of a plain loop over one environment. Raises FlawError.
+
+    seed_of: episode -> seed; i: seed of the actions; limit: steps after which an episode is cut off, -1 never
+    """
+    rng, action_spec = np.random.default_rng(i), copy.spec.action
+    rows: list[dict[str, Any]] = []
+    episode = 0
+    while len(rows) < count:
+        now = copy.reset(seed_of(episode))
+        obs, mask = _read(copy, now.obs), now.mask
+        step, before, goes_on = 0, action_spec.padding(), True
+        while goes_on and len(rows) < count:
+            action = action_spec.random(rng, mask[None])[0][0]
+            taken = copy.step(action)
+            after = _read(copy, taken.obs)
+            goes_on = not (taken.terminated or taken.truncated or step + 1 == limit)
+            row: dict[str, Any] = {
+                "step": step,
+                "action": action,
+                "previous action": before,
+                "reward": np.float32(taken.reward),
+                "terminated": taken.terminated,
+                "goes on": goes_on and len(rows) + 1 < count,
+                "mask": mask,
+                "next mask": taken.mask,
+            }
+            row |= {f"observation {name}": value for name, value in obs.items()}
+            row |= {f"next observation {name}": value for name, value in after.items()}
+            rows.append(row)
+            obs, mask, before, step = after, taken.mask, action, step + 1
+        episode += 1
+    return {name: np.array([row[name] for row in rows]) for name in rows[0]} if rows else {}
+
+
+def first_difference(stored: Table, expected: Table) -> str:
+    """Where two tables differ first, for a person; empty if they do not."""
+    different = [
+        (int(rows[0]), name)
+        for name, value in expected.items()
+        if len(rows := _differing(np.asarray(stored[name]), value))
+    ]
+    if not different:
+        return ""
+    row, name = min(different)
+    one, other = stored[name][row], expected[name][row]
+    at = tuple(np.argwhere(np.not_equal(one, other))[0].tolist()) if np.ndim(one) else ()
+    step = int(np.asarray(expected["step"])[row])
+    place = f"transition {row + 1}, step {step} of its episode: {name}{list(at) if at else ''}"
+    return f"{place} is {one[at]} in the replay and {other[at]} in the plain loop"
+
+
+def _differing(one: Array, other: Array) -> Any:  # noqa: ANN401 - an array of row numbers
+    unequal = np.not_equal(one, other)
+    return np.flatnonzero(unequal.reshape(len(other), -1).any(axis=1))
+
+
+def _read(copy: Copy, obs: Any) -> dict[str, Array]:  # noqa: ANN401 - a space may hold anything
+    """As a replay of this agent would hold it: arrays of our own, in the dtypes of the spec."""
+    values = copy.adapter.observations.read(obs)
+    return {name: np.array(values[name], dtype) for name, _, dtype in copy.spec.obs.items()}
+
+
+def _differs(arrangement: str, i: int, difference: str) -> Finding:
+    return error(
+        "the replay holds something else than a plain loop brings",
+        where=f"{arrangement}, copy {i}, {difference}",
+        why="an episode repeats where the environment is alone, so copies influence each other, "
+        "or a process that begins anew brings other numbers",
+        fix="look for what all copies share, such as attributes of the class, files and modules; until then "
+        "set base_config.workers to n_envs: a process for each",
+    )
+
+
+def _not_run(arrangement: str, failure: Exception) -> Finding:
+    why = failure.line if isinstance(failure, UserError) else str(failure)
+    return error(
+        "the environment fails as a training runs it",
+        where=arrangement,
+        why=why,
+        fix="see above for what else was found; a training would end here",
+    )

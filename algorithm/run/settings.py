@@ -1,0 +1,101 @@
+"""Configurations beside each other: of a run against its task's preset and the defaults, of several runs."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from algorithm.config.check import fields
+from algorithm.config.cli import TrainOptions, parse_args
+from algorithm.config.errors import ConfigError
+from algorithm.config.loader import LoadedConfig, load_config
+from algorithm.config.schema import BEHAVIOUR_BLOCKS, Config
+from algorithm.config.source import inline
+
+_OF_ONE_RUN = frozenset({"base_config.name", "sac_config.seed"})
+_MISSING = object()
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A key, and its value in each of the configurations that are compared, as YAML."""
+
+    key: str
+    values: tuple[str, ...]
+
+
+def differences(configs: Sequence[LoadedConfig | None]) -> list[Difference]:
+    """Keys in which the configurations differ from each other or from the defaults, less name and seed.
+
+    The last value of each is the default. A configuration that is None has no values: ``?``.
+    """
+    flat = [None if config is None else _flat(config) for config in configs]
+    default = _flat_config(Config())
+    keys = dict.fromkeys(key for values in [*flat, default] if values for key in values)
+    found = []
+    for key in keys:
+        common = default.get(_common_key(key), _MISSING)
+        values = [_MISSING if one is None else one.get(key, one.get(_common_key(key))) for one in flat]
+        if key not in _OF_ONE_RUN and any(value is not _MISSING and value != common for value in values):
+            texts = ["?" if value is _MISSING else inline(value) for value in (*values, common)]
+            found.append(Difference(key, tuple(texts)))
+    return found
+
+
+def options_of(arguments: object) -> TrainOptions | None:
+    """The command line in a manifest; None if it is not one of this version."""
+    if not isinstance(arguments, list) or not all(isinstance(word, str) for word in arguments):
+        return None
+    try:
+        with contextlib.redirect_stderr(io.StringIO()):  # what it says about a foreign line concerns nobody
+            return parse_args(arguments[1:])
+    except (SystemExit, ConfigError):
+        return None
+
+
+def preset_of(options: TrainOptions | None, seed: int | None) -> LoadedConfig | None:
+    """What the task's files say now, without the command line; None if they cannot be read."""
+    if options is None:
+        return None
+    try:
+        return load_config(options.env, options.config, seed=seed)
+    except ConfigError:
+        return None
+
+
+def _flat(loaded: LoadedConfig) -> dict[str, object]:
+    """Dotted path → value of all keys; those of ``ma_config`` only where they differ from the common ones."""
+    values = _flat_config(loaded.config)
+    for name, config in loaded.behaviours.items():
+        own = _flat_config(config)
+        for key, value in own.items():
+            if key.split(".")[0] in BEHAVIOUR_BLOCKS and value != values[key]:
+                values[f"ma_config.{name}.{key}"] = value
+    return values
+
+
+def _flat_config(config: Config) -> dict[str, object]:
+    values: dict[str, object] = {}
+    for path, _ in fields():
+        value: object = config
+        for name in path:
+            value = getattr(value, name)
+        values[".".join(path)] = _plain(value)
+    return values
+
+
+def _plain(value: object) -> object:
+    """Tuples as lists, so that YAML shows them alike."""
+    if isinstance(value, Mapping):
+        return {key: _plain(child) for key, child in value.items()}
+    return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def _common_key(key: str) -> str:
+    """The key that one of ``ma_config.<behaviour>`` stands for, or the key itself."""
+    if not key.startswith("ma_config."):
+        return key
+    block = next(block for block in BEHAVIOUR_BLOCKS if f".{block}." in key)
+    return key[key.rindex(f".{block}.") + 1 :]

@@ -1,0 +1,141 @@
+"""All of a training that a checkpoint holds, and how it goes on from one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from algorithm.config.schema import Config
+from algorithm.data import State
+from algorithm.env.base import VecEnv
+from algorithm.errors import StorageError
+from algorithm.run.agent import Agent
+from algorithm.run.checkpoint import Checkpoint, Snapshot, load_replay
+from algorithm.run.faults import Faults
+from algorithm.run.health import Health
+from algorithm.run.names import behaviour_level
+from algorithm.run.non_finite import OnNonFinite
+from algorithm.run.randomness import GlobalRandom
+from algorithm.run.rollout import Iteration, Rollout
+from algorithm.run.tally import Tally
+from algorithm.run.timing import Stopwatch
+from algorithm.spec import DEFAULT_BEHAVIOUR
+
+
+class Training:
+    """Who acts where, who learns what, and how far it has come. The trainer drives it.
+
+    env:    the training environments, which are reset here
+    agents: one per behaviour of ``env``
+    faults: what the environments have been told to report to
+    on_non_finite: what becomes of an episode that meets NaN or infinity
+    """
+
+    def __init__(
+        self,
+        env: VecEnv,
+        agents: Mapping[str, Agent],
+        config: Config,
+        faults: Faults,
+        on_non_finite: OnNonFinite,
+    ) -> None:
+        self.agents, self.faults = agents, faults
+        self.watch = Stopwatch()
+        self.rollout = Rollout(
+            env,
+            agents,
+            agents,
+            num_envs=config.base_config.n_envs,
+            length_limit=config.base_config.max_step_each_iter,
+            watch=self.watch,
+            on_non_finite=on_non_finite,
+        )
+        self.iteration = Iteration(self.rollout)
+        self.tally = Tally(agents)
+        self.health = {name: Health(agent.config) for name, agent in agents.items()}
+        self._random = GlobalRandom()
+
+    @property
+    def updates(self) -> int:
+        """Gradient updates of all agents."""
+        return sum(agent.sac.updates for agent in self.agents.values())
+
+    def snapshot(self, metrics: Mapping[str, object]) -> Snapshot:
+        """Everything as it is now, between two steps.
+
+        metrics: state of what has been logged, see :class:`~algorithm.run.metrics.MetricsLogger`
+        """
+        state = State.joined(
+            {
+                "tally": self.tally.state(),
+                "rollout": self.rollout.state(),
+                "iteration": self.iteration.state(),
+                "faults": self.faults.state(),
+                "health": State(meta={_part(name): own.state() for name, own in self.health.items()}),
+                "random": self._random.state(),
+                "agents": State.joined({_part(name): agent.state() for name, agent in self.agents.items()}),
+            }
+        )
+        tensors: dict[str, Mapping[str, object]] = {"run": state.arrays}
+        for name, agent in self.agents.items():
+            level = behaviour_level(name)
+            for file, named in agent.sac.tensors().items():
+                tensors[f"{level}/{file}" if level else file] = named
+        return Snapshot(
+            step=self.tally.step,
+            tensors=tensors,
+            state={"run": state.meta, "metrics": metrics, "seconds": dict(self.watch.seconds)},
+            replays={behaviour_level(name): agent.replay for name, agent in self.agents.items()},
+        )
+
+    def restore(self, saved: Checkpoint, folder: Path, replays: Path) -> list[str]:
+        """Go on from a checkpoint; returns what could not be restored exactly, a line each.
+
+        folder, replays: where the checkpoint and the segments of the replays lie
+        Raises StorageError if it does not fit.
+        """
+        try:
+            state = State({k: v.numpy() for k, v in saved.tensors["run"].items()}, saved.state["run"])
+            notices = [
+                line
+                for name, agent in self.agents.items()
+                for line in self._restore_agent(name, agent, saved, state, folder, replays)
+            ]
+            self.tally.load_state(state.part("tally"))
+            self.faults.load_state(state.part("faults"))
+            notices += self.rollout.load_state(state.part("rollout"))
+            self.iteration.load_state(state.part("iteration"))
+            for name, own in self.health.items():
+                own.load_state(state.meta["health"][_part(name)])
+        except (KeyError, ValueError, TypeError) as error:
+            raise StorageError(
+                "the checkpoint does not fit this run",
+                where=folder,
+                why=f"it has no {error}" if isinstance(error, KeyError) else str(error),
+                fix="resume with the settings and networks it was trained with, or train a new run",
+            ) from error
+        self.watch.load(saved.state["seconds"])
+        self._random.load_state(state.part("random"))  # last: all of the above may have drawn
+        return notices
+
+    @staticmethod
+    def _restore_agent(
+        name: str, agent: Agent, saved: Checkpoint, state: State, folder: Path, replays: Path
+    ) -> list[str]:
+        level = behaviour_level(name)
+        prefix = f"{level}/" if level else ""
+        own = state.part("agents").part(_part(name))
+        agent.sac.load_tensors(
+            {file: saved.tensors[f"{prefix}{file}"] for file in ("model", "optim")},
+            own.meta["own"]["updates"],
+        )
+        has_replay = load_replay(folder, replays, level, agent.replay)
+        agent.load_state(own)
+        if has_replay:
+            return []
+        whose = "its replay" if name == DEFAULT_BEHAVIOUR else f"the replay of {name}"
+        return [f"{whose} was not saved (checkpoint_config.replay): it begins empty"]
+
+
+def _part(behaviour: str) -> str:
+    return behaviour_level(behaviour) or DEFAULT_BEHAVIOUR

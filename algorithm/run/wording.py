@@ -1,0 +1,56 @@
+"""Numbers as a person reads them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+
+def short(value: float) -> str:
+    """Three or four figures, whatever the size: ``12,345``, ``451.3``, ``0.0031``."""
+    if not math.isfinite(value):
+        return "unknown"
+    size = abs(value)
+    if size >= 1e7 or 0 < size < 1e-4:
+        return f"{value:.2e}"
+    if size >= 999.95:
+        return f"{value:,.0f}"
+    text = f"{value:.1f}" if size >= 99.95 else f"{value:.3g}"
+    return text.removesuffix(".0")
+
+
+def plus_minus(mean: float, half_width: float) -> str:
+    """``mean ± half width``, both to the same decimals; the mean alone where there is no interval."""
+    if not math.isfinite(half_width):
+        return short(mean)
+    size = max(abs(mean), abs(half_width))
+    decimals = 0 if size >= 1000 else 1 if size >= 10 else 2 if size >= 1 else 3
+    return f"{mean:,.{decimals}f} ± {half_width:,.{decimals}f}"
+
+
+def steps_text(steps: float) -> str:
+    """Environment steps on an axis: ``500``, ``12k``, ``1.5M``."""
+    for size, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(steps) >= size:
+            return f"{steps / size:.4g}{unit}"
+    return f"{steps:g}"
+
+
+def duration(seconds: float) -> str:
+    """``48 s``, ``12 min 5 s``, ``3 h 7 min``."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{seconds:.1f} s" if seconds < 10 else f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
+def counted(number: int, noun: str) -> str:
+    """``1 run``, ``3 runs``."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def listed(values: Sequence[object]) -> str:
+    """Values behind each other, each once."""
+    return ", ".join(dict.fromkeys(map(str, values)))

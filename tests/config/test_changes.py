@@ -1,0 +1,187 @@
+"""What a resumed run may change, and what becomes of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from algorithm.config import ConfigError, load_config
+from algorithm.config.changes import (
+    APPLIED,
+    NOT_COMPARED,
+    RULES,
+    Applied,
+    Refused,
+    changes,
+    effect_of,
+    refuse,
+    table,
+)
+from algorithm.config.check import extra, field_at, fields
+from algorithm.config.schema import Config
+from tests.config.conftest import PENDULUM
+
+pytestmark = pytest.mark.fault("F25")
+
+APPLIED_PATHS = {".".join(filter(None, (block, key))) for block, keys in APPLIED.items() for key in keys}
+REFUSED = """base_config.env_type base_config.env_name base_config.env_args base_config.wrappers
+nn_config.rep nn_config.policy nn_config.q replay_config.alpha replay_config.beta
+sac_config.nn sac_config.seed sac_config.use_replay_buffer sac_config.use_priority sac_config.start_step
+sac_config.ensemble_q_num sac_config.seq_encoder sac_config.init_log_alpha sac_config.use_auto_alpha
+sac_config.discrete_dqn_like sac_config.use_normalization"""
+
+OTHER_NETWORKS = "the networks would be others than those that were trained"
+
+
+@pytest.fixture
+def loaded(task):
+    """``loaded("a.b=1", …)``: the task with these overrides."""
+    task(PENDULUM)
+
+    def load(*overrides, seed=1):
+        return load_config("gym/task", overrides=overrides, seed=seed)
+
+    return load
+
+
+def effects(old, new):
+    return {change.path: change.effect for change in changes(old, new)}
+
+
+@pytest.mark.parametrize("dotted", [".".join(path) for path, _ in fields()])
+def test_every_key_has_one_class(dotted):
+    """A new key has to be declared fixed, or to be told of in APPLIED or RULES."""
+    path = tuple(dotted.split("."))
+    field = field_at(path)
+    classes = ["fixed" in extra(field), dotted in RULES, dotted in APPLIED_PATHS, dotted in NOT_COMPARED]
+    if "reserved" in extra(field):  # it cannot have another value yet
+        assert sum(classes) <= 1
+    else:
+        assert sum(classes) == 1
+        if dotted not in NOT_COMPARED:
+            effect_of(path, Config(), Config())
+
+
+def test_the_table_names_no_key_that_does_not_exist():
+    known = {".".join(path) for path, _ in fields()}
+    assert (APPLIED_PATHS | RULES.keys() | NOT_COMPARED) - known == set()
+
+
+def test_exactly_these_keys_are_refused():
+    assert {".".join(path) for path, field in fields() if "fixed" in extra(field)} == set(REFUSED.split())
+
+
+def test_the_same_configuration_has_no_changes(loaded):
+    assert changes(loaded(), loaded()) == []
+    assert changes(loaded("base_config.name=a"), loaded("base_config.name=b")) == []
+    assert changes(loaded(), loaded("sac_config.gamma=0.99", "replay_config.td_error_max=1")) == []
+    refuse([])
+
+
+def test_changes_are_shown_with_what_happens(loaded):
+    old = loaded("sac_config.action_noise=[0, 0.5]")
+    new = loaded(
+        "base_config.n_envs=4", "sac_config.learning_rate=0.001", "sac_config.ensemble_q_num=4",
+        "reset_config={level: 2}",
+    )  # fmt: skip
+    assert table(changes(old, new)) == [
+        ("base_config.n_envs", "1 → 4, applied: the open episodes end as truncated"),
+        (
+            "reset_config",
+            "null → {level: 2}, applied: from each environment's next reset on; open episodes may end as "
+            "truncated",
+        ),
+        ("sac_config.ensemble_q_num", f"2 → 4, refused: {OTHER_NETWORKS}"),
+        ("sac_config.learning_rate", "0.0003 → 0.001, applied"),
+        ("sac_config.action_noise", "[0.0, 0.5] → null, applied"),
+    ]
+
+
+def test_all_that_is_refused_is_told_at_once_with_the_way_back(loaded):
+    old = loaded("base_config.env_args={g: 9.8}", "sac_config.gamma=0.9")
+    with pytest.raises(ConfigError) as caught:
+        refuse(changes(old, loaded("base_config.env_name=CartPole-v1", seed=2)))
+    assert caught.value.exit_code == 2
+    message = str(caught.value)
+    assert message.startswith("configuration refused, 3 problems:")
+    for part in (
+        "`base_config.env_name` cannot change when a run is resumed",
+        "it was Pendulum-v1 and is now CartPole-v1",
+        "-o base_config.env_name=Pendulum-v1",
+        "-o 'base_config.env_args={g: 9.8}'",
+        "a curriculum is what reset_config is for",
+        "-o sac_config.seed=1",
+        "or train a new run: -n NAME without --resume",
+    ):
+        assert part in message
+    assert "gamma" not in message
+
+
+def test_the_way_back_leads_back(loaded):
+    old = loaded(
+        "base_config.env_args={g: 9.8}", "nn_config.rep={dense_n: 8}", "sac_config.init_log_alpha=-1"
+    )
+    wrong = ("base_config.env_args=null", "nn_config.rep=null", "sac_config.init_log_alpha=0")
+    with pytest.raises(ConfigError) as caught:
+        refuse(changes(old, loaded(*wrong)))
+    back = [problem.fix.splitlines()[0].removeprefix("leave it: -o ") for problem in caught.value.problems]
+    assert changes(old, loaded(*wrong, *(text.strip("'") for text in back))) == []
+
+
+def test_a_replay_may_grow_and_not_shrink(loaded):
+    small, large = loaded("replay_config.capacity=1000"), loaded("replay_config.capacity=2000")
+    assert effects(small, large) == {"replay_config.capacity": Applied()}
+    assert isinstance(effects(large, small)["replay_config.capacity"], Refused)
+
+
+def test_windows_may_change_where_attention_does_not_see_them(loaded):
+    def windows(kind, burn_in, learn):
+        return loaded(
+            f"sac_config.seq_encoder={kind}",
+            f"sac_config.burn_in_step={burn_in}",
+            f"sac_config.learn_step={learn}",
+        )
+
+    assert set(effects(windows("RNN", 4, 4), windows("RNN", 2, 8)).values()) == {Applied()}
+    assert set(effects(windows("ATTN", 4, 4), windows("ATTN", 2, 6)).values()) == {Applied()}
+    refused = effects(windows("ATTN", 4, 4), windows("ATTN", 4, 8))["sac_config.learn_step"]
+    assert refused == Refused("attention was trained on 8 steps, burn_in_step + learn_step")
+
+
+def test_the_end_of_a_falling_step_size_is_worth_a_word(loaded):
+    falling = "sac_config.learning_rate_schedule=linear"
+    assert effects(loaded("base_config.max_step=10"), loaded("base_config.max_step=20")) == {
+        "base_config.max_step": Applied()
+    }
+    noted = effects(loaded(falling, "base_config.max_step=10"), loaded(falling, "base_config.max_step=20"))
+    assert "step size falls to 0 at the new end" in str(noted["base_config.max_step"])
+
+
+MANY = """\
+default:
+  base_config: {env_type: GYM, env_name: Pendulum-v1}
+  ma_config:
+    left: {sac_config: {gamma: 0.9}, nn_config: {q: {dense_n: 8}}}
+    right: {}
+moved:
+  sac_config: {tau: 0.5}
+  ma_config:
+    left: {sac_config: {gamma: 0.8}, nn_config: {q: {dense_n: 16}}}
+alone:
+  ma_config: {left: {sac_config: {gamma: 0.99}, nn_config: {q: null}}}
+"""
+
+
+def test_a_behaviour_is_compared_with_itself(task):
+    task(MANY)
+    old, moved, alone = (load_config("gym/task", section, seed=1) for section in (None, "moved", "alone"))
+    assert [(change.path, change.before, change.after) for change in changes(old, moved)] == [
+        ("sac_config.tau", 0.005, 0.5),
+        ("ma_config.left.nn_config.q", {"dense_n": 8}, {"dense_n": 16}),
+        ("ma_config.left.sac_config.gamma", 0.9, 0.8),
+    ]
+    assert [change.path for change in changes(old, alone)] == [
+        "ma_config.left.nn_config.q",
+        "ma_config.left.sac_config.gamma",
+    ]
+    with pytest.raises(ConfigError, match=r"`ma_config.left.nn_config.q` cannot change"):
+        refuse(changes(old, moved))

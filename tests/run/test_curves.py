@@ -1,0 +1,153 @@
+"""Curves and their pictures, and summaries of repeated runs."""
+
+import math
+import struct
+
+import numpy as np
+import pytest
+
+from algorithm.errors import StorageError
+from algorithm.run.curves import Series, common_grid, plot_curve, plot_groups, read_series
+from algorithm.run.files import json_text
+from algorithm.run.summary import repeat_rows, repeat_summary
+
+
+def series(offset=0.0, steps=(0, 1000, 2000), label="run"):
+    steps = np.array(steps, np.float64)
+    returns = steps / 10 + offset
+    return Series(
+        label=label,
+        eval_step=steps,
+        eval_return=returns,
+        eval_ci95=np.ones_like(steps),
+        train_step=steps + 5,
+        train_return=returns - 3,
+    )
+
+
+def test_series_are_read_from_the_metrics(tmp_path):
+    (tmp_path / "m.csv").write_text(
+        "step,rollout/return_mean,eval/return_mean,eval/return_ci95\n"
+        "100,-5.0,,\n"
+        "200,,-4.0,0.5\n"
+        "300,,,\n"
+        "400,,-2.0,\n"
+    )
+    read = read_series(tmp_path / "m.csv", "x")
+    assert read.label == "x"
+    assert read.eval_step.tolist() == [200, 400]
+    assert read.eval_return.tolist() == [-4, -2]
+    assert read.eval_ci95[0] == 0.5
+    assert math.isnan(read.eval_ci95[1])
+    assert (read.train_step.tolist(), read.train_return.tolist()) == ([100], [-5])
+
+
+def test_a_run_that_was_never_evaluated_gives_empty_series(tmp_path):
+    (tmp_path / "m.csv").write_text("step,loss/q\n1,2\n")
+    read = read_series(tmp_path / "m.csv", "x")
+    assert len(read.eval_step) == len(read.train_step) == 0
+    plot_curve(tmp_path / "x.png", [read])
+    plot_curve(tmp_path / "y.png", [read, read])
+
+
+def test_runs_meet_on_the_steps_that_all_of_them_cover():
+    # 0…2000 and 500…3000: both cover 500…2000; the first is x/10, the second x/10 + 100.
+    steps, returns = common_grid([series(), series(100, (500, 1500, 3000))])
+    assert steps.tolist() == [500, 1000, 1500, 2000]
+    assert returns.tolist() == [[50, 100, 150, 200], [150, 200, 250, 300]]
+
+
+def test_runs_that_never_meet_have_no_common_steps():
+    steps, returns = common_grid([series(steps=(0, 1)), series(steps=(5, 6))])
+    assert steps.shape == (0,)
+    assert returns.shape == (2, 0)
+
+
+@pytest.mark.parametrize("runs", [1, 3])
+def test_the_picture_is_a_png_of_readme_size_and_always_the_same(tmp_path, runs):
+    several = [series(10.0 * k, label=str(k)) for k in range(runs)]
+    for name in ("a.png", "sub/b.png"):
+        plot_curve(tmp_path / name, several, title="Pendulum-v1")
+    data = (tmp_path / "a.png").read_bytes()
+    assert data[:8] == b"\x89PNG\r\n\x1a\n"
+    assert struct.unpack(">II", data[16:24]) == (1200, 675)
+    assert data == (tmp_path / "sub/b.png").read_bytes()
+
+
+def test_what_is_drawn_is_what_was_measured(tmp_path, monkeypatch):
+    from matplotlib.figure import Figure
+
+    drawn = {}
+
+    def capture(figure, path, **_):
+        (axes,) = figure.axes
+        drawn.update({line.get_label(): line.get_ydata() for line in axes.lines})
+        drawn["legend"] = [text.get_text() for text in axes.get_legend().get_texts()]
+        drawn["bands"] = len(axes.collections)
+
+    monkeypatch.setattr(Figure, "savefig", capture)
+    plot_curve(tmp_path / "x.png", [series(0.0), series(30.0)])
+    assert drawn["evaluation, mean of 2 runs"].tolist() == [15, 115, 215]
+    assert drawn["legend"] == ["evaluation, mean of 2 runs", "95 % interval of the mean", "training episodes"]
+    assert drawn["bands"] == 1
+
+
+def test_a_comparison_draws_the_mean_of_each_experiment(tmp_path, monkeypatch):
+    from matplotlib.figure import Figure
+
+    drawn = {}
+
+    def capture(figure, path, **_):
+        (axes,) = figure.axes
+        drawn.update({line.get_label(): line.get_ydata().tolist() for line in axes.lines})
+        drawn["legend"] = [text.get_text() for text in axes.get_legend().get_texts()]
+        drawn["bands"] = len(axes.collections)
+
+    monkeypatch.setattr(Figure, "savefig", capture)
+    plot_groups(tmp_path / "x.png", {"slow": [series(0.0), series(20.0)], "fast": [series(100.0)]})
+    assert drawn["slow, 2 runs"] == [10, 110, 210]
+    assert drawn["fast, 1 run"] == [100, 200, 300]
+    assert drawn["legend"] == ["slow, 2 runs", "fast, 1 run"]
+    assert drawn["bands"] == 1  # one run alone has no interval
+    with pytest.raises(ValueError, match="no series"):
+        plot_groups(tmp_path / "x.png", {"none": []})
+
+
+def test_plot_refuses_nothing_and_names_what_it_cannot_write(tmp_path):
+    with pytest.raises(ValueError, match="no series"):
+        plot_curve(tmp_path / "x.png", [])
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StorageError, match="picture cannot be written"):
+        plot_curve(tmp_path / "file/x.png", [series()])
+
+
+def result(seed, last, best):
+    return {"seed": seed, "last_eval": {"mean": last, "episodes": 10}, "best_eval": {"mean": best}}
+
+
+def test_repeat_summary_by_hand():
+    results = [result(1, -1.0, 0.0), result(2, -2.0, 0.0), result(3, -3.0, 0.0)]
+    summary = repeat_summary(results)
+    assert (summary["runs"], summary["seeds"]) == (3, [1, 2, 3])
+    last = summary["last_eval"]
+    assert last["values"] == [-1.0, -2.0, -3.0]
+    assert last["mean"] == -2.0
+    # s = 1, n = 3: half width 4.3027 / √3
+    assert last["ci95"] == pytest.approx([-4.4841, 0.4841], abs=1e-3)
+    assert summary["best_eval"]["ci95"] == [0.0, 0.0]
+    assert repeat_rows(results) == [
+        ("seed 1", "-1.0   best 0.0"),
+        ("seed 2", "-2.0   best 0.0"),
+        ("seed 3", "-3.0   best 0.0"),
+        ("mean, last", "-2.0 ± 2.5 (95 %) over 3 runs"),
+        ("mean, best", "0.0 ± 0.0 (95 %) over 3 runs"),
+    ]
+
+
+def test_repeat_summary_counts_only_what_was_evaluated():
+    summary = repeat_summary([result(1, -1.0, -1.0), {"seed": 2, "last_eval": None}])
+    assert summary["last_eval"] == {"values": [-1.0, None], "mean": -1.0, "ci95": [None, None]}
+    assert repeat_rows([{"seed": 2}]) == [("seed 2", "not evaluated   best not evaluated")]
+    json_text(summary)
+    with pytest.raises(ValueError, match="no results"):
+        repeat_summary([])

@@ -1,0 +1,157 @@
+"""Evaluations: who is waited for, who looks on, and that looking on changes nothing."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from algorithm.data import Segment
+from algorithm.errors import EnvError
+from algorithm.run import evaluate as module
+from algorithm.run import watching
+from algorithm.run.evaluate import Performance, evaluate
+from algorithm.run.rollout import Episode, Rollout
+from algorithm.run.watching import NOBODY, Audience, Callback, Nobody
+from algorithm.spec import DEFAULT_BEHAVIOUR
+from tests.run.test_changing_agents import transition
+from tests.toys_agents import Attentive, Both, Guests, random_script, tale
+
+ONE = {DEFAULT_BEHAVIOUR: Attentive()}
+
+
+class Noting(Nobody):
+    """Writes down what it is told, with a name before it."""
+
+    def __init__(self, told: list[Any], name: str = "", *, fails: bool = False) -> None:
+        self._told, self._name, self._fails = told, name, fails
+
+    def begin(self) -> None:
+        self._told.append(f"{self._name}begin")
+
+    def step(self, ended) -> None:
+        self._told.append((self._name, len(ended)) if self._name else len(ended))
+
+    def end(self) -> None:
+        self._told.append(f"{self._name}end")
+        if self._fails:
+            raise OSError("cannot end")
+
+
+def test_a_watcher_is_told_all_that_each_agent_saw_did_got_and_remembered(rng):
+    """The same as a plain loop over each agent; ``transition`` looks at observations, actions and carries."""
+    script = random_script(rng, 60, 5)
+    first = {0, 1, 2}
+    segments: list[Segment] = []
+    env = Guests(script, first)
+    played = []
+
+    def stop() -> bool:
+        played.append(1)
+        return len(played) > len(script)
+
+    watcher = Callback(lambda behaviour, segment: segments.append(segment))
+    assert evaluate(env, ONE, 10**6, stop=stop, length_limit=4, watcher=watcher) is None
+    rows, _, _ = tale(script, first, 4)
+    assert Counter(map(transition, segments)) == Counter(rows)
+    assert {segment.carry.shape for segment in segments} == {(2, 2)}
+
+
+def test_whoever_looks_on_sees_the_same_episodes_end(rng):
+    script = random_script(rng, 200, 4)
+    told: list[Any] = []
+    watcher = Audience(NOBODY, Noting(told), Callback(lambda behaviour, segment: None))
+    alone, seen = (evaluate(Guests(script, {0, 1}), ONE, 12, watcher=w) for w in (NOBODY, watcher))
+    assert alone == seen is not None
+    assert told[0] == "begin" and told[-1] == "end" and sum(told[1:-1]) >= 12
+
+
+def test_nobody_costs_nothing(monkeypatch):
+    """No transition is even put together."""
+    given = []
+
+    class Noted(Rollout):
+        def __init__(self, env, players, recorders, **options) -> None:
+            given.append(dict(recorders))
+            super().__init__(env, players, recorders, **options)
+
+    monkeypatch.setattr(watching, "Rollout", Noted)
+    for watcher in (NOBODY, Audience(NOBODY, Noting([])), Audience(NOBODY, Callback(print))):
+        evaluate(Guests(["T"], {0}), ONE, 0, watcher=watcher)
+    assert [list(recorders) for recorders in given] == [[], [], [DEFAULT_BEHAVIOUR]]
+
+
+@pytest.mark.parametrize("how", ["stop", "error", "begin"])
+def test_the_end_is_told_however_it_comes(how):
+    told: list[Any] = []
+
+    class Failing(Noting):
+        def begin(self) -> None:
+            super().begin()
+            if how == "begin":
+                raise EnvError("no picture")
+
+    if how == "stop":
+        evaluate(Guests(["."] * 9, {0}), ONE, 1, stop=lambda: len(told) > 3, watcher=Failing(told))
+        assert told == ["begin", 0, 0, 0, "end"]
+    else:
+        with pytest.raises((StopIteration, IndexError, EnvError)):  # the script is over
+            evaluate(Guests([".", "."], {0}), ONE, 1, watcher=Failing(told))
+        assert told == (["begin", 0, 0, "end"] if how == "error" else ["begin", "end"])
+
+
+def test_all_of_an_audience_are_told_in_their_order_even_of_an_end_that_one_cannot_take():
+    told: list[Any] = []
+    watcher = Audience(Noting(told, "a", fails=True), Noting(told, "b"))
+    with pytest.raises(OSError, match="cannot end"):
+        evaluate(Guests(["T"], {0}), ONE, 1, watcher=watcher)
+    assert told == ["abegin", "bbegin", ("a", 1), ("b", 1), "aend", "bend"]
+
+
+def both(a: list[str], b: list[str]) -> Both:
+    """Agent 0 of ``a`` is there from the start, nobody of ``b``."""
+    return Both(a=Guests(a, {0}), b=Guests(b, set()))
+
+
+def players() -> dict[str, Attentive]:
+    return {"a": Attentive(), "b": Attentive()}
+
+
+def test_nobody_waits_for_agents_that_never_come(monkeypatch):
+    """While others still play nothing is counted; then it takes PATIENCE steps."""
+    monkeypatch.setattr(module, "PATIENCE", 4)
+    seen: list[Any] = []
+    script = ["."] * 9 + ["T"] + ["."] * 9
+    with pytest.raises(EnvError, match=r"do not come: 'b' \(0 of 1\)") as raised:
+        evaluate(both(script, ["."] * 20), players(), 1, watcher=Noting(seen))
+    assert len(seen) == 1 + 10 + 3 + 1, "the step that ended the last episode is the first one of the wait"
+    assert raised.value.exit_code == 4 and "for 4 steps" in raised.value.why
+
+
+@pytest.mark.parametrize("comes", [12, 13])
+def test_who_comes_in_time_is_waited_for(monkeypatch, comes):
+    monkeypatch.setattr(module, "PATIENCE", 4)
+    late = ["." if t != comes else "a" for t in range(30)]
+    late[20] = "T"
+    script = ["."] * 9 + ["T"] + ["."] * 20
+    if comes == 12:
+        found = evaluate(both(script, late), players(), 1)
+        assert found is not None and found["b"].lengths == (20 - comes,)
+    else:
+        with pytest.raises(EnvError):
+            evaluate(both(script, late), players(), 1)
+
+
+def test_an_environment_without_anybody_is_given_up(monkeypatch):
+    assert module.PATIENCE == 1000
+    with pytest.raises(EnvError, match="'default'"):
+        evaluate(Guests(["."] * 1000, set()), ONE, 1)
+
+
+def test_episodes_that_count_are_told_and_no_others():
+    told: list[Episode] = []
+    env = Guests(["TT", ".T", "TT"], {0, 1}, shuffled=False)
+    found = evaluate(env, ONE, 4, on_episode=told.append)
+    assert [(e.agent, e.length) for e in told] == [(0, 1), (1, 1), (1, 1), (0, 2)]
+    assert found == {DEFAULT_BEHAVIOUR: Performance((1.0, 1.0, 1.0, 3.0), (1, 1, 1, 2))}

@@ -1,0 +1,305 @@
+"""The watchdog: it names what is surely wrong, once, and says nothing of recorded healthy runs."""
+
+import csv
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+from algorithm.config.schema import Config
+from algorithm.run.health import Health
+from algorithm.run.health_history import WATCHED, WINDOW, History, Row
+from algorithm.run.health_rules import make_rules
+from algorithm.run.metrics import METRICS
+
+RECORDED = Path(__file__).resolve().parents[1] / "golden" / "health"
+"""Of real runs, with the columns that are watched, to six digits."""
+
+CART_POLE = {"start_step": 500, "batch_size": 128}
+RETURNS = {
+    "rollout/return_mean": 100.0,
+    "rollout/return_min": 50.0,
+    "rollout/return_max": 200.0,
+    "rollout/length": 200.0,
+}
+
+
+def config(capacity=20_000, **sac):
+    return Config.model_validate({"replay_config": {"capacity": capacity}, "sac_config": sac})
+
+
+def recorded(name):
+    """Steps and metrics of a recorded run."""
+    with (RECORDED / f"{name}.csv").open() as file:
+        for row in csv.DictReader(file):
+            step = int(row.pop("step"))
+            yield step, {metric: float(cell) for metric, cell in row.items() if cell}
+
+
+def summaries(count=30, start=1000, every=1000, **series):
+    """Made-up summaries; a series is a number, or a function of how many came before. ``_`` is ``/``."""
+    for k in range(count):
+        values = {name: value(k) if callable(value) else value for name, value in series.items()}
+        yield start + every * k, {**RETURNS, "loss/q": 1.0 + k, **values}
+
+
+def watch(health, rows):
+    """Every line that is said, with its step."""
+    return [(step, line) for step, values in rows for line in health.look(step, values)]
+
+
+def only_line(config, rows):
+    ((_, line),) = watch(Health(config), rows)
+    return line
+
+
+@pytest.mark.parametrize(
+    ("name", "sac"),
+    [
+        ("cart_pole", {**CART_POLE, "target_d_alpha": 0.6}),
+        ("cart_pole_0.7", {**CART_POLE, "target_d_alpha": 0.7}),
+        ("pendulum", CART_POLE),
+        ("recall", {"init_log_alpha": -4.0, "replay_ratio": 0.5, "start_step": 200}),
+        ("acrobot", {"target_d_alpha": 0.9, "batch_size": 64}),
+    ],
+)
+def test_recorded_healthy_runs_are_left_alone(name, sac):
+    rows = list(recorded(name))
+    assert len(rows) >= 6
+    assert watch(Health(config(**sac)), rows) == []
+
+
+def test_a_recorded_runaway_is_told_once():
+    ((step, line),) = watch(Health(config(**CART_POLE, target_d_alpha=0.9)), recorded("cart_pole_0.9"))
+    assert step == 8500  # α · H̄ · 100 = 551 passes 500; at 12,000 steps values stand at 600
+    assert line == (
+        "the temperature runs away: policy/alpha_d is 8.84, 88 times its start, and still grows; its bonus "
+        "adds 551.2 to a value, and no episode returned more than 500 · lower sac_config.target_d_alpha (0.9)"
+    )
+
+
+def temperature(growth=1.5, start=0.1, part="d", **more):
+    rows = {
+        f"policy/alpha_{part}": lambda k: start * growth**k,
+        f"policy/entropy_{part}": 0.5,
+        f"policy/target_entropy_{part}": 0.5,
+    }
+    return summaries(**(rows | more))
+
+
+def test_a_temperature_beyond_all_returns_runs_away():
+    assert "policy/alpha_d" in only_line(config(), temperature())
+    line = only_line(config(target_c_alpha=2), temperature(part="c"))
+    assert line.endswith("· raise sac_config.target_c_alpha (2)")
+
+
+@pytest.mark.parametrize(
+    ("why", "sac", "rows"),
+    [
+        ("it belongs to the rewards", {}, {"rollout/return_max": 1e9}),
+        ("it falls", {}, {"growth": 0.9, "start": 1e4}),
+        ("it is large, and stays", {}, {"policy/alpha_d": 50.0}),
+        ("it was set so", {"init_log_alpha": math.log(1e4)}, {"start": 1e4, "growth": 1.08}),
+        ("it goes up and down", {}, {"policy/alpha_d": lambda k: 0.1 * 1.5**k * (2 if k % 4 else 1)}),
+        ("it hardly grows", {}, {"growth": 1.02, "start": 20.0}),
+        ("it is not learned", {"use_auto_alpha": False}, {}),
+        ("nothing is known of returns", {}, {"rollout/length": math.nan}),
+    ],
+)
+def test_other_temperatures_are_left_alone(why, sac, rows):
+    assert watch(Health(config(**sac)), temperature(**rows)) == [], why
+
+
+def test_a_target_above_every_entropy_is_out_of_reach():
+    # Rewards so large that the bonus is nothing beside them, and still the entropy does not rise.
+    stuck = {"policy/entropy_c": 0.69, "policy/target_entropy_c": 1.0, "rollout/return_max": 1e9}
+    line = only_line(config(target_c_alpha=-1), temperature(part="c", growth=1.6, **stuck))
+    assert line.startswith("the target entropy is out of reach: policy/entropy_c stays 0.31 below it")
+    assert line.endswith("· raise sac_config.target_c_alpha (-1)")
+    closer = {**stuck, "policy/entropy_c": lambda k: 0.69 + 0.01 * k}
+    assert watch(Health(config(target_c_alpha=-1)), temperature(part="c", growth=1.6, **closer)) == []
+    near = {**stuck, "policy/entropy_c": 0.95}
+    assert watch(Health(config(target_c_alpha=-1)), temperature(part="c", growth=1.6, **near)) == []
+
+
+def narrow(**more):
+    """Two actions, steered to −10 each; the policy cannot get below −2.5."""
+    rows = {"policy/entropy_c": -5.0, "policy/target_entropy_c": -20.0}
+    return temperature(part="c", growth=0.7, **(rows | more))
+
+
+def test_a_target_below_every_entropy_is_out_of_reach():
+    line = only_line(config(target_c_alpha=10), narrow())
+    assert line.startswith("the target entropy is out of reach: policy/entropy_c stays 15 above it")
+    assert line.endswith("· lower sac_config.target_c_alpha (10; usual: 1)")
+    assert (
+        watch(Health(config(target_c_alpha=10)), narrow(**{"policy/entropy_c": lambda k: -5.0 - k / 2})) == []
+    )
+    # Where actions do not matter the entropy stays near log 2 each, and α falls for ever: nothing is wrong.
+    assert watch(Health(config(target_c_alpha=10)), narrow(**{"policy/entropy_c": 1.3})) == []
+    usual = {"policy/entropy_c": 1.3, "policy/target_entropy_c": -2.0}
+    assert watch(Health(config()), narrow(**usual)) == []
+
+
+def saturated(**more):
+    rows = {"policy/saturation": 0.99, "rollout/return_mean": lambda k: 100.0 if k < 1 else 90.0}
+    return summaries(**(rows | more))
+
+
+def test_actions_stuck_at_their_bounds_are_told():
+    line = only_line(config(), saturated())
+    assert "policy/saturation is 0.99" in line
+    assert "no more than random actions did (100)" in line
+    assert "sac_config.learning_rate" in line
+
+
+@pytest.mark.parametrize(
+    ("why", "rows"),
+    [
+        ("the bounds are the best actions", {"rollout/return_mean": lambda k: 100.0 + k}),
+        ("only some actions are there", {"policy/saturation": 0.9}),
+        ("not all of the time", {"policy/saturation": lambda k: 0.5 if k % 10 == 0 else 1.0}),
+        ("it is not measured", {"policy/saturation": math.nan}),
+        ("too early to say", {"every": 100}),
+    ],
+)
+def test_other_saturations_are_left_alone(why, rows):
+    assert watch(Health(config()), saturated(**rows)) == [], why
+
+
+def test_a_replay_ratio_that_is_not_kept_is_told():
+    line = only_line(config(300, replay_ratio=2.0), summaries(**{"time/replay_ratio": 1.5}))
+    assert "time/replay_ratio is 1.5 of 2" in line
+    assert "raise replay_config.capacity (300) or lower sac_config.batch_size (256)" in line
+    kept = summaries(**{"time/replay_ratio": lambda k: 1.5 if k < 4 else 2.0})
+    assert watch(Health(config(replay_ratio=2.0)), kept) == []
+    fresh = config(use_replay_buffer=False, use_priority=False, replay_ratio=2.0)
+    assert watch(Health(fresh), summaries(**{"time/replay_ratio": 0.01})) == []
+
+
+def test_a_learner_without_updates_is_starved():
+    never = list(summaries(**{"loss/q": math.nan}))
+    assert "not one update in the last 5,000 steps" in only_line(config(), never)
+    assert watch(Health(config()), never)[0][0] == 6000
+    stopped = summaries(**{"loss/q": lambda k: min(k, 12) / 7})
+    ((step, _),) = watch(Health(config()), stopped)
+    assert step == 18_000  # the loss of 13,000 is that of 18,000
+
+
+@pytest.mark.parametrize(
+    ("why", "sac", "rows"),
+    [
+        ("learning has not begun", {"start_step": 10**6}, {}),
+        ("hardly any update is due", {"replay_ratio": 1e-3}, {}),
+        (
+            "a batch of new data takes long",
+            {"use_replay_buffer": False, "use_priority": False},
+            {"every": 300},
+        ),
+    ],
+)
+def test_other_pauses_are_left_alone(why, sac, rows):
+    assert watch(Health(config(**sac)), summaries(**{"loss/q": math.nan} | rows)) == [], why
+
+
+def values(growth=1.5, **more):
+    return summaries(**({"value/q_mean": lambda k: -(growth**k)} | more))
+
+
+def test_critics_beyond_any_return_diverge():
+    # Returns of at most 200 over 200 steps: 1 a step, 100 with γ = 0.99. So 200; told beyond 5 · 200.
+    line = only_line(config(n_step=3), values())
+    assert "value/q_mean is -1,478, and no more than 200 is possible" in line
+    assert "sac_config.learning_rate (0.0003)" in line
+    assert line.endswith("or sac_config.n_step (3)")
+    assert "n_step" not in only_line(config(), values())
+    # With γ = 0.999 a reward of 1 a step is worth 1,000.
+    assert "no more than 1,000 is possible" in only_line(config(gamma=0.999), values())
+    # With γ = 1 nothing but an episode is known: 200 steps of 1.
+    assert "no more than 200 is possible" in only_line(config(gamma=1.0), values())
+
+
+@pytest.mark.parametrize(
+    ("why", "rows"),
+    [
+        ("values grow to what is possible", {"value/q_mean": lambda k: 200 * (1 - 0.5**k)}),
+        ("they are large and do not grow", {"value/q_mean": 5000.0}),
+        ("the bonus is in them", {"growth": 1.5, "policy/alpha_d": 1e4, "policy/entropy_d": 0.5}),
+        ("nothing is known of returns", {"rollout/length": math.nan}),
+        ("they swing", {"value/q_mean": lambda k: 1.5**k * (-1) ** k * (3 if k % 3 else 1)}),
+    ],
+)
+def test_other_values_are_left_alone(why, rows):
+    assert watch(Health(config()), values(**rows)) == [], why
+
+
+@pytest.mark.parametrize("cut", [3, 16, 17, 20])
+def test_a_resumed_run_goes_on_and_repeats_nothing(cut):
+    settings = config(**CART_POLE, target_d_alpha=0.9)
+    rows = list(recorded("cart_pole_0.9"))
+    before, after = Health(settings), Health(settings)
+    told = watch(before, rows[:cut])
+    after.load_state(json.loads(json.dumps(before.state(), allow_nan=False)))
+    assert told + watch(after, rows[cut:]) == watch(Health(settings), rows)
+    assert before.state() != after.state()
+
+
+@pytest.mark.parametrize("state", [{}, {"told": [], "rows": 3}, {"told": [], "rows": [{"step": 1}]}])
+def test_a_foreign_state_is_refused(state):
+    with pytest.raises(ValueError, match="not one of this version"):
+        Health(config()).load_state(state)
+
+
+def test_two_troubles_are_two_lines():
+    both = {"time/replay_ratio": 0.1, "loss/q": math.nan}
+    assert len(watch(Health(config()), summaries(**both))) == 2
+
+
+def test_numbers_that_are_not_finite_count_as_missing():
+    assert watch(Health(config()), summaries(**dict.fromkeys(WATCHED, math.nan), every=1)) == []
+    health = Health(config())
+    health.look(1, dict.fromkeys(WATCHED, math.inf))
+    json.dumps(health.state(), allow_nan=False)
+
+
+def test_the_history_by_hand():
+    history = History(random_until=100)
+    for step, mean, low, high, length in ((50, -2, -30, 1, 10), (100, -4, -5, -3, 2), (150, 7, 7, 7, 7)):
+        metrics = ("rollout/return_mean", "rollout/return_min", "rollout/return_max", "rollout/length")
+        history.add(Row(step, dict(zip(metrics, (mean, low, high, length), strict=True))))
+    history.add(Row(200, {"loss/q": 1.0}))
+    assert (history.largest_return, history.largest_reward, history.longest_episode) == (30, 3, 10)
+    assert history.random_returns == [-2, -4]
+    assert history.last("loss/q", 1) == [1]
+    assert history.last("loss/q", 2) == []
+    assert (history.span(1), history.span(3)) == (50, 150)
+    assert (history.horizon(0.5), history.horizon(0.99), history.horizon(1.0)) == (2, 10, 10)
+    for step in range(100):
+        history.add(Row(300 + step, {}))
+    assert len(history.rows) == WINDOW
+
+
+def test_what_is_watched_is_logged():
+    assert set(WATCHED) <= set(METRICS)
+
+
+def test_every_line_names_a_key():
+    from algorithm.config.check import fields
+
+    keys = {".".join(path) for path, _ in fields()}
+    told = [
+        *watch(Health(config()), temperature()),
+        *watch(Health(config()), saturated()),
+        *watch(Health(config()), values()),
+        *watch(Health(config()), summaries(**{"time/replay_ratio": 0.1, "loss/q": math.nan})),
+    ]
+    assert len(told) == 5
+    for _, line in told:
+        what, fix = line.split(" · ")
+        assert "\n" not in what
+        assert any(key in fix for key in keys), fix
+
+
+def test_rules_fit_the_configuration():
+    assert set(make_rules(config(use_auto_alpha=False))) == {"diverging", "saturated", "ratio", "starved"}

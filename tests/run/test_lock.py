@@ -1,0 +1,306 @@
+"""One process a run: who holds it, who may take it over, and what the others are told."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import psutil
+import pytest
+
+from algorithm.errors import StorageError, UsageError
+from algorithm.run import lock
+from algorithm.run.lock import Holder, RunLock
+from tests.run.kills import Killed
+
+ROOT = Path(__file__).resolve().parents[2]
+pytestmark = pytest.mark.fault("F24")
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "run.lock"
+
+
+@pytest.fixture
+def told():
+    return []
+
+
+@pytest.fixture(params=["links", "no links"])
+def file_system(request, monkeypatch):
+    """With hard links and without."""
+    if request.param == "no links":
+
+        def link(*_):
+            raise PermissionError(1, "Operation not permitted")
+
+        monkeypatch.setattr(os, "link", link)
+
+
+@pytest.fixture
+def sleeper():
+    """Another process, which runs for as long as the test."""
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+        psutil.Process(process.pid).cmdline()
+        yield process
+        process.kill()
+
+
+def holder_of(pid):
+    process = psutil.Process(pid)
+    return replace(Holder.me(), pid=pid, started=process.create_time(), command="python main.py task")
+
+
+def gone():
+    """The holder that a process left behind which has ended."""
+    with subprocess.Popen(["sleep", "60"]) as process:
+        holder = holder_of(process.pid)
+        process.kill()
+    return holder
+
+
+def refused(path):
+    with pytest.raises(UsageError) as caught, RunLock(path, notice=pytest.fail):
+        pass
+    return str(caught.value)
+
+
+def alone(path):
+    return [entry.name for entry in path.parent.iterdir()] == [path.name]
+
+
+def test_the_lock_says_who_holds_it_and_goes_with_him(path, told, file_system):
+    with RunLock(path, notice=told.append):
+        value = json.loads(path.read_text())
+        assert value == asdict(Holder.me())
+        assert (value["pid"], value["host"]) == (os.getpid(), socket.gethostname())
+        assert abs(value["started"] - psutil.Process().create_time()) < 2
+        assert "pytest" in value["command"] or "-c" in value["command"]
+        assert alone(path)
+    assert not path.exists()
+    assert told == []
+
+
+@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt, SystemExit])
+def test_it_is_released_on_every_way_out(path, error):
+    with pytest.raises(error), RunLock(path, notice=pytest.fail):
+        raise error
+    assert not path.exists()
+
+
+def test_a_lock_whose_folder_has_been_removed_is_released(path):
+    folder = path.parent / "run"
+    folder.mkdir()
+    with RunLock(folder / "run.lock", notice=pytest.fail):
+        (folder / "run.lock").unlink()
+        folder.rmdir()
+
+
+def test_somebody_elses_lock_is_not_removed(path):
+    with RunLock(path, notice=pytest.fail):
+        path.write_text("of another")
+    assert path.read_text() == "of another"
+
+
+def test_a_second_process_is_refused(path, sleeper):
+    holder = holder_of(sleeper.pid)
+    path.write_text(holder.text)
+    message = refused(path)
+    for part in (f"process {sleeper.pid} on {holder.host}", holder.since, "python main.py task", str(path)):
+        assert part in message
+    assert f"kill {sleeper.pid}" in message
+    assert "train another run with -n" in message
+    assert path.read_text() == holder.text
+    assert alone(path)
+
+
+def test_the_same_process_may_not_take_it_twice(path):
+    with RunLock(path, notice=pytest.fail):
+        assert f"process {os.getpid()} on" in refused(path)
+        assert path.exists()
+
+
+def test_a_lock_of_another_machine_is_refused_with_the_way_out(path):
+    path.write_text(replace(gone(), host="elsewhere").text)
+    message = refused(path)
+    assert "on elsewhere" in message
+    assert f"rm {path}" in message
+    assert "kill" not in message
+
+
+def test_the_lock_of_a_killed_process_is_taken_over(path, told):
+    code = (
+        "import os, signal, sys; from pathlib import Path; from algorithm.run.lock import RunLock\n"
+        "with RunLock(Path(sys.argv[1]), notice=print): os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    killed = subprocess.run(
+        [sys.executable, "-c", code, str(path)], env={**os.environ, "PYTHONPATH": str(ROOT)}
+    )
+    assert killed.returncode == -signal.SIGKILL
+    holder = Holder.read(path.read_text())
+    with RunLock(path, notice=told.append):
+        assert path.read_text() == Holder.me().text
+        assert alone(path)
+    assert len(told) == 1
+    assert f"process {holder.pid}" in told[0]
+    assert "taken over" in told[0]
+    assert not path.exists()
+
+
+def test_a_process_that_nobody_has_buried_is_gone(path, told):
+    process = subprocess.Popen(["sleep", "60"])
+    path.write_text(holder_of(process.pid).text)
+    process.kill()
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+    with RunLock(path, notice=told.append):
+        assert len(told) == 1
+    process.wait()
+
+
+def test_a_number_used_again_is_another_process(path, told, sleeper):
+    path.write_text(replace(holder_of(sleeper.pid), started=1e9).text)
+    with RunLock(path, notice=told.append):
+        pass
+    assert "since 2001-09-0" in told[0]
+
+
+def test_a_number_that_has_become_ones_own_is_another_process(path, told):
+    path.write_text(replace(Holder.me(), started=1e9).text)
+    with RunLock(path, notice=told.append):
+        pass
+    assert len(told) == 1
+
+
+def test_a_corrected_clock_makes_no_process_another_one(path, sleeper):
+    command = shlex.join([sys.executable, "-c", "input()"])
+    path.write_text(replace(holder_of(sleeper.pid), started=1e9, command=command).text)
+    assert f"process {sleeper.pid}" in refused(path)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"pid": 1}', '{"pid": "x", "host": 1}'])
+def test_a_damaged_lock_is_taken_over(path, told, text, monkeypatch):
+    monkeypatch.setattr(lock, "_HALF_WRITTEN_S", 0.0)
+    path.write_text(text)
+    with RunLock(path, notice=told.append):
+        assert path.read_text() == Holder.me().text
+        assert alone(path)
+    assert told == ["the run was not ended properly: its lock, that nobody can read, has been taken over"]
+
+
+def test_a_lock_that_is_just_being_written_is_waited_for(path, sleeper, monkeypatch):
+    path.write_text('{"pid"')
+    monkeypatch.setattr(lock.time, "sleep", lambda _: path.write_text(holder_of(sleeper.pid).text))
+    assert f"process {sleeper.pid}" in refused(path)
+
+
+def test_a_lock_that_cannot_be_written_is_named(tmp_path):
+    with pytest.raises(StorageError, match="the run cannot be locked"):
+        RunLock(tmp_path / "absent" / "run.lock", notice=pytest.fail).__enter__()
+
+
+def test_a_lock_that_is_neither_there_nor_not_ends_in_an_error(path, monkeypatch):
+    monkeypatch.setattr(lock, "_ATTEMPTS", 3)
+    path.symlink_to(path.parent / "nowhere")
+    with pytest.raises(StorageError, match="the run cannot be locked"):
+        RunLock(path, notice=pytest.fail).__enter__()
+
+
+@pytest.mark.parametrize("fatal", range(1, 9))
+def test_a_process_killed_while_taking_over_leaves_it_to_the_next_one(path, told, fatal, monkeypatch):
+    """It may die before any change of the disk; then its claim is stale as well, and goes the same way."""
+    path.write_text(gone().text)
+    seen = 0
+
+    def counted(original):
+        def call(*args, **kwargs):
+            nonlocal seen
+            seen += 1
+            if seen >= fatal:  # the dead do not clean up
+                raise Killed
+            return original(*args, **kwargs)
+
+        return call
+
+    dead = gone().text
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "link", counted(os.link))
+        for name in ("unlink", "replace"):
+            patch.setattr(Path, name, counted(getattr(Path, name)))
+        patch.setattr(lock, "write_durably", counted(lock.write_durably))
+        patch.setattr(Holder, "text", dead)
+        with pytest.raises(Killed):
+            RunLock(path, notice=told.append).__enter__()
+    with RunLock(path, notice=told.append):
+        assert path.read_text() == Holder.me().text
+        assert [entry.name for entry in path.parent.iterdir() if not entry.name.endswith(".tmp")] == [
+            path.name
+        ]
+    assert len(told) == 1
+
+
+def test_a_lock_taken_over_by_another_in_the_meantime_is_left_alone(path, sleeper, monkeypatch):
+    path.write_text(gone().text)
+    lives = Holder.lives
+
+    def and_then(holder):
+        found = lives.fget(holder)
+        if not found:  # before anything follows from that, somebody else has taken it over and let go
+            path.write_text(holder_of(sleeper.pid).text)
+        return found
+
+    monkeypatch.setattr(Holder, "lives", property(and_then))
+    assert f"process {sleeper.pid}" in refused(path)
+    assert alone(path)
+
+
+RACER = """\
+import sys
+from pathlib import Path
+from algorithm.errors import UsageError
+from algorithm.run.lock import RunLock
+
+path, inside, rounds = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
+held = refused = 0
+for _ in range(rounds):
+    try:
+        with RunLock(path, notice=lambda text: None):
+            inside.touch(exist_ok=False)  # nobody else is in here
+            inside.unlink()
+            if not held % 3:  # as if killed: it leaves a stale lock
+                stale = inside.with_name(sys.argv[4])
+                stale.write_text(sys.argv[5])
+                stale.replace(path)
+            held += 1
+    except UsageError:
+        refused += 1
+print(held, refused)
+"""
+
+
+def test_of_many_that_take_over_at_once_one_does(path, tmp_path):
+    folder = tmp_path / "aside"
+    folder.mkdir()
+    path.write_text(gone().text)
+    arguments = [str(path), str(folder / "inside"), "60"]
+    racers = [
+        subprocess.Popen(
+            [sys.executable, "-c", RACER, *arguments, str(number), gone().text],
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for number in range(4)
+    ]
+    said = [racer.communicate()[0].split() for racer in racers]
+    assert [racer.returncode for racer in racers] == [0] * 4
+    assert sum(int(held) for held, _ in said) > 60
+    assert sum(int(refused) for _, refused in said) > 0
+    assert {entry.name for entry in tmp_path.iterdir()} <= {"aside", "run.lock"}

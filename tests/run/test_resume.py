@@ -1,0 +1,65 @@
+"""A run that was killed and resumed is the run that never stopped, to the last bit."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+import yaml
+
+from tests.run.killing import begin, finish, killed, said, what_must_agree
+
+TASK = """\
+default: # prioritised, three steps, two environments; the ring is overwritten twice
+  base_config: {env_type: GYM, env_name: Pendulum-v1, n_envs: 2, max_step: 700, reset_on_iteration: false}
+  nn_config: {q: {dense_n: 16}, policy: {dense_n: 16}}
+  replay_config: {capacity: 300}
+  sac_config:
+    batch_size: 16
+    start_step: 100
+    write_summary_per_step: 30
+    save_model_per_step: 70
+    replay_ratio: 0.5
+    n_step: 3
+    use_n_step_is: true
+  eval_config: {per_step: 110, episodes: 1}
+  checkpoint_config: {keep: 2}
+workers:
+  base_config: {workers: 2}
+own_td_error: # the queue of fresh data, normalised observations, noisy exploration
+  base_config: {env_name: "tests.toys:Nested-v0", n_envs: 3, max_step: 900}
+  sac_config: {use_add_with_td: true, use_normalization: true, action_noise: [0.1, 0.3]}
+rnn:
+  base_config: {wrappers: ["algorithm.env.hidden:KeepElements": {indices: [0, 1]}], max_step: 560}
+  nn_config: {rep: {rnn_n: 8}}
+  sac_config: {seq_encoder: RNN, burn_in_step: 3, learn_step: 4, refresh_carry: true, batch_size: 8}
+hybrid:
+  base_config: {env_name: "algorithm.env.toy:ToyHybrid-v0"}
+images:
+  base_config: {env_name: "algorithm.env.toy:ToyTwoCameras-v0", n_envs: 1, max_step: 400}
+  nn_config: {rep: {random_shift: 2}}
+fresh: # every transition once
+  sac_config: {use_replay_buffer: false, use_priority: false}
+"""
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "task").mkdir()
+    (tmp_path / "task" / "config.yaml").write_text(TASK)
+    return tmp_path
+
+
+@pytest.mark.fault("F01")
+@pytest.mark.fault("F02")
+@pytest.mark.parametrize("section", yaml.safe_load(TASK))
+def test_killed_three_times_it_ends_as_the_one_that_never_stopped(folder, section):
+    rng, models = random.Random(section), folder / "models" / "task"
+    assert finish(begin(folder, "-c", section, "--seed=1", "-n", "straight")) == 0, said(folder)
+    kills = killed(folder, "killed", "-c", section, "--seed=1", rng=rng)
+    for _ in range(2):
+        kills += killed(folder, "killed", "--resume", rng=rng)
+    assert kills == 3, said(folder)
+    assert finish(begin(folder, "--resume", "-n", "killed")) == 0, said(folder)
+    assert "not bit-exact" not in said(folder)
+    assert what_must_agree(models / "killed") == what_must_agree(models / "straight")

@@ -1,0 +1,168 @@
+"""Going on with a run from the command line: what is applied, what is refused, what is said."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from algorithm.config import load_config_file
+from algorithm.run.metrics import read_metrics
+from tests.run.killing import what_must_agree
+from tests.run.sessions import result, run
+
+SHORT = ("-o", "base_config.max_step=200")
+
+
+@pytest.fixture
+def stopped(task):
+    """A run of 200 steps, named a; its task would have taken 260."""
+    assert run("--seed=1", "-n", "a", "--quiet", *SHORT) == 0
+    return task / "a"
+
+
+def steps(folder):
+    return sorted(int(path.name.split("_")[1]) for path in folder.glob("checkpoints/step_*"))
+
+
+def test_a_longer_run_is_the_one_that_was_longer_from_the_start(stopped, capsys):
+    assert run("--resume", "-o", "base_config.max_step=260") == 0
+    said = capsys.readouterr().out
+    assert "resumed exactly" in said and "step 200, step_000000200" in said
+    assert "200 → 260, applied" in said
+    assert run("--seed=1", "-n", "b", "--quiet") == 0
+    assert what_must_agree(stopped) == what_must_agree(stopped.parent / "b")
+    assert result(stopped)["steps"] == 260
+    assert load_config_file(stopped / "config.yaml").config.base_config.max_step == 260
+    (note,) = json.loads((stopped / "manifest.json").read_text())["resumed"]
+    assert note["step"] == 200 and note["arguments"] and note["versions"]
+
+
+def test_the_section_of_a_task_is_the_new_configuration_if_it_is_named(stopped):
+    config = stopped.parents[2] / "task" / "config.yaml"
+    config.write_text(config.read_text().replace("replay_ratio: 0.25", "replay_ratio: 0.5"))
+    assert run("--resume", "-c", "default", "--quiet") == 0
+    assert result(stopped)["updates"] == 25 + 30  # ¼ of 100 steps, then ½ of 60
+
+
+@pytest.mark.fault("F25")
+def test_changes_that_do_not_fit_are_refused_all_at_once(stopped, capsys):
+    before = {path: path.stat().st_mtime_ns for path in stopped.rglob("*")}
+    flags = ("-o", "nn_config.q={dense_n: 9}", "-o", "replay_config.capacity=500", "-o", "sac_config.tau=0.1")
+    assert run("--resume", *flags) == 2
+    error = capsys.readouterr().err
+    assert "2 problems" in error and "`nn_config.q`" in error and "`replay_config.capacity`" in error
+    assert "sac_config.tau" not in error
+    assert {path: path.stat().st_mtime_ns for path in stopped.rglob("*")} == before
+
+
+@pytest.mark.fault("F25")
+def test_networks_that_were_edited_since_do_not_slip_in(stopped, capsys):
+    (stopped.parents[2] / "task" / "nn.py").write_text("import algorithm.nn as m\nModelQ = None\n")
+    assert run("--resume", "--quiet", "-o", "base_config.max_step=210") == 0  # the run's own ones count
+
+
+@pytest.mark.fault("F25")
+def test_a_larger_replay_and_more_environments_are_applied(stopped, capsys):
+    more = ("replay_config.capacity=2000", "base_config.n_envs=3", "base_config.max_step=230")
+    assert run("--resume", *(word for key in more for word in ("-o", key))) == 0
+    said = capsys.readouterr().out
+    assert "resumed, not bit-exact: 1 environments became 3" in said.replace("\n", " ")
+    assert result(stopped)["steps"] == 230
+
+
+@pytest.mark.fault("F24")
+def test_a_run_that_is_at_work_is_not_resumed(stopped, capsys):
+    sleeper = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    try:
+        import psutil
+
+        holder = {
+            "pid": sleeper.pid,
+            "host": os.uname().nodename,
+            "started": psutil.Process(sleeper.pid).create_time(),
+            "command": "somebody",
+        }
+        (stopped / "run.lock").write_text(json.dumps(holder) + "\n")
+        assert run("--resume", "-o", "base_config.max_step=260") == 2
+        assert f"kill {sleeper.pid}" in capsys.readouterr().err
+    finally:
+        sleeper.kill()
+        sleeper.wait()
+    assert run("--resume", "-o", "base_config.max_step=260") == 0
+    assert "has been taken over" in capsys.readouterr().out
+
+
+@pytest.mark.fault("F07")
+def test_the_checkpoint_before_a_damaged_one_is_used_loudly(task, capsys):
+    assert run("--seed=1", "-n", "a", "--quiet") == 0
+    folder = task / "a"
+    for path in sorted(folder.glob("checkpoints/step_000000260/model.safetensors")):
+        data = bytearray(path.read_bytes())
+        data[-1] ^= 1
+        path.write_bytes(bytes(data))
+    assert run("--resume", "-o", "base_config.max_step=300") == 0
+    said = capsys.readouterr().out
+    assert "model.safetensors" in said and "SHA-256" in said and "from" in said
+    assert "step 200, step_000000200" in said
+    assert (folder / "checkpoints" / "step_000000260.damaged").is_dir()
+    assert read_metrics(folder / "metrics.csv")["step"] == [100.0, 200.0, 300.0]
+
+
+@pytest.mark.fault("F07")
+def test_without_a_good_checkpoint_nothing_begins_anew(stopped, capsys):
+    for path in stopped.glob("checkpoints/step_*/model.safetensors"):
+        path.write_bytes(b"")
+    assert run("--resume", "-o", "base_config.max_step=300") == 6
+    assert "there is no complete checkpoint" in capsys.readouterr().err
+
+
+def test_an_earlier_checkpoint_can_be_gone_on_from(task, capsys):
+    assert run("--seed=1", "-n", "a", "--quiet") == 0
+    assert steps(task / "a") == [200, 260]
+    assert run("--resume", "--ckpt=200", "-o", "base_config.max_step=220") == 0
+    assert "checkpoints removed of steps 260" in capsys.readouterr().out.replace("\n", " ")
+    assert steps(task / "a") == [200, 220]
+    assert max(read_metrics(task / "a" / "metrics.csv")["step"]) == 220
+
+
+@pytest.mark.parametrize(
+    ("replay", "flags", "said"),
+    [
+        ("never", (), "begins empty"),
+        ("last", ("--ckpt=200",), "begins empty"),
+        ("last", (), "resumed exactly"),
+    ],
+)
+def test_without_its_replay_a_run_begins_to_fill_one(task, capsys, replay, flags, said):
+    assert run("--seed=1", "-n", "a", "--quiet", "-o", f"checkpoint_config.replay={replay}") == 0
+    capsys.readouterr()
+    assert run("--resume", *flags, "-o", "base_config.max_step=300") == 0
+    assert said in capsys.readouterr().out
+    assert result(task / "a")["steps"] == 300
+
+
+def test_what_cannot_be_repeated_is_told(task, capsys):
+    """An environment that does not follow from its seed."""
+    flags = ("-o", "base_config.env_name=tests.toys:Restless-v0", "-o", "base_config.max_step_each_iter=30")
+    assert run("--seed=1", "-n", "a", "--quiet", *SHORT, *flags) == 0
+    assert run("--resume", "-o", "base_config.max_step=260") == 0
+    said = capsys.readouterr().out
+    assert "resumed, not bit-exact: environment 0: " in said and "ends as truncated" in said
+
+
+@pytest.mark.parametrize(
+    ("flags", "code", "said"),
+    [
+        (("--resume",), 2, "nothing is left to do"),
+        (("--resume", "-n", "z"), 6, "there is no run 'z'"),
+        (("--resume", "--ckpt=150"), 6, "there is no checkpoint of step 150"),
+        (("-n", "a"), 2, "-n a --resume"),
+    ],
+)
+def test_mistakes_say_what_to_do(stopped, capsys, flags, code, said):
+    assert run(*flags) == code
+    assert said in capsys.readouterr().err

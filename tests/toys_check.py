@@ -1,0 +1,481 @@
+"""A sound environment, and one for each fault that ``--check`` finds; each breaks exactly one thing.
+
+Use them by id: ``tests.toys_check:Leaky-v0``.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import random
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+LIMIT = 30
+
+
+class Sound(gym.Env):
+    """A drunkard on a line: terminated beyond ±1.5, truncated after 30 steps. Nothing is wrong with it."""
+
+    metadata = {"render_modes": ["human", "rgb_array"]}  # noqa: RUF012
+    observation_space: gym.Space = gym.spaces.Box(-5.0, 5.0, (3,), np.float32)
+    action_space: gym.Space = gym.spaces.Box(-1.0, 1.0, (1,), np.float32)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        super().reset(seed=seed)
+        self._steps = 0
+        self._state = self.np_random.uniform(-1.0, 1.0, 3).astype(np.float32)
+        return self._seen(), {}
+
+    def step(self, action: Any) -> Any:
+        self._steps += 1
+        drift = self.np_random.normal(0.0, 0.2, 3)
+        self._state = (self._state * 0.97 + drift + 0.2 * self._pushed(action)).astype(np.float32)
+        over = self._is_over()
+        return self._seen(), self._reward(), over, self._steps >= LIMIT and not over, {}
+
+    def _pushed(self, action: Any) -> float:
+        return float(action[0])
+
+    def _is_over(self) -> bool:
+        return bool(abs(self._state[0]) > 1.2)
+
+    def _seen(self) -> Any:
+        return np.clip(self._state, -5.0, 5.0)
+
+    def _reward(self) -> Any:
+        return -float(abs(self._state[1]))
+
+
+class Picture(Sound):
+    """Shows where it is as an image."""
+
+    observation_space = gym.spaces.Box(0, 255, (12, 12, 1), np.uint8)
+
+    def _seen(self) -> Any:
+        image = np.zeros((12, 12, 1), np.uint8)
+        image[int(np.clip(self._state[0] * 3 + 6, 0, 11)), int(np.clip(self._state[1] * 3 + 6, 0, 11))] = 255
+        return image
+
+
+class Masked(Sound):
+    """Three choices, of which one is closed."""
+
+    action_space = gym.spaces.Discrete(3)
+
+    def reset(self, **kwargs: Any) -> Any:
+        obs, _ = super().reset(**kwargs)
+        return obs, {"action_mask": self._mask()}
+
+    def step(self, action: Any) -> Any:
+        *rest, _ = super().step(action)
+        return *rest, {"action_mask": self._mask()}
+
+    def _pushed(self, action: Any) -> float:
+        return float(action) - 1.0
+
+    def _mask(self) -> Any:
+        mask = np.ones(3, np.int8)
+        mask[self._steps % 3] = 0
+        return mask
+
+
+# --- the environment
+
+
+class Unbounded(Sound):
+    action_space = gym.spaces.Box(-np.inf, np.inf, (1,), np.float32)
+
+
+class Unserved(Sound):
+    observation_space = gym.spaces.Text(5)
+
+
+class Unmakeable(Sound):
+    def __init__(self) -> None:
+        raise FileNotFoundError("no such map")
+
+
+class OldReset(Sound):
+    def reset(self, **kwargs: Any) -> Any:
+        return super().reset(**kwargs)[0]
+
+
+class OldStep(Sound):
+    def step(self, action: Any) -> Any:
+        obs, reward, terminated, truncated, info = super().step(action)
+        return obs, reward, terminated or truncated, info
+
+
+class Seedless(Sound):
+    def reset(self) -> Any:  # type: ignore[override]
+        return super().reset()
+
+
+class Uninformed(Sound):
+    def step(self, action: Any) -> Any:
+        return *super().step(action)[:4], []
+
+
+class Numbered(Sound):
+    def step(self, action: Any) -> Any:
+        obs, reward, terminated, truncated, info = super().step(action)
+        return obs, reward, int(terminated), truncated, info
+
+
+class Raising(Sound):
+    def step(self, action: Any) -> Any:
+        if self._steps == 9:
+            raise RuntimeError("the wheel came off")
+        return super().step(action)
+
+
+class Unclosable(Sound):
+    def close(self) -> None:
+        raise RuntimeError("the door is stuck")
+
+
+class Invisible(Sound):
+    metadata = {"render_modes": []}  # noqa: RUF012
+
+
+class Strict(Sound):
+    _over = False
+
+    def reset(self, **kwargs: Any) -> Any:
+        self._over = False
+        return super().reset(**kwargs)
+
+    def step(self, action: Any) -> Any:
+        if self._over:
+            raise RuntimeError("it is over")
+        taken = super().step(action)
+        self._over = taken[2] or taken[3]
+        return taken
+
+
+class Closed(Masked):
+    def _mask(self) -> Any:
+        return np.zeros(3, np.int8) if self._steps == 9 else super()._mask()
+
+
+# --- observations
+
+
+class Misshapen(Sound):
+    def _seen(self) -> Any:
+        return super()._seen()[None] if self._steps == 9 else super()._seen()
+
+
+class Partial(Sound):
+    observation_space = gym.spaces.Dict(near=Sound.observation_space, far=Sound.observation_space)
+
+    def _seen(self) -> Any:
+        seen = {"near": super()._seen(), "far": super()._seen()}
+        return {"near": seen["near"]} if self._steps == 9 else seen
+
+
+class Overchosen(Sound):
+    observation_space = gym.spaces.Discrete(3)
+
+    def _seen(self) -> Any:
+        return 3 if self._steps == 9 else int(self._state[0] * 10) % 3
+
+
+class Doubled(Sound):
+    def _seen(self) -> Any:
+        return super()._seen().astype(np.float64)
+
+
+class Undefined(Sound):
+    def _seen(self) -> Any:
+        seen = super()._seen()
+        if self._steps == 9:
+            seen[2] = np.nan
+        return seen
+
+
+class Outside(Sound):
+    def _seen(self) -> Any:
+        seen = super()._seen()
+        if self._steps == 9:
+            seen[1] = 7.0
+        return seen
+
+
+class Stuck(Sound):
+    def _seen(self) -> Any:
+        seen = super()._seen()
+        seen[2] = 0.5
+        return seen
+
+
+class Blind(Sound):
+    def _seen(self) -> Any:
+        return np.zeros(3, np.float32)
+
+
+class Vast(Sound):
+    observation_space = gym.spaces.Box(-np.inf, np.inf, (3,), np.float32)
+
+    def _seen(self) -> Any:
+        return super()._seen() * np.float32([1, 1, 1000])
+
+
+class RealPicture(Picture):
+    observation_space = gym.spaces.Box(0.0, 1.0, (12, 12, 1), np.float32)
+
+    def _seen(self) -> Any:
+        return (super()._seen() / 255).astype(np.float32)
+
+
+class Reusing(Sound):
+    def __init__(self) -> None:
+        self._array = np.zeros(3, np.float32)
+
+    def _seen(self) -> Any:
+        self._array[:] = super()._seen()
+        return self._array
+
+
+# --- actions
+
+
+class Mighty(Sound):
+    action_space = gym.spaces.Box(-1e6, 1e6, (1,), np.float32)
+
+    def _pushed(self, action: Any) -> float:
+        return float(action[0]) / 1e6
+
+
+class Lopsided(Sound):
+    action_space = gym.spaces.Box(-1.0, 3.0, (1,), np.float32)
+
+    def _pushed(self, action: Any) -> float:
+        return float(action[0]) / 2 - 0.5
+
+
+class Choiceless(Sound):
+    action_space = gym.spaces.Box(np.float32([-1, 2]), np.float32([1, 2]))
+
+
+class Deaf(Sound):
+    def _pushed(self, action: Any) -> float:
+        return 0.0
+
+
+# --- rewards
+
+
+class Worthless(Sound):
+    def _reward(self) -> Any:
+        return float("nan") if self._steps == 9 else super()._reward()
+
+
+class Rewardless(Sound):
+    def _reward(self) -> Any:
+        return None if self._steps == 9 else super()._reward()
+
+
+class Boxed(Sound):
+    def _reward(self) -> Any:
+        return np.array([super()._reward()])
+
+
+class Barren(Sound):
+    def _reward(self) -> Any:
+        return 0.0
+
+
+class Monotonous(Sound):
+    """Always 1 for as many steps."""
+
+    def _reward(self) -> Any:
+        return 1.0
+
+    def _is_over(self) -> bool:
+        return False
+
+    def step(self, action: Any) -> Any:
+        *rest, info = super().step(action)
+        return *rest, info
+
+
+class Rich(Sound):
+    def _reward(self) -> Any:
+        return 1e5 * super()._reward()
+
+
+class Poor(Sound):
+    def _reward(self) -> Any:
+        return 1e-6 * super()._reward()
+
+
+# --- episodes
+
+
+class Endless(Sound):
+    def step(self, action: Any) -> Any:
+        obs, reward, _, _, info = super().step(action)
+        return obs, reward, False, False, info
+
+
+class Unending(Sound):
+    def _is_over(self) -> bool:
+        return False
+
+
+class Both(Sound):
+    def step(self, action: Any) -> Any:
+        obs, reward, _, _, info = super().step(action)
+        late = self._steps >= LIMIT
+        return obs, reward, late, late, info
+
+
+class Punctual(Sound):
+    def step(self, action: Any) -> Any:
+        obs, reward, _, _, info = super().step(action)
+        return obs, reward, self._steps >= LIMIT, False, info
+
+
+class Brief(Sound):
+    def step(self, action: Any) -> Any:
+        obs, reward, _, _, info = super().step(action)
+        return obs, reward, self._steps >= 2, False, info
+
+
+# --- seeds
+
+
+class Unseeded(Sound):
+    """Never begins quite where it began before."""
+
+    def reset(self, **kwargs: Any) -> Any:
+        _, info = super().reset(**kwargs)
+        self._state[2] += np.float32(1e-3 * int.from_bytes(os.urandom(4), "little") / 2**32)
+        return self._seen(), info
+
+
+class Remembering(Sound):
+    """What was left of the last episode is there in the next one."""
+
+    _left = np.float32(0.0)
+
+    def reset(self, **kwargs: Any) -> Any:
+        _, info = super().reset(**kwargs)
+        self._state[2] += self._left
+        return self._seen(), info
+
+    def step(self, action: Any) -> Any:
+        taken = super().step(action)
+        self._left = self._state[2] / 10
+        return taken
+
+
+class Alike(Sound):
+    def reset(self, **kwargs: Any) -> Any:
+        _, info = super().reset(**kwargs)
+        self._state = np.zeros(3, np.float32)
+        return self._seen(), info
+
+
+class Borrowing(Sound):
+    """Seeds the random numbers of the whole process, so that each episode repeats as long as it is alone."""
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        random.seed(seed)
+        return super().reset(seed=seed)
+
+    def step(self, action: Any) -> Any:
+        self._state = self._state + np.float32(random.gauss(0.0, 0.05))
+        return super().step(action)
+
+
+# --- what is left behind
+
+
+class Leaky(Sound):
+    def __init__(self) -> None:
+        self._kept: list[Any] = []
+
+    def reset(self, **kwargs: Any) -> Any:
+        self._kept.append(np.ones(2**17))  # 1 MiB
+        return super().reset(**kwargs)
+
+
+class Opening(Sound):
+    def __init__(self) -> None:
+        self._files: list[Any] = []
+
+    def reset(self, **kwargs: Any) -> Any:
+        self._files.append(Path(os.devnull).open())  # noqa: SIM115
+        return super().reset(**kwargs)
+
+
+LEFT_OPEN: list[Any] = []
+
+
+class Untidy(Sound):
+    def __init__(self) -> None:
+        LEFT_OPEN.append(Path(os.devnull).open())  # noqa: SIM115
+
+
+class Spinning(Sound):
+    """A thread more with each reset; all end with close."""
+
+    def __init__(self) -> None:
+        self._end, self._threads = threading.Event(), list[threading.Thread]()
+
+    def reset(self, **kwargs: Any) -> Any:
+        self._threads.append(threading.Thread(target=self._end.wait, daemon=True))
+        self._threads[-1].start()
+        return super().reset(**kwargs)
+
+    def close(self) -> None:
+        self._end.set()
+        for thread in self._threads:
+            thread.join()
+
+
+# --- copies, processes
+
+
+class Shared(Sound):
+    """All copies of a process stand in the same place; alone each repeats its episodes."""
+
+    place = np.zeros(3, np.float32)
+
+    def reset(self, **kwargs: Any) -> Any:
+        _, info = super().reset(**kwargs)
+        Shared.place = self._state
+        return self._seen(), info
+
+    def step(self, action: Any) -> Any:
+        self._state = Shared.place
+        taken = super().step(action)
+        Shared.place = self._state
+        return taken
+
+
+class Hanging(Sound):
+    def step(self, action: Any) -> Any:
+        while self._steps == 9:
+            time.sleep(0.1)
+        return super().step(action)
+
+
+class Crashing(Sound):
+    def step(self, action: Any) -> Any:
+        if self._steps == 9:
+            ctypes.string_at(0)  # a segmentation fault
+        return super().step(action)
+
+
+for _toy in list(vars().values()):
+    if isinstance(_toy, type) and issubclass(_toy, Sound):
+        gym.register(f"{_toy.__name__}-v0", entry_point=_toy)
