@@ -55,14 +55,14 @@ def _play(options: TrainOptions) -> int:
     folder = find_env(options.env)
     _say(options, f"{folder.label}: loading torch")
     with interruptible_imports():
-        from algorithm.run.play import play  # torch takes seconds: the line above comes first
+        from algorithm.run.playing.play import play  # torch takes seconds: the line above comes first
 
     return play(options, folder)
 
 
 def _report(options: TrainOptions) -> int:
     with interruptible_imports():
-        from algorithm.run.compare import report
+        from algorithm.run.pages.compare import report
 
     return report(options, find_env(options.env))
 
@@ -78,12 +78,13 @@ def _resume(options: TrainOptions) -> int:
 
 def _look(options: TrainOptions) -> int:
     loaded = _load(options, options.seed)
-    _say(options, f"{loaded.env_label}, {loaded.file.name}, section {loaded.section}: loading torch")
+    doing = "looking at the environment" if options.check else "loading torch"
+    _say(options, f"{loaded.env_label}, {loaded.file.name}, section {loaded.section}: {doing}")
     with interruptible_imports():
         if options.check:
-            from algorithm.run.check import check_task as look
+            from algorithm.run.preflight.check import check_task as look
         else:
-            from algorithm.run.dry_run import dry_run as look
+            from algorithm.run.preflight.dry_run import dry_run as look
 
     return look(options, loaded)
 

@@ -18,8 +18,8 @@ from replay import make_segment, make_spec
 
 from algorithm.data import Segment
 from algorithm.replay.buffer import PrioritizedSampler, ReplayBuffer
-from algorithm.run.checkpoint import Snapshot, load_replay
-from algorithm.run.keeper import Keeper, find_checkpoint
+from algorithm.run.checkpoints.checkpoint import Snapshot, load_replay
+from algorithm.run.checkpoints.keeper import Keeper, find_checkpoint
 
 EPISODE = 200
 PARAMETERS = {"model": 340_000, "optim": 400_000}  # float32, about those of the default networks on Pendulum

@@ -39,7 +39,7 @@ from pixel_setting import BATCH_SIZE, STEPS_PER_UPDATE
 from pixels_ours import PRESET, load_preset, overrides
 
 from algorithm.config import ConfigError
-from algorithm.run.metrics import read_metrics
+from algorithm.run.logs.metrics import read_metrics
 
 REPLAYS = {"ours": ("uniform", "prioritised"), "peer": ("default", "optimize_memory_usage")}
 

@@ -16,7 +16,7 @@ from safetensors import safe_open
 from tasks import Task
 
 from algorithm.config import Config, load_config_file
-from algorithm.run.metrics import read_metrics
+from algorithm.run.logs.metrics import read_metrics
 
 TRAINED = ("model.rep.", "model.q.", "model.policy.")
 """Beginnings of the names of trained weights in a checkpoint; targets are not among them."""

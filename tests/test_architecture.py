@@ -24,6 +24,8 @@ WITHOUT_TORCH = (
     "algorithm.run.rundir",
     "algorithm.errors",
     "algorithm.run.console",
+    "algorithm.env.checker",
+    "algorithm.run.preflight.examined",
 )
 """Torch takes seconds to import; these answer, or complain, before it is needed."""
 
@@ -197,7 +199,7 @@ def test_a_package_is_its_own_starting_point() -> None:
     ],
 )
 def test_what_executes_a_file_is_named(source: str) -> None:
-    assert len(unsafe(Module("algorithm.run.checkpoint", source))) == 1
+    assert len(unsafe(Module("algorithm.run.checkpoints.checkpoint", source))) == 1
 
 
 @pytest.mark.parametrize(
@@ -212,4 +214,4 @@ def test_what_executes_a_file_is_named(source: str) -> None:
     ],
 )
 def test_what_only_looks_like_it_passes(source: str) -> None:
-    assert unsafe(Module("algorithm.run.checkpoint", source)) == []
+    assert unsafe(Module("algorithm.run.checkpoints.checkpoint", source)) == []

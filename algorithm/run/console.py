@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TextIO
 
 from algorithm.errors import StorageError
-from algorithm.run.runlog import RunLog
+from algorithm.run.logs.runlog import RunLog
 
 Rows = Sequence[tuple[str, str]]
 Sections = Sequence[tuple[str, Rows]]

@@ -10,10 +10,10 @@ from algorithm.config.cli import TrainOptions, config_flags
 from algorithm.config.loader import LoadedConfig, load_config, load_config_file
 from algorithm.config.locate import EnvFolder
 from algorithm.errors import UsageError
-from algorithm.run.checkpoint import load_checkpoint
+from algorithm.run.checkpoints.checkpoint import load_checkpoint
+from algorithm.run.checkpoints.keeper import find_checkpoint
 from algorithm.run.console import Console
-from algorithm.run.keeper import find_checkpoint
-from algorithm.run.play import find_run
+from algorithm.run.playing.play import find_run
 from algorithm.run.rundir import RunDir
 from algorithm.run.session import Start, conduct
 

@@ -8,10 +8,10 @@ from collections.abc import Mapping
 import torch
 
 from algorithm.errors import StorageError
-from algorithm.run.checkpoint import Snapshot, load_checkpoint
+from algorithm.run.checkpoints.checkpoint import Snapshot, load_checkpoint
+from algorithm.run.checkpoints.keeper import Keeper, SaveCost
 from algorithm.run.console import Console
 from algorithm.run.guard import diverged
-from algorithm.run.keeper import Keeper, SaveCost
 from algorithm.run.names import behaviour_level
 from algorithm.run.training import Training
 

@@ -15,7 +15,7 @@ from algorithm.config.schema import BaseConfig, Config
 from algorithm.env.base import VecEnv
 from algorithm.run.agent import Agent
 from algorithm.run.console import Rows
-from algorithm.run.evaluate import Performance
+from algorithm.run.playing.evaluate import Performance
 from algorithm.run.rundir import RunDir
 from algorithm.run.trainer import Outcome
 from algorithm.sac.config import SacConfig

@@ -20,19 +20,19 @@ from algorithm.env.base import VecEnv
 from algorithm.env.registry import make_vec_env
 from algorithm.errors import StorageError, UsageError
 from algorithm.run.agent import Agent, pick_device
-from algorithm.run.checkpoint import Checkpoint, load_checkpoint
+from algorithm.run.checkpoints.checkpoint import Checkpoint, load_checkpoint
+from algorithm.run.checkpoints.keeper import Keeper
 from algorithm.run.console import Console, Rows, close_logging, open_console, setup_logging
-from algorithm.run.curves import plot_curve, read_series
 from algorithm.run.faults import Faults
-from algorithm.run.film import Films, no_films
-from algorithm.run.keeper import Keeper
 from algorithm.run.lock import RunLock
+from algorithm.run.logs.metrics import MetricsLogger
 from algorithm.run.memory import MemoryBudget
-from algorithm.run.metrics import MetricsLogger
 from algorithm.run.names import behaviour_level
 from algorithm.run.non_finite import Drop, Stop
+from algorithm.run.pages.curves import plot_curve, read_series
+from algorithm.run.pages.report import write_report
+from algorithm.run.playing.film import Films, no_films
 from algorithm.run.randomness import seed_globally
-from algorithm.run.report import write_report
 from algorithm.run.repro import Repros
 from algorithm.run.rundir import RunDir
 from algorithm.run.saver import Saver

@@ -10,9 +10,9 @@ from algorithm.data import State
 from algorithm.env.base import VecEnv
 from algorithm.errors import StorageError
 from algorithm.run.agent import Agent
-from algorithm.run.checkpoint import Checkpoint, Snapshot, load_replay
+from algorithm.run.checkpoints.checkpoint import Checkpoint, Snapshot, load_replay
 from algorithm.run.faults import Faults
-from algorithm.run.health import Health
+from algorithm.run.health.watchdog import Health
 from algorithm.run.names import behaviour_level
 from algorithm.run.non_finite import OnNonFinite
 from algorithm.run.randomness import GlobalRandom
@@ -63,7 +63,7 @@ class Training:
     def snapshot(self, metrics: Mapping[str, object]) -> Snapshot:
         """Everything as it is now, between two steps.
 
-        metrics: state of what has been logged, see :class:`~algorithm.run.metrics.MetricsLogger`
+        metrics: state of what has been logged, see :class:`~algorithm.run.logs.metrics.MetricsLogger`
         """
         state = State.joined(
             {

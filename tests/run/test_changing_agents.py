@@ -16,8 +16,9 @@ from algorithm.data import Segment
 from algorithm.env.base import Observation
 from algorithm.errors import NumericalError
 from algorithm.replay.buffer import ReplayBuffer, UniformSampler
-from algorithm.run import play, session
+from algorithm.run import session
 from algorithm.run.group import Group
+from algorithm.run.playing import play
 from algorithm.run.rollout import Episode, Iteration, Rollout
 from algorithm.sac.actor import ActorOutput
 from algorithm.spec import DEFAULT_BEHAVIOUR

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from algorithm.errors import StorageError
-from algorithm.run.checkpoint import (
+from algorithm.run.checkpoints.checkpoint import (
     Snapshot,
     checkpoint_of,
     checkpoint_steps,
@@ -27,7 +27,7 @@ from algorithm.run.checkpoint import (
     save_checkpoint,
     set_aside,
 )
-from algorithm.run.keeper import find_checkpoint
+from algorithm.run.checkpoints.keeper import find_checkpoint
 from tests.oracles_replay import digest
 from tests.run.kills import deaths
 from tests.run.malice import Trap, pickled

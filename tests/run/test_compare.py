@@ -8,10 +8,10 @@ import pytest
 from algorithm.config.cli import TrainOptions
 from algorithm.config.locate import find_env
 from algorithm.errors import StorageError
-from algorithm.run.compare import file_stem, matching_names, render, report, write_comparison
-from algorithm.run.curves import Series
-from algorithm.run.experiments import Experiment, first_step_at, grouped, level_of, mean_over
-from algorithm.run.facts import Facts
+from algorithm.run.pages.compare import file_stem, matching_names, render, report, write_comparison
+from algorithm.run.pages.curves import Series
+from algorithm.run.pages.experiments import Experiment, first_step_at, grouped, level_of, mean_over
+from algorithm.run.pages.facts import Facts
 from tests.run.made_runs import CURVE, make_run, metrics_text
 from tests.run.pages import read
 

@@ -23,7 +23,7 @@ from algorithm.run.console import (
     setup_logging,
 )
 from algorithm.run.live import ASCII, UNICODE, LiveConsole, clock_time, number, spark
-from algorithm.run.runlog import RunLog
+from algorithm.run.logs.runlog import RunLog
 from tests.run.small_disk import files_no_larger_than
 
 

@@ -9,11 +9,11 @@ import pytest
 
 from algorithm.data import Segment
 from algorithm.errors import EnvError
-from algorithm.run import evaluate as module
-from algorithm.run import watching
-from algorithm.run.evaluate import Performance, evaluate
+from algorithm.run.playing import evaluate as module
+from algorithm.run.playing import watching
+from algorithm.run.playing.evaluate import Performance, evaluate
+from algorithm.run.playing.watching import NOBODY, Audience, Callback, Nobody
 from algorithm.run.rollout import Episode, Rollout
-from algorithm.run.watching import NOBODY, Audience, Callback, Nobody
 from algorithm.spec import DEFAULT_BEHAVIOUR
 from tests.run.test_changing_agents import transition
 from tests.toys_agents import Attentive, Both, Guests, random_script, tale

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from algorithm.config.schema import Config
-from algorithm.run.health import Health
-from algorithm.run.health_history import WATCHED, WINDOW, History, Row
-from algorithm.run.health_rules import make_rules
-from algorithm.run.metrics import METRICS
+from algorithm.run.health.history import WATCHED, WINDOW, History, Row
+from algorithm.run.health.rules import make_rules
+from algorithm.run.health.watchdog import Health
+from algorithm.run.logs.metrics import METRICS
 
 RECORDED = Path(__file__).resolve().parents[1] / "golden" / "health"
 """Of real runs, with the columns that are watched, to six digits."""

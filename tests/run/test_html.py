@@ -5,9 +5,9 @@ import re
 import numpy as np
 import pytest
 
-from algorithm.run.html import Markup, commands, join, notice, page, pairs, section, table, tag
-from algorithm.run.svg import Line, Scale, chart, describe, figure, large_figure, thinned
-from algorithm.run.wording import counted, duration, plus_minus, short, steps_text
+from algorithm.run.pages.html import Markup, commands, join, notice, page, pairs, section, table, tag
+from algorithm.run.pages.svg import Line, Scale, chart, describe, figure, large_figure, thinned
+from algorithm.run.pages.wording import counted, duration, plus_minus, short, steps_text
 from tests.run.pages import read
 
 EVIL = "<script>alert('&\"')</script>"

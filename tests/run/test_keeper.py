@@ -17,8 +17,14 @@ import torch
 
 from algorithm.errors import StorageError
 from algorithm.replay.buffer import ReplayBuffer
-from algorithm.run.checkpoint import Snapshot, checkpoint_of, checkpoint_steps, load_checkpoint, load_replay
-from algorithm.run.keeper import Keeper, find_checkpoint
+from algorithm.run.checkpoints.checkpoint import (
+    Snapshot,
+    checkpoint_of,
+    checkpoint_steps,
+    load_checkpoint,
+    load_replay,
+)
+from algorithm.run.checkpoints.keeper import Keeper, find_checkpoint
 from tests.oracles_replay import digest
 from tests.run.kills import deaths, failures
 from tests.run.snapshots import files_of, grow, make_replay, never, restore

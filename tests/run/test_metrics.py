@@ -15,7 +15,7 @@ import pytest
 
 from algorithm.errors import StorageError
 from algorithm.run.files import write_text
-from algorithm.run.metrics import METRICS, MetricsLogger, Rate, read_metrics
+from algorithm.run.logs.metrics import METRICS, MetricsLogger, Rate, read_metrics
 from tests.run.kills import Killed
 from tests.run.small_disk import files_no_larger_than, fill, on_a_small_disk
 
@@ -221,7 +221,7 @@ def test_damaged_and_missing_files_are_told_and_gone_on_with(opened, tmp_path, w
 WRITER = """\
 import json, os, sys
 from pathlib import Path
-from algorithm.run.metrics import MetricsLogger
+from algorithm.run.logs.metrics import MetricsLogger
 
 folder, last = Path(sys.argv[1]), int(sys.argv[2])
 saved = folder / "state.json"

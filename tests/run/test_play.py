@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 
 from algorithm.run import session
-from algorithm.run.evaluate import Performance
-from algorithm.run.metrics import read_metrics
+from algorithm.run.logs.metrics import read_metrics
+from algorithm.run.playing.evaluate import Performance
+from algorithm.run.playing.scores import Logged, table
 from algorithm.run.rundir import RunDir
-from algorithm.run.scores import Logged, table
 from tests.run.sessions import TASK, run, weights_hash
 
 ROOT = Path(__file__).resolve().parents[2]

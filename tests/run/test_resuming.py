@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from algorithm.config import load_config_file
-from algorithm.run.metrics import read_metrics
+from algorithm.run.logs.metrics import read_metrics
 from tests.run.killing import what_must_agree
 from tests.run.sessions import result, run
 

@@ -289,7 +289,7 @@ def test_exit_codes_are_those_of_the_fault_table():
 def test_the_light_modules_do_not_import_torch():
     code = (
         "import algorithm.run.rundir, algorithm.errors, algorithm.run.console, algorithm.run.live\n"
-        "import algorithm.run.metrics, algorithm.run.report, sys\n"
+        "import algorithm.run.logs.metrics, algorithm.run.pages.report, sys\n"
         "assert not {'torch', 'matplotlib', 'tensorboard'} & set(sys.modules)"
     )
     environment = {**os.environ, "PYTHONPATH": str(Path(files.__file__).parents[2])}

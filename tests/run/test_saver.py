@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from algorithm.errors import NumericalError, StorageError
-from algorithm.run.checkpoint import Snapshot
-from algorithm.run.keeper import SaveCost
+from algorithm.run.checkpoints.checkpoint import Snapshot
+from algorithm.run.checkpoints.keeper import SaveCost
 from algorithm.run.saver import FAILURES, Saver
 
 FULL = StorageError("the checkpoint cannot be written", where="here", why="the disk is full", fix="make room")

@@ -17,8 +17,8 @@ import torch
 from algorithm.data import Segment
 from algorithm.errors import StorageError
 from algorithm.replay.buffer import FreshSampler, PrioritizedSampler, ReplayBuffer, UniformSampler
-from algorithm.run import segments
-from algorithm.run.checkpoint import (
+from algorithm.run.checkpoints import segments
+from algorithm.run.checkpoints.checkpoint import (
     Snapshot,
     check_replay,
     give_up_replay,
@@ -27,7 +27,7 @@ from algorithm.run.checkpoint import (
     remove_segments,
     save_checkpoint,
 )
-from algorithm.run.keeper import find_checkpoint
+from algorithm.run.checkpoints.keeper import find_checkpoint
 from algorithm.spec import ActionSpec, AgentSpec, ObsSpec
 from tests.oracles_replay import digest, stored
 from tests.replay.buffers import result

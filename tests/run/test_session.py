@@ -14,7 +14,7 @@ import pytest
 
 from algorithm.config import load_config_file
 from algorithm.run import trainer, training
-from algorithm.run.metrics import read_metrics
+from algorithm.run.logs.metrics import read_metrics
 from algorithm.run.timing import Stopwatch
 from tests.run.sessions import result, run, weights_hash
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from algorithm.data import State
-from algorithm.run.evaluate import Performance
+from algorithm.run.playing.evaluate import Performance
 from algorithm.run.rollout import Episode
 from algorithm.run.tally import SHOWN_RETURNS, Tally
 

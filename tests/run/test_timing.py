@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from algorithm.run.metrics import METRICS
+from algorithm.run.logs.metrics import METRICS
 from algorithm.run.timing import MEASURED, Stopwatch
 
 

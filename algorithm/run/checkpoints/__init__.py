@@ -1,0 +1,1 @@
+"""Checkpoints on the disk: how they are written, which ones stay."""

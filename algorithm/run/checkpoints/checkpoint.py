@@ -1,0 +1,335 @@
+"""Checkpoints that are complete or do not exist: safetensors and JSON, hashed, renamed into place.
+
+``<root>/step_000040000/{<stem>.safetensors …, state.json, replay.json, manifest.json}``, and the segments
+of which the replays consist in a folder shared by all. Segments are written first, then everything else into
+a hidden folder; the manifest with sizes and SHA-256 comes last, and then the folder gets its name. Whoever
+is killed on the way leaves a hidden folder and segments that no checkpoint names; no reader looks at either.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+
+import numpy as np
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load, save
+from torch import Tensor
+
+from algorithm.data import Array
+from algorithm.errors import StorageError
+from algorithm.replay.buffer import ReplayBuffer
+from algorithm.run.checkpoints.manifest import (
+    MANIFEST,
+    STATE,
+    TENSORS,
+    Entry,
+    Manifest,
+    check_listed,
+    damaged,
+    parsed,
+    read_listed,
+    read_manifest,
+)
+from algorithm.run.checkpoints.segments import (
+    PATTERN,
+    SegmentWriter,
+    WrittenReplay,
+    read_replay,
+    try_to_remove,
+)
+from algorithm.run.files import json_text, make_folder, remove_unfinished, sync_folder, write_durably
+
+INDEX = "replay.json"
+GIVEN_UP = "replay.given_up.json"
+"""What the index is called once a checkpoint keeps its replay no longer."""
+
+_DRAFT = ".draft_"
+_DAMAGED = ".damaged"
+_NAME = re.compile(r"step_(\d{9,})(?:_(\d+))?")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Snapshot:
+    """What one checkpoint is made of.
+
+    step:    environment steps taken
+    tensors: file stem (``model``, ``<behaviour>/model``, ``run``) → names → values; views and shared memory
+        are fine, and numbers and booleans of any dtype
+    state:   strict JSON with string keys
+    replays: level ("" or ``<behaviour>``) → replay
+    """
+
+    step: int
+    tensors: Mapping[str, Mapping[str, Tensor | Array]]
+    state: Mapping[str, object]
+    replays: Mapping[str, ReplayBuffer] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checkpoint:
+    """What a checkpoint holds besides replays, on the CPU.
+
+    step:    environment steps taken.
+    tensors: file stem → flat mapping of names to tensors.
+    state:   counters and whatever else is JSON; tuples come back as lists.
+    """
+
+    step: int
+    tensors: dict[str, dict[str, Tensor]]
+    state: dict[str, object]
+
+
+@dataclass(frozen=True)
+class SavedCheckpoint:
+    """Where a checkpoint was written, and how many bytes were."""
+
+    path: Path
+    bytes_written: int
+    replay_bytes: int
+
+
+def save_checkpoint(root: Path, replays: Path, snapshot: Snapshot) -> SavedCheckpoint:
+    """Write a checkpoint; one of the same step is there until the new one is.
+
+    root, replays: folders of the checkpoints and of the replays' segments
+    Raises StorageError, with nothing changed; ValueError or TypeError for what cannot be written.
+    """
+    files = {STATE: _state_text(snapshot.state).encode()}
+    files |= {f"{stem}{TENSORS}": save(_plain(stem, named)) for stem, named in snapshot.tensors.items()}
+    target = _free_name(root, snapshot.step)
+    draft = root / f"{_DRAFT}{target.name}"
+    segments = SegmentWriter(snapshot.step)
+    try:
+        make_folder(root)
+        written = {
+            level: segments.write(replays.absolute() / level, replay)
+            for level, replay in snapshot.replays.items()
+        }
+        nbytes = _write_draft(draft, snapshot.step, files, written)
+        _publish(draft, target)
+    except Exception as error:
+        shutil.rmtree(draft, ignore_errors=True)
+        segments.take_back()
+        if not isinstance(error, OSError):
+            raise
+        raise StorageError.of(error, what="the checkpoint cannot be written", where=target) from error
+    for level, replay in snapshot.replays.items():
+        replay.mark_saved(written[level].parts)
+    of_replays = sum(replay.bytes_written for replay in written.values())
+    return SavedCheckpoint(target, nbytes + of_replays, of_replays)
+
+
+def load_checkpoint(path: Path) -> Checkpoint:
+    """Read a checkpoint, every byte verified. Raises StorageError, naming the file and what is wrong."""
+    manifest = read_manifest(path)
+    tensors = {}
+    for name, entry in manifest.files.items():
+        if name.endswith(TENSORS):
+            try:
+                tensors[name.removesuffix(TENSORS)] = load(read_listed(path, name, entry))
+            except SafetensorError as error:
+                raise damaged(path / name, f"its content cannot be read: {error}") from error
+    state = parsed(path / STATE, read_listed(path, STATE, manifest.files[STATE]))
+    return Checkpoint(step=manifest.step, tensors=tensors, state=state)
+
+
+def check_replay(path: Path, replays: Path) -> None:
+    """Raise StorageError unless every file of the replays of the checkpoint ``path`` is as it was written."""
+    manifest = read_manifest(path)
+    if (entry := _kept_index(path, manifest)) is not None:
+        read_listed(path, INDEX, entry)
+        for name, segment in manifest.segments.items():
+            check_listed(replays, name, segment)
+
+
+def load_replay(path: Path, replays: Path, level: str, replay: ReplayBuffer) -> bool:
+    """Let ``replay`` go on from the one that the checkpoint ``path`` holds, every byte verified.
+
+    replays: folder of the segments
+    level:   that of the behaviour, or empty
+    Returns False, with nothing changed, if the checkpoint has no replay. Raises StorageError for damage, and
+    ValueError for a replay that does not fit (see :meth:`ReplayBuffer.load_state`).
+    """
+    manifest = read_manifest(path)
+    entry = _kept_index(path, manifest)
+    if entry is None:
+        return False
+    index = parsed(path / INDEX, read_listed(path, INDEX, entry))
+    if level not in index:
+        raise damaged(path / INDEX, f"it has no replay {level!r}, only {', '.join(map(repr, index))}")
+    try:
+        read_replay(replays.absolute(), level, index[level], manifest.segments, replay)
+    except (LookupError, TypeError) as error:
+        raise damaged(path / INDEX, f"it is no index ({type(error).__name__}: {error})") from error
+    return True
+
+
+def give_up_replay(path: Path) -> None:
+    """Let a checkpoint keep its replay no longer; it stays valid without. Raises StorageError."""
+    try:
+        with contextlib.suppress(FileNotFoundError):
+            (path / INDEX).rename(path / GIVEN_UP)
+            sync_folder(path)
+    except OSError as error:
+        raise StorageError.of(error, what="a replay cannot be given up", where=path) from error
+
+
+def remove_checkpoint(path: Path) -> None:
+    """Remove a checkpoint; whoever is killed on the way leaves a hidden folder. Raises StorageError."""
+    aside = path.with_name(f"{_DRAFT}old_{path.name}")
+    shutil.rmtree(aside, ignore_errors=True)
+    try:
+        path.rename(aside)
+        sync_folder(path.parent)
+        shutil.rmtree(aside)
+    except OSError as error:
+        raise StorageError.of(error, what="an old checkpoint cannot be removed", where=path) from error
+
+
+def set_aside(path: Path) -> Path:
+    """Give a damaged checkpoint a name that no reader looks at, and return that. Raises StorageError."""
+    names = (path.with_name(f"{path.name}{_DAMAGED}{n or ''}") for n in range(10**6))
+    aside = next(name for name in names if not name.exists())
+    try:
+        path.rename(aside)
+        sync_folder(path.parent)
+    except OSError as error:
+        raise StorageError.of(error, what="a checkpoint cannot be renamed", where=path) from error
+    return aside
+
+
+def checkpoint_of(root: Path, step: int) -> Path:
+    """Where the checkpoint of ``step`` is, or would be."""
+    found = _folders(root).get(step)
+    return found[-1] if found else root / f"step_{step:09d}"
+
+
+def checkpoint_steps(root: Path) -> list[int]:
+    """Steps of the checkpoints in ``root``, ascending; whether they are intact is not looked at."""
+    return sorted(_folders(root))
+
+
+def remove_replaced(root: Path) -> None:
+    """Remove checkpoints of which there is a newer one of the same step. Raises StorageError."""
+    for folders in _folders(root).values():
+        for path in folders[:-1]:
+            remove_checkpoint(path)
+
+
+def remove_drafts(root: Path) -> None:
+    """Remove what a killed process left half-written. Only for the one process that writes here."""
+    for draft in root.glob(f"{_DRAFT}*"):
+        shutil.rmtree(draft, ignore_errors=True)
+    remove_unfinished(root)
+
+
+def remove_segments(root: Path, replays: Path) -> list[Path]:
+    """Remove the segments that no checkpoint in ``root`` needs; returns those that would not go.
+
+    Nothing may be being written. A checkpoint whose manifest cannot be read needs none: it cannot be loaded.
+    """
+    needed = set()
+    for folders in _folders(root).values():
+        for path in folders:
+            with contextlib.suppress(StorageError):
+                manifest = read_manifest(path)
+                if _kept_index(path, manifest) is not None:
+                    needed |= {replays / name for name in manifest.segments}
+    return [file for file in replays.rglob(PATTERN) if file not in needed and not try_to_remove(file)]
+
+
+def _folders(root: Path) -> dict[int, list[Path]]:
+    """Step → folders of its checkpoints. The last one counts: it is complete, as all are, and newer."""
+    found: dict[int, list[tuple[int, Path]]] = {}
+    for path in root.iterdir() if root.is_dir() else ():
+        if match := _NAME.fullmatch(path.name):
+            found.setdefault(int(match[1]), []).append((int(match[2] or 1), path))
+    return {step: [path for _, path in sorted(paths)] for step, paths in found.items()}
+
+
+def _free_name(root: Path, step: int) -> Path:
+    """A folder for a checkpoint of ``step``. No folder can be put in the place of another in one move."""
+    last = checkpoint_of(root, step)
+    if not last.exists():
+        return last
+    match = _NAME.fullmatch(last.name)
+    assert match
+    return root / f"step_{match[1]}_{int(match[2] or 1) + 1}"
+
+
+def _plain(stem: str, named: Mapping[str, Tensor | Array]) -> dict[str, Tensor]:
+    # Parameters are views of one flat tensor, and safetensors takes neither shared memory nor strides.
+    plain = {}
+    for name, value in named.items():
+        tensor = value
+        if not isinstance(tensor, Tensor):
+            if tensor.dtype.kind not in "biuf":
+                raise TypeError(f"{stem}, {name}: {tensor.dtype} cannot be saved, only numbers and booleans")
+            tensor = torch.from_numpy(np.array(tensor, tensor.dtype.newbyteorder("=")))
+        plain[name] = tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
+    return plain
+
+
+def _state_text(state: Mapping[str, object]) -> str:
+    _check_keys(state, "state")
+    return json_text(state)
+
+
+def _check_keys(value: object, where: str) -> None:
+    """JSON turns other keys into strings without a word; they would come back changed."""
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            if not isinstance(key, str):
+                raise TypeError(f"{where}: the key {key!r} is not a string")
+            _check_keys(item, f"{where}.{key}")
+    elif isinstance(value, (list, tuple)):
+        for index, item in enumerate(value):
+            _check_keys(item, f"{where}[{index}]")
+
+
+def _write_draft(
+    draft: Path, step: int, files: Mapping[str, bytes], replays: Mapping[str, WrittenReplay]
+) -> int:
+    """Everything but the segments; returns how many bytes."""
+    if draft.exists():
+        shutil.rmtree(draft)
+    listed = {name: Entry.of(data) for name, data in files.items()}
+    index = json.dumps({level: replay.index for level, replay in replays.items()}, allow_nan=False).encode()
+    segments = {
+        str(PurePosixPath(level, name)): entry
+        for level, replay in replays.items()
+        for name, entry in replay.segments.items()
+    }
+    manifest = Manifest(
+        step=step, files=listed, replay=Entry.of(index) if replays else None, segments=segments
+    )
+    contents = {**files, **({INDEX: index} if replays else {}), MANIFEST: manifest.text.encode()}
+    for name, data in contents.items():
+        (draft / name).parent.mkdir(parents=True, exist_ok=True)
+        write_durably(draft / name, data)
+    for folder in {(draft / name).parent for name in contents}:
+        sync_folder(folder)
+    return sum(map(len, contents.values()))
+
+
+def _publish(draft: Path, target: Path) -> None:
+    draft.rename(target)
+    try:
+        sync_folder(target.parent)
+    except OSError:
+        with contextlib.suppress(OSError):
+            target.rename(draft)
+        raise
+
+
+def _kept_index(path: Path, manifest: Manifest) -> Entry | None:
+    """The listed index, or None if replays were not saved or have been given up since."""
+    given_up = (path / GIVEN_UP).exists() and not (path / INDEX).exists()
+    return None if given_up else manifest.replay

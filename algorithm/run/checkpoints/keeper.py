@@ -1,0 +1,266 @@
+"""The checkpoints of a run: which of them stay, and which one is meant by a step, ``latest`` or ``best``."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+from algorithm.config.cli import Ckpt
+from algorithm.errors import StorageError
+from algorithm.run.checkpoints.checkpoint import (
+    Snapshot,
+    check_replay,
+    checkpoint_of,
+    checkpoint_steps,
+    give_up_replay,
+    load_checkpoint,
+    remove_checkpoint,
+    remove_drafts,
+    remove_replaced,
+    remove_segments,
+    save_checkpoint,
+    set_aside,
+)
+from algorithm.run.checkpoints.segments import try_to_remove
+from algorithm.run.files import read_json, write_json
+
+Replays = Literal["always", "last", "never"]
+"""Which checkpoints keep the replay: all, only the newest, none."""
+
+
+@dataclass(frozen=True)
+class SaveCost:
+    """What a checkpoint took. replay_bytes: those of ``bytes_written`` that went into segments."""
+
+    seconds: float
+    bytes_written: int
+    replay_bytes: int
+
+
+class Keeper:
+    """Saves the checkpoints of a run and removes those that need not stay.
+
+    The order is: the checkpoint, the file that names it, the removal of others, the removal of segments that
+    nobody needs any more. Killed anywhere, what ``latest.json`` and ``best.json`` name is there and complete.
+
+    root:       folder of the checkpoints, written by nobody else
+    replays:    folder of the segments that they share, written by nobody else
+    keep:       how many of the newest stay, at least 1
+    best:       whether the one with the best evaluation stays as well
+    milestones: the first checkpoint at or after each of these steps stays for ever
+    replay:     which of them keep the replay
+    warn:       told of what cannot be removed, and of what a resumed run leaves behind
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        replays: Path,
+        *,
+        keep: int,
+        best: bool,
+        milestones: Collection[int] = (),
+        replay: Replays = "always",
+        warn: Callable[[str], None],
+    ) -> None:
+        self._root, self._replays, self._keep, self._warn = root, replays, keep, warn
+        self._milestones, self._replay = milestones, replay
+        self._best_score = -math.inf if best else math.inf  # nothing beats infinity
+        self._best_step: int | None = None
+        self._saved_step: int | None = None
+
+    @property
+    def latest(self) -> Path | None:
+        """The checkpoint that was saved last, or that this run went on from; None if there is none."""
+        return None if self._saved_step is None else checkpoint_of(self._root, self._saved_step)
+
+    def has(self, step: int) -> bool:
+        """Whether the checkpoint of ``step`` was the last one saved."""
+        return step == self._saved_step
+
+    def save(self, snapshot: Snapshot) -> SaveCost:
+        """Save a checkpoint of a step later than all before, or once more that of the last step.
+
+        Raises StorageError; everything is then as it was, and the next attempt writes what this one did not.
+        """
+        started = time.perf_counter()
+        saved = save_checkpoint(self._root, self._replays, self._chosen(snapshot))
+        self._saved_step = snapshot.step
+        try:
+            _point_to(self._root, "latest", snapshot.step)
+        except StorageError as error:  # it names an older one, which must stay then
+            self._warn(error.line)
+        else:
+            self._tidy()
+        return SaveCost(time.perf_counter() - started, saved.bytes_written, saved.replay_bytes)
+
+    def is_best(self, score: float) -> bool:
+        """Whether this is better than all before; never for NaN, and never where no best one is wanted."""
+        return score > self._best_score
+
+    def mark_best(self, score: float) -> None:
+        """The checkpoint saved last is the best one from now on. Raises StorageError."""
+        assert self._saved_step is not None
+        _point_to(self._root, "best", self._saved_step, mean=score)
+        self._best_step, self._best_score = self._saved_step, score
+        self._tidy()
+
+    def resume(self, step: int) -> None:
+        """Go on behind ``step``; called once, before anything is saved. Raises StorageError.
+
+        ``best.json`` counts if it names a checkpoint up to there. Later checkpoints are removed, or, if they
+        are damaged, get a name that no reader looks at. What a killed process left half-written goes.
+        """
+        remove_drafts(self._root)
+        self._try(remove_replaced, self._root)
+        steps = checkpoint_steps(self._root)
+        self._recall_best([known for known in steps if known <= step])
+        if step in steps:
+            self._saved_step = step
+            _point_to(self._root, "latest", step)
+        self._leave_behind([known for known in steps if known > step])
+        self._remove_segments()
+
+    def _chosen(self, snapshot: Snapshot) -> Snapshot:
+        return replace(snapshot, replays={}) if self._replay == "never" else snapshot
+
+    def _tidy(self) -> None:
+        """Let go of what need not stay."""
+        steps = checkpoint_steps(self._root)
+        stay = {*steps[-self._keep :], self._best_step, *self._first_behind_milestones(steps)}
+        for step in steps:
+            if step not in stay:
+                self._try(remove_checkpoint, checkpoint_of(self._root, step))
+        self._try(remove_replaced, self._root)
+        remove_drafts(self._root)
+        if self._replay == "last":
+            for step in checkpoint_steps(self._root)[:-1]:
+                self._try(give_up_replay, checkpoint_of(self._root, step))
+        self._remove_segments()
+
+    def _first_behind_milestones(self, steps: list[int]) -> set[int]:
+        behind = ([step for step in steps if step >= milestone] for milestone in self._milestones)
+        return {found[0] for found in behind if found}
+
+    def _remove_segments(self) -> None:
+        if left := remove_segments(self._root, self._replays):
+            self._warn(
+                f"{len(left)} segments of replays that nobody needs cannot be removed, such as {left[0]}"
+            )
+
+    def _recall_best(self, steps: list[int]) -> None:
+        pointer = self._root / "best.json"
+        if not pointer.exists():
+            return
+        try:
+            best = read_json(pointer)
+        except StorageError as error:
+            self._warn(f"{error.line} · the best checkpoint is found anew")
+            best = {}
+        step, mean = best.get("step"), best.get("mean")
+        if isinstance(step, int) and step in steps and isinstance(mean, (int, float)):
+            self._best_step = step
+            self._best_score = max(self._best_score, float(mean))
+        elif not try_to_remove(pointer):
+            raise StorageError("a file cannot be removed", where=pointer, fix="remove it yourself")
+
+    def _leave_behind(self, steps: list[int]) -> None:
+        removed = []
+        for step in steps:
+            path = checkpoint_of(self._root, step)
+            try:
+                _check(path, self._replays)
+            except StorageError as error:
+                self._warn(f"{error.line} · it is called {set_aside(path).name} from now on")
+                continue
+            remove_checkpoint(path)
+            removed.append(step)
+        if removed:
+            self._warn(f"training goes on before them: checkpoints removed of steps {_listed(removed)}")
+
+    def _try(self, act: Callable[[Path], None], path: Path) -> None:
+        try:
+            act(path)
+        except StorageError as error:
+            self._warn(error.line)
+
+
+def find_checkpoint(
+    root: Path, which: Ckpt | None = None, *, warn: Callable[[str], None], replays: Path | None = None
+) -> Path:
+    """The folder of a checkpoint that can be loaded.
+
+    which:   a step; ``latest`` or ``best``, the one that the file of that name says; or None, the newest that
+        is intact, whatever a file says.
+    warn:    told of every damaged checkpoint passed over. One that was asked for is never passed over.
+    replays: folder of the segments, if the replay is to be loaded as well: all it consists of must be intact
+    Raises StorageError, with the steps there are, if there is none.
+    """
+    if which is None:
+        return _newest_intact(root, warn, replays)
+    path = _of_step(root, which) if isinstance(which, int) else _named_by(root / f"{which}.json")
+    _check(path, replays)
+    return path
+
+
+def _check(path: Path, replays: Path | None) -> None:
+    """Raise StorageError if a checkpoint cannot be loaded."""
+    load_checkpoint(path)
+    if replays is not None:
+        check_replay(path, replays)
+
+
+def _newest_intact(root: Path, warn: Callable[[str], None], replays: Path | None) -> Path:
+    steps = checkpoint_steps(root)
+    for candidate in reversed(steps):
+        path = checkpoint_of(root, candidate)
+        try:
+            _check(path, replays)
+        except StorageError as error:
+            warn(f"{error.line} · trying the one before")
+            continue
+        return path
+    raise _missing("there is no complete checkpoint" if steps else "there is no checkpoint", root, [])
+
+
+def _point_to(root: Path, pointer: str, step: int, **more: float) -> None:
+    """Let ``<pointer>.json`` name the checkpoint of ``step``, which is there. Raises StorageError."""
+    write_json(root / f"{pointer}.json", {"step": step, "folder": checkpoint_of(root, step).name, **more})
+
+
+def _of_step(root: Path, step: int) -> Path:
+    steps = checkpoint_steps(root)
+    if step not in steps:
+        raise _missing(f"there is no checkpoint of step {step}", root, steps)
+    return checkpoint_of(root, step)
+
+
+def _named_by(pointer: Path) -> Path:
+    """The checkpoint that ``latest.json`` or ``best.json`` names."""
+    root = pointer.parent
+    steps = checkpoint_steps(root)
+    if not pointer.exists():
+        raise _missing(f"no checkpoint is known as the {pointer.stem} one", pointer, steps)
+    step = read_json(pointer).get("step")
+    if not isinstance(step, int):
+        raise StorageError("a JSON file is damaged", where=pointer, why="it does not name a step")
+    if step not in steps:
+        raise _missing(f"it names the checkpoint of step {step}, which is not there", pointer, steps)
+    return checkpoint_of(root, step)
+
+
+def _listed(steps: list[int]) -> str:
+    return ", ".join(map(str, steps))
+
+
+def _missing(what: str, where: Path, steps: list[int]) -> StorageError:
+    return StorageError(
+        what,
+        where=where,
+        why=f"steps there: {_listed(steps)}" if steps else "nothing usable was saved there",
+        fix=f"use one of them: --ckpt {steps[-1]}" if steps else "train first, or choose another run with -n",
+    )

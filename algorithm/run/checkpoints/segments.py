@@ -1,0 +1,229 @@
+"""Replays on disk: ``.npy`` files that are written once, in pieces, and shared by checkpoints.
+
+A replay's rows stand in segments, as records with their ids. A checkpoint adds one: the rows that are new
+or have changed since the last. Read in order, the later record of a row counts. What changes all over, such
+as priorities, is an array of its own with every checkpoint.
+
+The header of a file is not parsed: it must be, byte for byte, the one that would be written for what is
+expected. So neither a pickle nor a type nor a size that somebody has put there has any effect.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import os
+import struct
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import numpy as np
+
+from algorithm.data import Array
+from algorithm.replay.buffer import ReplayBuffer, ReplayState
+from algorithm.replay.records import PIECE_BYTES, Pieces, Records, SavedPart
+from algorithm.run.checkpoints.manifest import Entry, check_hash, damaged, open_listed
+from algorithm.run.files import make_folder, put, sync_folder
+
+PATTERN = "seg_*.npy"
+"""All files that are written here."""
+
+MAX_PARTS = 1000
+"""Segments of one replay. With so many it is written anew, as one; seldom enough to cost little."""
+
+_KINDS = ("<f8", "<f4", "<i8")  # dtypes of the arrays beside the rows
+
+
+@dataclass(frozen=True)
+class WrittenReplay:
+    """One replay as a checkpoint has written it.
+
+    parts:   all files of its rows, those of earlier checkpoints too
+    arrays:  name → file, shape, dtype and entry of the others
+    bytes_written: into files that are new
+    """
+
+    parts: tuple[SavedPart, ...]
+    arrays: Mapping[str, tuple[Path, Pieces, Entry]]
+    meta: Mapping[str, Any]
+    bytes_written: int
+
+    @property
+    def segments(self) -> dict[str, Entry]:
+        """Every file it consists of, by name."""
+        rows = {part.file.name: Entry(part.nbytes, part.sha256) for part in self.parts}
+        return rows | {file.name: entry for file, _, entry in self.arrays.values()}
+
+    @property
+    def index(self) -> dict[str, object]:
+        """How to put them together again, as JSON."""
+        rows = [{"file": p.file.name, "rows": p.rows, "last_id": p.last_id} for p in self.parts]
+        arrays = {
+            name: {"file": file.name, "dtype": of.dtype.str, "shape": list(of.shape)}
+            for name, (file, of, _) in self.arrays.items()
+        }
+        return {"rows": rows, "arrays": arrays, "meta": self.meta}
+
+
+class SegmentWriter:
+    """Writes what one checkpoint adds, and can take all of it back."""
+
+    def __init__(self, step: int) -> None:
+        self._step = step
+        self._files: list[Path] = []
+
+    def write(self, folder: Path, replay: ReplayBuffer) -> WrittenReplay:
+        """Write what of ``replay`` does not stand in ``folder`` yet; complete and synced. Raises OSError.
+
+        The replay is not told: :meth:`ReplayBuffer.mark_saved` is for when the checkpoint is complete.
+        """
+        make_folder(folder)
+        if not _reusable(replay.saved_parts, folder):
+            replay.forget_saved()
+        parts, state = replay.saved_parts, replay.state()
+        rows, known = replay.unsaved(), len(parts)
+        if rows.shape[0]:
+            file = self._new(folder, f"seg_{self._step:09d}")
+            entry = write_array(file, rows)
+            parts += (SavedPart(file, rows.shape[0], replay.next_id - 1, entry.nbytes, entry.sha256),)
+        arrays = {}
+        for name, array in state.arrays.items():
+            file = self._new(folder, f"seg_{self._step:09d}_{name}")
+            arrays[name] = (file, array, write_array(file, array))
+        sync_folder(folder)
+        new = sum(p.nbytes for p in parts[known:]) + sum(entry.nbytes for _, _, entry in arrays.values())
+        return WrittenReplay(parts, arrays, state.meta, new)
+
+    def take_back(self) -> None:
+        """Remove what has been written, as far as possible; the rest is litter."""
+        for file in self._files:
+            try_to_remove(file)
+
+    def _new(self, folder: Path, stem: str) -> Path:
+        """A name that is not taken: the same step may be saved twice."""
+        again = (f"{stem}_{n}" for n in itertools.count(2))
+        names = (folder / f"{name}.npy" for name in itertools.chain([stem], again))
+        file = next(name for name in names if not os.path.lexists(name))
+        self._files.append(file)
+        return file
+
+
+def write_array(file: Path, content: Pieces) -> Entry:
+    """Write a new ``.npy`` file, durably, and hash it on the way. Raises OSError."""
+    digest, nbytes = hashlib.sha256(), 0
+    with file.open("xb") as opened:
+        for data in _bytes_of(content):
+            put(opened, data)
+            digest.update(data)
+            nbytes += len(data)
+        opened.flush()
+        os.fsync(opened.fileno())
+    return Entry(nbytes, digest.hexdigest())
+
+
+def read_array(folder: Path, name: str, entry: Entry, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Pieces:
+    """A listed ``.npy`` file of which dtype and shape are known; what it holds is hashed on the way.
+
+    The pieces raise StorageError, the last one at its end, if the file is not what was written.
+    """
+    return Pieces(dtype, shape, _pieces(folder, name, entry, dtype, shape))
+
+
+def read_replay(
+    replays: Path, level: str, index: Mapping[str, Any], segments: Mapping[str, Entry], replay: ReplayBuffer
+) -> None:
+    """Let ``replay`` go on from files.
+
+    replays:  folder of all replays
+    level:    this one's below it, or empty
+    index:    :attr:`WrittenReplay.index`
+    segments: the files that a checkpoint lists, by name below ``replays``
+    Raises StorageError for damage, ValueError (from :meth:`ReplayBuffer.load_state`) for what does not fit,
+    LookupError or TypeError for an index that is none.
+    """
+    parts = []
+    for row in index["rows"]:
+        name = str(PurePosixPath(level, row["file"]))
+        entry = segments[name]
+        parts.append(SavedPart(replays / name, row["rows"], row["last_id"], entry.nbytes, entry.sha256))
+    arrays = {}
+    for key, array in index["arrays"].items():
+        if array["dtype"] not in _KINDS:
+            raise ValueError(f"replay state, {key}: the dtype {array['dtype']!r} is not known")
+        name = str(PurePosixPath(level, array["file"]))
+        arrays[key] = read_array(
+            replays, name, segments[name], np.dtype(array["dtype"]), tuple(array["shape"])
+        )
+    rows = _records(replays, parts, replay.record_type)
+    replay.load_state(ReplayState(index["meta"], arrays, rows))
+    if replay.next_id == index["meta"]["next_id"]:  # else ids have been given anew, and no file has those
+        replay.mark_saved(tuple(parts))
+
+
+def try_to_remove(file: Path) -> bool:
+    """Remove a file; whether it is gone."""
+    try:
+        file.unlink(missing_ok=True)
+    except OSError:
+        return False
+    return True
+
+
+def _records(replays: Path, parts: list[SavedPart], dtype: np.dtype[Any]) -> Iterator[Records]:
+    for part in parts:
+        name, entry = part.file.relative_to(replays).as_posix(), Entry(part.nbytes, part.sha256)
+        yield from read_array(replays, name, entry, dtype, (part.rows,)).pieces
+
+
+def _reusable(parts: tuple[SavedPart, ...], folder: Path) -> bool:
+    """Whether a checkpoint may name these files: they are in its folder, and as long as they were."""
+    if len(parts) >= MAX_PARTS:
+        return False
+    try:
+        return all(p.file.parent == folder and p.file.stat().st_size == p.nbytes for p in parts)
+    except OSError:
+        return False
+
+
+def _header(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
+    """The beginning of a ``.npy`` file of version 1.0, as NumPy's format specification (NEP 1) has it."""
+    descr = np.lib.format.dtype_to_descr(dtype)
+    text = repr({"descr": descr, "fortran_order": False, "shape": shape}).encode()
+    begin = b"\x93NUMPY\x01\x00"
+    padding = -(len(begin) + 2 + len(text) + 1) % 64
+    text += b" " * padding + b"\n"
+    return begin + struct.pack("<H", len(text)) + text
+
+
+def _bytes_of(content: Pieces) -> Iterator[bytes | memoryview]:
+    yield _header(content.dtype, content.shape)
+    for piece in content.pieces:
+        yield memoryview(np.ascontiguousarray(piece).reshape(-1).view(np.uint8))  # type: ignore[arg-type]
+
+
+def _pieces(
+    folder: Path, name: str, entry: Entry, dtype: np.dtype[Any], shape: tuple[int, ...]
+) -> Iterator[Array]:
+    path, header = folder / name, _header(dtype, shape)
+    row_bytes = dtype.itemsize * prod(shape[1:])
+    if entry.nbytes != len(header) + shape[0] * row_bytes:
+        raise damaged(path, f"{shape[0]} rows of {row_bytes} bytes do not make {entry.nbytes} bytes")
+    digest = hashlib.sha256()
+    with open_listed(folder, name, entry.nbytes) as file:
+        begin = file.read(len(header))
+        digest.update(begin)
+        if begin != header:
+            raise damaged(path, f"its header is not that of {shape} {dtype}")
+        rows = max(1, PIECE_BYTES // max(1, row_bytes))
+        buffer = np.empty((min(rows, shape[0]), *shape[1:]), dtype)
+        for first in range(0, shape[0], rows):
+            piece = buffer[: min(rows, shape[0] - first)]
+            raw = memoryview(piece.reshape(-1).view(np.uint8))  # type: ignore[arg-type]
+            if file.readinto(raw) != len(raw):  # type: ignore[attr-defined]
+                raise damaged(path, "it has become shorter")
+            digest.update(raw)
+            yield piece
+    check_hash(path, entry, digest)

@@ -1,0 +1,1 @@
+"""What is surely going wrong with a training."""

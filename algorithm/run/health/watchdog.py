@@ -1,0 +1,67 @@
+"""A watchdog over the metrics: it speaks only when it is sure, once about each trouble, and names the key."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Mapping
+from typing import Any
+
+from algorithm.config.schema import Config
+from algorithm.run.health.history import WATCHED, WINDOW, History, Row
+from algorithm.run.health.rules import make_rules
+
+
+class Health:
+    """Looks at every summary of one behaviour and says what is surely wrong.
+
+    config: of that behaviour
+
+    A rule that has spoken is silent from then on, in a resumed run as well.
+    """
+
+    def __init__(self, config: Config) -> None:
+        self._rules = make_rules(config)
+        self._history = History(random_until=config.sac_config.start_step)
+        self._told: set[str] = set()
+
+    def look(self, step: int, values: Mapping[str, float]) -> list[str]:
+        """One line for each trouble that has become certain with this summary.
+
+        step: environment steps so far, later than at the last call
+        values: metrics by their names in ``METRICS``; those that are not finite count as missing
+        """
+        known = {name: float(values[name]) for name in WATCHED if math.isfinite(values.get(name, math.nan))}
+        self._history.add(Row(step, known))
+        lines = []
+        for name, rule in self._rules.items():
+            if name not in self._told and (line := rule(self._history)) is not None:
+                self._told.add(name)
+                lines.append(line)
+        return lines
+
+    def state(self) -> dict[str, Any]:
+        """Everything seen and said, as strict JSON."""
+        history = self._history
+        return {
+            "told": sorted(self._told),
+            "rows": [{"step": row.step, "values": dict(row.values)} for row in history.rows],
+            "largest_return": history.largest_return,
+            "largest_reward": history.largest_reward,
+            "longest_episode": history.longest_episode,
+            "random_returns": list(history.random_returns),
+        }
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Go on where ``state`` was taken. Raises ValueError for one that this class did not make."""
+        try:
+            history = History(random_until=self._history.random_until)
+            history.rows = deque((Row(row["step"], dict(row["values"])) for row in state["rows"]), WINDOW)
+            history.largest_return = float(state["largest_return"])
+            history.largest_reward = float(state["largest_reward"])
+            history.longest_episode = float(state["longest_episode"])
+            history.random_returns = [float(value) for value in state["random_returns"]]
+            told = {str(name) for name in state["told"]}
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"the watchdog's state is not one of this version: {error!r}") from error
+        self._history, self._told = history, told

@@ -1,0 +1,90 @@
+"""TensorBoard's event files, for one behaviour each."""
+
+from __future__ import annotations
+
+import io
+import math
+import os
+import socket
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from algorithm.run.logs.growing import GrowingFile
+from algorithm.run.logs.sinks import Row, naming
+
+if TYPE_CHECKING:
+    from tensorboard.compat.proto.event_pb2 import Event
+
+
+EVENT_FILES = "events.out.tfevents.*"
+"""Their names, as a pattern."""
+
+
+class EventSink:
+    """One event file of TensorBoard in a folder, made with the first row.
+
+    Written here and not by tensorboard's own writer: that one writes in a thread which ends at the first
+    error, and nobody knows then what has been written. A row is one record, so it is whole or not there.
+
+    folder: created if need be; files of the run's earlier processes may lie in it
+    purge:  a resumed run's: TensorBoard forgets what earlier files say of this step and later ones
+    """
+
+    def __init__(self, folder: Path, purge: int | None = None) -> None:
+        self.path = folder
+        self._purge = purge
+        self._file: GrowingFile | None = None
+        self._head = b""
+
+    def write(self, step: int, row: Row) -> None:
+        """See :class:`Sink`. A row without finite values only begins the file."""
+        from tensorboard.compat.proto.event_pb2 import Event
+
+        points = {name: value for name, value in row.items() if math.isfinite(value)}
+        event = Event(wall_time=time.time(), step=step)
+        for name, value in points.items():
+            event.summary.value.add(tag=name, simple_value=value)
+        with naming(self.path):
+            file = self._opened()
+            file.append(self._head + (_record(event) if points else b""))
+            self._head = b""
+
+    def _opened(self) -> GrowingFile:
+        if self._file is None:
+            self.path.mkdir(parents=True, exist_ok=True)
+            self._file = GrowingFile(self.path / _next_event_file(self.path))
+            self._head = b"".join(_record(event) for event in _first_events(self._purge))
+        return self._file
+
+    def sync(self) -> None:
+        """See :class:`Sink`."""
+        if self._file is not None:
+            with naming(self.path):
+                self._file.sync()
+
+
+def _first_events(purge: int | None) -> list[Event]:
+    """The version of the format; TensorBoard heeds what follows only then: a restart at ``purge``."""
+    from tensorboard.compat.proto.event_pb2 import Event, SessionLog
+
+    version = Event(wall_time=time.time(), file_version="brain.Event:2")
+    if purge is None:
+        return [version]
+    restart = SessionLog(status=SessionLog.START)
+    return [version, Event(wall_time=time.time(), step=purge, session_log=restart)]
+
+
+def _record(event: Event) -> bytes:
+    from tensorboard.summary.writer.record_writer import RecordWriter
+
+    record = io.BytesIO()
+    RecordWriter(record).write(event.SerializeToString())
+    return record.getvalue()
+
+
+def _next_event_file(folder: Path) -> str:
+    """A name that sorts behind those in the folder: TensorBoard reads them in that order."""
+    stamps = [path.name.split(".")[3] for path in folder.glob(EVENT_FILES)]
+    stamp = max([int(time.time()), *(int(before) + 1 for before in stamps if before.isdigit())])
+    return f"events.out.tfevents.{stamp:010d}.{socket.gethostname()}.{os.getpid()}"

@@ -1,0 +1,256 @@
+"""Metrics: one registry of names, written alike to TensorBoard, ``metrics.csv`` and ``metrics.jsonl``.
+
+The x-axis is environment steps everywhere. Formulas stand in ``docs/metrics.md``; a test holds both equal.
+"""
+
+from __future__ import annotations
+
+import csv
+import difflib
+import io
+import math
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from algorithm.errors import StorageError
+from algorithm.run.logs.events import EVENT_FILES, EventSink
+from algorithm.run.logs.sinks import CsvSink, JsonlSink, Patient
+from algorithm.run.names import behaviour_level
+from algorithm.spec import DEFAULT_BEHAVIOUR
+
+METRICS: Mapping[str, str] = {
+    "rollout/return_mean": "mean return of the training episodes that ended since the last summary",
+    "rollout/return_min": "smallest return among them",
+    "rollout/return_max": "largest return among them",
+    "rollout/return_std": "standard deviation of their returns",
+    "rollout/length": "mean number of steps of those episodes",
+    "eval/return_mean": "mean return of the evaluation episodes, played by the deterministic policy",
+    "eval/return_ci95": "half width of the 95 % confidence interval of that mean",
+    "eval/length": "mean number of steps of the evaluation episodes",
+    "loss/q": "loss of the critics and the encoder",
+    "loss/policy": "loss of the policy, the sum over its parts",
+    "loss/alpha": "loss of the temperatures, the sum over the parts",
+    "value/q_mean": "mean of what the critics say about the stored actions",
+    "value/target": "mean of the targets they are trained towards",
+    "policy/entropy_c": "entropy of the continuous part of the policy",
+    "policy/target_entropy_c": "what that entropy is steered to",
+    "policy/alpha_c": "temperature of the continuous part: the worth of a unit of entropy in reward",
+    "policy/saturation": "share of the drawn continuous action components at the end of their range",
+    "policy/entropy_d": "entropy of the discrete part of the policy, mean over its branches",
+    "policy/target_entropy_d": "what that entropy is steered to",
+    "policy/alpha_d": "temperature of the discrete part",
+    "vtrace/rho_mean": "mean clipped importance ratio between the policy and the behaviour that was stored",
+    "vtrace/clip_frac": "share of the ratios that were clipped",
+    "memory/delta_q_first": "ΔQ of R2D2 at the first learned position: the relative difference of Q between "
+    "the state made from the window's beginning on and that of the carry stored with its own row",
+    "memory/delta_q_last": "the same at the last one; if clearly above the first, the burn-in is too short",
+    "replay/size": "rows alive in the replay",
+    "replay/priority_mean": "mean TD error of the sampled anchors, from which their priorities are made",
+    "replay/is_weight_min": "smallest importance-sampling weight of a batch; the largest is 1",
+    "replay/age_mean": "mean age of the sampled anchors",
+    "optim/grad_norm": "norm of the gradient of the critics and the encoder before clipping",
+    "optim/skipped": "optimiser steps skipped so far because something in the update was not finite",
+    "time/env_steps_per_s": "environment steps per second of wall time",
+    "time/updates_per_s": "gradient updates per second of wall time",
+    "time/replay_ratio": "achieved gradient updates per environment step",
+    "time/share_act": "share of the training time that went into choosing actions",
+    "time/share_step": "share that went into stepping and resetting environments",
+    "time/share_store": "share that went into storing transitions",
+    "time/share_sample": "share that went into sampling batches",
+    "time/share_update": "share that went into gradient updates and new priorities",
+    "sys/rss_mb": "resident memory of the process",
+    "fault/env_restarts": "failures of environments survived so far by starting one anew",
+    "fault/non_finite": "episodes dropped so far for an observation or reward that was not finite",
+    "fault/rollbacks": "times so far that networks and optimisers went back to the last checkpoint",
+}
+"""Every name a run may log, with its meaning."""
+
+
+class MetricsLogger:
+    """Writes rows of metrics to three places; steps strictly increase in each.
+
+    Values written for one step, by any number of calls and behaviours, become one row. It is committed by
+    the first write of a later step, by ``flush`` or by ``close``; from then on that step is closed. Committed
+    rows have left the process: a kill loses only what was not committed yet.
+
+    A disk that is full ends nothing: rows that cannot be written wait in memory for the next commit.
+
+    log: folder for TensorBoard's event files, one level deeper per named behaviour.
+    csv, jsonl: files that must not exist yet; a named behaviour's columns are ``<behaviour>/<metric>``.
+    warn: told when rows cannot be written, and when they could be after all.
+    state: of another logger with the same files, to go on from there: what it wrote later is dropped, in
+        TensorBoard by a purge.
+    Raises StorageError if the files cannot be made, or be cut back to ``state``.
+    """
+
+    def __init__(
+        self,
+        log: Path,
+        csv: Path,
+        jsonl: Path,
+        *,
+        warn: Callable[[str], None],
+        state: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._log, self._warn = log, warn
+        self._closed_step = self._step = -1
+        self._pending: dict[tuple[str, str], float] = {}
+        self._events: dict[Path, Patient] = {}
+        self._purge: int | None = None
+        self._failing = False
+        if state is None:
+            self._csv, jsonl_sink = CsvSink.create(csv), JsonlSink.create(jsonl)
+        else:
+            self._take_over(state)
+            self._csv = CsvSink.resume(csv, self._closed_step, state["columns"], warn)
+            jsonl_sink = JsonlSink.resume(jsonl, self._closed_step, warn)
+        self._files = (Patient(self._csv), Patient(jsonl_sink))
+        if state is not None:
+            self._purge_events()
+
+    def write(self, step: int, values: Mapping[str, float], *, behaviour: str = DEFAULT_BEHAVIOUR) -> None:
+        """Add values to the row of ``step``; NaN and infinity become an empty cell, null, or no point.
+
+        Raises ValueError for a name that is not in ``METRICS``, a value written twice, or a step that is not
+        later than the last committed one.
+        """
+        for name in values:
+            _check_known(name)
+        if step <= self._closed_step or step < self._step:
+            raise ValueError(f"metrics: step {step} comes after step {max(self._step, self._closed_step)}")
+        if step > self._step:
+            self.flush()
+            self._step = step
+        for name, value in values.items():
+            if (behaviour, name) in self._pending:
+                raise ValueError(f"metrics: {name} was written twice for step {step}")
+            self._pending[behaviour, name] = float(value)
+
+    def flush(self) -> None:
+        """Commit the row and hand everything to the operating system."""
+        if self._pending:
+            row, self._pending = self._pending, {}
+            self._closed_step = self._step
+            self._commit(row)
+        else:
+            for sink in self._sinks:
+                sink.retry()
+        self._tell()
+
+    def state(self) -> dict[str, object]:
+        """What another logger goes on from, as strict JSON; committed rows survive a power cut from here on.
+
+        Rows that still wait for the disk are not in it.
+        """
+        for sink in self._sinks:
+            sink.sync()
+        self._tell()
+        return {
+            "closed_step": self._closed_step,
+            "step": self._step,
+            "pending": [
+                [behaviour, name, value if math.isfinite(value) else None]
+                for (behaviour, name), value in self._pending.items()
+            ],
+            "columns": list(self._csv.columns),
+        }
+
+    def close(self) -> None:
+        """Commit the row and make a last attempt for those that wait; may be called twice."""
+        self.flush()
+        missing = [f"{sink.waiting} in {sink.path}" for sink in self._sinks if sink.waiting]
+        if missing:
+            self._warn(f"rows of metrics are missing for ever: {', '.join(missing)}")
+
+    @property
+    def _sinks(self) -> Iterator[Patient]:
+        yield from self._files
+        yield from self._events.values()
+
+    def _commit(self, row: Mapping[tuple[str, str], float]) -> None:
+        named = {_column(*key): value for key, value in row.items()}
+        for sink in self._files:
+            sink.write(self._step, named)
+        for behaviour in dict.fromkeys(behaviour for behaviour, _ in row):
+            own = {name: value for (whose, name), value in row.items() if whose == behaviour}
+            self._events_of(self._log / behaviour_level(behaviour)).write(self._step, own)
+
+    def _events_of(self, folder: Path) -> Patient:
+        if folder not in self._events:
+            self._events[folder] = Patient(EventSink(folder, self._purge))
+        return self._events[folder]
+
+    def _take_over(self, state: Mapping[str, Any]) -> None:
+        self._closed_step, self._step = state["closed_step"], state["step"]
+        self._purge = self._closed_step + 1
+        for behaviour, name, value in state["pending"]:
+            self._pending[behaviour, name] = math.nan if value is None else value
+
+    def _purge_events(self) -> None:
+        """At once, and not with the next row: until then TensorBoard would show what has been dropped."""
+        for folder in sorted({path.parent for path in self._log.rglob(EVENT_FILES)}):
+            self._events_of(folder).write(self._closed_step, {})
+        self._tell()
+
+    def _tell(self) -> None:
+        """Warn when it begins to fail, and once more when it does not any longer."""
+        errors = [sink.error for sink in self._sinks if sink.error is not None]
+        if errors and not self._failing:
+            self._warn(f"{errors[0].line} · training goes on, the rows wait in memory")
+        if self._failing and not errors:
+            self._warn("metrics are written again, no row is missing")
+        self._failing = bool(errors)
+
+
+def read_metrics(path: Path) -> dict[str, list[float]]:
+    """Columns of a ``metrics.csv``, ``step`` among them; empty cells are NaN.
+
+    A last line without its end, from a killed run, is left out. Raises StorageError.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise StorageError.of(error, what="metrics cannot be read", where=path) from error
+    except UnicodeDecodeError as error:
+        raise StorageError("metrics are damaged", where=path, why=str(error)) from error
+    rows = list(csv.reader(io.StringIO(text[: text.rfind("\n") + 1])))
+    if not rows:
+        return {"step": []}
+    try:
+        cells = [[float(cell) if cell else math.nan for cell in row] for row in rows[1:]]
+        return {name: list(column) for name, *column in zip(rows[0], *cells, strict=True)}
+    except ValueError as error:
+        raise StorageError("metrics are damaged", where=path, why=str(error)) from error
+
+
+class Rate:
+    """Events per second over the last ``window_s`` seconds of wall time."""
+
+    def __init__(self, window_s: float = 20.0, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._window_s = window_s
+        self._clock = clock
+        self._marks: deque[tuple[float, int]] = deque()
+
+    def update(self, count: int) -> float:
+        """Tell the total number of events so far and get the rate; NaN until there are two moments."""
+        now = self._clock()
+        self._marks.append((now, count))
+        while len(self._marks) > 2 and now - self._marks[1][0] >= self._window_s:
+            self._marks.popleft()
+        then, before = self._marks[0]
+        return (count - before) / (now - then) if now > then else math.nan
+
+
+def _check_known(name: str) -> None:
+    if name in METRICS:
+        return
+    close = difflib.get_close_matches(name, METRICS, n=1)
+    hint = f"; did you mean {close[0]}?" if close else ""
+    raise ValueError(f"metrics: {name!r} is not in METRICS{hint}")
+
+
+def _column(behaviour: str, name: str) -> str:
+    return name if behaviour == DEFAULT_BEHAVIOUR else f"{behaviour}/{name}"

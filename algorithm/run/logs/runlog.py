@@ -1,0 +1,56 @@
+"""The file that a run's log goes to, on a disk that may become full. Imports neither torch nor numpy."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from algorithm.errors import StorageError
+from algorithm.run.logs.growing import GrowingFile
+
+
+class RunLog(logging.Handler):
+    """Appends whole lines to a file. What cannot be written is left out, and the log says later how much.
+
+    tell: told once, when the first line is left out
+    Raises OSError if the file cannot be written to begin with.
+    """
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self._file = GrowingFile(path)
+        self._file.append(b"\n" if _is_torn(path) else b"")
+        self._left_out = 0
+        self.tell: Callable[[str], None] = _to_stderr
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write one record. A record that cannot be formatted is treated as logging does."""
+        try:
+            text = self.format(record)
+        except Exception:  # whatever a library's own arguments may do; its traceback goes to the screen
+            self.handleError(record)
+            return
+        gap = f"(lines that could not be written here: {self._left_out})\n" if self._left_out else ""
+        try:
+            self._file.append(f"{gap}{text}\n".encode("utf-8", "backslashreplace"))
+        except OSError as error:
+            self._left_out += 1
+            if self._left_out == 1:  # counted before: what is told may be logged as well
+                why = StorageError.of(error, what="the log cannot be written", where=self._file.path)
+                self.tell(f"{why.line} · training goes on")
+        else:
+            self._left_out = 0
+
+
+def _is_torn(path: Path) -> bool:
+    """Whether the last line has no end, as a kill leaves it."""
+    try:
+        return not path.read_bytes().endswith(b"\n") and path.stat().st_size > 0
+    except FileNotFoundError:
+        return False
+
+
+def _to_stderr(text: str) -> None:
+    print(f"warning: {text}", file=sys.stderr)

@@ -1,0 +1,1 @@
+"""A trained agent at work: evaluation, inference, films, recordings."""

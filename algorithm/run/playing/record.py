@@ -1,0 +1,123 @@
+"""What was seen, done, got and remembered in each episode, as one ``.npz`` of plain arrays.
+
+The layout stands in ``docs/evaluation.md``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import zipfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from algorithm.data import Segment
+from algorithm.errors import StorageError
+from algorithm.run.playing.watching import Nobody
+from algorithm.run.rollout import Episode
+
+
+class Recording(Nobody):
+    """Writes every finished episode when it ends, in that order; only open ones are held in memory.
+
+    The file appears at the end, whole, if an episode was finished; one of that name is replaced. Every method
+    may raise StorageError, which leaves no half file.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+        self._file: zipfile.ZipFile | None = None
+        self._open: dict[tuple[str, int], list[Segment]] = {}
+        self._episodes: list[Episode] = []
+
+    @property
+    def episodes(self) -> int:
+        """Number of episodes written so far."""
+        return len(self._episodes)
+
+    def recorder(self, behaviour: str) -> _Track:
+        """Collects the behaviour's transitions."""
+        return _Track(behaviour, self._open)
+
+    def begin(self) -> None:
+        """Open the file, so that a path that cannot be written to is known before anything is played."""
+        if self.path.is_dir():
+            raise StorageError(
+                "the recording cannot be written", where=self.path, why="it is a folder", fix="name a file"
+            )
+        with self._told():
+            self._file = zipfile.ZipFile(self._draft, "w", zipfile.ZIP_DEFLATED, compresslevel=1)
+
+    def step(self, ended: Sequence[Episode]) -> None:
+        """Write the episodes that ended."""
+        with self._told():
+            for episode in ended:
+                self._write(episode)
+
+    def end(self) -> None:
+        """Write the list of episodes and give the file its name; unfinished episodes are left out."""
+        if self._file is None:
+            return
+        if not self._episodes:
+            self._discard()
+            return
+        episodes = self._episodes
+        with self._told():
+            self._array("behaviour", np.array([e.behaviour for e in episodes], np.str_))
+            self._array("agent", np.array([e.agent for e in episodes], np.int64))
+            self._array("length", np.array([e.length for e in episodes], np.int64))
+            self._array("total", np.array([e.total for e in episodes], np.float64))
+            self._file.close()
+            self._draft.replace(self.path)
+        self._file = None
+
+    def _write(self, episode: Episode) -> None:
+        segments = self._open.pop((episode.behaviour, episode.agent))
+        number, last = len(self._episodes), segments[-1]
+        for name in last.obs:
+            self._array(f"{number}/obs/{name}", [*(s.obs[name][0] for s in segments), last.obs[name][1]])
+        for field in ("action_mask", "carry"):
+            seen = [*(getattr(s, field)[0] for s in segments), getattr(last, field)[1]]
+            self._array(f"{number}/{field}", seen)
+        for field in ("action", "reward", "terminated", "truncated"):
+            self._array(f"{number}/{field}", [getattr(s, field)[0] for s in segments])
+        self._episodes.append(episode)
+
+    def _array(self, name: str, value: ArrayLike) -> None:
+        assert self._file is not None, "begin comes first"
+        with self._file.open(f"{name}.npy", "w", force_zip64=True) as member:
+            np.lib.format.write_array(member, np.asanyarray(value), allow_pickle=False)
+
+    @contextlib.contextmanager
+    def _told(self) -> Iterator[None]:
+        """Turn an error of the system into one for a person."""
+        try:
+            yield
+        except OSError as error:
+            self._discard()
+            raise StorageError.of(error, what="the recording cannot be written", where=self.path) from error
+
+    def _discard(self) -> None:
+        file, self._file = self._file, None
+        with contextlib.suppress(OSError):  # the disk may be full
+            if file is not None:
+                file.close()
+        with contextlib.suppress(OSError):
+            self._draft.unlink()
+
+
+class _Track:
+    """Appends to the open episodes of one behaviour."""
+
+    def __init__(self, behaviour: str, open_episodes: dict[tuple[str, int], list[Segment]]) -> None:
+        self._behaviour, self._open = behaviour, open_episodes
+
+    def add(self, segment: Segment) -> None:
+        self._open.setdefault((self._behaviour, segment.stream), []).append(segment)
+
+    def close(self, stream: int) -> None:
+        self._open.pop((self._behaviour, stream), None)
