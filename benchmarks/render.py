@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import render_checkpoints
 import render_memory
 import render_pixels
 import render_sweeps
@@ -143,5 +144,6 @@ TABLES: dict[str, Callable[[Path], str]] = {
     **render_pixels.TABLES,
     **render_sweeps.TABLES,
     **render_memory.TABLES,
+    **render_checkpoints.TABLES,
 }
 """What a page may ask for."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -28,7 +29,7 @@ from algorithm.run.lock import RunLock
 from algorithm.run.logs.metrics import MetricsLogger
 from algorithm.run.memory import MemoryBudget
 from algorithm.run.names import behaviour_level
-from algorithm.run.non_finite import Drop, Stop
+from algorithm.run.non_finite import Drop, OnNonFinite, Stop
 from algorithm.run.pages.curves import plot_curve, read_series
 from algorithm.run.pages.report import write_report
 from algorithm.run.playing.film import Films, no_films
@@ -41,6 +42,8 @@ from algorithm.run.seeding import episode_seeds
 from algorithm.run.signals import StopRequest
 from algorithm.run.trainer import Outcome, Trainer
 from algorithm.run.training import Training
+
+_DROPPED_IN_EVALUATIONS = 100  # episodes; an evaluation waits for whole ones
 
 
 @dataclass(frozen=True)
@@ -274,9 +277,7 @@ class _Session:
             memory=MemoryBudget(),
             greedy=self.options.disable_sample,
         )
-        repros = Repros(run.faults, config)
-        on_non_finite = Drop(repros, faults) if base.on_non_finite == "drop" else Stop(repros)
-        training = Training(env, agents, config, faults, on_non_finite)
+        training = Training(env, agents, config, faults, self._on_non_finite(faults))
         notices = training.restore(start.saved, start.folder, run.replay) if start else []
         self._write_down(agents, networks, start)
         keeper = self._keeper(start)
@@ -303,8 +304,15 @@ class _Session:
             metrics=metrics,
             stop=self.stop,
             film=film,
+            on_non_finite=self._on_non_finite(faults, most=_DROPPED_IN_EVALUATIONS),
         )
         return trainer, saver
+
+    def _on_non_finite(self, faults: Faults, *, most: float = math.inf) -> OnNonFinite:
+        config = self.loaded.config
+        repros = Repros(self.run.faults, config)
+        drops = config.base_config.on_non_finite == "drop"
+        return Drop(repros, faults, most=most) if drops else Stop(repros)
 
     def _env(
         self,

@@ -15,6 +15,7 @@ from algorithm.env.base import VecEnv
 from algorithm.run.console import Console, Evaluation, Progress
 from algorithm.run.guard import diverged
 from algorithm.run.logs.metrics import MetricsLogger, Rate
+from algorithm.run.non_finite import OnNonFinite
 from algorithm.run.pace import Every
 from algorithm.run.playing.evaluate import Performance, Visitor, Watcher, evaluate
 from algorithm.run.rollout import Episode
@@ -51,6 +52,7 @@ class Trainer:
     config:   limits and intervals
     saver:    writes the checkpoints
     film:     makes the watcher of an evaluation from its step, which may film it
+    on_non_finite: what becomes of episodes with such numbers in evaluations
     stop:     becomes true when a signal asks the run to end
     """
 
@@ -65,11 +67,12 @@ class Trainer:
         metrics: MetricsLogger,
         stop: StopRequest,
         film: Callable[[int], Watcher],
+        on_non_finite: OnNonFinite,
     ) -> None:
         self._training, self._eval_env, self._config = training, eval_env, config
         self._agents, self._tally, self._watch = training.agents, training.tally, training.watch
         self._saver, self._console, self._metrics, self._stop = saver, console, metrics, stop
-        self._film = film
+        self._film, self._on_non_finite = film, on_non_finite
         base = config.base_config
         self._max_step, self._max_iter = base.max_step, base.max_iter
         self._visitors = {
@@ -136,6 +139,7 @@ class Trainer:
             length_limit=self._config.base_config.max_step_each_iter,
             stop=lambda: bool(self._stop),
             watcher=self._film(step),
+            on_non_finite=self._on_non_finite,
         )
         self._watch.skip()
         self._step_rate, self._update_rate = Rate(), Rate()  # evaluation is not training time

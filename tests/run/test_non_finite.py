@@ -365,10 +365,11 @@ def check_examined(rng: np.random.Generator) -> None:
 
 @pytest.mark.fault("F11")
 def test_a_run_survives_both_and_says_so_in_the_end(task):
-    """NaN in three of its training episodes and extreme rewards in others."""
+    """NaN in three of its training episodes and one of each evaluation, and extreme rewards in others."""
     seeds = [episode_seeds(3, "train")(0, episode) for episode in range(60)]
     events = [[seeds[k], 2, "reward", "nan"] for k in (1, 30)] + [[seeds[40], 0, "obs", "inf"]]
     events += [[seeds[k], 3, "reward", "1e30"] for k in (10, 20)]
+    events += [[episode_seeds(3, "evaluate")(0, 1), 2, "reward", "nan"]]
     args = f"base_config.env_args={{events: {json.dumps(events)}}}"
     code = run(
         *("-c=endless", "-n=a", "--seed=3", "-o", "base_config.on_non_finite=drop"),
@@ -376,9 +377,9 @@ def test_a_run_survives_both_and_says_so_in_the_end(task):
         *("-o", "sac_config.start_step=60", "-o", "sac_config.clip_epsilon=-1"),
     )
     folder = task / "a"
-    assert code == 0 and result(folder)["faults"]["non_finite"] == 3
+    assert code == 0 and result(folder)["faults"]["non_finite"] == 3 + 2
     dumps = sorted((folder / "faults").iterdir())
-    assert len(dumps) == 3 and all(main([str(dump)]) == 0 for dump in dumps)
+    assert len(dumps) == 3 + 2 and all(main([str(dump)]) == 0 for dump in dumps)
     columns = read_metrics(folder / "metrics.csv")
     assert np.nanmax(columns["optim/skipped"]) > 0 and np.nanmax(columns["fault/non_finite"]) == 3
     assert np.isfinite([x for x in columns["loss/q"] if not np.isnan(x)]).all()

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from algorithm.data import Array, Bool, Float
 from algorithm.env.base import VecEnv
 from algorithm.errors import EnvError
+from algorithm.run.non_finite import OnNonFinite
 from algorithm.run.playing.watching import NOBODY, Show, Watcher, shown
 from algorithm.run.rollout import Episode, Player
 from algorithm.run.statistics import Interval, mean_interval
@@ -62,6 +63,7 @@ def evaluate(
     stop: Callable[[], bool] = lambda: False,
     on_episode: Callable[[Episode], None] = lambda episode: None,
     watcher: Watcher = NOBODY,
+    on_non_finite: OnNonFinite | None = None,
 ) -> dict[str, Performance] | None:
     """Play until every behaviour has finished ``episodes`` episodes.
 
@@ -69,12 +71,14 @@ def evaluate(
 
     on_episode: told of every episode that counts, the first ``episodes`` of each behaviour
     watcher:    told of every step
+    on_non_finite: what becomes of an episode with such numbers; by default it ends everything. One that is
+        dropped does not count
 
     Returns None if ``stop`` became true on the way. Raises EnvError if for ``PATIENCE`` steps nobody was
     there of the behaviours that have not finished.
     """
     done: dict[str, list[Episode]] = {name: [] for name in visitors}
-    with shown(env, visitors, watcher, length_limit=length_limit) as show:
+    with shown(env, visitors, watcher, length_limit=length_limit, on_non_finite=on_non_finite) as show:
         absence = _Absence(show, done, episodes)
         while absence.awaited:
             if stop():

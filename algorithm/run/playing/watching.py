@@ -8,6 +8,7 @@ from typing import Protocol
 
 from algorithm.data import Segment
 from algorithm.env.base import VecEnv
+from algorithm.run.non_finite import OnNonFinite
 from algorithm.run.rollout import Episode, Player, Recorder, Rollout
 
 
@@ -117,15 +118,23 @@ def shown(
     *,
     num_envs: int | None = None,
     length_limit: int = -1,
+    on_non_finite: OnNonFinite | None = None,
 ) -> Iterator[Show]:
     """A rollout from episode 0 on; the watcher is told its end, however that comes.
 
-    num_envs, length_limit: see :class:`~algorithm.run.rollout.Rollout`
+    num_envs, length_limit, on_non_finite: see :class:`~algorithm.run.rollout.Rollout`
     """
     try:
         found = {name: watcher.recorder(name) for name in players}
         recorders = {name: recorder for name, recorder in found.items() if recorder is not None}
-        rollout = Rollout(env, players, recorders, num_envs=num_envs, length_limit=length_limit)
+        rollout = Rollout(
+            env,
+            players,
+            recorders,
+            num_envs=num_envs,
+            length_limit=length_limit,
+            on_non_finite=on_non_finite,
+        )
         watcher.begin()
         yield Show(rollout, watcher)
     finally:
