@@ -32,7 +32,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         code = getattr(error, "exit_code", None)
         if code is None:
             if not options.debug:
-                print("internal error; --debug shows where, train.log holds it too", file=sys.stderr)
+                print("internal error; --debug shows where, or train.log in a run", file=sys.stderr)
             print(f"{type(error).__name__}: {error}", file=sys.stderr)
             return 1
         print(f"error: {error}", file=sys.stderr)
@@ -114,7 +114,7 @@ def interruptible_imports() -> Iterator[None]:
     """Let SIGINT end the process at once; imports of others may swallow a KeyboardInterrupt."""
 
     def end(number: int, frame: FrameType | None) -> None:
-        os.write(2, b"interrupted before anything was trained\n")  # print could be what was interrupted
+        os.write(2, b"interrupted before anything began\n")  # print could be what was interrupted
         os._exit(128 + number)
 
     former = signal.signal(signal.SIGINT, end)

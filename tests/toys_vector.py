@@ -27,7 +27,8 @@ class Diary(gym.Env):
     not matter who counts. Truncated after 1 to 6 steps, terminated when the position leaves [−4, 4].
 
     reuse: hand out the same array every time, changed in place
-    fails: which call raises in copy 0, ``reset`` or ``step``; ``sometimes``: that of ``lost``
+    fails: which call raises in copy 0, ``reset`` or ``step``; ``first``: the reset of episode 0;
+        ``sometimes``: that of ``lost``
     """
 
     def __init__(self, copy: int = 0, *, reuse: bool = False, fails: str = "") -> None:
@@ -39,7 +40,7 @@ class Diary(gym.Env):
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict]:
         super().reset(seed=seed)
-        self._fail(self._fails == "reset")
+        self._fail(self._fails == "reset" or (self._fails == "first" and seed == 0))
         copy, episode = divmod(seed, 1000) if seed is not None else (self._obs[0], self._obs[1] + 1)
         self._obs[:] = (copy, episode, 0, 0)
         self.options = options

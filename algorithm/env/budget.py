@@ -20,8 +20,8 @@ class Budget:
         return self._restarts - self._left
 
     def resume(self, spent: int) -> None:
-        """So many more were survived before."""
-        self._left = max(0, self._left - spent)
+        """So many were survived before. Those of this process led to episodes that are given up now."""
+        self._left = max(0, self._restarts - spent)
 
     def survive(self, failure: Failure, where: str) -> None:
         """Count a failure and tell of it. Raises :class:`EnvError` if it is fatal or one too many."""

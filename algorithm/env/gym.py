@@ -197,10 +197,12 @@ class GymRecipe:
 
     def _made_and_filmed(self) -> gym.Env[Any, Any]:
         """It gives pictures when asked; nothing else about it is different."""
+        if sys.platform == "linux" and not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
+            os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # else SDL complains that there is no screen
         try:
             env = self._made({**self.env_args, "render_mode": _PICTURES})
         except EnvError as error:
-            raise self._unseen(_PICTURES, error.why, f"{error.fix}; or {_UNFILMED}") from error
+            raise self._unseen(_PICTURES, error.why, f"{_UNFILMED}; or {error.fix}") from error
         modes = env.metadata.get("render_modes") or []
         if _PICTURES not in modes:
             env.close()
@@ -208,7 +210,7 @@ class GymRecipe:
         return env
 
     def _unseen(self, mode: str, why: str, fix: str) -> EnvError:
-        shown, flag = ("filmed", "--video") if mode == _PICTURES else ("shown", "--render")
+        shown, flag = ("filmed", "a film") if mode == _PICTURES else ("shown", "--render")
         return EnvError(
             f"the environment could not be {shown}",
             where=f"{self.env_id} with {dict(self.env_args) | {'render_mode': mode}}, for {flag}",

@@ -203,10 +203,12 @@ class EnvPool:
     def _where(self, failure: Failure) -> str:
         i = failure.copies[0] if failure.at is None else failure.at
         place = f"copy {i}, episode {self._episode[i]}, seed {self._seed_of(i, self._episode[i])}"
-        action = ", ".join(f"{part:.4g}" for part in self._board.action[i])
-        step = f"step {self._trail.length(i)} of the episode, action [{action}]"
+        step = f"step {self._trail.length(i)} of the episode"
+        if self._trail.length(i):  # before the first one there is none
+            step += f", action [{', '.join(f'{part:.4g}' for part in self._board.action[i])}]"
         others = [str(copy) for copy in failure.copies if copy != i]
-        also = f"; copies {', '.join(others)} in the same process" if others else ""
+        copies = "copies" if len(others) > 1 else "copy"
+        also = f"; {copies} {', '.join(others)} in the same process" if others else ""
         return f"{place}, {step}{also}"
 
     def _seen(self, obs: Mapping[str, Array], mask: Bool) -> Observation:

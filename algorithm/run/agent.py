@@ -246,7 +246,8 @@ class Agent:
                 "pace": self.pace.state(),
             },
         )
-        return State.joined({"own": own, "recent": self._recent.state(), "guard": self.guard.state()})
+        recent = self._recent.state(self.replay.next_id)
+        return State.joined({"own": own, "recent": recent, "guard": self.guard.state()})
 
     def load_state(self, state: State) -> None:
         """Go on from what :meth:`state` gave. The learner and the replay have been loaded before."""
@@ -255,7 +256,7 @@ class Agent:
         self._warm_up_rng.bit_generator.state = own.meta["warm_up"]
         self.warming_up = own.meta["warming_up"]
         self.pace.load_state(own.meta["pace"])
-        self._recent.load_state(state.part("recent"))
+        self._recent.load_state(state.part("recent"), self.replay.next_id)
         self.guard.load_state(state.part("guard"))
 
     def num_parameters(self) -> dict[str, int]:

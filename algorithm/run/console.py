@@ -130,14 +130,19 @@ class Warnings:
 
     def __init__(self) -> None:
         self._counts: dict[str, int] = {}
+        self._buried = False  # something was shown since
 
     def add(self, text: str) -> None:
         """Remember a warning."""
         self._counts[text] = self._counts.get(text, 0) + 1
 
+    def bury(self) -> None:
+        """Something else is shown, so that who looks at the end no longer sees them."""
+        self._buried = bool(self._counts)
+
     def drain(self) -> list[str]:
-        """All of them in order of their first appearance, then forget them."""
-        counts, self._counts = self._counts, {}
+        """All of them in order of their first appearance, then forget them; none that still stand there."""
+        counts, self._counts = (self._counts if self._buried else {}), {}
         return [text if count == 1 else f"{text} ({count} times)" for text, count in counts.items()]
 
 
@@ -164,6 +169,7 @@ class LineConsole(Console):
     def start(self, sections: Sections) -> None:
         """One line a row, below its section's title."""
         width = max((len(name) for _, rows in sections for name, _ in rows), default=0)
+        self._warnings.bury()
         for title, rows in sections:
             self._emit(title)
             self._table(rows, width)
@@ -176,14 +182,17 @@ class LineConsole(Console):
         """One ``progress_line``, if it is due."""
         if self.due():
             self._next = self._clock() + LINE_INTERVAL_S
+            self._warnings.bury()
             self._emit(progress_line(progress))
 
     def evaluation(self, evaluation: Evaluation, *, best: bool) -> None:
         """One ``evaluation_line``, at once."""
+        self._warnings.bury()
         self._emit(evaluation_line(evaluation, best=best))
 
     def message(self, text: str) -> None:
         """The text as it is."""
+        self._warnings.bury()
         self._emit(text)
 
     def warn(self, text: str) -> None:

@@ -20,6 +20,7 @@ from algorithm.run.console import Console, Evaluation, Progress, Rows, Sections,
 
 REDRAW_INTERVAL_S = 0.25
 _MAX_WIDTH = 100
+_ECHO = len("^C")  # which a terminal writes behind the panel: in a line of its own it would tear it
 _LABEL_WIDTH = 10
 
 
@@ -65,6 +66,7 @@ class LiveConsole(Console):
         for title, rows in sections:
             for index, (name, value) in enumerate(rows):
                 table.add_row(Text("" if index else title), Text(name), Text(value))
+        self._warnings.bury()
         self._terminal.print(table)
         self._terminal.print()
 
@@ -77,6 +79,7 @@ class LiveConsole(Console):
         if not self.due():
             return
         self._next = self._clock() + REDRAW_INTERVAL_S
+        self._warnings.bury()
         if self._live is None:
             self._live = Live(console=self._terminal, auto_refresh=False)
             self._live.start()
@@ -89,6 +92,7 @@ class LiveConsole(Console):
 
     def message(self, text: str) -> None:
         """The text, above the panel."""
+        self._warnings.bury()
         self._terminal.print(Text(text))
 
     def warn(self, text: str) -> None:
@@ -122,7 +126,7 @@ class LiveConsole(Console):
 
     @property
     def _width(self) -> int:
-        return min(self._terminal.width, _MAX_WIDTH)
+        return min(self._terminal.width - _ECHO, _MAX_WIDTH)
 
     def _print_warning(self, text: str) -> None:
         self._terminal.print(Text.assemble(("warning  ", "bold yellow"), text))
@@ -217,6 +221,7 @@ class LiveConsole(Console):
             text = Text.assemble((before, "dim"), (shown, "bold"), (after, "dim"))
             text.pad_right(max(cell - len(text), 2))
             line.append_text(text)
+        line.rstrip()
         return line
 
     def _returns(self, progress: Progress) -> Text:

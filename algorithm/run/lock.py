@@ -125,8 +125,8 @@ class RunLock:
             raise StorageError.of(error, what="the run cannot be locked", where=self._path) from error
         if stale is not None:
             whose = Holder.read(stale)
-            who = f"of a {whose}" if whose else "that nobody can read"
-            self._notice(f"the run was not ended properly: its lock, {who}, has been taken over")
+            who = f"it was that of {whose}" if whose else "nobody can read it"
+            self._notice(f"the run was not ended properly, its lock is taken over; {who}")
         return self
 
     def __exit__(

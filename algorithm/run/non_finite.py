@@ -102,14 +102,15 @@ class Drop:
     """
 
     def __init__(self, repros: Repros, faults: Faults, *, most: float = math.inf) -> None:
-        self._repros, self._faults, self._left = repros, faults, most
+        self._repros, self._faults, self._most, self._left = repros, faults, most, most
         self._told = 0
 
     def met(self, bad: BadNumber, trace: Callable[[], Trace | None], step: int) -> None:
         """Count it. Raises NumericalError for the one that is too many."""
         error, told = bad.error, self._told < TOLD
         if self._left == 0:
-            raise error
+            why = f"{error.why}; {self._most:,} episodes were dropped for that before"
+            raise NumericalError(error.what, where=error.where, why=why, fix=error.fix)
         self._left -= 1
         parts = [error.what, error.where, error.why, "episode dropped"]
         if told:

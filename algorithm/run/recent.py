@@ -47,8 +47,8 @@ class Recent:
         values = [metrics[name] for metrics in self._updates if name in metrics]
         return float(torch.stack([_mean(value).to(values[-1].device) for value in values]).mean())
 
-    def state(self) -> State:
-        """Of each value what :meth:`metrics` takes of it: the mean of a tensor, in float32."""
+    def state(self, next_id: int) -> State:
+        """Of each value what :meth:`metrics` takes of it: its mean in float32. next_id: as there."""
         if not self._updates:
             return State(meta={"names": []})
         names = list(dict.fromkeys(name for metrics in reversed(self._updates) for name in metrics))
@@ -60,13 +60,16 @@ class Recent:
                 "known": np.array([[value is not nothing for value in row] for row in table]),
                 "priority": np.array([float(_mean(self._priority))], np.float32),
                 "weight": np.array([float(self._weight.min())], np.float32),
-                "anchors": self._anchors.cpu().numpy(),
+                "ages": (next_id - self._anchors).cpu().numpy(),
             },
             {"names": names},
         )
 
-    def load_state(self, state: State) -> None:
-        """Give from now on what the other would have given. Raises ValueError for tables of another size."""
+    def load_state(self, state: State, next_id: int) -> None:
+        """Give from now on what the other would have given. Raises ValueError for tables of another size.
+
+        next_id: of the replay now, whose ids may begin anew
+        """
         names, arrays = state.meta["names"], {name: np.array(a) for name, a in state.arrays.items()}
         self._updates.clear()
         if not names:
@@ -79,7 +82,7 @@ class Recent:
             torch.from_numpy(arrays["priority"]),
             torch.from_numpy(arrays["weight"]),
         )
-        self._anchors = torch.from_numpy(arrays["anchors"])
+        self._anchors = next_id - torch.from_numpy(arrays["ages"])
 
 
 def _mean(value: Tensor) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -9,8 +10,8 @@ from algorithm.config.changes import Change, changes, refuse
 from algorithm.config.cli import TrainOptions, config_flags
 from algorithm.config.loader import LoadedConfig, load_config, load_config_file
 from algorithm.config.locate import EnvFolder
-from algorithm.errors import UsageError
-from algorithm.run.checkpoints.checkpoint import load_checkpoint
+from algorithm.errors import StorageError, UsageError
+from algorithm.run.checkpoints.checkpoint import checkpoint_steps, load_checkpoint
 from algorithm.run.checkpoints.keeper import find_checkpoint
 from algorithm.run.console import Console
 from algorithm.run.playing.play import find_run
@@ -31,6 +32,8 @@ def resume(options: TrainOptions, folder: EnvFolder, arguments: Sequence[str]) -
     refuse(changed)
 
     def start(console: Console) -> Start:
+        if not checkpoint_steps(run.checkpoints):
+            raise _never_saved(run)
         checkpoint = find_checkpoint(run.checkpoints, options.ckpt, warn=console.warn, replays=run.replay)
         return _start(checkpoint, changed, wanted, run)
 
@@ -54,7 +57,7 @@ def _start(checkpoint: Path, changed: Sequence[Change], wanted: LoadedConfig, ru
     base, tally = wanted.config.base_config, saved.state["run"]["tally"]
     for key, done in (("max_step", saved.step), ("max_iter", tally["iteration"])):
         limit = getattr(base, key)
-        if 0 < limit <= done:
+        if 0 < limit <= done and _has_ended(run, saved.step):
             longer = run.command("-n", run.name, "--resume", "-o", f"base_config.{key}={2 * done}")
             raise UsageError(
                 "nothing is left to do",
@@ -63,3 +66,24 @@ def _start(checkpoint: Path, changed: Sequence[Change], wanted: LoadedConfig, ru
                 fix=f"{longer}    (train on)",
             )
     return Start(checkpoint, saved, changed)
+
+
+def _never_saved(run: RunDir) -> StorageError:
+    folder = shlex.quote(run.shown(run.path))
+    return StorageError(
+        "there is nothing to go on from",
+        where=run.shown(run.checkpoints),
+        why="the run ended before its first checkpoint (sac_config.save_model_per_step)",
+        fix=f"begin again under the same name:\nrm -r {folder}\n{run.command('-n', run.name)}",
+    )
+
+
+def _has_ended(run: RunDir, step: int) -> bool:
+    """Whether the outcome has been written, with an evaluation at ``step``.
+
+    The last checkpoint comes before that: a kill or a signal in between leaves the evaluation to be done.
+    """
+    if not run.result.exists():
+        return False
+    last = run.read_result().get("last_eval")
+    return isinstance(last, dict) and last.get("step") == step

@@ -197,8 +197,8 @@ def conduct(
         stop = stack.enter_context(StopRequest())
         begun = start(console) if start else None
         session = _Session(options, loaded, arguments, run, device, console, stop, stack)
-        trainer, saver = session.prepare(begun)
         try:
+            trainer, saver = session.prepare(begun)
             outcome = trainer.train()
         except Exception:
             logger.exception("the run failed")

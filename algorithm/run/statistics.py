@@ -32,8 +32,12 @@ class Interval:
     @property
     def text(self) -> str:
         """For a person: ``mean ± half width (95 %)``; the mean alone for a single sample."""
-        spread = f" ± {self.half_width:.1f} (95 %)" if math.isfinite(self.half_width) else ""
-        return f"{self.mean:.1f}{spread}"
+        spread = f" ± {_short(self.half_width)} (95 %)" if math.isfinite(self.half_width) else ""
+        return f"{_short(self.mean)}{spread}"
+
+
+def _short(value: float) -> str:
+    return f"{value:.1f}" if abs(value) < 1e9 else f"{value:.3g}"
 
 
 def mean_interval(values: Sequence[float]) -> Interval:

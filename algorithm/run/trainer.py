@@ -93,6 +93,8 @@ class Trainer:
         self._watch.skip()
         if tally.owes_evaluation:
             self._evaluate()
+        elif tally.is_evaluated:
+            self._save_if_best()  # a kill may have come between the checkpoint and best.json
         while not self._finished():
             self._advance()
             if summary.due(tally.step):
@@ -148,8 +150,11 @@ class Trainer:
             return
         for name, performance in found.items():
             self._report(name, performance)
-        score = float(np.mean([performance.interval.mean for performance in found.values()]))
-        self._saver.save_best(score, self._metrics.state())
+        self._save_if_best()
+
+    def _save_if_best(self) -> None:
+        means = [performance.interval.mean for _, performance in self._tally.last_eval.values()]
+        self._saver.save_best(float(np.mean(means)), self._metrics.state())
 
     def _report(self, behaviour: str, performance: Performance) -> None:
         interval, step = performance.interval, self._tally.step

@@ -125,16 +125,19 @@ class Training:
         level = behaviour_level(name)
         prefix = f"{level}/" if level else ""
         own = state.part("agents").part(_part(name))
-        agent.sac.load_tensors(
+        draws_on = agent.sac.load_tensors(
             {file: saved.tensors[f"{prefix}{file}"] for file in ("model", "optim")},
             own.meta["own"]["updates"],
         )
         has_replay = load_replay(folder, replays, level, agent.replay)
         agent.load_state(own)
-        if has_replay:
-            return []
-        whose = "its replay" if name == DEFAULT_BEHAVIOUR else f"the replay of {name}"
-        return [f"{whose} was not saved (checkpoint_config.replay): it begins empty"]
+        it, its = ("it", "its") if name == DEFAULT_BEHAVIOUR else (name, f"{name}'s")
+        notices = []
+        if not draws_on:
+            notices.append(f"{it} was trained on another kind of device: {its} random numbers begin anew")
+        if not has_replay:
+            notices.append(f"{its} replay was not saved (checkpoint_config.replay): it begins empty")
+        return notices
 
 
 def _part(behaviour: str) -> str:

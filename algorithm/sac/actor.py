@@ -23,6 +23,7 @@ from algorithm.sac.acting import (
     SpreadNoise,
 )
 from algorithm.sac.config import SacConfig
+from algorithm.sac.generators import go_on
 from algorithm.sac.model import Model
 from algorithm.spec import AgentSpec
 
@@ -133,8 +134,8 @@ class Actor:
         return self._generator.get_state().numpy()
 
     def load_random_state(self, state: NDArray[np.uint8]) -> None:
-        """Continue from what :meth:`random_state` gave."""
-        self._generator.set_state(torch.from_numpy(state))
+        """Continue from what :meth:`random_state` gave; begin anew if that was on another kind of device."""
+        go_on(self._generator, torch.from_numpy(state))
 
     def _all_valid(self, n: int) -> Tensor:
         """True [n, 1], the same tensor as long as n stays the same."""

@@ -19,6 +19,7 @@ from algorithm.ops.priority import sequence_priority
 from algorithm.ops.shapes import masked_mean
 from algorithm.sac.config import SacConfig
 from algorithm.sac.critic import Steps, make_critic_loss, make_target
+from algorithm.sac.generators import go_on
 from algorithm.sac.model import Model
 from algorithm.sac.optimiser import FlatAdam
 from algorithm.sac.policy import make_composition
@@ -266,13 +267,16 @@ class Sac:
         optim["random.subset"] = self._subset_generator.get_state()
         return {"model": self._modules().state_dict(), "optim": optim}
 
-    def load_tensors(self, tensors: Mapping[str, Mapping[str, Tensor]], updates: int) -> None:
-        """Take over what :meth:`tensors` gave. Raises ``ValueError`` if networks differ in name or shape."""
+    def load_tensors(self, tensors: Mapping[str, Mapping[str, Tensor]], updates: int) -> bool:
+        """Take over what :meth:`tensors` gave. Raises ``ValueError`` if networks differ in name or shape.
+
+        Returns whether random numbers go on too; those of another kind of device cannot, and begin anew.
+        """
         self.roll_back(tensors)
         optim = tensors["optim"]
-        self._generator.set_state(optim["random.update"])
         self._subset_generator.set_state(optim["random.subset"])
         self.updates = updates
+        return go_on(self._generator, optim["random.update"])
 
     def roll_back(self, tensors: Mapping[str, Mapping[str, Tensor]]) -> None:
         """Networks, statistics, temperatures and optimisers as :meth:`tensors` once gave them.

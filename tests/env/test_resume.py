@@ -272,6 +272,13 @@ def test_failures_from_before_count():
         assert len(faults) == 2, "the next one was one too many"
 
 
+@pytest.mark.fault("F12")
+def test_failures_of_the_reset_before_do_not_count_twice():
+    """The copies begin at episode 0 before they are put where they stood; it was counted the first time."""
+    options = {"env_args": {"fails": "first"}, "seed_of": diary_seed, "on_fault": lambda fault: None}
+    resumed(lambda workers: make("tests.toys_vector:Diary-v0", 2, **options, restarts=5), before=4, after=20)
+
+
 @pytest.mark.parametrize(("n", "name", "why"), [
     (2, "tests.toys:Counting-v0", "there were 3"),
     (4, "tests.toys:Counting-v0", "there were 3"),

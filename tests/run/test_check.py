@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import shlex
 from dataclasses import replace
 from functools import partial
 
@@ -10,11 +11,13 @@ import numpy as np
 import psutil
 import pytest
 
+from algorithm.config.cli import parse_args
 from algorithm.env.checker import Check, examine
 from algorithm.env.checks.finding import Checked, Level, error, note, ok, warning
 from algorithm.env.checks.lab import Copy, Lab, Limits, Setting
 from algorithm.env.checks.recipe import RawRecipe
 from algorithm.run.preflight.check_sheet import LiveSheet, PlainSheet, Verdict
+from algorithm.run.preflight.commands import command
 from algorithm.run.preflight.examined import Begun, Order, examined
 from algorithm.run.preflight.same_data import SameData, first_difference, plain_rows
 from main import main
@@ -169,7 +172,7 @@ FOUND = [
         findings=(error("it is nan", why="so it is", fix="mend it", trace="one\n  two"),),
     ),
 ]
-VERDICT = Verdict(errors=1, warnings=1, notes=1, seconds=2.0, env="gym/pendulum")
+VERDICT = Verdict(errors=1, warnings=1, notes=1, seconds=2.0, dry_run="", train="")
 
 
 def drawn(sheet) -> str:
@@ -229,8 +232,17 @@ def test_quiet_leaves_out_what_is_fine():
     ("counts", "level"), [((0, 0, 0), Level.OK), ((0, 0, 2), Level.OK), ((0, 1, 0), Level.WARNING)]
 )
 def test_without_errors_the_next_commands_are_told(counts, level):
-    verdict = partial(Verdict, seconds=1.0, env="a b")(
+    verdict = partial(Verdict, seconds=1.0, dry_run="see", train="go")(
         **dict(zip(("errors", "warnings", "notes"), counts, strict=True))
     )
     assert verdict.level is level
-    assert verdict.rows[-1] == ("", "python main.py 'a b'")
+    assert verdict.rows[-2:] == [("next", "see    (what a training costs)"), ("", "go")]
+
+
+def test_the_next_commands_are_for_what_was_looked_at():
+    """Read again, they ask for the same task with the same settings."""
+    given = ["a b", "-c", "rnn", "--env_args", "{size: 2}", "--agents", "3", "-o", "sac_config.tau=0.1"]
+    options = parse_args([*given, "--check"])
+    words = shlex.split(command(options, "--dry_run"))
+    assert words[:2] == ["python", "main.py"]
+    assert parse_args(words[2:]) == replace(options, check=False, dry_run=True)

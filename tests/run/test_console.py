@@ -143,7 +143,6 @@ def test_quiet_shows_warnings_and_the_end():
         console.finish([("evaluation", "-1")], [])
     assert stream.getvalue().splitlines() == [
         "warning: take care",
-        "warning: again: take care",
         "result",
         "  evaluation  -1",
         "next",
@@ -173,7 +172,7 @@ def test_the_panel_fits_and_shows_what_matters(width):
     last = text.splitlines()[-8:]
     panel = [line for line in last if line[0] in "╭│╰"]
     assert len(panel) == 8
-    assert {len(line) for line in panel} == {min(width, 100)}
+    assert {len(line) for line in panel} == {min(width - len("^C"), 100)}, "what Ctrl-C prints fits behind"
     for part in ("12,000 / 20,000 steps", "512.2 steps/s", "-150.0", "-150.5 ± 12.00 at 12,000", "q 0.2500"):
         assert part in text
     if width >= 80:
@@ -249,6 +248,23 @@ def test_an_exception_gives_the_terminal_back_and_repeats_the_warnings(error):
     assert plain(stream).count("take care") == 2
 
 
+@pytest.mark.parametrize("between", [
+    lambda console: console.progress(progress()),
+    lambda console: console.message("a checkpoint"),
+    lambda console: console.start([("run", [("name", "x")])]),
+    None,
+])  # fmt: skip
+def test_a_warning_that_still_stands_at_the_end_is_not_repeated(between):
+    stream, panel = live()
+    shown = []
+    for console in (panel, LineConsole(shown.append, shown.append)):
+        with console:
+            console.warn("take care")
+            if between:
+                between(console)
+    assert plain(stream).count("take care") == " ".join(shown).count("take care") == (2 if between else 1)
+
+
 def test_commands_are_never_broken_over_lines():
     stream, console = live(60)
     command = "python main.py gym/pendulum " + "x" * 100
@@ -270,8 +286,8 @@ def test_everything_goes_to_the_log(tmp_path, logger):
         console.start([("run", [("name", "x")])])
         assert console.due()
         console.progress(progress())
-        console.evaluation(Evaluation(2000, -1.0, 30.0, 10), best=True)
         console.warn("take care")
+        console.evaluation(Evaluation(2000, -1.0, 30.0, 10), best=True)
         console.finish([], [])
     logger.debug("a detail")
     logging.getLogger("algorithm.run.trainer").info("from a module")

@@ -26,6 +26,7 @@ def test_a_fault_is_a_warning_a_count_and_a_trace_in_the_log(tmp_path):
         assert set(faults.metrics.values()) == {0.0}
         faults(fault(1, "Traceback\n  deep inside\n"))
         faults(fault(2))
+        console.message("on it goes")
     close_logging()
     assert faults.counts == {"env_restarts": 2, "non_finite": 0, "rollbacks": 0}
     assert faults.metrics["fault/env_restarts"] == 2.0 and faults.metrics.keys() <= METRICS.keys()

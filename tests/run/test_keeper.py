@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import os
@@ -470,3 +471,41 @@ def test_a_damaged_best_one_is_not_replaced_by_another(tmp_path):
     (tmp_path / "checkpoints/step_000000001/state.json").write_text("")
     with pytest.raises(StorageError, match="damaged"):
         find(tmp_path, "best")
+
+
+@pytest.mark.fault("F08")
+@pytest.mark.parametrize("call", ["open", "fdopen"])
+def test_segments_stay_while_a_manifest_cannot_be_read(tmp_path, monkeypatch, call):
+    """A disk that does not answer for a moment: what a checkpoint needs is not known, and all of it stays."""
+    replay, said = make_replay(), []
+    kept = keeper(tmp_path, keep=3, best=False, warn=said.append)
+    grow(replay, 5)
+    save(kept, 10, replay=replay)
+    original = getattr(os, call)
+
+    class Broken:
+        def __init__(self, file) -> None:
+            self._file = file
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_) -> None:
+            self._file.close()
+
+        def read(self, n: int) -> bytes:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    def failing(what, *args, **kwargs):
+        if call == "fdopen":
+            return Broken(original(what, *args, **kwargs))
+        if Path(what).name == "manifest.json":
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        return original(what, *args, **kwargs)
+
+    grow(replay, 5)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, call, failing)
+        save(kept, 20, replay=replay)
+    assert len(said) == 1 and "manifest.json" in said[0] and "no segments of replays are removed" in said[0]
+    assert all(find(tmp_path, step) for step in (10, 20))

@@ -192,7 +192,7 @@ def test_a_damaged_lock_is_taken_over(path, told, text, monkeypatch):
     with RunLock(path, notice=told.append):
         assert path.read_text() == Holder.me().text
         assert alone(path)
-    assert told == ["the run was not ended properly: its lock, that nobody can read, has been taken over"]
+    assert told == ["the run was not ended properly, its lock is taken over; nobody can read it"]
 
 
 def test_a_lock_that_is_just_being_written_is_waited_for(path, sleeper, monkeypatch):

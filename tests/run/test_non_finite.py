@@ -248,10 +248,11 @@ def test_where_a_few_are_survived_one_more_ends_the_run(tmp_path):
     player, faults = Player(env.specs["default"]), Kept()
     drop = Drop(repros(tmp_path, events), faults, most=3)
     rollout = Rollout(env, {"default": player}, on_non_finite=drop)
-    with pytest.raises(NumericalError, match="not finite"):
+    with pytest.raises(NumericalError, match="not finite") as caught:
         for _ in range(100):
             rollout.step()
     env.close()
+    assert caught.value.why == "it is nan; 3 episodes were dropped for that before"
     assert faults.non_finite == 3 and rollout.steps == 7
 
 

@@ -115,7 +115,7 @@ def test_the_table_says_what_was_played_and_whether_it_was_logged(folder, capsys
     assert rows["min and max"] == f"{min(returns):.1f} and {max(returns):.1f}"
     assert rows["logged"] == "the same, to the last bit"
     assert rows["file"] == "models/task/a/evaluation.json"
-    assert "--ckpt 260 --run --render" in rows["watch"]
+    assert "--ckpt 260 --run --render --disable_sample" in rows["watch"]
     assert said.count("episode ") == 2
 
 

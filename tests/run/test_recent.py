@@ -31,10 +31,10 @@ def an_update(rng, names=("loss/q", "value/q_mean", "policy/alpha_c")):
 
 def carried_over(recent):
     """Through a checkpoint: arrays as they are, the rest as JSON."""
-    state = recent.state()
+    state = recent.state(next_id=10**9)
     other = Recent()
     arrays = {name: array.copy() for name, array in state.arrays.items()}
-    other.load_state(State(arrays, json.loads(json.dumps(state.meta, allow_nan=False))))
+    other.load_state(State(arrays, json.loads(json.dumps(state.meta, allow_nan=False))), next_id=10**9)
     return other
 
 
@@ -115,6 +115,15 @@ def test_nothing_is_copied_until_it_is_asked_for():
 def test_another_table_is_refused():
     recent = Recent()
     recent.add(*an_update(np.random.default_rng(4)))
-    state = recent.state()
+    state = recent.state(0)
     with pytest.raises(ValueError, match="values for 2 names"):
-        Recent().load_state(State(state.arrays, {"names": ["loss/q", "loss/policy"]}))
+        Recent().load_state(State(state.arrays, {"names": ["loss/q", "loss/policy"]}), 0)
+
+
+def test_ages_stay_what_they_were_where_ids_begin_anew():
+    recent, other = Recent(), Recent()
+    recent.add(*an_update(np.random.default_rng(5)))
+    other.load_state(recent.state(next_id=2 * 10**9), next_id=0)
+    age = recent.metrics(2 * 10**9)["replay/age_mean"]
+    assert other.metrics(0)["replay/age_mean"] == age > 10**9
+    assert other.metrics(7)["replay/age_mean"] == pytest.approx(age + 7)

@@ -28,7 +28,7 @@ def page_of(run):
 def test_the_page_of_a_finished_run():
     page = page_of(make_run())
     for text in (
-        "task, run Pendulum-v1 · finished · seed 7 · begun 2026-01-02T03:04:05+00:00",
+        "task, run Pendulum-v1 · finished · seed 7 · begun 2026-01-02 03:04 UTC",
         "last evaluation -2.50 ± 0.50 (95 %), 5 episodes, step 400",
         "best evaluation -2.50 ± 0.50 (95 %)",
         "environment steps 400 updates 200 training time 8.0 s 50 steps/s",
@@ -79,13 +79,20 @@ def test_commands_of_the_page_are_understood():
 def test_the_same_training_again(task):
     arguments = ["main.py", "./task", "-c", "endless", "-n", "run", "--repeat=3", "--agents=2", "--quiet"]
     arguments += ["--env_args", "g=9.8,name=a b", "--nn=other", "-o", "sac_config.tau=1e-2", "--seed=1"]
-    page = page_of(make_run(arguments=arguments))
+    page = page_of(make_run(arguments=arguments, overrides=("sac_config.tau=1e-2",)))
     (command,) = re.findall(r"under a new name (.*?) Go on", page.shown)
     again, before = parse_args(shlex.split(command)[2:]), parse_args(arguments[1:])
     assert again.seed == 7  # that of this run, not of the first of three
     assert (again.name, again.repeat) == (None, 1)
     for field in ("env", "config", "agents", "env_args", "nn", "overrides"):
         assert getattr(again, field) == getattr(before, field)
+
+
+def test_what_was_changed_when_it_was_resumed_is_part_of_it():
+    given = ("base_config.max_step=100", "sac_config.tau=0.01", "base_config.max_step=300")
+    page = page_of(make_run(arguments=["main.py", "./task", "-o", given[0], "-o", given[1]], overrides=given))
+    again = "python main.py ./task -o base_config.max_step=300 -o sac_config.tau=0.01 --seed=7"
+    assert f"under a new name {again} Go on" in page.shown
 
 
 @pytest.mark.parametrize("arguments", [["pytest", "-q", "tests"], [], [1, 2]])

@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+import signal
 import subprocess
 import sys
 
+import numpy as np
 import pytest
+import torch
 
 from algorithm.config import load_config_file
+from algorithm.run.checkpoints.keeper import Keeper
 from algorithm.run.logs.metrics import read_metrics
+from algorithm.run.trainer import Trainer
+from algorithm.sac.actor import Actor
+from algorithm.sac.learner import Sac
 from tests.run.killing import what_must_agree
+from tests.run.kills import Killed
 from tests.run.sessions import result, run
 
 SHORT = ("-o", "base_config.max_step=200")
@@ -93,7 +102,7 @@ def test_a_run_that_is_at_work_is_not_resumed(stopped, capsys):
         sleeper.kill()
         sleeper.wait()
     assert run("--resume", "-o", "base_config.max_step=260") == 0
-    assert "has been taken over" in capsys.readouterr().out
+    assert "its lock is taken over; it was that of process" in capsys.readouterr().out
 
 
 @pytest.mark.fault("F07")
@@ -127,6 +136,67 @@ def test_an_earlier_checkpoint_can_be_gone_on_from(task, capsys):
     assert "checkpoints removed of steps 260" in capsys.readouterr().out.replace("\n", " ")
     assert steps(task / "a") == [200, 220]
     assert max(read_metrics(task / "a" / "metrics.csv")["step"]) == 220
+
+
+def _dies(*_: object) -> None:
+    raise Killed
+
+
+@pytest.mark.fault("F22")
+@pytest.mark.parametrize("stopped", [False, True])
+def test_the_last_evaluation_is_made_up_for(task, monkeypatch, stopped):
+    """The last checkpoint is there, and the process is killed, or asked to end, while it evaluates."""
+    flags = ("--seed=1", "--quiet", *SHORT, "-o", "eval_config.per_step=150")
+    assert run(*flags, "-n", "b") == 0
+    evaluate = Trainer._evaluate
+
+    def interrupted(self):
+        if steps(task / "a")[-1:] == [200]:
+            os.kill(os.getpid(), signal.SIGTERM) if stopped else _dies()
+        evaluate(self)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "_evaluate", interrupted)
+        if stopped:
+            assert run(*flags, "-n", "a") == 143
+        else:
+            with pytest.raises(Killed):
+                run(*flags, "-n", "a")
+    assert run("--resume", "-n", "a", "--quiet") == 0
+    assert what_must_agree(task / "a") == what_must_agree(task / "b")
+    assert result(task / "a")["last_eval"] == result(task / "b")["last_eval"]
+    assert run("--resume", "-n", "a", "--quiet") == 2  # now nothing is left to do
+
+
+@pytest.mark.fault("F02")
+def test_the_best_one_is_marked_though_the_run_was_killed_before(task, monkeypatch):
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(Keeper, "mark_best", _dies)
+        run("--seed=1", "-n", "a", "--quiet")
+    checkpoints = task / "a" / "checkpoints"
+    assert steps(task / "a") == [200] and not (checkpoints / "best.json").exists()
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(Keeper, "save", _dies)
+        run("--resume", "--quiet")
+    assert json.loads((checkpoints / "best.json").read_text())["step"] == 200
+
+
+def test_on_another_kind_of_device_random_numbers_begin_anew(task, monkeypatch, capsys):
+    """The state of a generator has 16 bytes on a GPU and thousands on a CPU."""
+    tensors = Sac.tensors
+
+    def as_on_a_gpu(self):
+        found = tensors(self)
+        return {**found, "optim": {**found["optim"], "random.update": torch.zeros(16, dtype=torch.uint8)}}
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Sac, "tensors", as_on_a_gpu)
+        patch.setattr(Actor, "random_state", lambda self: np.zeros(16, np.uint8))
+        assert run("--seed=1", "-n", "a", "--quiet", *SHORT) == 0
+    assert run("--resume", "-o", "base_config.max_step=260") == 0
+    said = capsys.readouterr().out.replace("\n", " ")
+    assert "resumed, not bit-exact: it was trained on another kind of device" in said
+    assert result(task / "a")["steps"] == 260
 
 
 @pytest.mark.parametrize(
@@ -166,3 +236,10 @@ def test_what_cannot_be_repeated_is_told(task, capsys):
 def test_mistakes_say_what_to_do(stopped, capsys, flags, code, said):
     assert run(*flags) == code
     assert said in capsys.readouterr().err
+
+
+def test_a_run_that_was_never_saved_says_how_to_begin_again(stopped, capsys):
+    shutil.rmtree(stopped / "checkpoints")
+    assert run("--resume") == 6
+    error = capsys.readouterr().err
+    assert "there is nothing to go on from" in error and "rm -r models/task/a" in error

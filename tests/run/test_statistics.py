@@ -30,6 +30,11 @@ def test_mean_interval_by_hand():
     assert (interval.low + interval.high) / 2 == pytest.approx(2.0)
 
 
+def test_an_interval_reads_well_at_every_size():
+    assert mean_interval([1.0, 2.0, 3.0]).text == "2.0 ± 2.5 (95 %)"
+    assert mean_interval([1e30]).text == "1e+30", "not thirty digits, most of which mean nothing"
+
+
 def test_one_sample_has_a_mean_and_no_interval():
     interval = mean_interval([5.0])
     assert interval.mean == 5.0

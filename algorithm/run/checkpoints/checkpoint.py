@@ -33,6 +33,7 @@ from algorithm.run.checkpoints.manifest import (
     Manifest,
     check_listed,
     damaged,
+    is_damage,
     parsed,
     read_listed,
     read_manifest,
@@ -233,15 +234,20 @@ def remove_drafts(root: Path) -> None:
 def remove_segments(root: Path, replays: Path) -> list[Path]:
     """Remove the segments that no checkpoint in ``root`` needs; returns those that would not go.
 
-    Nothing may be being written. A checkpoint whose manifest cannot be read needs none: it cannot be loaded.
+    Nothing may be being written. A checkpoint whose manifest is damaged needs none: it cannot be loaded.
+    Raises StorageError, with nothing removed, for a manifest that could not be read, but may be later.
     """
     needed = set()
     for folders in _folders(root).values():
         for path in folders:
-            with contextlib.suppress(StorageError):
+            try:
                 manifest = read_manifest(path)
-                if _kept_index(path, manifest) is not None:
-                    needed |= {replays / name for name in manifest.segments}
+            except StorageError as error:
+                if is_damage(error):
+                    continue
+                raise
+            if _kept_index(path, manifest) is not None:
+                needed |= {replays / name for name in manifest.segments}
     return [file for file in replays.rglob(PATTERN) if file not in needed and not try_to_remove(file)]
 
 

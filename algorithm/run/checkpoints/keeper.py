@@ -147,7 +147,12 @@ class Keeper:
         return {found[0] for found in behind if found}
 
     def _remove_segments(self) -> None:
-        if left := remove_segments(self._root, self._replays):
+        try:
+            left = remove_segments(self._root, self._replays)
+        except StorageError as error:
+            self._warn(f"{error.line} · no segments of replays are removed for now")
+            return
+        if left:
             self._warn(
                 f"{len(left)} segments of replays that nobody needs cannot be removed, such as {left[0]}"
             )
@@ -224,7 +229,14 @@ def _newest_intact(root: Path, warn: Callable[[str], None], replays: Path | None
             warn(f"{error.line} · trying the one before")
             continue
         return path
-    raise _missing("there is no complete checkpoint" if steps else "there is no checkpoint", root, [])
+    if steps:
+        raise StorageError(
+            "there is no complete checkpoint",
+            where=root,
+            why=f"those of steps {_listed(steps)} are damaged, each as told above",
+            fix="bring back a copy of one of them, or train another run with -n",
+        )
+    raise _missing("there is no checkpoint", root, [])
 
 
 def _point_to(root: Path, pointer: str, step: int, **more: float) -> None:
@@ -261,6 +273,6 @@ def _missing(what: str, where: Path, steps: list[int]) -> StorageError:
     return StorageError(
         what,
         where=where,
-        why=f"steps there: {_listed(steps)}" if steps else "nothing usable was saved there",
-        fix=f"use one of them: --ckpt {steps[-1]}" if steps else "train first, or choose another run with -n",
+        why=f"steps there: {_listed(steps)}" if steps else "the run ended before it saved one",
+        fix=f"use one of them: --ckpt {steps[-1]}" if steps else "choose another run, or train one, with -n",
     )

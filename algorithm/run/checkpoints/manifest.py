@@ -87,7 +87,7 @@ def read_manifest(path: Path) -> Manifest:
     if nbytes > _MAX_MANIFEST:
         raise damaged(file, f"it has {nbytes} bytes, far too many")
     with open_listed(path, MANIFEST, nbytes) as opened:
-        content = parsed(file, opened.read(nbytes))
+        content = parsed(file, _read(file, opened, nbytes))
     try:
         if content["schema"] != SCHEMA:
             raise damaged(file, f"schema {content['schema']} was written, {SCHEMA} can be read")
@@ -135,10 +135,7 @@ def open_listed(folder: Path, name: str, nbytes: int) -> BinaryIO:
 def read_listed(folder: Path, name: str, entry: Entry) -> bytes:
     """The content of a listed file. Raises StorageError."""
     with open_listed(folder, name, entry.nbytes) as file:
-        try:
-            data = file.read(entry.nbytes + 1)
-        except OSError as error:
-            raise damaged(folder / name, error.strerror or str(error)) from error
+        data = _read(folder / name, file, entry.nbytes + 1)
     check_hash(folder / name, entry, hashlib.sha256(data))
     return data
 
@@ -147,11 +144,8 @@ def check_listed(folder: Path, name: str, entry: Entry) -> None:
     """Raise StorageError unless a listed file is as it was written; it need not fit into memory."""
     digest = hashlib.sha256()
     with open_listed(folder, name, entry.nbytes) as file:
-        try:
-            while block := file.read(_BLOCK):
-                digest.update(block)
-        except OSError as error:
-            raise damaged(folder / name, error.strerror or str(error)) from error
+        while block := _read(folder / name, file, _BLOCK):
+            digest.update(block)
     check_hash(folder / name, entry, digest)
 
 
@@ -164,6 +158,19 @@ def check_hash(path: Path, entry: Entry, digest: hashlib._Hash) -> None:
 def damaged(where: Path, why: str) -> StorageError:
     """The error for a file of a checkpoint that is not what was written."""
     return StorageError("a checkpoint is damaged", where=where, why=why, fix="use another one: --ckpt STEP")
+
+
+def is_damage(error: StorageError) -> bool:
+    """Whether a file is not what was written, or gone. False: it could not be read, which may pass."""
+    cause = error.__cause__
+    return not isinstance(cause, OSError) or isinstance(cause, FileNotFoundError | NotADirectoryError)
+
+
+def _read(path: Path, file: BinaryIO, nbytes: int) -> bytes:
+    try:
+        return file.read(nbytes)
+    except OSError as error:
+        raise damaged(path, error.strerror or str(error)) from error
 
 
 def _entries(manifest: Path, value: Mapping[str, Any]) -> dict[str, Entry]:

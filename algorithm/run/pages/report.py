@@ -49,7 +49,12 @@ def _subtitle(facts: Facts) -> str:
     parts = [facts.state, f"seed {facts.seed}"]
     if facts.config:
         parts.insert(0, facts.config.config.base_config.env_name)
-    return " · ".join([*parts, *([f"begun {started}"] if isinstance(started, str) else [])])
+    return " · ".join([*parts, *([f"begun {_minute(started)}"] if isinstance(started, str) else [])])
+
+
+def _minute(time: str) -> str:
+    """Of an ISO 8601 time that a file holds, date, hour and minute, in the file's zone."""
+    return time[:16].replace("T", " ") + (" UTC" if time.endswith("+00:00") else "")
 
 
 def _behaviour(facts: Facts, behaviour: str) -> Markup:

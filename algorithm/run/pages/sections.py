@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 from urllib.parse import quote
@@ -173,11 +173,11 @@ def _reproduce(facts: Facts) -> str:
     seed = () if facts.seed == "unknown" else (f"--seed={facts.seed}",)
     if options is None:
         return facts.run.command(*(word for text in facts.overrides for word in ("-o", text)), *seed)
-    return facts.run.command(*_flags(options), *seed)
+    return facts.run.command(*_flags(options, facts.overrides or options.overrides), *seed)
 
 
-def _flags(options: TrainOptions) -> list[str]:
-    """The flags that change what is trained."""
+def _flags(options: TrainOptions, overrides: Sequence[str]) -> list[str]:
+    """The flags that change what is trained; of several values that a key was given the last one counts."""
     given = {
         "config": options.config,
         "agents": options.agents,
@@ -187,5 +187,6 @@ def _flags(options: TrainOptions) -> list[str]:
         "device": None if options.device == "auto" else options.device,
     }
     flags = [f"--{flag}={value}" for flag, value in given.items() if value is not None]
-    flags += [word for text in options.overrides for word in ("-o", text)]
+    last = {text.partition("=")[0]: text for text in overrides}
+    flags += [word for text in last.values() for word in ("-o", text)]
     return flags + ["--disable_sample"] * options.disable_sample

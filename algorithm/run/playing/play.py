@@ -234,7 +234,8 @@ def _finish_eval(
         rows.append(("ended by", f"{stop.signal.name}, before all episodes were finished"))
     if scores and options.eval is not None:  # a film alone does not replace an evaluation
         rows.append(("file", run.shown(_write(run, scores, step, "deterministic"))))
-    console.finish(rows, [("watch", run.command("-n", run.name, "--ckpt", str(step), "--run", "--render"))])
+    shown = ("--ckpt", str(step), "--run", "--render", "--disable_sample")  # acting as it was measured
+    console.finish(rows, [("watch", run.command("-n", run.name, *shown))])
 
 
 def _write(run: RunDir, scores: Scores, step: int, acting: str) -> Path:

@@ -12,6 +12,7 @@ from algorithm.env.checks.finding import Level
 from algorithm.env.checks.lab import Limits
 from algorithm.errors import EnvError
 from algorithm.run.preflight.check_sheet import Verdict, open_sheet
+from algorithm.run.preflight.commands import command
 from algorithm.run.preflight.examined import Begun, Order, examined
 
 
@@ -34,7 +35,8 @@ def check_task(options: TrainOptions, loaded: LoadedConfig, *, limits: Limits | 
                 warnings=counts[Level.WARNING],
                 notes=counts[Level.NOTE],
                 seconds=time.monotonic() - began,
-                env=options.env,
+                dry_run=command(options, "--dry_run"),
+                train=command(options),
             )
         )
     return EnvError.exit_code if counts[Level.ERROR] else 0

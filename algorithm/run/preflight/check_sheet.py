@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -25,13 +24,14 @@ _STYLES = {Level.OK: "green", Level.NOTE: "blue", Level.WARNING: "bold yellow", 
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """What it comes to. env: what the user typed for the environment."""
+    """What it comes to. dry_run, train: the commands that may come next."""
 
     errors: int
     warnings: int
     notes: int
     seconds: float
-    env: str
+    dry_run: str
+    train: str
 
     @property
     def level(self) -> Level:
@@ -46,8 +46,7 @@ class Verdict:
         rows = [("found", f"{told}, in {self.seconds:.1f} s")]
         if self.errors:
             return [*rows, ("next", "mend what is an error and check again")]
-        command = shlex.join(["python", "main.py", self.env])
-        return [*rows, ("next", f"{command} --dry_run    (what a training costs)"), ("", command)]
+        return [*rows, ("next", f"{self.dry_run}    (what a training costs)"), ("", self.train)]
 
 
 class PlainSheet:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import shutil
 from collections.abc import Mapping
 from contextlib import ExitStack
@@ -24,6 +23,7 @@ from algorithm.run.live import clock_time
 from algorithm.run.memory import MemoryBudget, format_bytes, free_memory
 from algorithm.run.names import expand_name
 from algorithm.run.non_finite import Stop
+from algorithm.run.preflight.commands import command
 from algorithm.run.preflight.measure import Measurement
 from algorithm.run.preflight.plan import (
     FILE_BYTES,
@@ -154,7 +154,7 @@ def _show(
                 f"the disk may not suffice: keep fewer checkpoints, or set checkpoint_config.replay to last "
                 f"or never ({format_bytes(room.total)} of {format_bytes(space)})"
             )
-    console.finish(rows, [("check", _command(options, "--check")), ("train", _command(options))])
+    console.finish(rows, [("check", command(options, "--check")), ("train", command(options))])
 
 
 def speed_line(measured: Measured) -> str:
@@ -218,9 +218,3 @@ def _bytes(n: int) -> str:
 def _existing(folder: Path) -> Path:
     """The innermost folder of the path that is there."""
     return next(parent for parent in (folder, *folder.parents) if parent.exists())
-
-
-def _command(options: TrainOptions, *flags: str) -> str:
-    section = ("-c", options.config) if options.config else ()
-    overrides = [part for text in options.overrides for part in ("-o", text)]
-    return shlex.join(["python", "main.py", options.env, *section, *overrides, *flags])

@@ -1,0 +1,22 @@
+"""Command lines for the task that was looked at, as it was asked for."""
+
+from __future__ import annotations
+
+import shlex
+
+from algorithm.config.cli import TrainOptions
+from algorithm.config.source import inline
+
+
+def command(options: TrainOptions, *flags: str) -> str:
+    """``python main.py`` with the environment, section and settings of ``options``, and with ``flags``."""
+    given = {
+        "-c": options.config,
+        "--agents": options.agents,
+        "--env_args": None if options.env_args is None else inline(dict(options.env_args)),
+        "--max_iter": options.max_iter,
+        "--nn": options.nn,
+    }
+    words = [word for flag, value in given.items() if value is not None for word in (flag, str(value))]
+    words += [word for text in options.overrides for word in ("-o", text)]
+    return shlex.join(["python", "main.py", options.env, *words, *flags])
