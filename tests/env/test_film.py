@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from contextlib import closing
 from typing import Any
 
@@ -112,6 +114,19 @@ def test_an_environment_without_pictures_is_refused_for_a_film(name):
         make(name, film=True)
     assert "'render_mode': 'rgb_array'" in caught.value.where and "--video" in caught.value.fix
     assert caught.value.exit_code == 4
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere there is always a screen")
+@pytest.mark.parametrize(("screen", "driver"), [("", "dummy"), (":0", "the user's"), (":0", None)])
+def test_without_a_screen_sdl_is_not_asked_for_one(monkeypatch, screen, driver):
+    """It would look for one, and complain on the terminal."""
+    monkeypatch.setenv("DISPLAY", screen)
+    monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
+    monkeypatch.setenv("SDL_VIDEODRIVER", driver or "")
+    if driver != "the user's":
+        monkeypatch.delenv("SDL_VIDEODRIVER")
+    make("tests.env.test_film:Painted-v0", film=True).close()
+    assert os.environ.get("SDL_VIDEODRIVER") == driver
 
 
 @pytest.mark.filterwarnings("ignore:.*render_mode")
