@@ -1,9 +1,21 @@
-"""Augmentation of images while learning."""
+"""Augmentation of observations while learning: images are shifted, vectors get noise."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import torch
 from torch import Tensor, nn
+
+from algorithm.nn.images import ImageLayout, image_layouts
+from algorithm.nn.normalise import vector_names
+from algorithm.spec import ObsSpec
+
+MAX_PAD = 4
+"""Largest shift of an image in pixels: that of DrQ for images of 84 pixels (arXiv 2004.13649)."""
+
+NOISE = 0.1
+"""Standard deviation of a vector's noise, as a share of that of the vector's own elements."""
 
 
 def shift_images(images: Tensor, down: Tensor, right: Tensor) -> Tensor:
@@ -50,3 +62,78 @@ class RandomShift(nn.Module):
     def extra_repr(self) -> str:
         """The shift, where a network is printed."""
         return f"pad={self.pad}"
+
+
+class Augmentation:
+    """Another look at a batch of windows: images moved by whole pixels, vectors with Gaussian noise.
+
+    All tokens of a window, and so all frames of a stack, are moved alike, and get the same noise. What
+    changes between two of them is what a memory or a stack is there for; offsets drawn token by token would
+    add movements that were never seen. DrQ treats the frames of a stack so (arXiv 2004.13649).
+
+    An image moves by up to 1/16 of its shorter side, at least 1 pixel and at most 4, in either direction;
+    what comes into view repeats the border. The noise of each element of a vector has a tenth of the standard
+    deviation that the element has in the batch, so that no unit matters and what never changes stays as it
+    is. Choices, false or true, and whole numbers that are not normalised are as they were.
+    """
+
+    def __init__(self, obs: ObsSpec) -> None:
+        self._images = image_layouts(obs)
+        names = vector_names(obs)
+        stacks = dict(zip(obs.names, obs.stacks, strict=True))
+        self._stacked = {name: stacks[name] > 1 for name in names}
+
+    @property
+    def changes_anything(self) -> bool:
+        """Whether any observation is an image or a vector."""
+        return bool(self._images or self._stacked)
+
+    def __call__(
+        self, obs: Mapping[str, Tensor], exists: Tensor, generator: torch.Generator
+    ) -> dict[str, Tensor]:
+        """obs name -> [B, W+1, *shape] -> the same names, shapes and dtypes; what does not change is shared.
+
+        exists:    [B, W+1] bool; the content of other tokens has no influence on these
+        generator: of all random numbers
+        """
+        result = dict(obs)
+        for name, layout in self._images.items():
+            result[name] = _moved(obs[name], layout, generator)
+        for name, stacked in self._stacked.items():
+            if obs[name].is_floating_point():
+                result[name] = _noisy(obs[name], exists, stacked, generator)
+        return result
+
+
+def largest_shift(layout: ImageLayout) -> int:
+    """By how many pixels an image may move: 4 from sides of 64 pixels on, less for smaller ones."""
+    return max(1, min(MAX_PAD, layout.height // 16, layout.width // 16))
+
+
+def _moved(windows: Tensor, layout: ImageLayout, generator: torch.Generator) -> Tensor:
+    """Images [B, T, *shape], all of a window moved alike."""
+    batch, time = windows.shape[:2]
+    pad = largest_shift(layout)
+    offsets = torch.randint(-pad, pad + 1, (2, batch, 1), generator=generator, device=windows.device)
+    down, right = offsets.expand(2, batch, time).flatten(1)
+    moved = shift_images(layout.arrange(windows), down, right)
+    axes = moved.view(-1, *(layout.shape[axis] for axis in layout.order))
+    back = (layout.order.index(axis) + 1 for axis in range(len(layout.shape)))
+    return axes.permute(0, *back).unflatten(0, (batch, time))
+
+
+def _noisy(windows: Tensor, exists: Tensor, stacked: bool, generator: torch.Generator) -> Tensor:
+    """Vectors [B, T, *shape] with noise that all tokens of a window, and all frames of a stack, share."""
+    shape = windows.shape[2:]
+    drawn = (1, *shape[1:]) if stacked else shape
+    dims = (0, 1, 2) if stacked else (0, 1)
+    there = exists.view(*exists.shape, *(1 for _ in shape))
+    count = exists.sum().clamp(min=1) * (shape[0] if stacked else 1)
+
+    def mean(x: Tensor) -> Tensor:
+        return x.masked_fill(~there, 0.0).sum(dims, keepdim=True) / count
+
+    deviation = mean((windows - mean(windows)).square()).sqrt()
+    size = (len(windows), 1, *drawn)
+    noise = torch.randn(size, generator=generator, device=windows.device, dtype=windows.dtype)
+    return windows + NOISE * deviation * noise

@@ -7,6 +7,7 @@ import importlib.util
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any, cast
@@ -14,7 +15,7 @@ from typing import Any, cast
 from torch import nn
 
 from algorithm.errors import ModelError
-from algorithm.nn import defaults
+from algorithm.nn import defaults, optional
 from algorithm.nn.dry_run import blame, check_policy, check_q, check_rep
 from algorithm.nn.memories import REPS_WITH_MEMORY
 from algorithm.nn.protocols import Memory, Rep
@@ -33,6 +34,11 @@ OPTIONAL = (
 )
 
 
+def unavailable(name: str, *args: object) -> nn.Module:
+    """Networks that were not loaded from a task have no optional classes."""
+    raise ModelError(f"{name} is not there")
+
+
 @dataclass(frozen=True)
 class Networks:
     """Single networks of one agent, checked on zero batches."""
@@ -42,6 +48,8 @@ class Networks:
     policy: nn.Module
     state_size: int  # S
     sources: Mapping[str, str] = field(default_factory=dict)  # class name -> where it came from
+    # One of the optional classes, by its name and what it is built with; the task's own, else a default.
+    make: Callable[..., nn.Module] = unavailable
 
 
 def load_networks(
@@ -90,7 +98,15 @@ def load_networks(
         policy=policy_module,
         state_size=state_size,
         sources=sources,
+        make=partial(_optional, module, str(file) if file else "default"),
     )
+
+
+def _optional(module: ModuleType | None, file: str, name: str, *args: object) -> nn.Module:
+    """One of the ``OPTIONAL`` classes, built. Raises ModelError, as of the others."""
+    where = file if hasattr(module, name) else "default"
+    with blame(name, "__init__", where):
+        return _pick(module, name, None)(*args)
 
 
 def _import(file: Path) -> ModuleType:
@@ -112,10 +128,8 @@ def _check_names(module: ModuleType, file: Path) -> None:
     """A misspelt class would silently be replaced by a default, so every ``Model…`` must be one we know."""
     for name, value in vars(module).items():
         own = inspect.isclass(value) and value.__module__ == module.__name__
-        if not own or not name.startswith("Model") or name in REQUIRED:
+        if not own or not name.startswith("Model") or name in (*REQUIRED, *OPTIONAL):
             continue
-        if name in OPTIONAL:
-            raise ModelError(f"{name} is not available in this version", where=file, fix="remove the class")
         close = difflib.get_close_matches(name, (*REQUIRED, *OPTIONAL), n=1)
         hint = f"did you mean {close[0]}?" if close else "known: " + ", ".join((*REQUIRED, *OPTIONAL))
         raise ModelError(
@@ -136,4 +150,5 @@ def _pick(module: ModuleType | None, name: str, seq_encoder: Memory | None) -> t
 def _default(name: str, seq_encoder: Memory | None) -> type[nn.Module]:
     if name == "ModelRep" and seq_encoder:
         return REPS_WITH_MEMORY[seq_encoder]
-    return cast(type[nn.Module], getattr(defaults, name))
+    place = optional if name in OPTIONAL else defaults
+    return cast(type[nn.Module], getattr(place, name))

@@ -7,10 +7,13 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from algorithm.config.schema import Config
 from algorithm.data import Array, Bool, Float, Segment, State, UpdateResult
 from algorithm.errors import UsageError
+from algorithm.extensions import make_extensions
+from algorithm.extensions.options import Build
 from algorithm.nn.loader import load_networks
 from algorithm.nn.normalise import vector_names
 from algorithm.replay.buffer import ReplayBuffer
@@ -89,12 +92,23 @@ class Agent:
             context=sac.burn_in_step + sac.learn_step,
         )
         _reserve(memory, behaviour, spec, config, self.networks.rep.stored_carry_shape)
+        with torch.random.fork_rng():  # with or without extensions the critics begin alike
+            torch.manual_seed(stream_seed(seed, "extensions", behaviour))
+            extensions = make_extensions(
+                Build(
+                    spec=spec,
+                    state_size=self.networks.state_size,
+                    options=config.sac_config,
+                    make_network=self.networks.make,
+                )
+            )
         self.sac = Sac(
             spec,
             self.networks,
             config.sac_config,
             device=device,
             seed=stream_seed(seed, "learner", behaviour),
+            extensions=extensions,
         )
         self.guard = Guard(self.sac)
         self._device = device
@@ -127,6 +141,7 @@ class Agent:
             device=self._device,
             exploring=exploring,
             seed=stream_seed(self._seed, purpose, self._behaviour),
+            extensions=tuple(self.sac.extensions),
         )
 
     @property
@@ -222,6 +237,11 @@ class Agent:
             values["time/replay_ratio"] = self.pace.achieved(step, self.sac.updates)
         return values
 
+    def pictures(self) -> dict[str, NDArray[np.uint8]]:
+        """What extensions show of the last update, uint8 [H, W, C] by name. Waits for the device."""
+        shown = [one for x in self.sac.extensions for one in x.pictures().items()]
+        return {name: picture.cpu().numpy() for name, picture in shown}
+
     @property
     def notices(self) -> list[str]:
         """Keys that are set and have no effect with these observations and actions."""
@@ -233,6 +253,18 @@ class Agent:
             found.append("sac_config.use_normalization has no effect: no observation is a vector of numbers")
         if sac.seq_encoder == "RNN" and sac.learn_step == 1:
             found.append("sac_config.learn_step is 1: no gradient goes through time, so little is remembered")
+        return [*found, *self._notices_of_extensions()]
+
+    def _notices_of_extensions(self) -> list[str]:
+        """Extensions that cannot do anything for this encoder."""
+        sac, has_encoder = self.config.sac_config, any(True for _ in self.networks.rep.parameters())
+        nothing = "has no effect: the encoder has nothing to learn (nn_config.rep.dense_depth is 0)"
+        found = []
+        if sac.siamese and not has_encoder:
+            trains = "trains only the critics: the encoder has nothing to learn"
+            found.append(f"sac_config.siamese {trains if sac.siamese_use_q else nothing}")
+        if sac.use_prediction and not has_encoder:
+            found.append(f"sac_config.use_prediction {nothing}")
         return found
 
     def state(self) -> State:

@@ -113,6 +113,7 @@ class Trainer:
         if not self._stop and not tally.is_evaluated:
             self._evaluate()
         self._metrics.flush()
+        self._console.progress(self._progress())  # what stays on the screen is the end
         return self._outcome()
 
     def _finished(self) -> bool:
@@ -177,6 +178,7 @@ class Trainer:
             episodes, since_summary[name] = since_summary[name], []
             values |= _episode_metrics(episodes) | shared
             self._metrics.write(step, values, behaviour=name)
+            self._metrics.show(step, agent.pictures(), behaviour=name)
             self._latest_metrics = values
             for line in self._training.health[name].look(step, values):
                 self._console.warn(line)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -11,6 +12,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from algorithm.data import Array, Bool, Float
+from algorithm.extensions.base import Extension
+from algorithm.nn.distributions import HybridAction
 from algorithm.nn.layer_noise import LayerNoise
 from algorithm.sac.acting import (
     ActBranches,
@@ -38,6 +41,15 @@ class ActorOutput:
     carry: Float  # [N, *C] after the observation
 
 
+@dataclass(frozen=True)
+class _Drawn:
+    """Actions of N agents before they are flat."""
+
+    z: Tensor  # [N, A_c]
+    onehot: Tensor  # [N, ΣN]
+    logp: Tensor  # [N, H]
+
+
 class Actor:
     """Acts for any number of agents in one forward pass.
 
@@ -45,6 +57,7 @@ class Actor:
     config:    the ``sac_config`` block
     exploring: with ``action_noise``, ε-greedy actions and noisy layers; false for evaluation
     seed:      of the sampled actions
+    extensions: those of the learner, some of which may choose among several sampled actions while exploring
     """
 
     def __init__(
@@ -56,8 +69,11 @@ class Actor:
         device: torch.device,
         exploring: bool,
         seed: int,
+        extensions: Sequence[Extension] = (),
     ) -> None:
         self._model, self._device = model, device
+        self._judges = [x for x in extensions if exploring and x.num_candidates > 1]
+        self._num_candidates = max((x.num_candidates for x in self._judges), default=1)
         noise: Noise = NoNoise()
         if exploring and config.action_noise is not None:
             noise = SpreadNoise(*config.action_noise)
@@ -95,20 +111,47 @@ class Actor:
         self._layer_noise.apply(self._generator)
         seen, state, carry_after = self._encode(obs, prev_action, carry)
         policy = self._model.policy(state, seen)
+        mask = torch.tensor(action_mask, device=self._device)  # a copy: it may be a read-only one
+        one = partial(self._draw, policy, state, mask, greedy=greedy)
+        drawn = self._most_wanted(one, state) if self._judges and not greedy else one()
+        z_array = drawn.z.cpu().numpy()
+        return ActorOutput(
+            action=_flat(drawn.onehot, np.tanh(z_array)),
+            z=z_array,
+            behaviour_logp=drawn.logp.cpu().numpy(),
+            carry=carry_after,
+        )
+
+    def _draw(self, policy: HybridAction, state: Tensor, mask: Tensor, *, greedy: bool) -> _Drawn:
         z, c_logp = self._continuous(policy, self._generator, greedy=greedy)
         onehot, d_logp = self._discrete(
             policy,
-            torch.tensor(action_mask, device=self._device),  # a copy: it may be one for all steps, read-only
+            mask,
             lambda: self._model.q.frozen(state, z.tanh()).mean(0),
             self._generator,
             greedy=greedy,
         )
-        z_array = z.cpu().numpy()
-        return ActorOutput(
-            action=_flat(onehot, np.tanh(z_array)),
-            z=z_array,
-            behaviour_logp=torch.stack([x for x in (d_logp, c_logp) if x is not None], -1).cpu().numpy(),
-            carry=carry_after,
+        logp = torch.stack([x for x in (d_logp, c_logp) if x is not None], -1)
+        return _Drawn(z=z, onehot=onehot, logp=logp)
+
+    def _most_wanted(self, draw: Callable[[], _Drawn], state: Tensor) -> _Drawn:
+        """Of several draws, for each agent that which scores highest, summed over the extensions.
+
+        Its log-probability is that of the policy: how much the choice changes it is not known.
+        """
+        drawn = [draw() for _ in range(self._num_candidates)]
+        action = torch.stack([torch.cat([one.onehot, one.z.tanh()], -1) for one in drawn], 1)
+        scores = sum(judge.score_actions(state, action) for judge in self._judges)
+        assert isinstance(scores, Tensor)
+        best, rows = scores.argmax(1), torch.arange(len(state), device=self._device)
+
+        def chosen(part: Callable[[_Drawn], Tensor]) -> Tensor:
+            return torch.stack([part(one) for one in drawn], 1)[rows, best]
+
+        return _Drawn(
+            z=chosen(lambda one: one.z),
+            onehot=chosen(lambda one: one.onehot),
+            logp=chosen(lambda one: one.logp),
         )
 
     @torch.inference_mode()

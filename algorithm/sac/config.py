@@ -15,7 +15,6 @@ MAX_SEED = 2**32 - 1
 Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False), BeforeValidator(to_number)]
 """A number from 0 to 1."""
 
-_EXTENSIONS = "extensions"
 _THREADS = "measured thread numbers"
 _OTHER_NETWORKS = "the networks would be others than those that were trained"
 _OTHER_REPLAY = "the replay keeps other numbers with its rows"
@@ -162,36 +161,49 @@ class SacConfig(Block):
     )
 
     siamese: Literal["ATC", "BYOL"] | None = option(
-        None, "Contrastive learning of the representation.", reserved=_EXTENSIONS
+        None,
+        "Train the representation on two augmented looks at each window: ATC, which later observation "
+        "belongs to this one; BYOL, how the target network sees the same one.",
+        fixed="its networks and their optimiser would be others than those that were trained",
     )
     siamese_use_q: bool = option(
-        False, "Critics must also agree on augmented observations.", reserved=_EXTENSIONS
+        False,
+        "With siamese: critics must also say of augmented observations what their targets say without.",
     )
     siamese_use_adaptive: bool = option(
         False,
-        "Use the contrastive gradient only where it points the way of the critic's.",
-        reserved=_EXTENSIONS,
+        "With siamese: the encoder gets its gradient only where the cosine with the critics' is positive.",
     )
     use_prediction: bool = option(
-        False, "Train a model of transitions, rewards and observations beside.", reserved=_EXTENSIONS
+        False,
+        "Train a model of transitions, rewards and observations beside, whose gradient the encoder gets too.",
+        fixed=_OTHER_NETWORKS,
     )
     transition_kl: Float = option(
         0.8,
         "Weight of the KL divergence of the transition model from a standard normal.",
-        reserved=_EXTENSIONS,
         ge=0,
     )
     use_extra_data: bool = option(
-        True, "The transition model may see observations that the policy does not.", reserved=_EXTENSIONS
+        True,
+        "The transition model sees the observations too, also those that ModelRep leaves out. false: state "
+        "and action alone.",
+        fixed=_OTHER_NETWORKS,
     )
     curiosity: Literal["FORWARD", "INVERSE"] | None = option(
-        None, "A bonus reward for what a model predicts badly.", reserved=_EXTENSIONS
+        None,
+        "A bonus reward for what a model predicts badly: the state that follows, or the action between two.",
+        fixed="the model is either trained or not, and the optimiser has numbers for it",
     )
-    curiosity_strength: Float = option(1.0, "Factor on that bonus.", reserved=_EXTENSIONS, ge=0)
+    curiosity_strength: Float = option(
+        1.0, "Factor on that bonus, which is in units of its own standard deviation.", ge=0
+    )
     use_rnd: bool = option(
-        False, "While training, take the most novel of several sampled actions.", reserved=_EXTENSIONS
+        False,
+        "While training, take the most novel of several sampled actions.",
+        fixed="the model is either trained or not, and the optimiser has numbers for it",
     )
-    rnd_n_sample: Int = option(10, "How many actions use_rnd samples.", reserved=_EXTENSIONS, ge=1)
+    rnd_n_sample: Int = option(10, "How many actions use_rnd samples.", ge=1)
     use_normalization: bool = option(
         False,
         "Normalise vector observations by running mean and variance, clipped to ±5.",
@@ -227,12 +239,28 @@ class SacConfig(Block):
                 "write [lowest, highest]",
             )
         yield from self._contradictions_of_memory()
+        yield from self._contradictions_of_siamese()
+        if self.use_rnd and self.rnd_n_sample == 1:
+            yield Contradiction(
+                ("use_rnd", "rnd_n_sample"),
+                "of one sampled action the most novel is that one, and nothing is chosen",
+                "raise rnd_n_sample, or turn use_rnd off",
+            )
         if self.use_add_with_td and not (self.use_priority and self.use_replay_buffer):
             yield Contradiction(
                 ("use_add_with_td", "use_priority", "use_replay_buffer"),
                 "a TD error at insertion is a priority, and there are none",
                 "turn use_add_with_td off, or use_priority and use_replay_buffer on",
             )
+
+    def _contradictions_of_siamese(self) -> Iterator[Contradiction]:
+        for key in ("siamese_use_q", "siamese_use_adaptive"):
+            if getattr(self, key) and self.siamese is None:
+                yield Contradiction(
+                    (key, "siamese"),
+                    f"{key} changes how siamese trains the representation, and siamese is null",
+                    f"set siamese to ATC or BYOL, or turn {key} off",
+                )
 
     def _contradictions_of_memory(self) -> Iterator[Contradiction]:
         if self.seq_encoder is None and (self.burn_in_step > 0 or self.learn_step > 1):

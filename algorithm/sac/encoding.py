@@ -2,27 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from algorithm.data import SequenceBatch
+from algorithm.extensions.base import Obs, States
 from algorithm.nn.protocols import Rep
-
-Obs = Mapping[str, Tensor]
-
-
-@dataclass(frozen=True, kw_only=True)
-class States:
-    """What a representation makes of a window whose learned part is K … K+T−1."""
-
-    online: Tensor  # [B, W+1, S] with gradient at the learned positions
-    carry: Tensor  # [B, W+1, *C] online, after each token; [B, 0] where nothing is stored
-    target_following: Tensor  # [B, W−K, S] by the target network, of tokens K+1 … W
-    target_learned: Callable[[], Tensor]  # [B, T, S] by the target network; evaluated if needed
 
 
 class Encoding(Protocol):

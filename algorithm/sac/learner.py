@@ -62,7 +62,10 @@ class Sac:
         make_step = partial(FlatAdam, learning_rate=rate, max_norm=max_norm, skipped=self._skipped)
         self._critic_step = make_step([self.model.rep, self.model.q])
         self._policy_step = make_step([self.model.policy, self.composition])
-        self._own_step = make_step([self.extensions]) if extensions else None
+        self._joint_step = _if_any(make_step, [x.joint for x in extensions])
+        self._own_step = _if_any(make_step, [x.own for x in extensions])
+        # The encoder's part of the critics' gradient: it is the first of their modules.
+        self._encoder = slice(0, sum(p.numel() for p in self.model.rep.parameters()))
         self._initial_rate = rate
         self.model.follow(self._critic_step.flat)
         self._return_target = make_target(
@@ -102,6 +105,8 @@ class Sac:
         self.updates += 1
         if self.updates % self._target_interval == 0:
             self.model.target.polyak_(self._tau)
+            for extension in self.extensions:
+                extension.updated(self._tau)
         return UpdateResult(
             priority=sequence_priority(td_error, batch.valid[:, ctx.learned]),
             ids=batch.ids,
@@ -134,7 +139,7 @@ class Sac:
         batch = batch.to(self.device)
         ctx = self._encode(batch)
         y, _ = self._target(ctx)
-        q = self._taken_q(ctx, self.model.q, ctx.state[:, ctx.learned])
+        q = ctx.q(ctx.state[:, ctx.learned])
         return sequence_priority(q - y, batch.valid[:, ctx.learned])
 
     @torch.no_grad()
@@ -160,15 +165,27 @@ class Sac:
             _flatten(stored.to(self.device)),
             alone(batch.obs_valid),
         )
-        now = self._taken_q(ctx, self.model.q, ctx.state[:, learned])
-        then = self._taken_q(ctx, self.model.q, state.view(*stored.shape[:2], -1))
+        now = ctx.q(ctx.state[:, learned])
+        then = ctx.q(state.view(*stored.shape[:2], -1))
         scale = masked_mean(now.abs().mean(0).flatten(), valid.flatten()).clamp(min=1e-8)
         difference = masked_mean((now - then).abs().mean(0).t(), valid.t()) / scale
         ends = {"memory/delta_q_first": 0, "memory/delta_q_last": -1}
         return {name: difference[at] for name, at in ends.items() if valid[:, at].any()}
 
     def _encode(self, batch: SequenceBatch) -> Context:
-        return self.model.encode(batch, burn_in=self._burn_in, learn=self._learn)
+        obs = self.model.normaliser(batch.obs)
+        recode = partial(self.model.encode, batch=batch, burn_in=self._burn_in, learn=self._learn)
+        return Context(
+            batch=batch,
+            obs=obs,
+            states=recode(obs),
+            burn_in=self._burn_in,
+            learn=self._learn,
+            recode=recode,
+            q=partial(self._taken_q, batch, self.model.q),
+            target_q=torch.no_grad()(partial(self._taken_q, batch, self.model.target_q.frozen)),
+            generator=self._generator,
+        )
 
     @torch.no_grad()
     def _target(self, ctx: Context) -> tuple[Tensor, dict[str, Tensor]]:
@@ -206,30 +223,48 @@ class Sac:
             batch.behaviour_logp[:, interior],
         )
 
-    def _taken_q(self, ctx: Context, critics: Callable[[Tensor, Tensor], Tensor], state: Tensor) -> Tensor:
+    def _taken_q(
+        self, batch: SequenceBatch, critics: Callable[[Tensor, Tensor], Tensor], state: Tensor
+    ) -> Tensor:
         """Q of the stored actions at the learned positions, [E, B, T], from their states [B, T, S]."""
-        action = _flatten(ctx.batch.action[:, ctx.learned])
+        action = _flatten(batch.action[:, self._burn_in : self._burn_in + self._learn])
         q = critics(_flatten(state), action[:, self._continuous])
         return self.composition.taken(q, action).view(-1, *state.shape[:2])
 
     def _update_critic(self, ctx: Context, y: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         batch, valid = ctx.batch, ctx.batch.valid[:, ctx.learned]
-        q = self._taken_q(ctx, self.model.q, ctx.state[:, ctx.learned])
-
-        @torch.no_grad()
-        def q_target() -> Tensor:
-            return self._taken_q(ctx, self.model.target_q.frozen, ctx.target_learned())
-
-        loss = self._critic_loss(q, y, q_target, batch.weight, valid)
-        auxiliary = {name: v for x in self.extensions for name, v in x.auxiliary_losses(ctx).items()}
-        norm = self._critic_step.step(sum(auxiliary.values(), start=loss))
+        q = ctx.q(ctx.state[:, ctx.learned])
+        loss = self._critic_loss(q, y, lambda: ctx.target_q(ctx.target_learned()), batch.weight, valid)
+        auxiliary = {x: x.auxiliary_losses(ctx) for x in self.extensions}
+        norm = self._descend(loss, auxiliary)
         detached = q.detach()
         return detached - y, {
             "loss/q": loss.detach(),
             "value/q_mean": detached,
             "optim/grad_norm": norm,
-            **_named(auxiliary),
+            **{name: value for losses in auxiliary.values() for name, value in _named(losses).items()},
         }
+
+    def _descend(self, loss: Tensor, auxiliary: Mapping[Extension, Mapping[str, Tensor]]) -> Tensor:
+        """One step of encoder and critics, whose gradient's norm is returned, and of the joint parts."""
+        steps = [step for step in (self._critic_step, self._joint_step) if step]
+        free = [v for x, losses in auxiliary.items() if not x.gated for v in losses.values()]
+        gated = [v for x, losses in auxiliary.items() if x.gated for v in losses.values()]
+        for step in steps:
+            step.gradient.zero_()
+        sum(free, start=loss).backward(retain_graph=bool(gated))
+        if gated:
+            self._add_where_it_agrees(torch.stack(gated).sum())
+        norms = [step.move() for step in steps]
+        return norms[0]
+
+    def _add_where_it_agrees(self, loss: Tensor) -> None:
+        """Add the gradient of ``loss``; on the encoder only if its cosine with what is there is positive."""
+        encoder = self._critic_step.gradient[self._encoder]
+        before = encoder.clone()
+        encoder.zero_()
+        loss.backward()
+        encoder.mul_(torch.dot(before, encoder) > 0.0).add_(before)
 
     def _update_policy(self, ctx: Context) -> dict[str, Tensor]:
         learned = ctx.learned
@@ -250,7 +285,8 @@ class Sac:
         own = {name: loss for x in self.extensions for name, loss in x.own_losses(ctx).items()}
         if own and self._own_step:
             self._own_step.step(torch.stack(list(own.values())).sum())
-        return _named(own)
+        more = {name: value for x in self.extensions for name, value in x.metrics().items()}
+        return {**_named(own), **more}
 
     def _draw_subset(self) -> list[int] | None:
         """M critics for this update's targets; None stands for all."""
@@ -297,8 +333,13 @@ class Sac:
             raise ValueError(f"the saved networks do not fit the configured ones: {error}") from error
 
     def _steps(self) -> list[tuple[str, FlatAdam]]:
-        groups = [("critic", self._critic_step), ("policy", self._policy_step), ("own", self._own_step)]
-        return [(name, adam) for name, adam in groups if adam]
+        groups = {
+            "critic": self._critic_step,
+            "policy": self._policy_step,
+            "joint": self._joint_step,
+            "own": self._own_step,
+        }
+        return [(name, adam) for name, adam in groups.items() if adam]
 
     def _modules(self) -> nn.Module:
         return nn.ModuleDict(
@@ -309,6 +350,11 @@ class Sac:
 def _flatten(x: Tensor) -> Tensor:
     """[B, T, ...] -> [B·T, ...], contiguous: what networks are fastest on."""
     return x.flatten(0, 1)
+
+
+def _if_any(make: Callable[[Sequence[nn.Module]], FlatAdam], parts: Sequence[nn.Module]) -> FlatAdam | None:
+    """An optimiser of the parts' parameters; None if there are none."""
+    return make(parts) if any(True for part in parts for _ in part.parameters()) else None
 
 
 def _named(losses: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from algorithm.data import SequenceBatch
-from algorithm.extensions.base import Context
+from algorithm.extensions.base import Obs, States
 from algorithm.nn.ensemble import Backend, Ensemble
 from algorithm.nn.flat import FlatParameters
 from algorithm.nn.loader import Networks
@@ -72,20 +72,9 @@ class Model(nn.Module):
             for network in online:
                 network.eval()
 
-    def encode(self, batch: SequenceBatch, *, burn_in: int, learn: int) -> Context:
-        """Online and target states of a batch's tokens, from one carry."""
-        obs = self.normaliser(batch.obs)
-        states = self._encoding(self.rep, self.target_rep, obs, batch, burn_in=burn_in, learn=learn)
-        return Context(
-            batch=batch,
-            obs=obs,
-            state=states.online,
-            carry=states.carry,
-            target_following=states.target_following,
-            target_learned=states.target_learned,
-            burn_in=burn_in,
-            learn=learn,
-        )
+    def encode(self, obs: Obs, batch: SequenceBatch, *, burn_in: int, learn: int) -> States:
+        """Online and target states of a batch's tokens, from one carry; ``obs`` are normalised already."""
+        return self._encoding(self.rep, self.target_rep, obs, batch, burn_in=burn_in, learn=learn)
 
     def min_target_q(self, state: Tensor, c_action: Tensor, members: list[int] | None) -> Tensor:
         """Element-wise minimum over the target critics ``members`` (REDQ, arXiv 2101.05982): [..., N]."""

@@ -85,14 +85,23 @@ class FlatAdam:
         )
 
     def step(self, loss: Tensor) -> Tensor:
-        """Gradient of ``loss`` and one step along it, unless that gradient is not finite.
+        """Gradient of ``loss`` and one step along it; see :meth:`move`."""
+        self.gradient.zero_()
+        loss.backward()
+        return self.move()
+
+    @property
+    def gradient(self) -> Tensor:
+        """[P] what backward passes have added up since it was zeroed."""
+        assert self.flat.grad is not None
+        return self.flat.grad
+
+    def move(self) -> Tensor:
+        """One step along the gradient, unless that is not finite.
 
         Returns the gradient's norm, a scalar on the device.
         """
-        gradient = self.flat.grad
-        assert gradient is not None
-        gradient.zero_()
-        loss.backward()
+        gradient = self.gradient
         norm = torch.linalg.vector_norm(gradient)
         torch.logical_not(norm < self._longest, out=self._unusable)  # also true for NaN
         self.skipped.add_(self._unusable)

@@ -161,7 +161,7 @@ def test_draws_are_made_for_each_behaviour(task):
         ("{nn: {std: 1}}", "is not a number"),
         ("3", "it must be a mapping"),
         ("{tau: {in: [7]}}", "wrong value `sac_config.tau: 7`"),
-        ("{rnd_n_sample: {in: [7]}}", "not available in this version"),
+        ("{threads: {in: [auto]}}", "not available in this version"),
     ],
 )
 def test_wrong_draws_are_told_with_their_line(task, params, said):

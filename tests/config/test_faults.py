@@ -40,9 +40,9 @@ SINGLE = {
     "value for block": ("  sac_config: 3", "`sac_config` has no keys", 5, "indented below"),
     "zero limit": ("  eval_config: {per_step: 0}", "`eval_config.per_step: 0`", 5, "set it to -1 or"),
     "below no limit": ("  eval_config: {per_step: -2}", "`eval_config.per_step: -2`", 5, "set it to -1 or"),
-    "reserved": ("  sac_config: {rnd_n_sample: 4}", "`sac_config.rnd_n_sample: 4` is not available in this version", 5, "leave it at 10"),
+    "reserved": ("  net_config: {learner_port: 4}", "`net_config.learner_port: 4` is not available in this version", 5, "leave it at 61001"),
     "reserved deep": ("  net_config: {learner_port: 5}", "is not available in this version", 5, "leave it at 61001"),
-    "reserved bool": ("  sac_config: {rnd_n_sample: false}", "is not available in this version", 5, "leave it at 10"),
+    "reserved bool": ("  net_config: {learner_port: false}", "is not available in this version", 5, "leave it at 61001"),
     "reserved value": ("  sac_config: {threads: auto}", "`sac_config.threads: auto` is not available", 5, "default 1"),
     "seed": ("  sac_config: {seed: -1}", "wrong value `sac_config.seed: -1`", 5, "from 0 to 4294967295"),
     "duplicate": ("  sac_config:\n    n_step: 2\n    n_step: 2", "`n_step` stands twice", 7, "remove one"),
@@ -128,7 +128,7 @@ def test_all_faults_are_told_at_once(task):
         bad:
           inherited: [bad, nowhere]
           replay_config: {alpha: high}
-          sac_config: {siamese: ATC}
+          sac_config: {threads: auto}
         """)
     error = refusal("gym/task", "bad", ["sac_config.lr=1", "noequals"], {"base_config.n_envs": 0}, seed=-3)
     text = str(error)
@@ -140,7 +140,7 @@ def test_all_faults_are_told_at_once(task):
         (11, "goes in a circle"),
         (11, "unknown section `nowhere`"),
         (12, "wrong value `replay_config.alpha: high`"),
-        (13, "`sac_config.siamese: ATC` is not available in this version"),
+        (13, "`sac_config.threads: auto` is not available in this version"),
     ]:
         assert any(said in p.what and p.where == f"{FILE}:{line}" for p in error.problems), said
     assert "-o sac_config.lr=1" in text and "cannot read the override `noequals`" in text

@@ -17,8 +17,6 @@ MAIN_FLAGS = """--config CONFIG -c CONFIG --run --logger_in_file --render --env_
 DS_FLAGS = """--config CONFIG -c CONFIG --run --logger_in_file --learner_host HOST --learner_port 1 --render
 --env_args {a:1} --agents 2 --unity_port 1 -p 1 --editor --name NAME -n NAME --device cpu --ckpt 5 --nn NN"""
 RESERVED = {
-    "extensions": "siamese siamese_use_q siamese_use_adaptive use_prediction transition_kl use_extra_data "
-    "curiosity curiosity_strength use_rnd rnd_n_sample",
     "distributed training": "learner_host learner_port update_sac_bak_per_step max_actors_each_learner "
     "noise_increasing_rate noise_max max_episode_length episode_queue_size episode_sender_process_num "
     "batch_queue_size batch_generator_process_num",

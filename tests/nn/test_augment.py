@@ -1,4 +1,4 @@
-"""A random shift is a crop from an image padded with its own border, in updates only."""
+"""A random shift is a crop from an image padded with its own border; a look shifts and adds noise."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from algorithm.nn.augment import RandomShift, shift_images
+from algorithm.nn.augment import Augmentation, RandomShift, largest_shift, shift_images
+from algorithm.nn.images import image_layouts
+from algorithm.spec import ObsSpec
 
 
 def shift_by_cropping(images: np.ndarray, down: list[int], right: list[int]) -> np.ndarray:
@@ -57,3 +59,94 @@ def test_nothing_moves_outside_training():
 def test_a_shift_of_nothing_is_refused():
     with pytest.raises(ValueError, match="at least 1 pixel"):
         RandomShift(0)
+
+
+LOOKS = ObsSpec(
+    ("image", "stack", "planes", "vector", "history", "choice", "switch"),
+    ((9, 40, 3), (3, 16, 16), (2, 64, 64), (2,), (3, 2), (), (2,)),
+    ("uint8", "uint8", "float32", "float32", "float32", "int64", "int8"),
+    ((), (), (), (), (), (4,), ()),
+    (1, 3, 1, 1, 3, 1, 1),
+)
+
+
+def windows(batch: int = 6, time: int = 4) -> dict[str, torch.Tensor]:
+    """Observations that are the same at all tokens of all windows, but for what vectors need a spread for."""
+    g = torch.Generator().manual_seed(1)
+    found = {}
+    for name, shape, dtype in LOOKS.items():
+        one = torch.randint(0, 200, shape, generator=g).to(getattr(torch, dtype))
+        found[name] = one.expand(batch, time, *shape).clone()
+    found["vector"] += torch.randn(batch, time, 2, generator=g) * torch.tensor([10.0, 0.0])
+    found["history"] += torch.randn(batch, time, 3, 2, generator=g)
+    return found
+
+
+def look(obs: dict[str, torch.Tensor], exists: torch.Tensor | None = None, seed: int = 0):
+    exists = torch.ones(obs["choice"].shape, dtype=torch.bool) if exists is None else exists
+    return Augmentation(LOOKS)(obs, exists, torch.Generator().manual_seed(seed))
+
+
+def test_a_look_keeps_names_shapes_dtypes_and_choices():
+    obs = windows()
+    before = {name: value.clone() for name, value in obs.items()}
+    seen = look(obs)
+    assert list(seen) == list(obs)
+    for name, value in seen.items():
+        assert (value.shape, value.dtype) == (obs[name].shape, obs[name].dtype)
+        assert torch.equal(obs[name], before[name])  # what was given is not written to
+        assert torch.equal(value, obs[name]) == (name in ("choice", "switch"))
+
+
+def test_looks_are_drawn_from_their_generator_alone():
+    obs, state = windows(), torch.get_rng_state()
+    one, same, other = look(obs), look(obs), look(obs, seed=1)
+    assert torch.equal(torch.get_rng_state(), state)
+    for name in ("image", "stack", "planes", "vector", "history"):
+        assert torch.equal(one[name], same[name])
+        assert not torch.equal(one[name], other[name])
+
+
+@pytest.mark.parametrize("name", ["image", "stack", "planes"])
+def test_all_tokens_and_frames_of_a_window_are_shifted_alike_and_windows_apart(name):
+    obs = windows(batch=40)
+    layout = image_layouts(LOOKS)[name]
+    pad = {"image": 1, "stack": 1, "planes": 4}[name]
+    assert largest_shift(layout) == pad
+    moved = look(obs)[name]
+    assert torch.equal(moved, moved[:, :1].expand_as(moved))
+    original = layout.arrange(obs[name][:1, :1])
+    possible = {}
+    for y in range(-pad, pad + 1):
+        for x in range(-pad, pad + 1):
+            shifted = shift_images(original, torch.tensor([y]), torch.tensor([x]))
+            possible[shifted.numpy().tobytes()] = (y, x)
+    found = {possible[layout.arrange(one[:1]).numpy().tobytes()] for one in moved}
+    assert len(found) > (2 * pad + 1) ** 2 // 4
+
+
+def test_the_noise_of_a_vector_is_a_tenth_of_its_spread_and_one_per_window():
+    obs = windows(batch=4000)
+    noise = look(obs)["vector"] - obs["vector"]
+    assert noise[..., 0].std().item() == pytest.approx(1.0, rel=0.1)  # a tenth of 10
+    assert not noise[..., 1].any()  # what never changes stays as it is
+    torch.testing.assert_close(noise, noise[:, :1].expand_as(noise), rtol=0, atol=2e-4)
+    frames = look(obs)["history"] - obs["history"]
+    torch.testing.assert_close(frames, frames[:, :1, :1].expand_as(frames), rtol=0, atol=2e-4)
+
+
+def test_the_content_of_missing_tokens_changes_no_other():
+    exists = torch.tensor([[False, True, True, False]] * 6)
+    results = []
+    for fill in (0, 100):
+        obs = windows()
+        for value in obs.values():
+            value[~exists] = 1 if value is obs["choice"] else fill
+        results.append(look(obs, exists))
+    for name in LOOKS.names:
+        assert torch.equal(*(result[name][exists] for result in results))
+
+
+def test_without_images_and_vectors_there_is_nothing_to_augment():
+    assert Augmentation(LOOKS).changes_anything
+    assert not Augmentation(ObsSpec(("at",), ((),), ("int64",), ((4,),))).changes_anything

@@ -77,7 +77,6 @@ POLICY = (
 
 @pytest.mark.parametrize(("body", "fragments"), [
     ("class ModelPolcy(nn.Module): pass", ["unknown model class ModelPolcy", "did you mean ModelPolicy?"]),
-    ("class ModelRND(nn.Module): pass", ["ModelRND is not available in this version"]),
     ("1 / 0", ["import failed", "ZeroDivisionError", "nn.py:4"]),
     ("class ModelRep(nn.Module):\n    def __init__(self, spec): super().__init__()",
      ["ModelRep", "must be a subclass of algorithm.nn.Rep"]),

@@ -11,6 +11,8 @@ import sys
 import time
 from pathlib import Path
 
+import imageio.v3 as iio
+import numpy as np
 import pytest
 
 from algorithm.errors import StorageError
@@ -156,6 +158,35 @@ def test_tensorboard_reads_the_same_numbers(opened, tmp_path):
     opened.flush()
     assert points(tmp_path / "log", "loss/q") == [(10, 2.5), (20, 5.0)]
     assert EventAccumulator(str(tmp_path / "log")).Reload().Tags()["scalars"] == ["loss/q"]
+
+
+def test_pictures_are_shown_by_tensorboard_alone(opened, tmp_path):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    colours = np.arange(2 * 3 * 3, dtype=np.uint8).reshape(2, 3, 3)
+    opened.write(1, {"loss/q": 1.0})
+    opened.show(1, {"observation/a": colours})
+    opened.write(1, {"loss/q": 2.0}, behaviour="b")
+    opened.show(1, {"observation/a": colours[..., :1]}, behaviour="b")
+    opened.write(2, {"loss/q": 3.0})
+    opened.close()
+    for folder, expected in (("log", colours), ("log/b", colours[..., 0])):
+        events = EventAccumulator(str(tmp_path / folder)).Reload()
+        assert events.Tags()["images"] == ["observation/a"] and events.Tags()["scalars"] == ["loss/q"]
+        (image,) = events.Images("observation/a")
+        assert (image.step, image.height, image.width) == (1, 2, 3)
+        assert np.array_equal(iio.imread(image.encoded_image_string), expected)
+    assert lines(tmp_path / "metrics.csv")[0] == "step,loss/q,b/loss/q"
+
+
+def test_pictures_belong_to_a_row(opened):
+    picture = {"observation/a": np.zeros((2, 2, 1), np.uint8)}
+    opened.show(1, {})
+    with pytest.raises(ValueError, match="pictures of step 1 without a row"):
+        opened.show(1, picture)
+    opened.write(1, {"loss/q": 1.0})
+    with pytest.raises(ValueError, match="pictures of step 2 without a row"):
+        opened.show(2, picture)
 
 
 @pytest.mark.fault("F02")

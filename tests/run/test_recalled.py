@@ -28,8 +28,9 @@ def every_window(agent):
 
 
 def recomputed(agent, batch):
-    ctx = agent.sac.model.encode(batch, burn_in=3, learn=4)
-    return torch.cat([batch.carry.unsqueeze(1), ctx.carry[:, :-1]], 1)
+    model = agent.sac.model
+    states = model.encode(model.normaliser(batch.obs), batch, burn_in=3, learn=4)
+    return torch.cat([batch.carry.unsqueeze(1), states.carry[:, :-1]], 1)
 
 
 def test_random_steps_are_remembered_as_if_the_policy_had_taken_them(make):

@@ -38,6 +38,18 @@ hybrid:
 images:
   base_config: {env_name: "algorithm.env.toy:ToyTwoCameras-v0", n_envs: 1, max_step: 400}
   nn_config: {rep: {random_shift: 2}}
+extended: # all that can be attached at once
+  base_config: {env_name: "algorithm.env.toy:ToyTwoCameras-v0", n_envs: 1, max_step: 300}
+  sac_config:
+    siamese: BYOL
+    siamese_use_q: true
+    siamese_use_adaptive: true
+    use_prediction: true
+    curiosity: FORWARD
+    use_rnd: true
+    rnd_n_sample: 3
+    batch_size: 8
+    replay_ratio: 0.25
 fresh: # every transition once
   sac_config: {use_replay_buffer: false, use_priority: false}
 """

@@ -184,7 +184,8 @@ class Bonus(Extension):
 
     def __init__(self, bonus: float, name: str) -> None:
         super().__init__()
-        self.weight = torch.nn.Parameter(torch.ones(1))
+        self.own.append(torch.nn.ParameterList([torch.ones(1)]))
+        (self.weight,) = self.own[0]
         self.bonus, self.name, self.seen = bonus, name, []
 
     def reward_bonus(self, ctx: Context) -> torch.Tensor:

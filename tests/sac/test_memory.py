@@ -133,16 +133,16 @@ def test_the_state_in_training_is_the_state_while_acting(memory):
     player = Player(sac, burn_in=burn_in, learn=learn, lengths=(7, 11))
     player.play(60)
     batch = player.all_windows()
-    ctx = sac.model.encode(batch, burn_in=burn_in, learn=learn)
+    states = sac.model.encode(sac.model.normaliser(batch.obs), batch, burn_in=burn_in, learn=learn)
     whole = batch.step[:, 0] == 0 if memory not in RNN else torch.ones(len(batch.ids), dtype=torch.bool)
     compared = 0
     for row in torch.nonzero(whole)[:, 0].tolist():
         for t, id_ in enumerate(batch.ids[row].tolist()):
             if id_ in player.states:  # a final row is never acted on
-                torch.testing.assert_close(ctx.state[row, t], player.states[id_], atol=1e-5, rtol=1e-5)
+                torch.testing.assert_close(states.online[row, t], player.states[id_], atol=1e-5, rtol=1e-5)
                 compared += 1
     assert compared > 100
-    assert not ctx.state[~batch.obs_valid].any()
+    assert not states.online[~batch.obs_valid].any()
 
 
 @pytest.mark.parametrize("memory", ["4 heads, 3 layers", "sinusoidal, gated"])
@@ -179,8 +179,8 @@ def test_burn_in_gets_no_gradient_and_learned_inputs_do(memory):
     batch = replace(batch, carry=torch.randn(3, *sac.model.rep.carry_shape))
     obs = batch.obs["obs"].requires_grad_()
     prev_action = batch.prev_action.requires_grad_()
-    ctx = sac.model.encode(batch, burn_in=4, learn=6)
-    ctx.state[:, ctx.learned].square().sum().backward()
+    states = sac.model.encode(sac.model.normaliser(batch.obs), batch, burn_in=4, learn=6)
+    states.online[:, 4:10].square().sum().backward()
     for grad in (obs.grad, prev_action.grad):
         assert not grad[:, :4].any() and not grad[:, 10:].any()
         assert grad[:, 4:10].flatten(2).any(-1).all()
@@ -190,8 +190,8 @@ def test_context_of_attention_gets_a_gradient():
     sac = make_sac("4 heads")
     batch = random_batch(3, 4 + 6, spec=SPEC)
     obs = batch.obs["obs"].requires_grad_()
-    ctx = sac.model.encode(batch, burn_in=4, learn=6)
-    ctx.state[:, ctx.learned].square().sum().backward()
+    states = sac.model.encode(sac.model.normaliser(batch.obs), batch, burn_in=4, learn=6)
+    states.online[:, 4:10].square().sum().backward()
     assert obs.grad[:, :10].any(-1).all()
 
 

@@ -115,7 +115,8 @@ class Own(Extension):
 
     def __init__(self) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.ones(1))
+        self.own.append(nn.ParameterList([torch.ones(1)]))
+        (self.weight,) = self.own[0]
         self.factor = 1.0
 
     def reward_bonus(self, ctx: Context) -> torch.Tensor:

@@ -7,18 +7,39 @@ import math
 import os
 import socket
 import time
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from algorithm.run.logs.growing import GrowingFile
-from algorithm.run.logs.sinks import Row, naming
+from algorithm.run.logs.sinks import naming
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
     from tensorboard.compat.proto.event_pb2 import Event
 
 
 EVENT_FILES = "events.out.tfevents.*"
 """Their names, as a pattern."""
+
+
+class Picture(NamedTuple):
+    """A picture as TensorBoard keeps it."""
+
+    height: int
+    width: int
+    colours: int  # 1 grey, 3 red, green and blue
+    png: bytes
+
+    @classmethod
+    def of(cls, pixels: NDArray[np.uint8]) -> Picture:
+        """pixels [H, W, C]."""
+        from PIL import Image
+
+        png = io.BytesIO()
+        Image.fromarray(pixels[..., 0] if pixels.shape[2] == 1 else pixels).save(png, "PNG")
+        return cls(*pixels.shape, png.getvalue())
 
 
 class EventSink:
@@ -37,17 +58,26 @@ class EventSink:
         self._file: GrowingFile | None = None
         self._head = b""
 
-    def write(self, step: int, row: Row) -> None:
-        """See :class:`Sink`. A row without finite values only begins the file."""
+    def write(self, step: int, row: Mapping[str, float | Picture]) -> None:
+        """See :class:`Sink`; pictures too. A row without finite values only begins the file."""
         from tensorboard.compat.proto.event_pb2 import Event
+        from tensorboard.compat.proto.summary_pb2 import Summary
 
-        points = {name: value for name, value in row.items() if math.isfinite(value)}
         event = Event(wall_time=time.time(), step=step)
-        for name, value in points.items():
-            event.summary.value.add(tag=name, simple_value=value)
+        for name, value in row.items():
+            if isinstance(value, Picture):
+                image = Summary.Image(
+                    height=value.height,
+                    width=value.width,
+                    colorspace=value.colours,
+                    encoded_image_string=value.png,
+                )
+                event.summary.value.add(tag=name, image=image)
+            elif math.isfinite(value):
+                event.summary.value.add(tag=name, simple_value=value)
         with naming(self.path):
             file = self._opened()
-            file.append(self._head + (_record(event) if points else b""))
+            file.append(self._head + (_record(event) if event.summary.value else b""))
             self._head = b""
 
     def _opened(self) -> GrowingFile:

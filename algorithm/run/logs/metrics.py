@@ -15,8 +15,11 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from algorithm.errors import StorageError
-from algorithm.run.logs.events import EVENT_FILES, EventSink
+from algorithm.run.logs.events import EVENT_FILES, EventSink, Picture
 from algorithm.run.logs.sinks import CsvSink, JsonlSink, Patient
 from algorithm.run.names import behaviour_level
 from algorithm.spec import DEFAULT_BEHAVIOUR
@@ -33,6 +36,12 @@ METRICS: Mapping[str, str] = {
     "loss/q": "loss of the critics and the encoder",
     "loss/policy": "loss of the policy, the sum over its parts",
     "loss/alpha": "loss of the temperatures, the sum over the parts",
+    "loss/transition": "loss of the transition model of use_prediction",
+    "loss/reward": "loss of the reward model",
+    "loss/observation": "loss of the observation model, the sum over the observations",
+    "loss/siamese": "loss of ATC or BYOL, which trains the encoder",
+    "loss/siamese_q": "mean squared difference between critics on augmented observations and their targets",
+    "siamese/accuracy": "share of ATC's anchors whose best match is their own positive",
     "value/q_mean": "mean of what the critics say about the stored actions",
     "value/target": "mean of the targets they are trained towards",
     "policy/entropy_c": "entropy of the continuous part of the policy",
@@ -44,6 +53,10 @@ METRICS: Mapping[str, str] = {
     "policy/alpha_d": "temperature of the discrete part",
     "vtrace/rho_mean": "mean clipped importance ratio between the policy and the behaviour that was stored",
     "vtrace/clip_frac": "share of the ratios that were clipped",
+    "loss/curiosity": "loss of the model whose errors are the bonus of curiosity",
+    "curiosity/bonus_mean": "mean bonus that curiosity adds to a reward",
+    "curiosity/bonus_std": "standard deviation of that bonus within an update",
+    "loss/rnd": "loss of the network that learns to give what a fixed random one gives",
     "memory/delta_q_first": "ΔQ of R2D2 at the first learned position: the relative difference of Q between "
     "the state made from the window's beginning on and that of the carry stored with its own row",
     "memory/delta_q_last": "the same at the last one; if clearly above the first, the burn-in is too short",
@@ -98,6 +111,7 @@ class MetricsLogger:
         self._log, self._warn = log, warn
         self._closed_step = self._step = -1
         self._pending: dict[tuple[str, str], float] = {}
+        self._pictures: dict[tuple[str, str], Picture] = {}
         self._events: dict[Path, Patient] = {}
         self._purge: int | None = None
         self._failing = False
@@ -128,6 +142,18 @@ class MetricsLogger:
             if (behaviour, name) in self._pending:
                 raise ValueError(f"metrics: {name} was written twice for step {step}")
             self._pending[behaviour, name] = float(value)
+
+    def show(
+        self, step: int, pictures: Mapping[str, NDArray[np.uint8]], *, behaviour: str = DEFAULT_BEHAVIOUR
+    ) -> None:
+        """Add pictures [H, W, C] to the row of ``step``, which has been written to; for TensorBoard alone.
+
+        Those of a row that is not committed yet are not in ``state``. Raises ValueError for another step.
+        """
+        if pictures and (step != self._step or not self._pending):
+            raise ValueError(f"metrics: pictures of step {step} without a row")
+        for name, picture in pictures.items():
+            self._pictures[behaviour, name] = Picture.of(picture)
 
     def flush(self) -> None:
         """Commit the row and hand everything to the operating system."""
@@ -175,8 +201,10 @@ class MetricsLogger:
         for sink in self._files:
             sink.write(self._step, named)
         for behaviour in dict.fromkeys(behaviour for behaviour, _ in row):
-            own = {name: value for (whose, name), value in row.items() if whose == behaviour}
+            everything = [*row.items(), *self._pictures.items()]
+            own = {name: value for (whose, name), value in everything if whose == behaviour}
             self._events_of(self._log / behaviour_level(behaviour)).write(self._step, own)
+        self._pictures = {}
 
     def _events_of(self, folder: Path) -> Patient:
         if folder not in self._events:

@@ -1,0 +1,85 @@
+"""Augmented temporal contrast: which later observation belongs to this one?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+from algorithm.extensions.base import Context, States
+from algorithm.extensions.two_looks import Judge, TwoLooks
+from algorithm.nn.augment import Augmentation
+from algorithm.ops.contrastive import info_nce_accuracy, info_nce_loss
+
+MAX_PAIRS = 1024
+"""Pairs that are compared with each other in an update, which takes the square of that; see :class:`Atc`."""
+
+
+class Atc(TwoLooks):
+    """ATC (Stooke et al. 2021, arXiv 2009.08319).
+
+    The anchor is the online state z of an augmented learned token t, as z + f(z); its positive the target's
+    state of token t + n of the same window, augmented on its own. ``anchorᵀ W positive`` says how well two of
+    them fit; each anchor has to find its own positive among those of all pairs of the batch, of other windows
+    and of other times. A learned token without a token n steps later has no pair.
+
+    Of more than ``MAX_PAIRS`` pairs that many are drawn anew for each update, those that exist first.
+
+    prediction: f, [B, S] -> [B, S]
+    state_size: S
+    others:     see :class:`~algorithm.extensions.two_looks.TwoLooks`
+    """
+
+    def __init__(
+        self,
+        prediction: nn.Module,
+        state_size: int,
+        augment: Augmentation,
+        *,
+        judge: Judge,
+        gated: bool,
+    ) -> None:
+        super().__init__(augment, judge=judge, gated=gated)
+        self.joint.extend([prediction, nn.Linear(state_size, state_size, bias=False)])
+        self._accuracy = torch.zeros(())
+
+    def contrast(self, ctx: Context, first: States, second: States) -> Tensor:
+        """InfoNCE over the pairs of the batch."""
+        anchor, positive, valid = pairs(ctx, first.online, second.target_following)
+        chosen = _some(valid, ctx.generator)
+        logits, valid = self._fit(anchor[chosen], positive[chosen]), valid[chosen]
+        self._accuracy = info_nce_accuracy(logits.detach(), valid)
+        return info_nce_loss(logits, valid)
+
+    def metrics(self) -> Mapping[str, Tensor]:
+        """``siamese/accuracy``, see :func:`~algorithm.ops.contrastive.info_nce_accuracy`."""
+        return {"siamese/accuracy": self._accuracy}
+
+    def _fit(self, anchor: Tensor, positive: Tensor) -> Tensor:
+        """Logits [P, P] of states [P, S]."""
+        prediction, bilinear = self.joint
+        return bilinear(anchor + prediction(anchor)) @ positive.t()
+
+
+def pairs(ctx: Context, online: Tensor, target_following: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Anchors [B·T, S], positives [B·T, S], and which of them exist [B·T].
+
+    The windows have W = K + T + n − 1 transitions, so that the last learned token has one n steps later.
+
+    online:           [B, W+1, S]
+    target_following: [B, W−K, S] of tokens K+1 … W
+    """
+    n = ctx.batch.window - ctx.burn_in - ctx.learn + 1
+    exists = ctx.batch.obs_valid[:, ctx.burn_in :]
+    valid = exists[:, : ctx.learn] & exists[:, n:]
+    anchor, positive = online[:, ctx.learned], target_following[:, n - 1 :]
+    return anchor.flatten(0, 1), positive.flatten(0, 1), valid.flatten()
+
+
+def _some(valid: Tensor, generator: torch.Generator) -> Tensor | slice:
+    """Indices of at most ``MAX_PAIRS`` pairs: by lot, but one that exists comes before one that does not."""
+    if len(valid) <= MAX_PAIRS:
+        return slice(None)
+    lots = torch.rand(len(valid), generator=generator, device=valid.device)
+    return (lots + valid).topk(MAX_PAIRS).indices

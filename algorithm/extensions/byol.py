@@ -1,0 +1,64 @@
+"""Bootstrap your own latent: predict how the target network sees the same thing."""
+
+from __future__ import annotations
+
+import copy
+
+import torch
+from torch import Tensor, nn
+
+from algorithm.extensions.base import Context, States
+from algorithm.extensions.two_looks import Judge, TwoLooks
+from algorithm.nn.augment import Augmentation
+from algorithm.ops.contrastive import cosine_loss
+from algorithm.ops.shapes import masked_mean
+
+
+class Byol(TwoLooks):
+    """BYOL (Grill et al. 2020, arXiv 2006.07733), section 3.1.
+
+    The projection of the online state of one look is turned into a prediction of the target projection of the
+    target state of the other look, and the other way round: ½ (ℓ(1, 2) + ℓ(2, 1)), ℓ = 2 − 2 cos, over the
+    learned tokens that exist. The paper sums the two; half of that is on the scale of one.
+
+    The target's projection follows as the target networks do; it never sees a gradient.
+
+    projection: [B, S] -> [B, P]
+    prediction: [B, P] -> [B, P]
+    others:     see :class:`~algorithm.extensions.two_looks.TwoLooks`
+    """
+
+    def __init__(
+        self,
+        projection: nn.Module,
+        prediction: nn.Module,
+        augment: Augmentation,
+        *,
+        judge: Judge,
+        gated: bool,
+    ) -> None:
+        super().__init__(augment, judge=judge, gated=gated)
+        self.joint.extend([projection, prediction])
+        self.target_projection = copy.deepcopy(projection).eval().requires_grad_(False)
+
+    def contrast(self, ctx: Context, first: States, second: States) -> Tensor:
+        """Mean of both directions."""
+        exists = ctx.batch.obs_valid[:, ctx.learned].flatten()
+        loss = self._distance(ctx, first, second) + self._distance(ctx, second, first)
+        return masked_mean(0.5 * loss, exists)
+
+    @torch.no_grad()
+    def updated(self, tau: float) -> None:
+        """``θ' ← θ' + τ (θ − θ')``; buffers are copied as they are."""
+        projection, _ = self.joint
+        for own, online in zip(self.target_projection.parameters(), projection.parameters(), strict=True):
+            own.lerp_(online, tau)
+        for own, online in zip(self.target_projection.buffers(), projection.buffers(), strict=True):
+            own.copy_(online)
+
+    def _distance(self, ctx: Context, by: States, of: States) -> Tensor:
+        """ℓ [B·T] of what one look predicts of the other."""
+        projection, prediction = self.joint
+        with torch.no_grad():
+            target = self.target_projection(of.target_learned().flatten(0, 1))
+        return cosine_loss(prediction(projection(by.online[:, ctx.learned].flatten(0, 1))), target)

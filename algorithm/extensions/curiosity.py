@@ -1,0 +1,135 @@
+"""A reward for what a model predicts badly (arXiv 1705.05363)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+
+from algorithm.extensions.base import Context, Extension
+from algorithm.extensions.options import Build
+from algorithm.nn.dynamics import check_dynamic
+from algorithm.ops.intrinsic import merge_moments, prediction_error, standard_deviation
+from algorithm.ops.shapes import masked_mean
+
+
+class Surprise(Protocol):
+    """How badly each transition is predicted."""
+
+    def __call__(self, network: nn.Module, state: Tensor, action: Tensor, next_state: Tensor) -> Tensor:
+        """state, next_state [B, T, S], action [B, T, A] -> errors [B, T]."""
+        ...
+
+
+def forward_surprise(network: nn.Module, state: Tensor, action: Tensor, next_state: Tensor) -> Tensor:
+    """½‖f(s, a) − s'‖² (arXiv 1705.05363, equation 6)."""
+    return prediction_error(network(state, action), next_state)
+
+
+def inverse_surprise(network: nn.Module, state: Tensor, action: Tensor, next_state: Tensor) -> Tensor:
+    """½‖g(s, s') − a‖², of the flat action."""
+    return prediction_error(network(state, next_state), action)
+
+
+class RunningDeviation(nn.Module):
+    """Standard deviation of every value since the start, in double precision.
+
+    All values count alike, as in arXiv 1808.04355, section 2.2. A bonus then fades as the model learns, for
+    the large errors of the beginning stay in the deviation, and a well predicted environment cannot drive it
+    to 0, where the next surprise would be worth any number. A moving average does both: it goes on paying
+    for the noise that is left, and has no bound.
+    """
+
+    count: Tensor  # []
+    mean: Tensor  # []
+    square: Tensor  # [] sum of squared deviations from the mean
+
+    def __init__(self) -> None:
+        super().__init__()
+        for name in ("count", "mean", "square"):
+            self.register_buffer(name, torch.zeros((), dtype=torch.float64))
+
+    def forward(self) -> Tensor:
+        """σ [], 1 before there is one."""
+        return standard_deviation(self.count, self.square).to(torch.get_default_dtype())
+
+    def observe(self, x: Tensor, valid: Tensor) -> None:
+        """Take the valid ones of values [B, T] into the statistics."""
+        new = merge_moments((self.count, self.mean, self.square), x, valid)
+        for own, value in zip((self.count, self.mean, self.square), new, strict=True):
+            own.copy_(value)
+
+
+class Curiosity(Extension):
+    """Every transition of a window is worth ``strength`` · error / σ more.
+
+    States are those of the online encoder, and it gets no gradient from here. Of a transition that ends the
+    task the next state is that of the final observation, which is as much a surprise as any other.
+
+    The errors of learned positions alone enter σ: those of a burn-in and of the steps behind are learned
+    positions of other windows. It is updated once in an update, after the bonus has been taken.
+
+    network:  the model, always in evaluation mode, so that a transition has one error at a time
+    surprise: its error
+    strength: factor on the bonus
+    """
+
+    def __init__(self, network: nn.Module, surprise: Surprise, strength: float) -> None:
+        super().__init__()
+        self.own.append(network)
+        self.deviation = RunningDeviation()
+        self._surprise, self._strength = surprise, strength
+        self._metrics: Mapping[str, Tensor] = {}
+        self.eval()
+
+    @torch.no_grad()
+    def reward_bonus(self, ctx: Context) -> Tensor:
+        """See :class:`Extension`: [B, W], zero where there is no transition."""
+        error, valid = self._errors(ctx, slice(0, ctx.batch.window))
+        return torch.where(valid, self._scaled(error), 0.0)
+
+    def own_losses(self, ctx: Context) -> Mapping[str, Tensor]:
+        """See :class:`Extension`: the mean error of the learned transitions."""
+        error, valid = self._errors(ctx, ctx.learned)
+        known = torch.where(valid, error, 0.0)
+        with torch.no_grad():
+            self._metrics = _summary(self._scaled(known), valid)
+            self.deviation.observe(known, valid)
+        return {"curiosity": masked_mean(known.flatten(), valid.flatten())}
+
+    def metrics(self) -> Mapping[str, Tensor]:
+        """See :class:`Extension`: mean and deviation of the bonus over the learned transitions."""
+        return self._metrics
+
+    def _errors(self, ctx: Context, at: slice) -> tuple[Tensor, Tensor]:
+        """Errors of transitions and where they are known, [B, T] each."""
+        state, batch = ctx.state.detach(), ctx.batch
+        after = slice(at.start + 1, at.stop + 1)
+        error = self._surprise(self.own[0], state[:, at], batch.action[:, at], state[:, after])
+        return error, batch.valid[:, at] & batch.obs_valid[:, after]
+
+    def _scaled(self, error: Tensor) -> Tensor:
+        return error * (self._strength / self.deviation())
+
+
+def make_curiosity(build: Build) -> Curiosity | None:
+    """The bonus that is configured, if any. Raises ModelError for a network that returns a wrong shape."""
+    options, spec, size = build.options, build.spec, build.state_size
+    if options.curiosity is None:
+        return None
+    if options.curiosity == "FORWARD":
+        network = build.make_network("ModelForwardDynamic", spec, size)
+        check_dynamic(network, (size, spec.action.size), size)
+        return Curiosity(network, forward_surprise, options.curiosity_strength)
+    network = build.make_network("ModelInverseDynamic", spec, size)
+    check_dynamic(network, (size, size), spec.action.size)
+    return Curiosity(network, inverse_surprise, options.curiosity_strength)
+
+
+def _summary(bonus: Tensor, valid: Tensor) -> Mapping[str, Tensor]:
+    bonus, valid = bonus.flatten(), valid.flatten()
+    mean = masked_mean(bonus, valid)
+    variance = masked_mean((bonus - mean).square(), valid)
+    return {"curiosity/bonus_mean": mean, "curiosity/bonus_std": variance.sqrt()}

@@ -1,0 +1,125 @@
+"""A model of the world beside SAC that shapes the encoder: what follows, what it pays, what was seen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+
+from algorithm.extensions.base import Context, Extension, Obs
+from algorithm.extensions.options import Build
+from algorithm.nn.images import ImageLayout, image_layouts
+from algorithm.nn.world import check_world
+from algorithm.ops.prediction import bounded_std, choice_error, squared_error, transition_loss
+from algorithm.ops.shapes import masked_mean
+from algorithm.spec import ObsSpec
+
+Error = Callable[[Tensor, Tensor], Tensor]
+"""(prediction, observed) -> error of each position [B, T]."""
+
+
+class Prediction(Extension):
+    """Three models on the states of the learned positions, with gradient into the encoder.
+
+    The transition model has to find the target encoder's state of the next token, the reward model the reward
+    from state and action (from the next state no gradient would reach the encoder), the observation model the
+    token's own observation. Every transition that exists counts alike: importance-sampling weights correct
+    values for a policy, and what the world does is the same under each.
+
+    obs:            what the agent sees
+    transition, reward, observation: see :mod:`algorithm.nn.world`
+    kl:             weight of the transition model's KL divergence from a standard normal
+    use_extra_data: the transition model is given the observations too
+    """
+
+    def __init__(
+        self,
+        obs: ObsSpec,
+        transition: nn.Module,
+        reward: nn.Module,
+        observation: nn.Module,
+        *,
+        kl: float,
+        use_extra_data: bool,
+    ) -> None:
+        super().__init__()
+        self.joint.extend([transition, reward, observation])
+        self._kl = kl
+        self._extra: Callable[[Obs], Obs] = _everything if use_extra_data else _nothing
+        self._errors = _errors(obs)
+        self._layouts = image_layouts(obs)
+        self._shown: Mapping[str, tuple[Tensor, Tensor]] = {}  # observed and predicted image of one position
+
+    def auxiliary_losses(self, ctx: Context) -> Mapping[str, Tensor]:
+        """``transition``, ``reward`` and ``observation``: means over the valid learned positions."""
+        batch, learned = ctx.batch, ctx.learned
+        transition, reward, observation = self.joint
+        state, action, valid = ctx.state[:, learned], batch.action[:, learned], batch.valid[:, learned]
+        obs = {name: value[:, learned] for name, value in ctx.obs.items()}
+        mean, raw_std = transition(state, action, self._extra(obs))
+        following = ctx.target_following[:, : ctx.learn].detach()  # token K+1+t follows position K+t
+        seen = observation(state)
+        self._shown = {name: (obs[name][0, 0].clone(), seen[name][0, 0].detach()) for name in self._layouts}
+        reward_error = (reward(state, action) - batch.reward[:, learned]).square()
+        return {
+            "transition": transition_loss(following, mean, bounded_std(raw_std), valid, kl=self._kl),
+            "reward": masked_mean(reward_error.flatten(), valid.flatten()),
+            "observation": self._observation_loss(seen, obs, valid),
+        }
+
+    def pictures(self) -> Mapping[str, Tensor]:
+        """Each image of the last batch's first anchor, which exists, beside what its state says of it."""
+        return {
+            f"observation/{name}": torch.cat([_picture(self._layouts[name], x) for x in pair], 1)
+            for name, pair in self._shown.items()
+        }
+
+    def _observation_loss(self, prediction: Obs, obs: Obs, valid: Tensor) -> Tensor:
+        """Sum over the observations of their mean error."""
+        error = sum(error(prediction[name], obs[name]) for name, error in self._errors.items())
+        assert isinstance(error, Tensor)
+        return masked_mean(error.flatten(), valid.flatten())
+
+
+def make_prediction(build: Build) -> Prediction | None:
+    """For ``use_prediction``. Raises ModelError for networks that return a wrong shape."""
+    options, spec, size = build.options, build.spec, build.state_size
+    if not options.use_prediction:
+        return None
+    networks = {
+        "transition": build.make_network("ModelTransition", spec, size, options.use_extra_data),
+        "reward": build.make_network("ModelReward", spec, size),
+        "observation": build.make_network("ModelObservation", spec, size),
+    }
+    check_world(spec, size, **networks, use_extra_data=options.use_extra_data)
+    return Prediction(spec.obs, **networks, kl=options.transition_kl, use_extra_data=options.use_extra_data)
+
+
+def _errors(obs: ObsSpec) -> dict[str, Error]:
+    return {
+        name: partial(choice_error, categories=categories) if categories else _number_error
+        for name, categories in zip(obs.names, obs.categories, strict=True)
+    }
+
+
+def _number_error(prediction: Tensor, observed: Tensor) -> Tensor:
+    """On the scale on which encoders see them: bytes from 0 to 1, all else as it is."""
+    numbers = observed.to(prediction.dtype)
+    return squared_error(prediction, numbers / 255.0 if observed.dtype == torch.uint8 else numbers)
+
+
+def _picture(layout: ImageLayout, image: Tensor) -> Tensor:
+    """An image [*shape] -> uint8 [H, W, C]: the last three channels where they are threes, else the last."""
+    planes = layout.to_planes(image)[0]
+    colours = 3 if layout.channels % 3 == 0 else 1
+    return planes[-colours:].permute(1, 2, 0).clamp(0.0, 1.0).mul(255.0).round().to(torch.uint8)
+
+
+def _everything(obs: Obs) -> Obs:
+    return obs
+
+
+def _nothing(obs: Obs) -> Obs:
+    return {}

@@ -1,0 +1,56 @@
+"""Trying the most novel of several sampled actions, by random network distillation (arXiv 1810.12894)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+from algorithm.extensions.base import Context, Extension
+from algorithm.extensions.options import Build
+from algorithm.nn.dynamics import check_dynamic
+from algorithm.ops.intrinsic import distillation_error
+from algorithm.ops.shapes import masked_mean
+
+
+class Novelty(Extension):
+    """A network is trained on stored (state, action) to give what a fixed random one gives.
+
+    Where it has often been trained it agrees; where its error is large something is new. The paper adds that
+    error to the reward; here the reward stays as it is and an exploring actor takes, of ``num_candidates``
+    actions of its policy, the one with the largest error.
+
+    network: trained
+    fixed:   random, and so for ever; part of every checkpoint
+    num_candidates: actions to choose from
+    """
+
+    def __init__(self, network: nn.Module, fixed: nn.Module, num_candidates: int) -> None:
+        super().__init__()
+        self.own.append(network)
+        self.fixed = fixed.requires_grad_(False)
+        self.num_candidates = num_candidates
+        self.eval()
+
+    def own_losses(self, ctx: Context) -> Mapping[str, Tensor]:
+        """See :class:`Extension`: the mean error of the learned transitions."""
+        valid = ctx.batch.valid[:, ctx.learned]
+        error = self._error(ctx.state[:, ctx.learned].detach(), ctx.batch.action[:, ctx.learned])
+        return {"rnd": masked_mean(torch.where(valid, error, 0.0).flatten(), valid.flatten())}
+
+    def score_actions(self, state: Tensor, action: Tensor) -> Tensor:
+        """See :class:`Extension`: the errors of M actions [N, M, A] in states [N, S], [N, M]."""
+        return self._error(state.unsqueeze(1).expand(-1, action.shape[1], -1), action)
+
+    def _error(self, state: Tensor, action: Tensor) -> Tensor:
+        return distillation_error(self.own[0](state, action), self.fixed(state, action))
+
+
+def make_novelty(build: Build) -> Novelty | None:
+    """The judge of actions, if configured. Raises ModelError for a network that returns a wrong shape."""
+    if not build.options.use_rnd:
+        return None
+    network, fixed = (build.make_network("ModelRND", build.spec, build.state_size) for _ in range(2))
+    check_dynamic(network, (build.state_size, build.spec.action.size), "F")
+    return Novelty(network, fixed, build.options.rnd_n_sample)

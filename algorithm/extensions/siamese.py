@@ -1,0 +1,29 @@
+"""Contrastive learning of the representation, as ``siamese`` and its keys ask for it."""
+
+from __future__ import annotations
+
+from algorithm.extensions.atc import Atc
+from algorithm.extensions.byol import Byol
+from algorithm.extensions.options import Build
+from algorithm.extensions.two_looks import TwoLooks, no_judge, q_agrees
+from algorithm.nn.augment import Augmentation
+from algorithm.nn.projections import check_prediction, check_projection
+
+
+def make_siamese(build: Build) -> TwoLooks | None:
+    """ATC, BYOL or None. Raises ModelError for networks that return a wrong shape."""
+    spec, options = build.spec, build.options
+    augment = Augmentation(spec.obs)
+    judge = q_agrees if options.siamese_use_q else no_judge
+    gated = options.siamese_use_adaptive
+    if options.siamese == "ATC":
+        prediction = build.make_network("ModelRepPrediction", spec, build.state_size)
+        check_prediction(prediction, build.state_size)
+        return Atc(prediction, build.state_size, augment, judge=judge, gated=gated)
+    if options.siamese == "BYOL":
+        projection = build.make_network("ModelRepProjection", spec, build.state_size)
+        size = check_projection(projection, build.state_size)
+        prediction = build.make_network("ModelRepPrediction", spec, size)
+        check_prediction(prediction, size)
+        return Byol(projection, prediction, augment, judge=judge, gated=gated)
+    return None

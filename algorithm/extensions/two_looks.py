@@ -1,0 +1,60 @@
+"""What ATC and BYOL have in common: two augmented looks at the same windows, and what critics say of one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from torch import Tensor
+
+from algorithm.extensions.base import Context, Extension, States
+from algorithm.nn.augment import Augmentation
+from algorithm.ops.contrastive import q_consistency_loss
+
+Judge = Callable[[Context, States], Mapping[str, Tensor]]
+"""More losses on the states of an augmented look, by name."""
+
+
+class TwoLooks(Extension):
+    """Encodes a batch twice, each time augmented anew; what is made of that is up to the class.
+
+    The losses are plain means over what exists in the batch: importance-sampling weights correct values,
+    of which there are none here.
+
+    augment: see :class:`~algorithm.nn.augment.Augmentation`
+    judge:   :func:`q_agrees`, or :func:`no_judge`
+    gated:   see :class:`~algorithm.extensions.base.Extension`
+    """
+
+    def __init__(self, augment: Augmentation, *, judge: Judge, gated: bool) -> None:
+        super().__init__()
+        self._augment = augment
+        self._judge = judge
+        self.gated = gated
+
+    def contrast(self, ctx: Context, first: States, second: States) -> Tensor:
+        """The loss of two looks at the same windows, a scalar."""
+        raise NotImplementedError(f"{type(self).__name__} must define contrast(ctx, first, second)")
+
+    def auxiliary_losses(self, ctx: Context) -> Mapping[str, Tensor]:
+        """See :class:`~algorithm.extensions.base.Extension`."""
+        first, second = self._look(ctx), self._look(ctx)
+        return {"siamese": self.contrast(ctx, first, second), **self._judge(ctx, first)}
+
+    def _look(self, ctx: Context) -> States:
+        return ctx.recode(self._augment(ctx.obs, ctx.batch.obs_valid, ctx.generator))
+
+
+def no_judge(ctx: Context, look: States) -> Mapping[str, Tensor]:
+    """No more losses."""
+    return {}
+
+
+def q_agrees(ctx: Context, look: States) -> Mapping[str, Tensor]:
+    """What critics say of the stored actions after augmentation is what their targets say without it.
+
+    DrQ regularises Q by augmented observations too (arXiv 2004.13649); this is at the taken action. The
+    gradient goes to encoder and critics.
+    """
+    q = ctx.q(look.online[:, ctx.learned])
+    target = ctx.target_q(ctx.target_learned())
+    return {"siamese_q": q_consistency_loss(q, target, ctx.batch.valid[:, ctx.learned])}

@@ -1,0 +1,107 @@
+"""The networks of contrastive learning, see :mod:`algorithm.extensions.siamese`, with default classes."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+
+from algorithm.errors import ModelError
+from algorithm.nn.dry_run import blame
+from algorithm.spec import AgentSpec
+
+_ROWS = 2, 1  # of the dry runs
+
+
+class RepProjection(Protocol):
+    """``ModelRepProjection(spec, state_size)``."""
+
+    def __call__(self, state: Tensor) -> Tensor:
+        """State [B, S] -> projection [B, P] of any width P, in which states are compared.
+
+        Some of the rows stand for tokens that do not exist. They must not change what comes out for the
+        others, so there can be no batch normalisation.
+        """
+        ...
+
+
+class RepPrediction(Protocol):
+    """``ModelRepPrediction(spec, size)``; ``size`` is S, of the state, with ATC and P with BYOL."""
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """x [B, size] -> what is expected of the other one of a pair [B, size]; rows as of a projection."""
+        ...
+
+
+class ModelRepProjection(nn.Module):
+    """One hidden layer of ``dense_n`` units, then ``out_size`` numbers.
+
+    BYOL normalises the hidden layer over the batch, which is not needed (arXiv 2010.10241); here each row is
+    normalised on its own.
+    """
+
+    def __init__(self, spec: AgentSpec, state_size: int, dense_n: int = 256, out_size: int = 128) -> None:
+        super().__init__()
+        self.net = _hidden_layer(state_size, dense_n, out_size)
+
+    def forward(self, state: Tensor) -> Tensor:
+        """See :class:`RepProjection`."""
+        return self.net(state)
+
+
+class ModelRepPrediction(nn.Module):
+    """One hidden layer of ``dense_n`` units, each row normalised on its own."""
+
+    def __init__(self, spec: AgentSpec, size: int, dense_n: int = 256) -> None:
+        super().__init__()
+        self.net = _hidden_layer(size, dense_n, size)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """See :class:`RepPrediction`."""
+        return self.net(x)
+
+
+def check_projection(projection: nn.Module, state_size: int) -> int:
+    """The width P of its projections. Raises ModelError if it returns another shape than [B, P]."""
+    shapes = [_shape_of("ModelRepProjection", projection, rows, state_size) for rows in _ROWS]
+    for rows, shape in zip(_ROWS, shapes, strict=True):
+        if len(shape) != 2 or shape != (rows, shapes[0][-1]):
+            raise _wrong_shape("ModelRepProjection", projection, f"({rows}, P)", shape)
+    return shapes[0][1]
+
+
+def check_prediction(prediction: nn.Module, size: int) -> None:
+    """Raises ModelError if a prediction has another shape than what it is made of, [B, size]."""
+    for rows in _ROWS:
+        shape = _shape_of("ModelRepPrediction", prediction, rows, size)
+        if shape != (rows, size):
+            raise _wrong_shape("ModelRepPrediction", prediction, (rows, size), shape)
+
+
+def _hidden_layer(in_size: int, hidden: int, out_size: int) -> nn.Sequential:
+    return nn.Sequential(
+        nn.Linear(in_size, hidden), nn.LayerNorm(hidden), nn.ReLU(inplace=True), nn.Linear(hidden, out_size)
+    )
+
+
+@torch.no_grad()
+def _shape_of(name: str, network: nn.Module, rows: int, size: int) -> tuple[int, ...]:
+    with blame(name, "forward", _file_of(network)):
+        result = network(torch.zeros(rows, size))
+    if not isinstance(result, Tensor):
+        raise _wrong_shape(name, network, "a tensor", type(result).__name__)
+    return tuple(result.shape)
+
+
+def _wrong_shape(name: str, network: nn.Module, expected: object, got: object) -> ModelError:
+    return ModelError(
+        f"{name}.forward returned a wrong shape",
+        where=_file_of(network),
+        why=f"expected {expected}, got {got}",
+    )
+
+
+def _file_of(network: nn.Module) -> str:
+    return inspect.getfile(type(network))

@@ -1,0 +1,224 @@
+"""The networks of a world model, see :mod:`algorithm.extensions.prediction`, with their default classes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from math import ceil, log2
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+
+from algorithm.errors import ModelError
+from algorithm.nn.dry_run import blame
+from algorithm.nn.encode import VectorEncoder
+from algorithm.nn.images import ImageLayout, image_layouts
+from algorithm.nn.mlp import mlp
+from algorithm.spec import AgentSpec, ObsSpec
+
+DECODER_SIDE = 8
+"""A decoder begins with a picture whose sides are at most this, and doubles it."""
+
+
+class Transition(Protocol):
+    """``ModelTransition(spec, state_size, use_extra_data)``."""
+
+    def __call__(self, state: Tensor, action: Tensor, obs: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+        """What state follows.
+
+        state:  [..., S]
+        action: [..., A] flat
+        obs:    name -> [..., *shape] of the same positions, as networks see them, the ones that ``ModelRep``
+                leaves out included; empty without ``use_extra_data``
+        Returns the mean [..., S] of a normal distribution, and numbers [..., S] which
+        :func:`~algorithm.ops.prediction.bounded_std` turns into its standard deviation.
+        """
+        ...
+
+
+class Reward(Protocol):
+    """``ModelReward(spec, state_size)``."""
+
+    def __call__(self, state: Tensor, action: Tensor) -> Tensor:
+        """state [..., S], flat action [..., A] -> the reward that follows [...]."""
+        ...
+
+
+class Observation(Protocol):
+    """``ModelObservation(spec, state_size)``."""
+
+    def __call__(self, state: Tensor) -> Mapping[str, Tensor]:
+        """state [..., S] -> for every observation of the spec what was observed.
+
+        Of numbers [..., *shape], images of bytes on a scale from 0 to 1; of choices one logit for each
+        category of each element [..., Σ categories].
+        """
+        ...
+
+
+class ModelTransition(nn.Module):
+    """``dense_depth`` layers of ``dense_n`` units over state and action.
+
+    use_extra_data: and over all observations that are no images, choices as one-hots
+    """
+
+    def __init__(
+        self,
+        spec: AgentSpec,
+        state_size: int,
+        use_extra_data: bool,
+        dense_n: int = 256,
+        dense_depth: int = 2,
+    ) -> None:
+        super().__init__()
+        self.extra = VectorEncoder(spec.obs, None if use_extra_data else [])
+        width = state_size + spec.action.size + self.extra.out_size
+        self.net = mlp(width, [dense_n] * dense_depth, 2 * state_size)
+
+    def forward(self, state: Tensor, action: Tensor, obs: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+        """See :class:`Transition`."""
+        seen = [self.extra(obs)] if self.extra.names else []
+        mean, raw_std = self.net(torch.cat([state, action, *seen], -1)).chunk(2, -1)
+        return mean, raw_std
+
+
+class ModelReward(nn.Module):
+    """``dense_depth`` layers of ``dense_n`` units over state and action."""
+
+    def __init__(self, spec: AgentSpec, state_size: int, dense_n: int = 256, dense_depth: int = 2) -> None:
+        super().__init__()
+        self.net = mlp(state_size + spec.action.size, [dense_n] * dense_depth, 1)
+
+    def forward(self, state: Tensor, action: Tensor) -> Tensor:
+        """See :class:`Reward`."""
+        return self.net(torch.cat([state, action], -1)).squeeze(-1)
+
+
+class ModelObservation(nn.Module):
+    """``dense_depth`` common layers of ``dense_n`` units, then one head for each observation."""
+
+    def __init__(self, spec: AgentSpec, state_size: int, dense_n: int = 256, dense_depth: int = 1) -> None:
+        super().__init__()
+        self.names = spec.obs.names
+        self.net = mlp(state_size, [dense_n] * dense_depth)
+        width = dense_n if dense_depth else state_size
+        layouts, shapes = image_layouts(spec.obs), observed_shapes(spec.obs)
+        self.heads = nn.ModuleList(
+            ImageDecoder(width, layouts[name]) if name in layouts else _Shaped(width, shapes[name])
+            for name in self.names
+        )
+
+    def forward(self, state: Tensor) -> dict[str, Tensor]:
+        """See :class:`Observation`."""
+        features = self.net(state)
+        return {name: head(features) for name, head in zip(self.names, self.heads, strict=True)}
+
+
+class ImageDecoder(nn.Module):
+    """Features [..., in_size] -> images [..., *shape] as they are observed, without bounds.
+
+    A linear layer makes a small picture, which transposed convolutions double until it is as large as the
+    image; what is too much at its lower and right border is cut off.
+
+    channels: of every layer between
+    """
+
+    def __init__(self, in_size: int, layout: ImageLayout, channels: int = 32) -> None:
+        super().__init__()
+        self.layout = layout
+        doublings = max(1, ceil(log2(max(layout.height, layout.width) / DECODER_SIDE)))
+        small = (ceil(layout.height / 2**doublings), ceil(layout.width / 2**doublings))
+        layers: list[nn.Module] = [
+            nn.Linear(in_size, channels * small[0] * small[1]),
+            nn.Unflatten(-1, (channels, *small)),
+        ]
+        for last in [False] * (doublings - 1) + [True]:
+            out = layout.channels if last else channels
+            layers += [nn.ReLU(inplace=True), nn.ConvTranspose2d(channels, out, 4, stride=2, padding=1)]
+        self.net = nn.Sequential(*layers)
+
+    def forward(self, features: Tensor) -> Tensor:
+        """features [..., in_size] -> [..., *shape]."""
+        layout, lead = self.layout, features.shape[:-1]
+        planes = self.net(features.reshape(-1, features.shape[-1]))
+        picture = planes[..., : layout.height, : layout.width].permute(0, 2, 3, 1)  # [P, H, W, C]
+        axes = picture.reshape(-1, *(layout.shape[axis] for axis in layout.order))
+        place = [layout.order.index(axis) + 1 for axis in range(len(layout.shape))]
+        return axes.permute(0, *place).reshape(*lead, *layout.shape)
+
+
+class _Shaped(nn.Module):
+    """A linear layer: features [..., in_size] -> [..., *shape]."""
+
+    def __init__(self, in_size: int, shape: tuple[int, ...]) -> None:
+        super().__init__()
+        self.shape = shape
+        self.net = mlp(in_size, [], torch.Size(shape).numel())
+
+    def forward(self, features: Tensor) -> Tensor:
+        return self.net(features).view(*features.shape[:-1], *self.shape)
+
+
+def observed_shapes(obs: ObsSpec) -> dict[str, tuple[int, ...]]:
+    """Name -> shape of what :class:`Observation` returns of it, without leading dimensions."""
+    return {
+        name: (sum(categories),) if categories else shape
+        for name, shape, categories in zip(obs.names, obs.shapes, obs.categories, strict=True)
+    }
+
+
+@torch.no_grad()
+def check_world(
+    spec: AgentSpec,
+    state_size: int,
+    *,
+    transition: nn.Module,
+    reward: nn.Module,
+    observation: nn.Module,
+    use_extra_data: bool,
+) -> None:
+    """Run all three on zeros. Raises ModelError that names class, expected and got if a shape is wrong."""
+    for lead in (2, 3), (1, 1):
+        state, action = torch.zeros(*lead, state_size), torch.zeros(*lead, spec.action.size)
+        obs = {name: torch.from_numpy(value) for name, value in spec.obs.zeros(*lead).items()}
+        following = {"mean": (state_size,), "raw_std": (state_size,)}
+        seen = obs if use_extra_data else {}
+        check = partial(_check, lead=lead)
+        check("ModelTransition", transition, (state, action, seen), following)
+        check("ModelReward", reward, (state, action), {"reward": ()})
+        check("ModelObservation", observation, (state,), observed_shapes(spec.obs))
+
+
+def _check(
+    name: str,
+    network: nn.Module,
+    inputs: tuple[object, ...],
+    shapes: Mapping[str, tuple[int, ...]],
+    *,
+    lead: tuple[int, ...],
+) -> None:
+    """One network; ``shapes`` of what it returns, by name, or a tuple in that order, or the tensor itself."""
+    where = type(network).forward.__code__.co_filename
+    with blame(name, "forward", where):
+        result = network(*inputs)
+    parts = (result,) if isinstance(result, Tensor) else result
+    fits = isinstance(parts, tuple) and len(parts) == len(shapes)
+    named = dict(zip(shapes, parts, strict=True)) if fits else parts
+    if not isinstance(named, Mapping) or set(named) != set(shapes):
+        got = ", ".join(sorted(named)) if isinstance(named, Mapping) else type(result).__name__
+        raise _wrong(name, where, "value", ", ".join(shapes), got)
+    for what, shape in shapes.items():
+        _check_shape(name, where, what, (*lead, *shape), named[what])
+
+
+def _check_shape(name: str, where: str, what: str, shape: tuple[int, ...], got: object) -> None:
+    found = tuple(got.shape) if isinstance(got, Tensor) else type(got).__name__
+    if found != shape:
+        raise _wrong(name, where, f"shape of {what}", shape, found)
+
+
+def _wrong(name: str, where: str, what: str, expected: object, got: object) -> ModelError:
+    return ModelError(
+        f"{name}.forward returned a wrong {what}", where=where, why=f"expected {expected}, got {got}"
+    )

@@ -1,0 +1,26 @@
+"""Does curiosity lead where nothing else does? The corridor, in seconds."""
+
+from __future__ import annotations
+
+import pytest
+
+from algorithm.env.toy_corridor import ToyCorridor
+from main import main
+
+
+@pytest.mark.parametrize(("section", "least", "most"), [("default", 5, 35), ("curiosity", 50, 60)])
+def test_curiosity_covers_the_corridor(tmp_path, monkeypatch, section, least, most):
+    """Twelve episodes: a walk at random gets to some thirty of sixty cells at best."""
+    made, make = [], ToyCorridor.__init__
+
+    def watched(self: ToyCorridor, *args: int, **kwargs: int) -> None:
+        make(self, *args, **kwargs)
+        made.append(self)
+
+    monkeypatch.setattr(ToyCorridor, "__init__", watched)
+    monkeypatch.chdir(tmp_path)
+    options = ["-o", "base_config.max_step=1500", "-o", "eval_config.per_step=1500"]
+    assert main(["toy/corridor", "-c", section, "--seed=1", "--device=cpu", "--quiet", *options]) == 0
+    training = max(made, key=lambda env: env.visited.sum())
+    assert training.visited.sum() > 1000
+    assert least <= training.coverage <= most

@@ -1,0 +1,98 @@
+"""The gate on an extension's gradient: the encoder takes it only where it agrees with the critics'."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from algorithm.extensions.base import Context, Extension
+from algorithm.sac.learner import Sac
+from tests.batches import random_batch, small_sac
+
+
+def gradients(sac: Sac) -> tuple[torch.Tensor, torch.Tensor]:
+    """Views of the encoder's and the critics' part."""
+    gradient = sac._critic_step.gradient
+    return gradient[sac._encoder], gradient[sac._encoder.stop :]
+
+
+@pytest.mark.parametrize(
+    "angle, kept",
+    [(1.0, True), (0.01, True), (0.0, False), (-0.01, False), (-1.0, False)],
+)
+def test_the_encoder_keeps_what_does_not_work_against_the_critics(angle, kept):
+    """What is there: 2 along the first parameter; what comes: ``angle`` along it and 3 along the second."""
+    sac = small_sac(rep_depth=1)
+    encoder, critics = gradients(sac)
+    sac._critic_step.gradient.zero_()
+    encoder[0], critics[:] = 2.0, 5.0
+    parameters = list(sac.model.rep.parameters())
+    first, second = parameters[0].flatten()[:2]
+    q = next(sac.model.q.parameters())
+    sac._add_where_it_agrees(angle * first + 3.0 * second + 7.0 * q.flatten()[0])
+    expected = torch.zeros_like(encoder)
+    expected[0], expected[1] = 2.0 + angle * kept, 3.0 * kept
+    torch.testing.assert_close(encoder, expected)
+    assert critics[0] == 12.0 and (critics[1:] == 5.0).all()  # theirs is never gated
+
+
+class Pull(Extension):
+    """An auxiliary loss whose gradient on the encoder is ``sign`` times that of the critics, and more."""
+
+    def __init__(self, sign: float, *, gated: bool) -> None:
+        super().__init__()
+        self.joint.append(torch.nn.Linear(1, 1))
+        self.sign, self.gated = sign, gated
+
+    def auxiliary_losses(self, ctx: Context) -> dict[str, torch.Tensor]:
+        q = ctx.q(ctx.state[:, ctx.learned]).mean()
+        return {"pull": self.sign * q + self.joint[0].weight.sum()}
+
+
+def step(monkeypatch, *extensions: Extension) -> tuple[torch.Tensor, torch.Tensor]:
+    """Gradients of encoder and critics that one update's step is taken with; the critics' loss is mean Q."""
+    sac = small_sac(rep_depth=1, extensions=extensions)
+    seen = []
+    move = type(sac._critic_step).move
+
+    def watched(adam):
+        if adam is sac._critic_step:
+            seen.append([part.clone() for part in gradients(sac)])
+        return move(adam)
+
+    monkeypatch.setattr(type(sac._critic_step), "move", watched)
+    sac._critic_loss = lambda q, *_: q.mean()
+    sac.update(random_batch())
+    if extensions:
+        assert sac._joint_step.gradient.any()  # the joint parts are trained whatever the gate says
+    return tuple(seen[0])
+
+
+def test_a_gated_loss_is_taken_or_left_and_an_ungated_one_is_taken(monkeypatch):
+    encoder, critics = step(monkeypatch)
+    assert encoder.any()
+    for sign, gated, factor in [(1.0, True, 2.0), (-0.5, True, 1.0), (-0.5, False, 0.5), (1.0, False, 2.0)]:
+        own, theirs = step(monkeypatch, Pull(sign, gated=gated))
+        torch.testing.assert_close(own, factor * encoder)
+        torch.testing.assert_close(theirs, (1.0 + sign) * critics)
+
+
+def test_the_gate_judges_against_the_critics_and_all_that_is_not_gated(monkeypatch):
+    """Ungated −2 turns the gradient round, so that a gated −1 agrees with it: 1 − 2 − 1."""
+    encoder, _ = step(monkeypatch)
+    own, _ = step(monkeypatch, Pull(-1.0, gated=True), Pull(-2.0, gated=False))
+    torch.testing.assert_close(own, -2.0 * encoder)
+
+
+def test_several_gated_losses_are_judged_as_one(monkeypatch):
+    """+3 and −2 make +1, which agrees; +1 and −2 make −1, which does not."""
+    encoder, _ = step(monkeypatch)
+    taken, _ = step(monkeypatch, Pull(3.0, gated=True), Pull(-2.0, gated=True))
+    left, _ = step(monkeypatch, Pull(1.0, gated=True), Pull(-2.0, gated=True))
+    torch.testing.assert_close(taken, 2.0 * encoder)
+    torch.testing.assert_close(left, encoder)
+
+
+def test_an_encoder_without_parameters_has_nothing_to_gate(monkeypatch):
+    sac = small_sac(rep_depth=0, extensions=(Pull(1.0, gated=True),))
+    assert sac.update(random_batch()).metrics["loss/pull"].isfinite() and sac.skipped == 0
