@@ -243,7 +243,7 @@ class Start:
     @property
     def rows(self) -> Rows:
         """For the start screen."""
-        return [("from", f"step {self.saved.step:,}, {self.folder.name}"), *table(self.changes)]
+        return [("from", f"step {self.saved.step:,}"), *table(self.changes)]
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,7 @@ def steps(folder):
 def test_a_longer_run_is_the_one_that_was_longer_from_the_start(stopped, capsys):
     assert run("--resume", "-o", "base_config.max_step=260") == 0
     said = capsys.readouterr().out
-    assert "resumed exactly" in said and "step 200, step_000000200" in said
+    assert "resumed exactly" in said and "step 200" in said
     assert "200 → 260, applied" in said
     assert run("--seed=1", "-n", "b", "--quiet") == 0
     assert what_must_agree(stopped) == what_must_agree(stopped.parent / "b")
@@ -116,7 +116,8 @@ def test_the_checkpoint_before_a_damaged_one_is_used_loudly(task, capsys):
     assert run("--resume", "-o", "base_config.max_step=300") == 0
     said = capsys.readouterr().out
     assert "model.safetensors" in said and "SHA-256" in said and "from" in said
-    assert "step 200, step_000000200" in said
+    warnings = [line for line in said.splitlines() if "trying the one before" in line]
+    assert "step 200" in said and not any("--ckpt" in line for line in warnings)
     assert (folder / "checkpoints" / "step_000000260.damaged").is_dir()
     assert read_metrics(folder / "metrics.csv")["step"] == [100.0, 200.0, 300.0]
 

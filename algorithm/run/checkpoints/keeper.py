@@ -180,7 +180,7 @@ class Keeper:
             try:
                 _check(path, self._replays)
             except StorageError as error:
-                self._warn(f"{error.line} · it is called {set_aside(path).name} from now on")
+                self._warn(f"{_wrong(error)} · it is called {set_aside(path).name} from now on")
                 continue
             remove_checkpoint(path)
             removed.append(step)
@@ -226,7 +226,7 @@ def _newest_intact(root: Path, warn: Callable[[str], None], replays: Path | None
         try:
             _check(path, replays)
         except StorageError as error:
-            warn(f"{error.line} · trying the one before")
+            warn(f"{_wrong(error)} · trying the one before")
             continue
         return path
     if steps:
@@ -263,6 +263,11 @@ def _named_by(pointer: Path) -> Path:
     if step not in steps:
         raise _missing(f"it names the checkpoint of step {step}, which is not there", pointer, steps)
     return checkpoint_of(root, step)
+
+
+def _wrong(error: StorageError) -> str:
+    """What, where and why; what to do follows."""
+    return " · ".join(part for part in (error.what, error.where, error.why) if part)
 
 
 def _listed(steps: list[int]) -> str:
