@@ -6,6 +6,7 @@ Use them by id: ``tests.toys_check:Leaky-v0``.
 from __future__ import annotations
 
 import ctypes
+import mmap
 import os
 import random
 import threading
@@ -404,7 +405,9 @@ class Leaky(Sound):
         self._kept: list[Any] = []
 
     def reset(self, **kwargs: Any) -> Any:
-        self._kept.append(np.ones(2**17))  # 1 MiB
+        memory = mmap.mmap(-1, 2**20)  # the system's own: the heap may still have room from before
+        memory.write(bytes(2**20))
+        self._kept.append(memory)
         return super().reset(**kwargs)
 
 
