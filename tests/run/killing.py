@@ -57,13 +57,15 @@ def said(folder: Path) -> str:
 def what_must_agree(run: Path) -> dict[str, object]:
     """All of a finished run that two runs with the same seed share, whatever happened to them on the way."""
     last = max(run.glob("checkpoints/step_*"))
-    files = json.loads((last / "manifest.json").read_text())["files"]
+    manifest = json.loads((last / "manifest.json").read_text())
+    files = manifest["files"]
     state = json.loads((last / "state.json").read_text())
     del state["seconds"]
     state["metrics"] = without_times(state["metrics"])
     metrics = {name: column for name, column in read_metrics(run / "metrics.csv").items() if timeless(name)}
     return {
         "weights": {name: entry["sha256"] for name, entry in files.items() if name.endswith(".safetensors")},
+        "replay": manifest["replay"],  # every segment with its SHA-256, priorities among them
         "state": state,
         "metrics": json.dumps(metrics),  # NaN is not equal to itself
     }
