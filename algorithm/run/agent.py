@@ -13,8 +13,9 @@ from algorithm.config.schema import Config
 from algorithm.data import Array, Bool, Float, Segment, State, UpdateResult
 from algorithm.errors import UsageError
 from algorithm.extensions import make_extensions
+from algorithm.extensions.base import Extension
 from algorithm.extensions.options import Build
-from algorithm.nn.loader import load_networks
+from algorithm.nn.loader import Networks, load_networks
 from algorithm.nn.normalise import vector_names
 from algorithm.replay.buffer import ReplayBuffer
 from algorithm.replay.memory import largest_capacity, replay_bytes
@@ -92,23 +93,13 @@ class Agent:
             context=sac.burn_in_step + sac.learn_step,
         )
         _reserve(memory, behaviour, spec, config, self.networks.rep.stored_carry_shape)
-        with torch.random.fork_rng():  # with or without extensions the critics begin alike
-            torch.manual_seed(stream_seed(seed, "extensions", behaviour))
-            extensions = make_extensions(
-                Build(
-                    spec=spec,
-                    state_size=self.networks.state_size,
-                    options=config.sac_config,
-                    make_network=self.networks.make,
-                )
-            )
         self.sac = Sac(
             spec,
             self.networks,
             config.sac_config,
             device=device,
             seed=stream_seed(seed, "learner", behaviour),
-            extensions=extensions,
+            extensions=_make_extensions(spec, config, self.networks, seed, behaviour),
         )
         self.guard = Guard(self.sac)
         self._device = device
@@ -296,6 +287,21 @@ class Agent:
         model = self.sac.model
         parts = {"encoder": model.rep, "critics": model.q, "policy": model.policy}
         return {name: sum(p.numel() for p in part.parameters()) for name, part in parts.items()}
+
+
+def _make_extensions(
+    spec: AgentSpec, config: Config, networks: Networks, seed: int, behaviour: str
+) -> tuple[Extension, ...]:
+    """Drawn from a stream of their own: with or without extensions the critics begin alike."""
+    build = Build(
+        spec=spec,
+        state_size=networks.state_size,
+        options=config.sac_config,
+        make_network=networks.make,
+    )
+    with torch.random.fork_rng():
+        torch.manual_seed(stream_seed(seed, "extensions", behaviour))
+        return make_extensions(build)
 
 
 def _make_replay(
