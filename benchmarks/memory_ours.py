@@ -118,7 +118,7 @@ def build(case: str, seed: int) -> Agent:
         memory=MemoryBudget(),
     )
     rng, length = np.random.default_rng(seed), SETTING.episode_length
-    carry = np.zeros((length + 1, *agent.stored_carry_shape), np.float32)
+    carry = np.zeros((length + 1, *agent.player.stored_carry_shape), np.float32)
     for _ in range(SETTING.transitions // length):
         agent.add(replace(make_segment(agent.spec, rng, 0, length, last=True), carry=carry))
     return agent

@@ -279,7 +279,9 @@ def test_cases_are_what_they_are_called() -> None:
         [64, 0, 64, 1],
     ]
     widths = {"gru": (1, 64), "lstm": (2, 1, 64), "gru_long": (1, 128), "attn": (0,)}
-    assert {case: memory_ours.build(case, 0).stored_carry_shape for case in memory_ours.CASES} == widths
+    assert {
+        case: memory_ours.build(case, 0).player.stored_carry_shape for case in memory_ours.CASES
+    } == widths
 
 
 def test_time_is_that_of_the_calls() -> None:

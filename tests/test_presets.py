@@ -16,10 +16,10 @@ from algorithm.config import Config, load_config
 from algorithm.config.cli import TrainOptions, config_flags, parse_args
 from algorithm.env.base import VecEnv
 from algorithm.env.registry import make_vec_env
+from algorithm.run.assembly import make_agents
 from algorithm.run.memory import MemoryBudget
 from algorithm.run.rollout import Rollout
 from algorithm.run.seeding import episode_seeds
-from algorithm.run.session import make_agents
 from algorithm.spec import DEFAULT_BEHAVIOUR, ActionSpec, ObsSpec
 from main import main
 from tests.test_docs import ROOT, blocks_of, commands_of
@@ -82,9 +82,14 @@ def test_a_section_trains(label: str, section: str) -> None:
     env = make_env(loaded.config, base.n_envs, workers)
     try:
         device = torch.device("cpu")
-        agents = make_agents(loaded, env, loaded.env_dir, device, memory=MemoryBudget())
+        agents = make_agents(loaded, env.specs, loaded.env_dir, device, memory=MemoryBudget())
         agent = agents[DEFAULT_BEHAVIOUR]
-        rollout = Rollout(env, agents, agents, length_limit=base.max_step_each_iter)
+        rollout = Rollout(
+            env,
+            {name: one.player for name, one in agents.items()},
+            agents,
+            length_limit=base.max_step_each_iter,
+        )
         for step in range(1, 17):
             rollout.step()
             agent.learn(step * base.n_envs)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from algorithm.config.schema import Config
-from algorithm.data import Array, Bool, Float, Segment, State, UpdateResult
+from algorithm.data import Segment, State, UpdateResult
 from algorithm.errors import UsageError
 from algorithm.extensions import make_extensions
 from algorithm.extensions.base import Extension
@@ -24,11 +24,12 @@ from algorithm.run.guard import Guard
 from algorithm.run.insertion import LargestPriority, OwnTdError
 from algorithm.run.memory import MemoryBudget
 from algorithm.run.pace import FreshPace, Pace, UpdatePace
+from algorithm.run.player import TrainingPlayer
 from algorithm.run.recalled import NothingRecalled, Recall, Recalled
 from algorithm.run.recent import Recent
 from algorithm.run.seeding import stream, stream_seed
 from algorithm.run.timing import Stopwatch
-from algorithm.sac.actor import Actor, ActorOutput
+from algorithm.sac.actor import Actor
 from algorithm.sac.learner import Sac
 from algorithm.spec import AgentSpec
 
@@ -52,6 +53,10 @@ def pick_device(name: str) -> torch.device:
     return device
 
 
+MakeReplay = Callable[..., ReplayBuffer]
+"""A :class:`ReplayBuffer` from that class's arguments, or one that does the same in another way."""
+
+
 class Agent:
     """Learner, actor and replay of one behaviour; the trainer's view of them.
 
@@ -61,6 +66,7 @@ class Agent:
     behaviour: its name; every random stream is derived from the seed and this name
     memory:    what its replay is taken from
     greedy:    act with the policy's mode while training
+    make_replay: what the replay is made by
 
     Raises UsageError if the replay does not fit into the memory.
     """
@@ -76,22 +82,11 @@ class Agent:
         device: torch.device,
         memory: MemoryBudget,
         greedy: bool = False,
+        make_replay: MakeReplay = ReplayBuffer,
     ) -> None:
-        self.spec = spec
-        self._greedy = greedy
-        self.config = config
-        torch.manual_seed(stream_seed(seed, "networks", behaviour))
-        nn = config.nn_config
+        self.spec, self.config = spec, config
         sac = config.sac_config
-        self.networks = load_networks(
-            spec,
-            nn_file,
-            rep=nn.rep,
-            q=nn.q,
-            policy=nn.policy,
-            seq_encoder=sac.seq_encoder,
-            context=sac.burn_in_step + sac.learn_step,
-        )
+        self.networks = make_networks(spec, config, nn_file, seed, behaviour)
         _reserve(memory, behaviour, spec, config, self.networks.rep.stored_carry_shape)
         self.sac = Sac(
             spec,
@@ -99,17 +94,23 @@ class Agent:
             config.sac_config,
             device=device,
             seed=stream_seed(seed, "learner", behaviour),
-            extensions=_make_extensions(spec, config, self.networks, seed, behaviour),
+            extensions=extensions_of(spec, config, self.networks, seed, behaviour),
         )
         self.guard = Guard(self.sac)
         self._device = device
         self._seed = seed
         self._behaviour = behaviour
-        self._actor = self.new_actor("acting", exploring=not greedy)
-        self._warm_up_rng = stream(seed, "warm-up", behaviour)
-        self.warming_up = config.sac_config.start_step > 0
+        self.player = TrainingPlayer(
+            spec,
+            self.new_actor("acting", exploring=not greedy),
+            stream(seed, "warm-up", behaviour),
+            warming_up=sac.start_step > 0,
+            greedy=greedy,
+        )
         self._recent = Recent()
-        self.replay = _make_replay(spec, config, self.networks.rep.stored_carry_shape, seed, behaviour)
+        self.replay = _make_replay(
+            make_replay, spec, config, self.networks, stream_seed(seed, "replay", behaviour)
+        )
         self.pace = _make_pace(config, self.replay)
         self._memory: Recall = NothingRecalled()
         if sac.seq_encoder == "RNN":
@@ -135,25 +136,6 @@ class Agent:
             extensions=tuple(self.sac.extensions),
         )
 
-    @property
-    def stored_carry_shape(self) -> tuple[int, ...]:
-        """See :class:`~algorithm.run.rollout.Player`."""
-        return self._actor.stored_carry_shape
-
-    def initial_carry(self, n: int) -> Float:
-        """See :class:`~algorithm.run.rollout.Player`."""
-        return self._actor.initial_carry(n)
-
-    def act(
-        self, obs: Mapping[str, Array], prev_action: Float, carry: Float, action_mask: Bool
-    ) -> ActorOutput:
-        """Sampled from the policy, or uniformly random while ``warming_up``."""
-        if not self.warming_up:
-            return self._actor.act(obs, prev_action, carry, action_mask, greedy=self._greedy)
-        action, z, logp = self.spec.action.random(self._warm_up_rng, action_mask)
-        after = self._actor.remember(obs, prev_action, carry)
-        return ActorOutput(action=action, z=z, behaviour_logp=logp, carry=after)
-
     def add(self, segment: Segment) -> None:
         """Store a transition."""
         self._insertion.added(self.replay.add(segment))
@@ -169,7 +151,7 @@ class Agent:
         watch: told when sampling and updating end
         """
         watch = watch or Stopwatch()
-        self.warming_up = step < self.config.sac_config.start_step
+        self.player.warming_up = step < self.config.sac_config.start_step
         self._set_learning_rate(step)
         try:
             self._insertion.settle(learning=self.sac.updates > 0)
@@ -260,25 +242,16 @@ class Agent:
 
     def state(self) -> State:
         """All but networks, optimisers and replay; between two steps, when nothing waits to be settled."""
-        own = State(
-            {"actor": self._actor.random_state()},
-            {
-                "updates": self.sac.updates,
-                "warming_up": self.warming_up,
-                "warm_up": self._warm_up_rng.bit_generator.state,
-                "pace": self.pace.state(),
-            },
-        )
+        own = State(meta={"updates": self.sac.updates, "pace": self.pace.state()})
         recent = self._recent.state(self.replay.next_id)
-        return State.joined({"own": own, "recent": recent, "guard": self.guard.state()})
+        return State.joined(
+            {"own": own, "player": self.player.state(), "recent": recent, "guard": self.guard.state()}
+        )
 
     def load_state(self, state: State) -> None:
         """Go on from what :meth:`state` gave. The learner and the replay have been loaded before."""
-        own = state.part("own")
-        self._actor.load_random_state(own.arrays["actor"].astype(np.uint8))
-        self._warm_up_rng.bit_generator.state = own.meta["warm_up"]
-        self.warming_up = own.meta["warming_up"]
-        self.pace.load_state(own.meta["pace"])
+        self.player.load_state(state.part("player"))
+        self.pace.load_state(state.part("own").meta["pace"])
         self._recent.load_state(state.part("recent"), self.replay.next_id)
         self.guard.load_state(state.part("guard"))
 
@@ -289,7 +262,7 @@ class Agent:
         return {name: sum(p.numel() for p in part.parameters()) for name, part in parts.items()}
 
 
-def _make_extensions(
+def extensions_of(
     spec: AgentSpec, config: Config, networks: Networks, seed: int, behaviour: str
 ) -> tuple[Extension, ...]:
     """Drawn from a stream of their own: with or without extensions the critics begin alike."""
@@ -304,8 +277,25 @@ def _make_extensions(
         return make_extensions(build)
 
 
+def make_networks(
+    spec: AgentSpec, config: Config, nn_file: Path | None, seed: int, behaviour: str
+) -> Networks:
+    """The single networks of a behaviour; nn_file: the task's own, None for the defaults."""
+    torch.manual_seed(stream_seed(seed, "networks", behaviour))
+    nn, sac = config.nn_config, config.sac_config
+    return load_networks(
+        spec,
+        nn_file,
+        rep=nn.rep,
+        q=nn.q,
+        policy=nn.policy,
+        seq_encoder=sac.seq_encoder,
+        context=sac.burn_in_step + sac.learn_step,
+    )
+
+
 def _make_replay(
-    spec: AgentSpec, config: Config, carry_shape: tuple[int, ...], seed: int, behaviour: str
+    make: MakeReplay, spec: AgentSpec, config: Config, networks: Networks, seed: int
 ) -> ReplayBuffer:
     replay, sac = config.replay_config, config.sac_config
     sampler: Sampler = UniformSampler()
@@ -319,16 +309,16 @@ def _make_replay(
             td_error_min=replay.td_error_min,
             td_error_max=replay.td_error_max,
         )
-    return ReplayBuffer(
+    return make(
         spec,
         capacity=replay.capacity,
         batch_size=sac.batch_size,
         burn_in=sac.burn_in_step,
         learn=sac.learn_step,
         n_step=sac.n_step,
-        carry_shape=carry_shape,
+        carry_shape=networks.rep.stored_carry_shape,
         sampler=sampler,
-        seed=stream_seed(seed, "replay", behaviour),
+        seed=seed,
     )
 
 

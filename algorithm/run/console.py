@@ -44,6 +44,7 @@ class Progress:
     returns: of the last 20 training episodes at most, the latest last.
     env_restarts: environments that failed and were started anew.
     metrics: latest values by their names in ``metrics.METRICS``.
+    rows: more lines for the panel, name and text.
     """
 
     step: int
@@ -61,6 +62,7 @@ class Progress:
     best_eval: Evaluation | None = None
     env_restarts: int = 0
     metrics: Mapping[str, float] = field(default_factory=dict)
+    rows: Rows = ()
 
     @property
     def fraction(self) -> float | None:

@@ -186,6 +186,7 @@ class LiveConsole(Console):
                 ),
             ),
             *self._policy(metrics),
+            *((name, Text(text)) for name, text in progress.rows),
             *self._faults(progress),
         ]
 

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 
 from algorithm.data import State
 from algorithm.env.base import Observation, VecEnv
+from algorithm.run.console import Rows
+from algorithm.run.feed import Feed
 from algorithm.run.group import Episode, Group, Player, Recorded, Recorder
 from algorithm.run.non_finite import BadNumber, OnNonFinite, Stop, no_beginning
 from algorithm.run.timing import Stopwatch
@@ -105,6 +107,14 @@ class Rollout:
         """(behaviour, id) of every agent that is there now."""
         return frozenset().union(*(group.agents for group in self._groups.values()))
 
+    def metrics(self) -> dict[str, float]:
+        """See :class:`~algorithm.run.feed.Feed`: the trainer's own say everything."""
+        return {}
+
+    def rows(self) -> Rows:
+        """See :class:`~algorithm.run.feed.Feed`: the trainer's own say everything."""
+        return ()
+
     def _reset(self, agents: Mapping[str, list[int]]) -> None:
         """Reset the environments of ``agents``, by behaviour."""
         tries = 0
@@ -166,14 +176,14 @@ class Iteration:
     Nobody waits for an agent that has left or vanished. One that appeared is waited for like the others.
     """
 
-    def __init__(self, rollout: Rollout) -> None:
-        self._rollout = rollout
+    def __init__(self, feed: Feed) -> None:
+        self._feed = feed
         self._finished: set[tuple[str, int]] = set()
 
     def ends(self, episodes: list[Episode]) -> bool:
         """Whether it ends with the step that brought ``episodes``. To be asked after every step."""
         self._finished.update((episode.behaviour, episode.agent) for episode in episodes)
-        if not self._finished or not self._finished >= self._rollout.agents:
+        if not self._finished or not self._finished >= self._feed.agents:
             return False
         self._finished.clear()
         return True

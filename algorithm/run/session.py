@@ -16,19 +16,17 @@ import torch
 from algorithm.config.changes import Change, table
 from algorithm.config.cli import TrainOptions
 from algorithm.config.loader import LoadedConfig, dump_config
-from algorithm.config.schema import Config
 from algorithm.env.base import VecEnv
-from algorithm.env.registry import make_vec_env
 from algorithm.errors import StorageError, UsageError
 from algorithm.run.agent import Agent, pick_device
-from algorithm.run.checkpoints.checkpoint import Checkpoint, load_checkpoint
+from algorithm.run.assembly import make_agents, make_env, nn_file
+from algorithm.run.checkpoints.checkpoint import Checkpoint
 from algorithm.run.checkpoints.keeper import Keeper
 from algorithm.run.console import Console, Rows, close_logging, open_console, setup_logging
 from algorithm.run.faults import Faults
 from algorithm.run.lock import RunLock
 from algorithm.run.logs.metrics import MetricsLogger
 from algorithm.run.memory import MemoryBudget
-from algorithm.run.names import behaviour_level
 from algorithm.run.non_finite import Drop, OnNonFinite, Stop
 from algorithm.run.pages.curves import plot_curve, read_series
 from algorithm.run.pages.report import write_report
@@ -38,10 +36,10 @@ from algorithm.run.repro import Repros
 from algorithm.run.rundir import RunDir
 from algorithm.run.saver import Saver
 from algorithm.run.screen import finish_screen, result_json, start_screen
-from algorithm.run.seeding import episode_seeds
 from algorithm.run.signals import StopRequest
 from algorithm.run.trainer import Outcome, Trainer
 from algorithm.run.training import Training
+from algorithm.run.wiring import OneProcess, Wire, Wiring
 
 _DROPPED_IN_EVALUATIONS = 100  # episodes; an evaluation waits for whole ones
 
@@ -55,113 +53,18 @@ class Trained:
     exit_code: int
 
 
-def make_env(
-    config: Config,
-    purpose: Literal["train", "evaluate"],
-    n: int,
-    *,
-    faults: Faults,
-    render: bool = False,
-    workers: int = 0,
-    log: Path | None = None,
-    film: bool = False,
-) -> VecEnv:
-    """The environments of a run for one purpose, seeded for it.
-
-    workers: processes for them, 0 for none but this one; log: folder for what those print
-    film: the first of them can be asked for pictures
-    """
-    base = config.base_config
-    seed = config.sac_config.seed
-    assert seed is not None, "the loader sets the seed"
-    return make_vec_env(
-        base.env_type,
-        base.env_name,
-        env_args=base.env_args,
-        n=n,
-        seed_of=episode_seeds(seed, purpose),
-        options=config.reset_config,
-        render=render,
-        wrappers=base.wrappers,
-        workers=workers,
-        timeout=base.env_timeout,
-        restarts=base.env_restarts,
-        on_fault=faults,
-        log=log,
-        film=film,
-    )
-
-
-def make_agents(
-    loaded: LoadedConfig,
-    env: VecEnv,
-    nn_folder: Path,
-    device: torch.device,
-    *,
-    memory: MemoryBudget,
-    greedy: bool = False,
-) -> dict[str, Agent]:
-    """One agent per behaviour of the environment, each from its own merged configuration.
-
-    Raises UsageError for a behaviour that does not exist, and for replays that do not fit into ``memory``.
-    """
-    unknown = sorted(set(loaded.behaviours) - set(env.specs))
-    if unknown:
-        raise UsageError(
-            f"ma_config names {', '.join(map(repr, unknown))}, which the environment does not have",
-            where=str(loaded.file),
-            why=f"its behaviours are {', '.join(map(repr, env.specs))}",
-            fix="rename or remove that part of ma_config",
-        )
-    return {
-        name: Agent(
-            spec,
-            loaded.for_behaviour(name),
-            nn_file=nn_file(loaded.for_behaviour(name), nn_folder),
-            behaviour=name,
-            seed=loaded.seed,
-            device=device,
-            memory=memory,
-            greedy=greedy,
-        )
-        for name, spec in env.specs.items()
-    }
-
-
-def nn_file(config: Config, folder: Path) -> Path | None:
-    """The file with the task's networks; None if it keeps the default name and there is no such file."""
-    name = config.sac_config.nn
-    file = folder / f"{name}.py"
-    return None if name == "nn" and not file.exists() else file
-
-
-def load_networks_into(agents: Mapping[str, Agent], checkpoint: Path) -> int:
-    """Give agents the networks of a checkpoint's folder; returns its step.
-
-    Raises StorageError if it was made by other networks.
-    """
-    saved = load_checkpoint(checkpoint)
-    for name, agent in agents.items():
-        level = behaviour_level(name)
-        prefix = f"{level}/" if level else ""
-        try:
-            agent.sac.load_model(saved.tensors[f"{prefix}model"])
-        except (KeyError, ValueError) as error:
-            raise StorageError(
-                "the checkpoint does not fit this agent",
-                where=checkpoint,
-                why=str(error) if isinstance(error, ValueError) else f"it has no networks for {name!r}",
-                fix="use the networks and the configuration it was trained with",
-            ) from error
-    return saved.step
-
-
 def train(
-    options: TrainOptions, loaded: LoadedConfig, arguments: Sequence[str], *, name: str | None = None
+    options: TrainOptions,
+    loaded: LoadedConfig,
+    arguments: Sequence[str],
+    *,
+    name: str | None = None,
+    wire: Wire = OneProcess,
 ) -> Trained:
     """Train one new run to its end.
 
-    arguments: the command line, for the manifest; name: of the run, instead of ``base_config.name``.
+    arguments: the command line, for the manifest; name: of the run, instead of ``base_config.name``; wire:
+    see :func:`conduct`.
     """
     if options.ckpt is not None:
         raise UsageError(
@@ -171,7 +74,7 @@ def train(
         )
     run = RunDir.create(loaded.env_label, name or loaded.config.base_config.name, argument=options.env)
     try:
-        return conduct(options, loaded, arguments, run)
+        return conduct(options, loaded, arguments, run, wire=wire)
     except BaseException:
         if not run.config.exists():
             shutil.rmtree(run.path, ignore_errors=True)  # nothing was trained: the name stays free
@@ -185,8 +88,12 @@ def conduct(
     run: RunDir,
     *,
     start: Callable[[Console], Start] | None = None,
+    wire: Wire = OneProcess,
 ) -> Trained:
-    """Train in the folder ``run``, from nothing or from what ``start`` finds there."""
+    """Train in the folder ``run``, from nothing or from what ``start`` finds there.
+
+    wire: says where transitions come from
+    """
     torch.set_num_threads(loaded.config.sac_config.threads)
     device = pick_device(options.device)
     with ExitStack() as stack:
@@ -196,10 +103,12 @@ def conduct(
         stack.enter_context(RunLock(run.lock, notice=console.message))
         stop = stack.enter_context(StopRequest())
         begun = start(console) if start else None
-        session = _Session(options, loaded, arguments, run, device, console, stop, stack)
+        session = Session(options, loaded, arguments, run, device, console, stop, stack, wire)
         try:
-            trainer, saver = session.prepare(begun)
+            trainer, saver, wiring = session.prepare(begun)
+            wiring.begin()
             outcome = trainer.train()
+            wiring.end(stopped=outcome.stopped)
         except Exception:
             logger.exception("the run failed")
             _write_page(run, console)
@@ -247,7 +156,7 @@ class Start:
 
 
 @dataclass(frozen=True)
-class _Session:
+class Session:
     """What everything before the first step is made from."""
 
     options: TrainOptions
@@ -258,26 +167,28 @@ class _Session:
     console: Console
     stop: StopRequest
     stack: ExitStack
+    wire: Wire
 
-    def prepare(self, start: Start | None) -> tuple[Trainer, Saver]:
+    def prepare(self, start: Start | None) -> tuple[Trainer, Saver, Wiring]:
         """Everything that can fail before the first step; nothing of an older state is cut back before."""
         config, run, console = self.loaded.config, self.run, self.console
-        base, video = config.base_config, config.eval_config.video
+        video = config.eval_config.video
         faults = Faults(console)
         seed_globally(self.loaded.seed)
-        env = self._env("train", base.n_envs, faults, render=self.options.render, workers=base.workers)
-        eval_env = self._env("evaluate", 1, faults, film=video)
+        eval_env = self.env("evaluate", 1, faults, film=video)
+        wiring = self.wire(self, eval_env, faults)
         film = Films(eval_env, run.videos, warn=console.warn) if video else no_films
         networks = run.path if start and not self.options.use_env_nn else self.loaded.env_dir
         agents = make_agents(
             self.loaded,
-            env,
+            wiring.scene.specs,
             networks,
             self.device,
             memory=MemoryBudget(),
             greedy=self.options.disable_sample,
+            make_replay=wiring.make_replay,
         )
-        training = Training(env, agents, config, faults, self._on_non_finite(faults))
+        training = Training(wiring.feed, agents, faults)
         notices = training.restore(start.saved, start.folder, run.replay) if start else []
         self._write_down(agents, networks, start)
         keeper = self._keeper(start)
@@ -293,7 +204,7 @@ class _Session:
         )
         self.stack.callback(metrics.close)
         resumed = start.rows if start else []
-        console.start(start_screen(self.loaded, run, env, agents, self.device, resumed=resumed))
+        console.start(start_screen(self.loaded, run, wiring.scene, agents, self.device, resumed=resumed))
         self._warn(agents, notices, exact=bool(start) and not notices)
         trainer = Trainer(
             training,
@@ -304,17 +215,18 @@ class _Session:
             metrics=metrics,
             stop=self.stop,
             film=film,
-            on_non_finite=self._on_non_finite(faults, most=_DROPPED_IN_EVALUATIONS),
+            on_non_finite=self.on_non_finite(faults, most=_DROPPED_IN_EVALUATIONS),
         )
-        return trainer, saver
+        return trainer, saver, wiring
 
-    def _on_non_finite(self, faults: Faults, *, most: float = math.inf) -> OnNonFinite:
+    def on_non_finite(self, faults: Faults, *, most: float = math.inf) -> OnNonFinite:
+        """What becomes of episodes with such numbers; ``most`` of them may be dropped."""
         config = self.loaded.config
         repros = Repros(self.run.faults, config)
         drops = config.base_config.on_non_finite == "drop"
         return Drop(repros, faults, most=most) if drops else Stop(repros)
 
-    def _env(
+    def env(
         self,
         purpose: Literal["train", "evaluate"],
         n: int,
@@ -324,6 +236,7 @@ class _Session:
         workers: int = 0,
         film: bool = False,
     ) -> VecEnv:
+        """Environments that are closed with the session; see :func:`~algorithm.run.assembly.make_env`."""
         log = self.run.workers if workers else None
         env = make_env(
             self.loaded.config, purpose, n, faults=faults, render=render, workers=workers, log=log, film=film

@@ -121,16 +121,16 @@ class Trainer:
         return bool(self._stop) or steps_done or 0 < self._max_iter <= self._tally.iteration
 
     def _advance(self) -> None:
-        tally, rollout = self._tally, self._training.rollout
-        episodes = rollout.step()
-        tally.step = rollout.steps
+        tally, feed = self._tally, self._training.feed
+        episodes = feed.step()
+        tally.step = feed.steps
         for agent in self._agents.values():
             agent.learn(tally.step, self._watch)
         tally.add(episodes)
         if self._training.iteration.ends(episodes):
             tally.iteration += 1
             if self._config.base_config.reset_on_iteration:
-                rollout.truncate()
+                feed.truncate()
 
     def _evaluate(self) -> None:
         self._watch.lap("other")
@@ -170,6 +170,7 @@ class Trainer:
 
     def _write_summary(self) -> None:
         shared = self._watch.shares() | self._rates() | self._training.faults.metrics
+        shared |= self._training.feed.metrics()
         shared["sys/rss_mb"] = self._process.memory_info().rss / 2**20
         step, since_summary = self._tally.step, self._tally.since_summary
         for name, agent in self._agents.items():
@@ -211,6 +212,7 @@ class Trainer:
             best_eval=_shown(*tally.best_eval[first]) if tally.best_eval else None,
             env_restarts=self._training.faults.env_restarts,
             metrics=self._latest_metrics,
+            rows=self._training.feed.rows(),
         )
 
     def _outcome(self) -> Outcome:

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from algorithm.config.schema import Config
 from algorithm.data import State
-from algorithm.env.base import VecEnv
 from algorithm.errors import StorageError
 from algorithm.run.agent import Agent
 from algorithm.run.checkpoints.checkpoint import Checkpoint, Snapshot, load_replay
 from algorithm.run.faults import Faults
+from algorithm.run.feed import Feed
 from algorithm.run.health.watchdog import Health
 from algorithm.run.names import behaviour_level
-from algorithm.run.non_finite import OnNonFinite
 from algorithm.run.randomness import GlobalRandom
-from algorithm.run.rollout import Iteration, Rollout
+from algorithm.run.rollout import Iteration
 from algorithm.run.tally import Tally
 from algorithm.run.timing import Stopwatch
 from algorithm.spec import DEFAULT_BEHAVIOUR
@@ -25,32 +23,21 @@ from algorithm.spec import DEFAULT_BEHAVIOUR
 class Training:
     """Who acts where, who learns what, and how far it has come. The trainer drives it.
 
-    env:    the training environments, which are reset here
-    agents: one per behaviour of ``env``
+    make_feed: where the agents' transitions come from; told a watch to charge its time to
+    agents: one per behaviour
     faults: what the environments have been told to report to
-    on_non_finite: what becomes of an episode that meets NaN or infinity
     """
 
     def __init__(
         self,
-        env: VecEnv,
+        make_feed: Callable[[Mapping[str, Agent], Stopwatch], Feed],
         agents: Mapping[str, Agent],
-        config: Config,
         faults: Faults,
-        on_non_finite: OnNonFinite,
     ) -> None:
         self.agents, self.faults = agents, faults
         self.watch = Stopwatch()
-        self.rollout = Rollout(
-            env,
-            agents,
-            agents,
-            num_envs=config.base_config.n_envs,
-            length_limit=config.base_config.max_step_each_iter,
-            watch=self.watch,
-            on_non_finite=on_non_finite,
-        )
-        self.iteration = Iteration(self.rollout)
+        self.feed = make_feed(agents, self.watch)
+        self.iteration = Iteration(self.feed)
         self.tally = Tally(agents)
         self.health = {name: Health(agent.config) for name, agent in agents.items()}
         self._random = GlobalRandom()
@@ -68,7 +55,7 @@ class Training:
         state = State.joined(
             {
                 "tally": self.tally.state(),
-                "rollout": self.rollout.state(),
+                "feed": self.feed.state(),
                 "iteration": self.iteration.state(),
                 "faults": self.faults.state(),
                 "health": State(meta={_part(name): own.state() for name, own in self.health.items()}),
@@ -103,7 +90,7 @@ class Training:
             ]
             self.tally.load_state(state.part("tally"))
             self.faults.load_state(state.part("faults"))
-            notices += self.rollout.load_state(state.part("rollout"))
+            notices += self.feed.load_state(state.part("feed"))
             self.iteration.load_state(state.part("iteration"))
             for name, own in self.health.items():
                 own.load_state(state.meta["health"][_part(name)])

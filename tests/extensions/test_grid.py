@@ -146,7 +146,7 @@ def segments(agent, rng, streams, length=7):
             start_step=0,
             obs=random_obs(agent.spec.obs, rng, length + 1),
             action_mask=mask,
-            carry=rng.normal(size=(length + 1, *agent.stored_carry_shape)).astype(np.float32) * 0.1,
+            carry=rng.normal(size=(length + 1, *agent.player.stored_carry_shape)).astype(np.float32) * 0.1,
             action=action,
             z=z,
             behaviour_logp=logp,
@@ -159,7 +159,7 @@ def segments(agent, rng, streams, length=7):
 def act(agent, rng):
     action = agent.spec.action
     obs = random_obs(agent.spec.obs, rng, 4)
-    return agent.act(obs, action.padding(4), agent.initial_carry(4), action.all_allowed(4))
+    return agent.player.act(obs, action.padding(4), agent.player.initial_carry(4), action.all_allowed(4))
 
 
 def copied(state):

@@ -38,7 +38,7 @@ def agent_and_rollout(env_name=CART, n=2, *, memory=None, **options):
         device=torch.device("cpu"),
         memory=memory or MemoryBudget(),
     )
-    return agent, Rollout(env, {DEFAULT_BEHAVIOUR: agent}, {DEFAULT_BEHAVIOUR: agent})
+    return agent, Rollout(env, {DEFAULT_BEHAVIOUR: agent.player}, {DEFAULT_BEHAVIOUR: agent})
 
 
 def train(agent, rollout, steps):

@@ -13,7 +13,7 @@ from algorithm.config.loader import load_config
 from algorithm.config.locate import find_env
 from algorithm.data import State
 from algorithm.env.base import Observation, StepResult
-from algorithm.run import resume, session
+from algorithm.run import assembly, resume, session
 from algorithm.run.checkpoints.checkpoint import load_checkpoint
 from algorithm.run.logs.metrics import read_metrics
 from algorithm.spec import ActionSpec, AgentSpec, ObsSpec
@@ -122,8 +122,8 @@ def test_a_checkpoint_holds_each_and_gives_each_back(trained):
     with ExitStack() as stack:
         stack.callback(env.close)
         device = session.pick_device("cpu")
-        agents = session.make_agents(loaded, env, folder, device, memory=session.MemoryBudget())
-        assert session.load_networks_into(agents, path) == 60
+        agents = assembly.make_agents(loaded, env.specs, folder, device, memory=session.MemoryBudget())
+        assert assembly.load_networks_into(agents, path) == 60
     for name, agent in agents.items():
         for key, value in agent.sac.tensors()["model"].items():
             assert np.array_equal(value.numpy(), saved.tensors[f"{name}/model"][key].numpy())

@@ -192,7 +192,7 @@ def agent_and_rollout(
         device=torch.device("cpu"),
         memory=MemoryBudget(),
     )
-    return agent, Rollout(env, {DEFAULT_BEHAVIOUR: agent}, {DEFAULT_BEHAVIOUR: agent})
+    return agent, Rollout(env, {DEFAULT_BEHAVIOUR: agent.player}, {DEFAULT_BEHAVIOUR: agent})
 
 
 def train(agent: Agent, rollout: Rollout, steps: int) -> None:

@@ -39,7 +39,7 @@ def agent_and_rollout(tmp_path):
         device=torch.device("cpu"),
         memory=MemoryBudget(),
     )
-    return agent, Rollout(env, {DEFAULT_BEHAVIOUR: agent}, {DEFAULT_BEHAVIOUR: agent})
+    return agent, Rollout(env, {DEFAULT_BEHAVIOUR: agent.player}, {DEFAULT_BEHAVIOUR: agent})
 
 
 def test_counting_environment_through_training(agent_and_rollout):

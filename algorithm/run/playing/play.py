@@ -19,6 +19,7 @@ from algorithm.config.locate import EnvFolder
 from algorithm.env.base import VecEnv
 from algorithm.errors import UsageError
 from algorithm.run.agent import Agent, pick_device
+from algorithm.run.assembly import load_networks_into, make_agents, make_env
 from algorithm.run.checkpoints.keeper import find_checkpoint
 from algorithm.run.console import Console, Rows, open_console
 from algorithm.run.faults import Faults
@@ -31,7 +32,6 @@ from algorithm.run.playing.scores import Logged, Scores, scores_json, scores_of,
 from algorithm.run.playing.watching import NOBODY, Audience, Watcher, shown
 from algorithm.run.rollout import Episode, Iteration
 from algorithm.run.rundir import RunDir
-from algorithm.run.session import load_networks_into, make_agents, make_env
 from algorithm.run.signals import StopRequest
 from algorithm.spec import DEFAULT_BEHAVIOUR
 
@@ -71,7 +71,7 @@ def play(options: TrainOptions, folder: EnvFolder) -> int:
         nn_folder = folder.path if options.use_env_nn else run.path
         # Playing stores nothing: whatever replay the run had, not a page of it is touched.
         memory = MemoryBudget(free=sys.maxsize)
-        agents = make_agents(loaded, env, nn_folder, pick_device(options.device), memory=memory)
+        agents = make_agents(loaded, env.specs, nn_folder, pick_device(options.device), memory=memory)
         step = load_networks_into(agents, checkpoint)
         acting = "sampled" if options.run and not options.disable_sample else "deterministic"
         console.message(f"playing {run.shown(checkpoint)}, {acting} actions; Ctrl-C ends")

@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Mapping
 from contextlib import ExitStack
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -16,6 +17,7 @@ from algorithm.config.loader import LoadedConfig
 from algorithm.config.schema import Config
 from algorithm.env.base import VecEnv
 from algorithm.run.agent import Agent, pick_device
+from algorithm.run.assembly import make_agents, make_env
 from algorithm.run.console import Console, Rows, open_console
 from algorithm.run.faults import Faults
 from algorithm.run.files import json_text
@@ -43,8 +45,8 @@ from algorithm.run.preflight.plan import (
 from algorithm.run.randomness import seed_globally
 from algorithm.run.rundir import MODELS, RunDir
 from algorithm.run.screen import start_screen
-from algorithm.run.session import make_agents, make_env
 from algorithm.run.training import Training
+from algorithm.run.wiring import local_feed
 
 SECONDS = 2.0
 """How long is measured, about."""
@@ -69,7 +71,7 @@ def dry_run(options: TrainOptions, loaded: LoadedConfig, *, seconds: float = SEC
         eval_env = make_env(config, "evaluate", 1, faults=faults)
         stack.callback(eval_env.close)
         agents = make_agents(
-            loaded, env, loaded.env_dir, device, memory=budget, greedy=options.disable_sample
+            loaded, env.specs, loaded.env_dir, device, memory=budget, greedy=options.disable_sample
         )
         console.start(start_screen(loaded, _folder(options, loaded), env, agents, device))
         for notice in (*options.notices, *(text for agent in agents.values() for text in agent.notices)):
@@ -90,7 +92,8 @@ def _folder(options: TrainOptions, loaded: LoadedConfig) -> RunDir:
 
 def _sizes(env: VecEnv, agents: Mapping[str, Agent], config: Config, faults: Faults) -> Sizes:
     """All replays as one: rows of every behaviour are written in step with the others."""
-    snapshot = Training(env, agents, config, faults, Stop()).snapshot({})
+    feed = partial(local_feed, env, config.base_config, Stop())
+    snapshot = Training(feed, agents, faults).snapshot({})
     tensors = [tensor for named in snapshot.tensors.values() for tensor in named.values()]
     process = psutil.Process()
     everybody = [process, *process.children(recursive=True)]
@@ -114,7 +117,7 @@ def _rewritten(agent: Agent) -> float:
     rows = max(1, len(agent.replay))
     each = sum(array.dtype.itemsize * _count(array.shape) for array in arrays.values()) / rows
     if agent.config.sac_config.refresh_carry and "carry" not in arrays:
-        each += 4 * _count(agent.stored_carry_shape)
+        each += 4 * _count(agent.player.stored_carry_shape)
     return each
 
 

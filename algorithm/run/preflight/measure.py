@@ -43,7 +43,7 @@ class Measurement:
         base = self._config.base_config
         rollout = Rollout(
             self._env,
-            self._agents,
+            {name: agent.player for name, agent in self._agents.items()},
             self._kept,
             num_envs=base.n_envs,
             length_limit=base.max_step_each_iter,
@@ -64,7 +64,7 @@ class Measurement:
     def _steps(self, rollout: Rollout, part: str, *, policy: bool) -> float:
         """Seconds of an environment step."""
         for agent in self._agents.values():
-            agent.warming_up = not policy
+            agent.player.warming_up = not policy
 
         def step() -> None:
             self._lengths += [episode.length for episode in rollout.step()]
