@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -21,17 +21,22 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code. Errors meant for a user are shown without traceback."""
     options = parse_args(argv)
     sys.path.append(str(Path.cwd()))  # module:Id finds a module beside the user, who may be anywhere
+    return guarded(lambda: _command(options), debug=options.debug)
+
+
+def guarded(command: Callable[[], int], *, debug: bool) -> int:
+    """The exit code of a command; an error is shown as it is meant for a person."""
     try:
-        return _command(options)
+        return command()
     except KeyboardInterrupt:  # before or after the run: while it lasts, it handles signals itself
         print("interrupted", file=sys.stderr)
         return 130
     except Exception as error:
-        if options.debug:
+        if debug:
             traceback.print_exc()
         code = getattr(error, "exit_code", None)
         if code is None:
-            if not options.debug:
+            if not debug:
                 print("internal error; --debug shows where, or train.log in a run", file=sys.stderr)
             print(f"{type(error).__name__}: {error}", file=sys.stderr)
             return 1

@@ -1,6 +1,45 @@
-"""Distributed training: learner, actors, evolver. Not available in this version; the command line is read."""
+"""Train with a learner and any number of actors: ``python main_ds.py gym/pendulum learner``."""
 
-from algorithm.config.cli import parse_distributed
+from __future__ import annotations
+
+import faulthandler
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from algorithm.config.cli import TrainOptions
+from algorithm.config.cli_ds import DistributedOptions, parse_distributed
+from algorithm.config.locate import find_env
+from main import guarded, interruptible_imports
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit code. Errors meant for a user are shown without traceback."""
+    options = parse_distributed(argv)
+    sys.path.append(str(Path.cwd()))  # module:Id finds a module beside the user, who may be anywhere
+    return guarded(lambda: _command(options), debug=options.train.debug)
+
+
+def _command(options: DistributedOptions) -> int:
+    if options.role == "cluster":
+        from ds.cluster import cluster
+
+        return cluster(options, sys.argv)
+    label = find_env(options.train.env).label
+    _say(options.train, f"{label}, {options.role}: loading torch")
+    with interruptible_imports():
+        if options.role == "actor":
+            from ds.actor import act as begin
+        else:
+            from ds.learner import learn as begin
+    return begin(options, sys.argv)
+
+
+def _say(options: TrainOptions, text: str) -> None:
+    if not options.quiet:
+        print(text, flush=True)
+
 
 if __name__ == "__main__":
-    parse_distributed()
+    faulthandler.enable()  # a simulator that crashes in this process takes it along, but says where
+    sys.exit(main())

@@ -1,18 +1,25 @@
-"""The command lines of ``main.py`` and ``main_ds.py``. A flag that is not given never overrides the file."""
+"""The command line of ``main.py``. A flag that is not given never overrides the file."""
 
 from __future__ import annotations
 
 import argparse
 import json
-import math
-import re
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NoReturn
+from typing import Any, NoReturn
 
-from algorithm.config.errors import EXIT_CONFIG, ConfigError, Problem, did_you_mean, unavailable
-from algorithm.config.source import parse_value
+from algorithm.config.flags import (
+    Ckpt,
+    add_acting,
+    add_common,
+    add_model,
+    add_talk,
+    add_training,
+    cannot,
+    leave,
+    make_parser,
+    positive,
+)
 
 _EXAMPLES = """\
 examples:
@@ -32,15 +39,6 @@ examples:
   python main.py gym/pendulum --check
   python main.py gym/pendulum --dry_run
 """
-_DS_EXAMPLES = """\
-examples:
-  python main_ds.py test learner --logger_in_file
-  python main_ds.py test actor --logger_in_file
-"""
-
-
-Ckpt = int | Literal["latest", "best"]
-"""Which checkpoint: its environment steps, the one saved last, or the one with the best evaluation."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,7 +107,8 @@ def parse_args(argv: Sequence[str] | None = None) -> TrainOptions:
     Leaves by SystemExit: 0 after ``--help`` and ``--schema``, 2 with a message for anything that cannot be
     done, flags of later parts among it.
     """
-    given = vars(_parse(_train_parser(), argv))
+    given = vars(_train_parser().parse_args(argv))
+    given.pop("schema", None)
     notices = [
         f"--{flag} has no effect on GYM: it is for Unity environments"
         for flag in ("port", "editor")
@@ -117,34 +116,8 @@ def parse_args(argv: Sequence[str] | None = None) -> TrainOptions:
     ]
     overrides, names = tuple(given.pop("override") or ()), tuple(given.pop("report") or ())
     options = TrainOptions(**given, overrides=overrides, report=names, notices=tuple(notices))
-    _refuse_mixed(options)
+    refuse_mixed(options)
     return options
-
-
-def parse_distributed(argv: Sequence[str] | None = None) -> NoReturn:
-    """Read the command line of ``main_ds.py`` and refuse it: distributed training comes with a later part.
-
-    Leaves by SystemExit, 0 after ``--help``, else 2.
-    """
-    given = _parse(_distributed_parser(), argv)
-    _exit(
-        unavailable(
-            f"main_ds.py {given.role}",
-            "command line",
-            "distributed training",
-            f"train in one process: python main.py {given.env}",
-        )
-    )
-
-
-class _Parser(argparse.ArgumentParser):
-    """Tells a mistake in the shape of every other fault, and names the flag nearest to an unknown one."""
-
-    def error(self, message: str) -> NoReturn:
-        unknown = re.match(r"unrecognized arguments: (--?[\w-]+)", message)
-        close = unknown and did_you_mean(unknown[1], self._option_string_actions)
-        fix = f"did you mean {close}?" if close else f"python {self.prog} --help shows every flag"
-        _exit(Problem("the command line cannot be read", f"arguments of {self.prog}", message, fix))
 
 
 class _PrintSchema(argparse.Action):
@@ -156,16 +129,12 @@ class _PrintSchema(argparse.Action):
 
 
 def _train_parser() -> argparse.ArgumentParser:
-    parser = _parser("main.py", "Train a Soft Actor-Critic agent, or let a trained one act.", _EXAMPLES)
+    parser = make_parser("main.py", "Train a Soft Actor-Critic agent, or let a trained one act.", _EXAMPLES)
     parser.add_argument("env", help="a folder below envs/, or the path of a folder with a config.yaml")
     what = parser.add_argument_group("what to run")
-    _common(what)
-    what.add_argument(
-        "--resume",
-        action="store_true",
-        help="go on with the newest run of ENV, or that of -n, with its own settings; -c, -o change them",
-    )
-    what.add_argument("--eval", type=_positive, metavar="N", help="play N episodes without sampling, measure")
+    add_common(what)
+    add_training(what)
+    what.add_argument("--eval", type=positive, metavar="N", help="play N episodes without sampling, measure")
     what.add_argument("--video", action="store_true", help="film the first episode that is played")
     what.add_argument(
         "--record", metavar="FILE.npz", help="with --run or --eval: keep what was seen and done"
@@ -177,101 +146,24 @@ def _train_parser() -> argparse.ArgumentParser:
     what.add_argument(
         "--report", nargs="+", metavar="NAME", help="write the page of a run, or compare several"
     )
-    what.add_argument("--max_iter", type=_limit, help="max iteration, -1: no limit")
     what.add_argument(
-        "--repeat", type=_positive, default=1, help="number of repeated experiments, seed + 1 each"
+        "--repeat", type=positive, default=1, help="number of repeated experiments, seed + 1 each"
     )
-    what.add_argument("--seed", type=_natural, help="seed of the run; default: the file's, else a fresh one")
-    what.add_argument(
-        "--override",
-        "-o",
-        action="append",
-        metavar="A.B=VALUE",
-        help="set any key of the configuration; repeatable",
-    )
-    _acting(parser.add_argument_group("how to run"), port="--port")
+    add_acting(parser.add_argument_group("how to run"), port="--port")
     model = parser.add_argument_group("which networks")
-    _model(model)
+    add_model(model)
     model.add_argument(
         "--use_env_nn", action="store_true", help="use nn.py of the task, not the run's saved copy"
     )
     talk = parser.add_argument_group("what to say")
-    talk.add_argument("--quiet", action="store_true", help="print only warnings and the result")
-    talk.add_argument("--debug", action="store_true", help="print debug lines and whole tracebacks")
+    add_talk(talk)
     talk.add_argument(
         "--schema", action=_PrintSchema, nargs=0, help="print the JSON schema of config.yaml and exit"
     )
     return parser
 
 
-def _distributed_parser() -> argparse.ArgumentParser:
-    text = "Distributed training. Not available in this version."
-    parser = _parser("main_ds.py", text, _DS_EXAMPLES)
-    parser.add_argument("env", help="a folder below envs/, or the path of a folder with a config.yaml")
-    roles = ("learner", "l", "actor", "a", "evolver", "e", "cluster")
-    parser.add_argument("role", choices=roles, help="the part that this process plays")
-    _common(parser)
-    parser.add_argument("--learner_host", help="learner host")
-    parser.add_argument("--learner_port", type=_positive, help="learner port")
-    _acting(parser, port="--unity_port")
-    _model(parser)
-    return parser
-
-
-def _parser(prog: str, description: str, epilog: str) -> argparse.ArgumentParser:
-    return _Parser(
-        prog=prog,
-        description=description,
-        epilog=epilog,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-
-
-def _common(parser: argparse._ActionsContainer) -> None:
-    parser.add_argument(
-        "--config", "-c", help="section of config.yaml, or a file of the folder, or FILE:SECTION"
-    )
-    parser.add_argument("--name", "-n", help="training name; knows {time} and {hostname}")
-    parser.add_argument("--agents", "--envs", type=_positive, help="number of environments side by side")
-    parser.add_argument(
-        "--env_args", type=_mapping, help="additional args for environments: k=v,k=v or a YAML mapping"
-    )
-
-
-def _acting(parser: argparse._ActionsContainer, *, port: str) -> None:
-    parser.add_argument("--run", action="store_true", help="inference mode")
-    parser.add_argument("--render", action="store_true", help="render")
-    if port == "--port":
-        parser.add_argument(
-            "--disable_sample", action="store_true", help="disable sampling when choosing actions"
-        )
-    parser.add_argument("--logger_in_file", action="store_true", help="write debug lines into train.log too")
-    parser.add_argument(port, "-p", type=_positive, help="UNITY: communication port")
-    parser.add_argument("--editor", action="store_true", help="UNITY: running in Unity Editor")
-
-
-def _model(parser: argparse._ActionsContainer) -> None:
-    parser.add_argument(
-        "--device", type=_device, default="auto", help="cpu, cuda, cuda:N, gpu (= cuda) or auto (default)"
-    )
-    parser.add_argument(
-        "--ckpt",
-        type=_checkpoint,
-        metavar="STEP",
-        help="checkpoint to restore: its environment steps, latest or best; default: the newest intact one",
-    )
-    parser.add_argument("--nn", help="neural network model: a file of the task's folder, without .py")
-
-
-def _parse(parser: argparse.ArgumentParser, argv: Sequence[str] | None) -> argparse.Namespace:
-    given = parser.parse_args(argv)
-    if "schema" in given:
-        del given.schema
-    return given
-
-
-def _refuse_mixed(options: TrainOptions) -> None:
+def refuse_mixed(options: TrainOptions) -> None:
     """Refuse flags that ask for two things at once, or that need another one."""
     modes = {
         "--run, --eval or --video": options.plays,
@@ -282,81 +174,16 @@ def _refuse_mixed(options: TrainOptions) -> None:
     }
     asked = [flag for flag, given in modes.items() if given]
     if len(asked) > 1:
-        _exit(
-            _cannot(
+        leave(
+            cannot(
                 f"{asked[0]} and {asked[1]} cannot go together", "each is another command", "leave one out"
             )
         )
     if options.record and not (options.run or options.eval):
-        _exit(
-            _cannot(
+        leave(
+            cannot(
                 "--record needs --run or --eval", "only what is played can be kept", "add --run or --eval N"
             )
         )
     if options.repeat > 1 and options.resume:
-        _exit(_cannot("--repeat and --resume cannot go together", "one run is resumed", "leave one out"))
-
-
-def _cannot(what: str, why: str, fix: str) -> Problem:
-    return Problem(what, "command line", why, fix)
-
-
-def _exit(*problems: Problem) -> NoReturn:
-    print(ConfigError(problems), file=sys.stderr)
-    raise SystemExit(EXIT_CONFIG)
-
-
-def _whole(text: str, lowest: int) -> int:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not value.is_integer() or value < lowest:
-        raise argparse.ArgumentTypeError(f"{text} is not a whole number ≥ {lowest}")
-    return int(value)
-
-
-def _positive(text: str) -> int:
-    return _whole(text, 1)
-
-
-def _natural(text: str) -> int:
-    return _whole(text, 0)
-
-
-def _checkpoint(text: str) -> Ckpt:
-    if text == "latest":
-        return "latest"
-    if text == "best":
-        return "best"
-    try:
-        return _natural(text)
-    except argparse.ArgumentTypeError as error:
-        raise argparse.ArgumentTypeError(f"{error}, and neither latest nor best") from None
-
-
-def _limit(text: str) -> int:
-    return -1 if text == "-1" else _whole(text, 1)
-
-
-def _device(text: str) -> str:
-    name = text.lower().replace("gpu", "cuda")
-    if not re.fullmatch(r"cpu|auto|cuda(:\d+)?", name):
-        raise argparse.ArgumentTypeError(f"{text} is none of cpu, cuda, cuda:N, gpu, auto")
-    return name
-
-
-def _mapping(text: str) -> dict[str, Any]:
-    """``k=v,k=v``, each value as in YAML, or one YAML mapping."""
-    pairs = re.split(r",(?=\s*\w+\s*=)", text)
-    try:
-        if all(re.match(r"\s*\w+\s*=", pair) for pair in pairs):
-            return {
-                key.strip(): parse_value(value) for key, _, value in (pair.partition("=") for pair in pairs)
-            }
-        value = parse_value(f"{{{text}}}" if ":" in text and text.lstrip()[0] not in "{[" else text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(f"cannot read {text!r}: {error}") from error
-    if not isinstance(value, dict):
-        raise argparse.ArgumentTypeError(f"{text!r} is neither k=v,k=v nor a YAML mapping")
-    return value
+        leave(cannot("--repeat and --resume cannot go together", "one run is resumed", "leave one out"))

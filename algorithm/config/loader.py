@@ -71,6 +71,7 @@ def load_config(
     flags: Mapping[str, object] = _NO_FLAGS,
     seed: int | None = None,
     *,
+    defaults: Mapping[str, object] = _NO_FLAGS,
     require_runnable: bool = False,
 ) -> LoadedConfig:
     """The configuration of a task.
@@ -80,6 +81,7 @@ def load_config(
     overrides: ``a.b=value`` each, the value spelt as in YAML. They win over the file.
     flags: dotted path → value of the command line's own flags. They win over ``overrides``.
     seed: wins over ``sac_config.seed``; without both a fresh one is drawn.
+    defaults: dotted path → value where the file is silent, instead of the schema's own.
     require_runnable: also refuse what loads but cannot be run in this version, such as UNITY.
 
     Raises ConfigError with every fault.
@@ -91,7 +93,8 @@ def load_config(
         problems.extend(error.problems)
         folder = None
     source = find_section(folder, config, problems) if folder else None
-    tree = layered(source, problems) if source else Branch()
+    tree = _planted(Branch(), defaults, "the defaults of this command")
+    tree = merge(tree, layered(source, problems)) if source else tree
     tree = _overridden(tree, overrides, flags, problems)
     result = _resolve(tree, seed, problems, require_runnable=require_runnable and source is not None)
     if problems or folder is None or source is None:
@@ -180,8 +183,13 @@ def _overridden(
             problems.append(Problem(f"cannot read the override `{text}`", where, str(error), fix))
         else:
             tree = merge(tree, plant_at(path, value, where))
-    for dotted, value in flags.items():
-        tree = merge(tree, plant_at(tuple(dotted.split(".")), value, f"command line ({dotted})"))
+    return _planted(tree, flags, "command line")
+
+
+def _planted(tree: Branch, values: Mapping[str, object], source: str) -> Branch:
+    """The tree with dotted path → value over it."""
+    for dotted, value in values.items():
+        tree = merge(tree, plant_at(tuple(dotted.split(".")), value, f"{source} ({dotted})"))
     return tree
 
 

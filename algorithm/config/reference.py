@@ -1,6 +1,6 @@
-"""What is generated from the schema: the commented default listing, the Markdown page, the JSON schema.
+"""What is generated from the schema: the commented default listings, the Markdown page, the JSON schema.
 
-``python -m algorithm.config.reference --write`` writes the three files, ``--check`` compares them.
+``python -m algorithm.config.reference --write`` writes the files, ``--check`` compares them.
 """
 
 from __future__ import annotations
@@ -9,14 +9,15 @@ import argparse
 import json
 import sys
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
 from algorithm.config.check import block_of, expected, extra
-from algorithm.config.schema import BEHAVIOUR_BLOCKS, MERGE_KEYS, RANDOM_BLOCKS, Config
+from algorithm.config.schema import BEHAVIOUR_BLOCKS, DISTRIBUTED_DEFAULTS, MERGE_KEYS, RANDOM_BLOCKS, Config
 from algorithm.config.source import inline
 from algorithm.fields import Block
 
@@ -32,26 +33,35 @@ with the value given here, until that part of the project is there.
 """
 
 
-def default_yaml() -> str:
-    """The default listing: every key of `Config` with its description as a comment, in order."""
+_NO_DEFAULTS: Mapping[str, object] = MappingProxyType({})
+
+
+def default_yaml(defaults: Mapping[str, object] = _NO_DEFAULTS) -> str:
+    """The default listing: every key of `Config` with its description as a comment, in order.
+
+    defaults: dotted path -> another default than the schema's
+    """
     lines = _comment(" ".join(_YAML_HEAD.split()), "")
     for name, field in Config.model_fields.items():
-        lines += ["", *_yaml_lines((name,), field, "")]
+        lines += ["", *_yaml_lines((name,), field, "", defaults)]
     lines += ["", *_comment(MERGE_KEYS["ma_config"], ""), "ma_config: null"]
     return "\n".join(lines) + "\n"
 
 
-def _yaml_lines(path: tuple[str, ...], field: FieldInfo, indent: str) -> Iterator[str]:
+def _yaml_lines(
+    path: tuple[str, ...], field: FieldInfo, indent: str, defaults: Mapping[str, object]
+) -> Iterator[str]:
     block = block_of(field)
     marks = "[new] " * ("new" in extra(field)) + "[fixed] " * ("fixed" in extra(field)) + _later(field)
     choices = f" One of: {expected(path)}." if block is None and _is_choice(field) else ""
     yield from _comment(f"{marks}{field.description}{choices}", indent)
     if block is None:
-        yield f"{indent}{path[-1]}: {_default(field)}"
+        other = defaults.get(".".join(path))
+        yield f"{indent}{path[-1]}: {_default(field) if other is None else inline(other)}"
         return
     yield f"{indent}{path[-1]}:"
     for key, inner in block.model_fields.items():
-        yield from _yaml_lines((*path, key), inner, indent + "  ")
+        yield from _yaml_lines((*path, key), inner, indent + "  ", defaults)
 
 
 def _is_choice(field: FieldInfo) -> bool:
@@ -88,7 +98,7 @@ once with file and line.
 
 ## How settings are merged
 
-1. the defaults below,
+1. the defaults below (`main_ds.py`: those of `ds/default_config.yaml`),
 2. the section `default` of the file,
 3. what the chosen section names under `inherited`, left to right,
 4. the chosen section (`-c NAME`),
@@ -270,6 +280,7 @@ def generated() -> dict[Path, str]:
     """Path below the project's root → what the file must hold."""
     return {
         Path("algorithm/default_config.yaml"): default_yaml(),
+        Path("ds/default_config.yaml"): default_yaml(DISTRIBUTED_DEFAULTS),
         Path("docs/configuration.md"): markdown(),
         Path("docs/config.schema.json"): json.dumps(json_schema(), indent=2) + "\n",
     }
@@ -285,7 +296,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Write or check the generated files; 1 if one of them is out of date."""
     parser = argparse.ArgumentParser(prog="python -m algorithm.config.reference", description=__doc__)
     what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument("--write", action="store_true", help="write the three files")
+    what.add_argument("--write", action="store_true", help="write the files")
     what.add_argument("--check", action="store_true", help="name the files that are out of date")
     if parser.parse_args(argv).write:
         for path, text in generated().items():

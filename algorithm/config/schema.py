@@ -16,7 +16,6 @@ from algorithm.fields import Block, Contradiction, Float, Int, Limit, option
 from algorithm.replay.config import ReplayConfig
 from algorithm.sac.config import SacConfig
 
-_DISTRIBUTED = "distributed training"
 _EVOLVER = "population training"
 _OTHER_NETWORKS = "the networks would be others than those that were trained"
 
@@ -26,7 +25,7 @@ class BaseConfig(EnvConfig):
 
     name: str = option("{time}", "Name of the run. Knows {time} (of the start) and {hostname}.", min_length=1)
     update_sac_bak_per_step: Int = option(
-        200, "Learner updates between two versions of the weights for actors.", reserved=_DISTRIBUTED, ge=1
+        200, "Learner updates between two versions of the weights for actors.", ge=1
     )
     n_envs: Int = option(1, "Environments that run side by side.", ge=1)
 
@@ -58,24 +57,20 @@ class BaseConfig(EnvConfig):
         4, "A learner passed over so many times is replaced.", reserved=_EVOLVER, ge=1
     )
 
-    max_actors_each_learner: Limit = option(
-        -1, "Largest number of actors of a learner. -1: no limit.", reserved=_DISTRIBUTED
-    )
+    max_actors_each_learner: Limit = option(-1, "Largest number of actors of a learner. -1: no limit.")
     noise_increasing_rate: Float = option(
-        0, "Actor k adds noise of k times this to its actions.", reserved=_DISTRIBUTED, ge=0
+        0,
+        "Actor k, counted from 0, adds noise of k times this to its actions. 0: that of action_noise.",
+        ge=0,
     )
-    noise_max: Float = option(0.1, "Largest noise of an actor.", reserved=_DISTRIBUTED, ge=0)
+    noise_max: Float = option(0.1, "Largest noise of an actor that noise_increasing_rate gives.", ge=0)
     max_episode_length: Int = option(
-        500, "Steps of the longest segment that an actor sends.", reserved=_DISTRIBUTED, ge=1
+        500, "Steps of the longest segment that an actor sends; longer episodes are sent in pieces.", ge=1
     )
-    episode_queue_size: Int = option(
-        5, "Segments waiting for the learner at most.", reserved=_DISTRIBUTED, ge=1
-    )
-    episode_sender_process_num: Int = option(5, "Sender streams of an actor.", reserved=_DISTRIBUTED, ge=1)
-    batch_queue_size: Int = option(5, "Batches waiting for an update at most.", reserved=_DISTRIBUTED, ge=1)
-    batch_generator_process_num: Int = option(
-        5, "Batch prefetchers of a learner.", reserved=_DISTRIBUTED, ge=1
-    )
+    episode_queue_size: Int = option(5, "Segments waiting for the learner at most; then actors wait.", ge=1)
+    episode_sender_process_num: Int = option(5, "Sender streams of an actor.", ge=1)
+    batch_queue_size: Int = option(5, "Batches waiting for an update at most.", ge=1)
+    batch_generator_process_num: Int = option(5, "Threads of a learner that draw batches ahead.", ge=1)
 
     def contradictions(self) -> Iterator[Contradiction]:
         """A worker without an environment has nothing to do."""
@@ -88,12 +83,45 @@ class BaseConfig(EnvConfig):
 
 
 class NetConfig(Block):
-    """Where learner and actors meet."""
+    """Where learner and actors meet, and what they put up with."""
 
     learner_host: str | None = option(
-        None, "Address of the learner. null: this machine only.", reserved=_DISTRIBUTED
+        None,
+        "Address that the learner listens on and actors call. null: this machine only. Any other one needs "
+        "the files of secrets.",
+        min_length=1,
     )
-    learner_port: Int = option(61001, "Port of the learner.", reserved=_DISTRIBUTED, ge=1, le=65535)
+    learner_port: Int = option(61001, "Port of the learner. 0: the learner takes a free one.", ge=0, le=65535)
+    secrets: str = option(
+        ".secrets",
+        "Folder with the token and the certificates, which connections beyond this machine need.",
+        new=True,
+        min_length=1,
+    )
+    insecure: bool = option(
+        False, "Talk in plain text beyond this machine. The token can be read on the way.", new=True
+    )
+    synchronous: bool = option(
+        False,
+        "One actor that waits after each step until the learner has learned from it: bit for bit what one "
+        "process would do.",
+        new=True,
+    )
+    heartbeat: Float = option(
+        2.0,
+        "Seconds between two signs of life; after three that are missing an actor is gone.",
+        new=True,
+        gt=0,
+    )
+    max_lag: Limit = option(
+        -1, "Versions that the weights of a segment may be behind; older ones are dropped. -1: any.", new=True
+    )
+    spool_size: Int = option(
+        64, "Segments an actor keeps while the learner is away; then it drops the oldest.", new=True, ge=1
+    )
+    patience: Limit = option(
+        600, "Seconds an actor waits for a learner to come, or to come back. -1: for ever.", new=True
+    )
 
 
 class NnConfig(Block):
@@ -179,6 +207,7 @@ class Config(Block):
                 "the step size shall fall to 0 at max_step, and there is none",
                 "set base_config.max_step",
             )
+        yield from self._noises()
         sac = self.sac_config
         window = sac.burn_in_step + sac.learn_step + sac.n_step - 1
         if capacity <= window:
@@ -187,6 +216,14 @@ class Config(Block):
                 ("replay_config.capacity", f"sac_config.{key}"),
                 f"{capacity} rows cannot hold a window of {window} steps (burn_in_step, learn_step, n_step)",
                 f"raise capacity or lower {key}",
+            )
+
+    def _noises(self) -> Iterator[Contradiction]:
+        if self.base_config.noise_increasing_rate > 0 and self.sac_config.action_noise is not None:
+            yield Contradiction(
+                ("base_config.noise_increasing_rate", "sac_config.action_noise"),
+                "both say how noisy an actor is",
+                "set one of them",
             )
 
 
@@ -198,6 +235,9 @@ MERGE_KEYS = {
     "{key: {std: s, truncated: [lo, hi]}} or {key: {truncated: [lo, hi]}}.",
 }
 """Keys that are used up while merging."""
+
+DISTRIBUTED_DEFAULTS = {"sac_config.save_model_per_step": 100000}
+"""Dotted path -> default of a distributed training, where it is another one."""
 
 BEHAVIOUR_BLOCKS = ("nn_config", "replay_config", "sac_config")
 """What a behaviour of ``ma_config`` may have for itself; all else belongs to the run."""

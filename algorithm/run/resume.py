@@ -58,7 +58,7 @@ def _start(checkpoint: Path, changed: Sequence[Change], wanted: LoadedConfig, ru
     for key, done in (("max_step", saved.step), ("max_iter", tally["iteration"])):
         limit = getattr(base, key)
         if 0 < limit <= done and _has_ended(run, saved.step):
-            longer = run.command("-n", run.name, "--resume", "-o", f"base_config.{key}={2 * done}")
+            longer = run.training_command("-n", run.name, "--resume", "-o", f"base_config.{key}={2 * done}")
             raise UsageError(
                 "nothing is left to do",
                 where=run.shown(checkpoint),
@@ -74,7 +74,7 @@ def _never_saved(run: RunDir) -> StorageError:
         "there is nothing to go on from",
         where=run.shown(run.checkpoints),
         why="the run ended before its first checkpoint (sac_config.save_model_per_step)",
-        fix=f"begin again under the same name:\nrm -r {folder}\n{run.command('-n', run.name)}",
+        fix=f"begin again under the same name:\nrm -r {folder}\n{run.training_command('-n', run.name)}",
     )
 
 

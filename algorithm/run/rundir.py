@@ -172,6 +172,11 @@ class RunDir:
         """Folder of pictures."""
         return self.path / "plots"
 
+    @property
+    def endpoint(self) -> Path:
+        """Where the run's learner listens, or did; absent in a run of one process."""
+        return self.path / "endpoint.json"
+
     def shown(self, path: Path) -> str:
         """``path`` as a person wants to read or paste it: relative to the current directory if below it."""
         return _shown(path)
@@ -179,6 +184,12 @@ class RunDir:
     def command(self, *flags: str) -> str:
         """A shell command for this environment, quoted: ``python main.py ENV flags…``."""
         return shlex.join(["python", "main.py", self.argument, *flags])
+
+    def training_command(self, *flags: str) -> str:
+        """The same for what trains in this folder, which for some runs is a learner."""
+        if self.endpoint.exists():
+            return shlex.join(["python", "main_ds.py", self.argument, "learner", *flags])
+        return self.command(*flags)
 
     def check_writable(self) -> None:
         """Raise StorageError unless files can be made in the folder."""
@@ -294,7 +305,7 @@ def _taken(run: RunDir) -> UsageError:
         f"a run named {run.name!r} exists already",
         where=_shown(run.path),
         why="training again under that name would mix two runs",
-        fix=f"{run.command('-n', run.name, '--resume')}    (go on with it)\n"
+        fix=f"{run.training_command('-n', run.name, '--resume')}    (go on with it)\n"
         f"{run.command('-n', run.name, '--run')}    (use what it learned)\n"
-        f"{run.command('-n', free)}    (train another one)",
+        f"{run.training_command('-n', free)}    (train another one)",
     )

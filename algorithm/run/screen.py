@@ -86,7 +86,7 @@ def finish_screen(run: RunDir, outcome: Outcome, saved: str) -> tuple[Rows, Rows
 def _longer(run: RunDir, outcome: Outcome) -> str:
     """The command that goes on with the run, twice as far where it has come to its end."""
     further = [] if outcome.stopped else ["-o", f"base_config.{outcome.limit}"]
-    return run.command("-n", run.name, "--resume", *further)
+    return run.training_command("-n", run.name, "--resume", *further)
 
 
 def result_json(run: RunDir, outcome: Outcome, seed: int) -> dict[str, object]:

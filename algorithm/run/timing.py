@@ -6,9 +6,9 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Literal
 
-Part = Literal["act", "step", "store", "sample", "update", "other"]
+Part = Literal["act", "step", "wait", "store", "sample", "update", "other"]
 
-MEASURED: tuple[Part, ...] = ("act", "step", "store", "sample", "update")
+MEASURED: tuple[Part, ...] = ("act", "step", "wait", "store", "sample", "update")
 """Parts that have a metric of their own, ``time/share_<part>``; ``other`` is the rest."""
 
 

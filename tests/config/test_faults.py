@@ -40,9 +40,9 @@ SINGLE = {
     "value for block": ("  sac_config: 3", "`sac_config` has no keys", 5, "indented below"),
     "zero limit": ("  eval_config: {per_step: 0}", "`eval_config.per_step: 0`", 5, "set it to -1 or"),
     "below no limit": ("  eval_config: {per_step: -2}", "`eval_config.per_step: -2`", 5, "set it to -1 or"),
-    "reserved": ("  net_config: {learner_port: 4}", "`net_config.learner_port: 4` is not available in this version", 5, "leave it at 61001"),
-    "reserved deep": ("  net_config: {learner_port: 5}", "is not available in this version", 5, "leave it at 61001"),
-    "reserved bool": ("  net_config: {learner_port: false}", "is not available in this version", 5, "leave it at 61001"),
+    "reserved": ("  base_config: {evolver_cem_length: 4}", "`base_config.evolver_cem_length: 4` is not available in this version", 5, "leave it at 50"),
+    "reserved bool": ("  base_config: {evolver_enabled: false}", "is not available in this version", 5, "leave it at true"),
+    "two kinds of noise": ("  base_config: {noise_increasing_rate: 0.1}\n  sac_config: {action_noise: [0, 0.1]}", "`base_config.noise_increasing_rate` and `sac_config.action_noise` contradict", 5, "set one of them"),
     "reserved value": ("  sac_config: {threads: auto}", "`sac_config.threads: auto` is not available", 5, "default 1"),
     "seed": ("  sac_config: {seed: -1}", "wrong value `sac_config.seed: -1`", 5, "from 0 to 4294967295"),
     "duplicate": ("  sac_config:\n    n_step: 2\n    n_step: 2", "`n_step` stands twice", 7, "remove one"),
@@ -230,7 +230,7 @@ def test_what_cannot_be_run_loads_unless_it_is_to_be_run(task):
 
 def test_main_ds_exits_2(root):
     done = subprocess.run(
-        [sys.executable, "main_ds.py", "gym/pendulum", "learner"], cwd=root, capture_output=True, text=True
+        [sys.executable, "main_ds.py", "gym/pendulum", "evolver"], cwd=root, capture_output=True, text=True
     )
     assert done.returncode == 2
     assert "not available in this version" in done.stderr and "\n  where  " in done.stderr

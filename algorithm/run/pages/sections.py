@@ -121,7 +121,7 @@ def command_list(facts: Facts) -> Markup:
     which = ["--ckpt=best"] if (run.checkpoints / "best.json").exists() else []
     rows = [
         ("Train it again with the same seed, under a new name", _reproduce(facts)),
-        ("Go on with it", run.command(*name, "--resume", *_further(facts))),
+        ("Go on with it", run.training_command(*name, "--resume", *_further(facts))),
         ("Evaluate 100 episodes", run.command(*name, "--eval=100", *which)),
         ("Film an episode", run.command(*name, "--video", *which)),
         ("Watch it", run.command(*name, "--run", "--render", "--disable_sample", *which)),
@@ -172,8 +172,8 @@ def _reproduce(facts: Facts) -> str:
     options = options_of(facts.manifest.get("arguments"))
     seed = () if facts.seed == "unknown" else (f"--seed={facts.seed}",)
     if options is None:
-        return facts.run.command(*(word for text in facts.overrides for word in ("-o", text)), *seed)
-    return facts.run.command(*_flags(options, facts.overrides or options.overrides), *seed)
+        return facts.run.training_command(*(word for text in facts.overrides for word in ("-o", text)), *seed)
+    return facts.run.training_command(*_flags(options, facts.overrides or options.overrides), *seed)
 
 
 def _flags(options: TrainOptions, overrides: Sequence[str]) -> list[str]:
