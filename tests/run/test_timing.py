@@ -24,7 +24,15 @@ def test_each_part_gets_the_time_since_the_part_before():
     for part, seconds in (("act", 1.0), ("step", 2.0), ("store", 0.5), ("act", 3.0), ("other", 0.25)):
         clock.now += seconds
         watch.lap(part)
-    expected = {"act": 4.0, "step": 2.0, "store": 0.5, "sample": 0.0, "update": 0.0, "other": 0.25}
+    expected = {
+        "act": 4.0,
+        "step": 2.0,
+        "wait": 0.0,
+        "store": 0.5,
+        "sample": 0.0,
+        "update": 0.0,
+        "other": 0.25,
+    }
     assert watch.seconds == expected
     assert watch.total == 6.75 == clock.now - 100.0
 
