@@ -1,0 +1,25 @@
+"""What goes wrong between learner and actors."""
+
+from __future__ import annotations
+
+from algorithm.errors import UserError
+
+
+class LearnerRefused(UserError):
+    """The learner cannot work with this actor as it is: token, certificate, configuration or version."""
+
+    exit_code = 3
+
+
+class LearnerAway(UserError):
+    """No learner answered within ``net_config.patience``."""
+
+    exit_code = 3
+
+
+class Unreachable(Exception):
+    """The learner did not answer this time; it may the next. One line."""
+
+
+class WireError(ValueError):
+    """Bytes that are no message, or a message that cannot become bytes. One line that names the field."""
