@@ -1,1 +1,7 @@
 """A learner and any number of actors in processes of their own, over sockets. Imports ``algorithm``."""
+
+import os
+
+# Read when gRPC is imported. Its core writes a line to the terminal for much of what a stranger may send;
+# what matters is counted and told by ``ds.faults``.
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")

@@ -1,9 +1,9 @@
 """Arrays on the wire: what describes one, and where its numbers lie.
 
-The description is a msgpack extension: a byte for the dtype, a byte for the number of dimensions, then four bytes for
-each. The numbers themselves follow behind the message's structure, each array at the next multiple of eight
-bytes, in the order of the descriptions. So a description cannot point anywhere, no two arrays share memory, and
-reading makes views instead of copies.
+The description is a msgpack extension: a byte for the dtype, a byte for the number of dimensions, then four
+bytes for each. The numbers themselves follow behind the message's structure, each array at the next multiple
+of eight bytes, in the order of the descriptions. So a description cannot point anywhere, no two arrays share
+memory, and reading makes views instead of copies.
 """
 
 from __future__ import annotations
@@ -26,8 +26,7 @@ MAX_ELEMENTS = 2**31
 """Of one array, and of its non-zero dimensions where it is empty, so that no shape is beyond numpy."""
 
 DTYPES = tuple(
-    np.dtype(name)
-    for name in ("bool", "<i1", "<i2", "<i4", "<i8", "<u1", "<u2", "<u4", "<u8", "<f4", "<f8")
+    np.dtype(name) for name in ("bool", "<i1", "<i2", "<i4", "<i8", "<u1", "<u2", "<u4", "<u8", "<f4", "<f8")
 )
 _CODES = {dtype: code for code, dtype in enumerate(DTYPES)}
 

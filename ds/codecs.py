@@ -1,4 +1,4 @@
-"""How each type in ``ds.protocol`` is written and read; found from the annotations, so that it is said once."""
+"""How each type in ``ds.protocol`` is written and read, found from its annotations."""
 
 from __future__ import annotations
 
@@ -162,8 +162,7 @@ class Fields(Codec):
         if number != len(self.names):
             raise WireError(f"{path}: {number} fields where {len(self.names)} are meant")
         values = [
-            codec.read(reader, f"{path}.{name}")
-            for name, codec in zip(self.names, self.codecs, strict=True)
+            codec.read(reader, f"{path}.{name}") for name, codec in zip(self.names, self.codecs, strict=True)
         ]
         reader.leave()
         if self.make is tuple:
@@ -227,9 +226,13 @@ class Json(Codec):
         return value
 
 
-@cache
 def codec_of(annotation: Any) -> Codec:  # noqa: ANN401 - any annotation
     """The codec of a type. Raises TypeError for one that messages do not use yet."""
+    return _codec_of(annotation)
+
+
+@cache
+def _codec_of(annotation: Any) -> Codec:  # noqa: ANN401
     origin, arguments = get_origin(annotation), get_args(annotation)
     if annotation is Any:
         return Json()

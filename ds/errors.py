@@ -5,20 +5,24 @@ from __future__ import annotations
 from algorithm.errors import UserError
 
 
-class LearnerRefused(UserError):
+class LearnerRefused(UserError):  # noqa: N818 - what happened
     """The learner cannot work with this actor as it is: token, certificate, configuration or version."""
 
     exit_code = 3
 
 
-class LearnerAway(UserError):
+class LearnerAway(UserError):  # noqa: N818
     """No learner answered within ``net_config.patience``."""
 
     exit_code = 3
 
 
-class Unreachable(Exception):
+class Unreachable(Exception):  # noqa: N818
     """The learner did not answer this time; it may the next. One line."""
+
+
+class Busy(Unreachable):
+    """The learner is there, and takes no more calls at the moment."""
 
 
 class WireError(ValueError):

@@ -97,9 +97,7 @@ class Parcel:
     steps: int  # environment steps that it accounts for
     stride: int  # environment steps of one step of all of the actor's environments
     parts: tuple[Part, ...]
-    episodes: tuple[
-        tuple[str, int, float, int], ...
-    ]  # (behaviour, agent, return, length) of those that ended
+    episodes: tuple[tuple[str, int, float, int], ...]  # of those that ended: behaviour, agent, return, length
     dropped: int  # environment steps that the actor has given up so far
 
 

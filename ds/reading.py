@@ -17,6 +17,7 @@ _CONTAINERS = frozenset((*range(0x80, 0xA0), *range(0xDC, 0xE0)))
 """First bytes of msgpack's arrays and maps."""
 
 _NONE = 0xC0
+_SCALARS = (bool, int, float, str)
 
 
 class Reader:
@@ -39,7 +40,7 @@ class Reader:
     @property
     def left(self) -> int:
         """Bytes not read yet."""
-        return len(self._structure) - self._unpacker.tell()
+        return len(self._structure) - int(self._unpacker.tell())
 
     def at_container(self) -> str:
         """``list``, ``map``, or nothing where the next piece is a single value or the end."""
@@ -83,7 +84,7 @@ class Reader:
             raise WireError(f"{path}: {_named(error)}") from None
         if isinstance(value, msgpack.ExtType):
             return self._array(value, path)
-        if value is None or isinstance(value, bool | int | float | str):
+        if value is None or isinstance(value, _SCALARS):
             return value
         raise WireError(f"{path}: {type(value).__name__} is not sent")
 
@@ -103,7 +104,7 @@ class Reader:
             raise WireError(f"{path}: no {kind} where there is one in this message")
         unpacker = self._unpacker
         try:
-            number: int = unpacker.read_map_header() if kind == "map" else unpacker.read_array_header()
+            number = int(unpacker.read_map_header() if kind == "map" else unpacker.read_array_header())
         except (ValueError, msgpack.UnpackException) as error:
             raise WireError(f"{path}: {_named(error)}") from None
         if number * (1 + (kind == "map")) > self.left:

@@ -29,7 +29,7 @@ SCHEMA = 1
 """Both sides must write the same one; it changes with every change of a message's fields."""
 
 MAX_STRUCTURE = 2**20
-"""Bytes of a message without its arrays: Python objects take up to fifty times as much, so they are bounded apart.
+"""Bytes of a message without its arrays: Python objects take up to fifty times as much as their bytes.
 
 An agent's part of a parcel takes about 300.
 """
@@ -82,7 +82,7 @@ def _structure_length(data: bytes) -> int:
         raise WireError(f"{len(data)} bytes are no message")
     schema, length = _HEADER.unpack_from(data)
     if schema != SCHEMA:
-        raise WireError(f"schema {schema}, this side writes {SCHEMA}: both need the same version of the program")
+        raise WireError(f"schema {schema} and not {SCHEMA}: both sides need the same version of the program")
     if length > MAX_STRUCTURE or _HEADER.size + length > len(data):
         raise WireError(f"a structure of {length} bytes in a message of {len(data)}")
     return int(length)

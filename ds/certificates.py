@@ -1,0 +1,149 @@
+"""Makes what learner and actors on different machines need: ``python -m ds.certificates HOST [HOST …]``.
+
+An authority of its own signs the learner's certificate. Its key is forgotten: nobody can sign another.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ipaddress
+import sys
+from collections.abc import Sequence
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from algorithm.errors import StorageError, UsageError, UserError
+from ds.security import AUTHORITY, CERTIFICATE, KEY, TOKEN, make_folder, make_token, write_new
+
+_SKEW = timedelta(days=1)
+"""Clocks of machines may differ."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command; returns its exit code."""
+    parser = argparse.ArgumentParser(prog="python -m ds.certificates", description=__doc__)
+    parser.add_argument("hosts", nargs="+", metavar="HOST", help="name or address that actors dial")
+    parser.add_argument("--folder", type=Path, default=Path(".secrets"), help="default: %(default)s")
+    parser.add_argument("--days", type=int, default=365, help="how long they are valid; default: %(default)s")
+    parser.add_argument("--replace", action="store_true", help="instead of the ones that are there")
+    asked = parser.parse_args(arguments)
+    if asked.days < 1:
+        parser.error("--days must be at least 1")
+    try:
+        make(asked.folder, asked.hosts, days=asked.days, replace=asked.replace)
+    except UserError as error:
+        print(error, file=sys.stderr)
+        return error.exit_code
+    print(f"the learner's certificate for {', '.join(asked.hosts)} is valid for {asked.days} days")
+    print(f"copy {asked.folder / TOKEN} and {asked.folder / AUTHORITY} to {asked.folder} of each actor")
+    return 0
+
+
+def make(folder: Path, hosts: Sequence[str], *, days: int, replace: bool = False) -> None:
+    """Write authority, certificate, key and, if there is none yet, the token into ``folder``.
+
+    hosts: names and addresses that actors dial.
+    Raises UsageError if there are some already and ``replace`` is false, or a host is none; StorageError.
+    """
+    names = [_name(host) for host in hosts]
+    paths = [folder / name for name in (AUTHORITY, CERTIFICATE, KEY)]
+    there = [str(path) for path in paths if path.exists()]
+    if there and not replace:
+        raise UsageError(
+            "there are certificates already",
+            where=", ".join(there),
+            why="actors that have the old authority would not trust new ones",
+            fix="keep them, or add --replace and copy the new authority to the actors",
+        )
+    try:
+        make_folder(folder)
+        for path, content in zip(paths, _signed(names, days), strict=True):
+            path.unlink(missing_ok=True)
+            write_new(path, content, mode=0o600 if path.name == KEY else 0o644)
+    except OSError as error:
+        raise StorageError.of(error, what="the certificates cannot be written", where=folder) from error
+    make_token(folder)
+
+
+def _name(host: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        pass
+    try:
+        return x509.DNSName(host.encode("idna").decode("ascii"))
+    except UnicodeError as error:
+        raise UsageError("this is no host", where=host, why=str(error)) from error
+
+
+def _signed(names: list[x509.GeneralName], days: int) -> tuple[bytes, bytes, bytes]:
+    """PEM of the authority, the learner's certificate and its key."""
+    authority_key, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
+    issuer, subject = (
+        _distinguished("soft actor-critic authority"),
+        _distinguished("soft actor-critic learner"),
+    )
+    identifier = x509.SubjectKeyIdentifier.from_public_key(authority_key.public_key())
+    authority = (
+        _builder(issuer, issuer, authority_key, days)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_usage(signs_certificates=True), critical=True)
+        .add_extension(identifier, critical=False)
+        .sign(authority_key, hashes.SHA256())
+    )
+    certificate = (
+        _builder(subject, issuer, key, days)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_usage(signs_certificates=False), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(x509.SubjectAlternativeName(names), critical=False)
+        .add_extension(
+            x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(identifier), critical=False
+        )
+        .sign(authority_key, hashes.SHA256())
+    )
+    pem = serialization.Encoding.PEM
+    secret = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    return authority.public_bytes(pem), certificate.public_bytes(pem), secret
+
+
+def _builder(
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey, days: int
+) -> x509.CertificateBuilder:
+    now = datetime.now(timezone.utc)
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - _SKEW)
+        .not_valid_after(now + timedelta(days=days))
+    )
+
+
+def _distinguished(name: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+
+
+def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=not signs_certificates,
+        key_cert_sign=signs_certificates,
+        crl_sign=signs_certificates,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,136 @@
+"""The actor's end of the sockets: a method for each message, safe to call from several threads."""
+
+from __future__ import annotations
+
+from typing import NoReturn, TypeVar
+
+import grpc
+
+from ds import transport
+from ds.errors import Busy, LearnerRefused, Unreachable, WireError
+from ds.probe import probe
+from ds.protocol import Beat, Bye, Hello, Join, Joined, Parcel, Receipt, Refused, Wanted, Welcome
+from ds.security import TOKEN, ActorSecurity
+from ds.wire import decode, encode
+
+STREAM_FACTOR = 10
+"""Weights may be large and the network slow: a stream has so many times the deadline of an answer."""
+
+M = TypeVar("M")
+N = TypeVar("N")
+
+_SAME_VERSION = "see that a learner listens there, and that both sides have the same version of the program"
+
+_FIXES = {
+    grpc.StatusCode.UNAUTHENTICATED: f"copy the file {TOKEN} from the learner's net_config.secrets",
+    grpc.StatusCode.RESOURCE_EXHAUSTED: "lower base_config.max_episode_length, "
+    "the transitions of the longest message; it must be the same on both sides",
+}
+
+_PASSING = (
+    grpc.StatusCode.UNAVAILABLE,
+    grpc.StatusCode.DEADLINE_EXCEEDED,
+    grpc.StatusCode.CANCELLED,
+    grpc.StatusCode.ABORTED,
+    grpc.StatusCode.INTERNAL,
+    grpc.StatusCode.UNKNOWN,
+)
+
+
+class Client:
+    """Talks to the learner at ``host:port``; connects, and connects anew, by itself.
+
+    timeout: seconds that an answer may take.
+
+    All methods raise Unreachable for what may pass, Busy if the learner is there and takes no more calls now,
+    and LearnerRefused for what will not pass: refusals, token, certificates, sizes, other versions.
+    """
+
+    def __init__(self, host: str, port: int, *, security: ActorSecurity, timeout: float) -> None:
+        self._host, self._port = host, port
+        self._at = transport.address(host, port)
+        self._security = security
+        self._timeout = timeout
+        if security.authority is None:
+            self._channel = grpc.insecure_channel(self._at, options=transport.CLIENT)
+        else:
+            credentials = grpc.ssl_channel_credentials(root_certificates=security.authority)
+            self._channel = grpc.secure_channel(self._at, credentials, options=transport.CLIENT)
+        self._metadata = ((transport.TOKEN, f"Bearer {security.token}"),) if security.token else ()
+
+    def hello(self, hello: Hello) -> Welcome:
+        """Ask for a slot."""
+        return self._accepted(self._ask("Hello", hello, (Welcome, Refused)))
+
+    def join(self, join: Join) -> Joined:
+        """Compare what must be the same on both sides."""
+        return self._accepted(self._ask("Join", join, (Joined, Refused)))
+
+    def deliver(self, parcel: Parcel) -> Receipt:
+        """Hand over a parcel."""
+        return self._ask("Deliver", parcel, (Receipt, Receipt))
+
+    def beat(self, beat: Beat) -> Receipt:
+        """Say that this actor is alive."""
+        return self._ask("Beat", beat, (Receipt, Receipt))
+
+    def bye(self, bye: Bye) -> None:
+        """Leave."""
+        self._call("Bye", encode(bye))
+
+    def weights(self, wanted: Wanted) -> list[bytes]:
+        """All chunks of the newest weights; none if there are no newer ones."""
+        body, deadline = encode(wanted), self._timeout * STREAM_FACTOR
+        try:
+            call = self._channel.unary_stream(f"/{transport.SERVICE}/Weights")
+            return list(call(body, timeout=deadline, metadata=self._metadata))
+        except grpc.RpcError as error:
+            self._raise(error)
+        except ValueError as error:
+            raise Unreachable(_line(str(error))) from error
+
+    def close(self) -> None:
+        """End the connection; calls that wait end as Unreachable, and so do later ones."""
+        self._channel.close()
+
+    def _ask(self, method: str, message: object, kinds: tuple[type[M], type[N]]) -> M | N:
+        answer = self._call(method, encode(message))
+        try:
+            return decode(kinds, answer)
+        except WireError as error:
+            raise self._refused(f"its answer cannot be read: {error}", _SAME_VERSION) from error
+
+    def _call(self, method: str, body: bytes) -> bytes:
+        try:
+            call = self._channel.unary_unary(f"/{transport.SERVICE}/{method}")
+            answer: bytes = call(body, timeout=self._timeout, metadata=self._metadata)
+            return answer
+        except grpc.RpcError as error:
+            self._raise(error)
+        except ValueError as error:  # the channel is closed
+            raise Unreachable(_line(str(error))) from error
+
+    def _accepted(self, answer: M | Refused) -> M:
+        if isinstance(answer, Refused):
+            raise self._refused("\n".join((answer.reason, *answer.differences)), answer.fix)
+        return answer
+
+    def _raise(self, error: grpc.RpcError) -> NoReturn:
+        """What an error of gRPC means for an actor."""
+        code, details = error.code(), _line(error.details() or "")
+        if code is grpc.StatusCode.RESOURCE_EXHAUSTED and details.startswith(transport.BUSY):
+            raise Busy(f"{self._at} has no hand free: {details}") from error
+        if code is grpc.StatusCode.UNAVAILABLE:
+            finding = probe(self._host, self._port, self._security.authority, timeout=min(self._timeout, 3.0))
+            if finding is not None:
+                raise self._refused(finding.why, finding.fix) from error
+        if code in _PASSING:
+            raise Unreachable(f"{self._at} did not answer: {code.name.lower()}, {details}") from error
+        raise self._refused(details or code.name.lower(), _FIXES.get(code, _SAME_VERSION)) from error
+
+    def _refused(self, why: str, fix: str) -> LearnerRefused:
+        return LearnerRefused("the learner refuses this actor", where=self._at, why=why, fix=fix)
+
+
+def _line(text: str) -> str:
+    return " ".join(text.split())

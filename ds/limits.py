@@ -1,0 +1,86 @@
+"""How large a message may be: what the largest parcel takes, computed from what agents see and do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import prod
+
+import numpy as np
+
+from algorithm.spec import AgentSpec
+from ds.arrays import ALIGNMENT, aligned
+
+SMALLEST_LIMIT = 2**20
+"""No limit is lower: the other messages have to pass as well."""
+
+_ENVELOPE = 1024
+"""Bytes for what a parcel has besides its parts."""
+
+_INT = 9
+_PART = 256
+"""Bytes for the structure of a part besides what describes its arrays: ints and headers, with room."""
+
+Shape = tuple[int, ...]
+
+
+def message_limit(
+    specs: Mapping[str, AgentSpec],
+    carries: Mapping[str, Shape],
+    max_episode_length: int,
+    *,
+    agents: int = 1,
+) -> int:
+    """Bytes of the largest message that a learner has to read; see :func:`largest_parcel`."""
+    return max(SMALLEST_LIMIT, largest_parcel(specs, carries, max_episode_length, agents=agents))
+
+
+def largest_parcel(
+    specs: Mapping[str, AgentSpec],
+    carries: Mapping[str, Shape],
+    max_episode_length: int,
+    *,
+    agents: int = 1,
+) -> int:
+    """Bytes of the largest parcel of these behaviours.
+
+    A parcel is the segment of one agent, or one transition of each in synchronous mode.
+
+    specs:   what each behaviour sees and does.
+    carries: shape of each one's stored carry, ``(0,)`` without memory.
+    max_episode_length: transitions of the longest segment.
+    agents:  the most agents whose transitions may share a parcel.
+    """
+    longest = max(_part(name, spec, carries[name], max_episode_length) for name, spec in specs.items())
+    step = max(_part(name, spec, carries[name], 1) for name, spec in specs.items())
+    episode = max(_text(name) for name in specs) + 3 * _INT + 2
+    return _ENVELOPE + max(longest, agents * step) + agents * episode
+
+
+def _part(name: str, spec: AgentSpec, carry: Shape, length: int) -> int:
+    """Bytes of a part of ``length`` transitions, structure and arrays."""
+    action, steps = spec.action, length + 1
+    arrays: list[tuple[Shape, int]] = [
+        ((steps, *shape), np.dtype(dtype).itemsize) for _, shape, dtype in spec.obs.items()
+    ]
+    arrays += [
+        ((steps, action.discrete), 1),
+        ((steps, *carry), 4),
+        ((length, action.size), 4),
+        ((length, action.continuous), 4),
+        ((length, action.num_heads), 4),
+        ((length,), 4),  # reward
+        ((length,), 1),  # terminated
+        ((length,), 1),  # truncated
+        ((length,), 4),  # priority
+    ]
+    names = _text(name) + sum(_text(one) for one in spec.obs.names)
+    return _PART + names + sum(_array(shape, size) for shape, size in arrays)
+
+
+def _array(shape: Shape, itemsize: int) -> int:
+    """Description, padding and numbers."""
+    return ALIGNMENT + 4 * len(shape) + aligned(prod(shape) * itemsize)
+
+
+def _text(text: str) -> int:
+    return 5 + len(text.encode())

@@ -1,0 +1,160 @@
+"""Who may talk to a learner, and who can listen.
+
+On this machine: anybody who can log in. Beyond it: who has the token, over TLS with a certificate of an
+authority of their own; ``python -m ds.certificates`` makes one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import os
+import secrets
+import stat
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from algorithm.errors import StorageError, UsageError
+
+TOKEN, AUTHORITY, CERTIFICATE, KEY = "token", "ca.pem", "learner.pem", "learner.key"
+"""Files in the folder ``net_config.secrets``; actors need the first two."""
+
+
+class Net(Protocol):
+    """The keys of ``net_config`` that say so."""
+
+    @property
+    def secrets(self) -> str:
+        """The folder."""
+
+    @property
+    def insecure(self) -> bool:
+        """Whether plain text may leave this machine."""
+
+
+@dataclass(frozen=True)
+class LearnerSecurity:
+    """Without a token everybody may; without certificate and key (PEM) nothing is encrypted.
+
+    banner: what a person has to be told, if anything.
+    """
+
+    token: str | None = field(default=None, repr=False)
+    certificate: bytes | None = None
+    key: bytes | None = field(default=None, repr=False)
+    banner: str | None = None
+
+
+@dataclass(frozen=True)
+class ActorSecurity:
+    """authority: PEM of the certificates to trust; without one nothing is encrypted."""
+
+    token: str | None = field(default=None, repr=False)
+    authority: bytes | None = None
+
+
+def is_loopback(host: str) -> bool:
+    """Whether ``host`` can only be this machine. Names besides localhost are not looked up."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
+
+
+def learner_security(net: Net, host: str) -> LearnerSecurity:
+    """What a learner that listens at ``host`` needs; its token is made if there is none yet.
+
+    Raises UsageError with what to do where a file is missing or open to everybody, StorageError where the
+    token cannot be written.
+    """
+    if is_loopback(host):
+        return LearnerSecurity()
+    folder = Path(net.secrets)
+    if net.insecure:
+        return LearnerSecurity(token=make_token(folder), banner=_banner(host))
+    advice = f"make them: python -m ds.certificates {_suggested(host)} --folder {folder}\n" + _PLAIN
+    certificate = _read(folder / CERTIFICATE, advice)
+    _refuse_if_open(folder / KEY)
+    key = _read(folder / KEY, advice)
+    return LearnerSecurity(token=make_token(folder), certificate=certificate, key=key)
+
+
+def actor_security(net: Net, host: str) -> ActorSecurity:
+    """What an actor that dials ``host`` needs. Raises UsageError with what to do where a file is missing."""
+    if is_loopback(host):
+        return ActorSecurity()
+    folder = Path(net.secrets)
+    token = _read_token(folder / TOKEN, f"copy it from the learner's machine into {folder}")
+    if net.insecure:
+        return ActorSecurity(token=token)
+    advice = f"copy it from the learner's machine into {folder}\n" + _PLAIN
+    return ActorSecurity(token=token, authority=_read(folder / AUTHORITY, advice))
+
+
+def make_token(folder: Path) -> str:
+    """The token in ``folder``, drawn now if there is none; only its owner may read it.
+
+    Raises StorageError where it cannot be written, UsageError where the one there cannot be used.
+    """
+    path = folder / TOKEN
+    try:
+        make_folder(folder)
+        with contextlib.suppress(FileExistsError):
+            write_new(path, f"{secrets.token_urlsafe(32)}\n".encode(), mode=0o600)
+    except OSError as error:
+        raise StorageError.of(error, what="the learner's token cannot be written", where=path) from error
+    _refuse_if_open(path)
+    return _read_token(path, "delete it: the learner makes another one")
+
+
+def make_folder(folder: Path) -> None:
+    """A folder for its owner alone whose files no repository takes. Raises OSError."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with contextlib.suppress(FileExistsError):
+        write_new(folder / ".gitignore", b"*\n", mode=0o600)
+
+
+def write_new(path: Path, content: bytes, *, mode: int) -> None:
+    """A file that was not there, with ``mode`` from its first moment. Raises OSError, FileExistsError too."""
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
+        file.write(content)
+
+
+_PLAIN = "or, if you trust everybody on that network: -o net_config.insecure=true on both sides"
+
+
+def _banner(host: str) -> str:
+    return (
+        f"PLAIN TEXT: the learner listens at {host} without TLS (net_config.insecure). Whoever can listen "
+        "on that network reads everything, the token too, and can then train in an actor's name."
+    )
+
+
+def _suggested(host: str) -> str:
+    """Certificates hold names; listening at every address says none."""
+    return "HOST" if host in ("0.0.0.0", "::") else host
+
+
+def _read(path: Path, advice: str) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise UsageError(
+            "learner and actors on different machines need a token and certificates",
+            where=path,
+            why=error.strerror or str(error),
+            fix=advice,
+        ) from error
+
+
+def _read_token(path: Path, advice: str) -> str:
+    token = _read(path, advice).decode("ascii", "replace").strip()
+    if not token or not token.isascii() or not token.isprintable() or " " in token:
+        raise UsageError("this is no token", where=path, why="it is not one word of ASCII", fix=advice)
+    return token
+
+
+def _refuse_if_open(path: Path) -> None:
+    if path.exists() and path.stat().st_mode & stat.S_IRWXO:
+        raise UsageError("everybody on this machine can read a secret", where=path, fix=f"chmod 600 {path}")

@@ -1,0 +1,222 @@
+"""The learner's end of the sockets: an asyncio loop in a thread of its own, and gRPC without generated code.
+
+Every method is a stream to gRPC though it carries one message: so the token is checked before any of the
+message is read, and a message that is too large is seen. For a client that is the same on the wire.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import hmac
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
+from functools import partial
+from typing import Any, Protocol, TypeVar
+from urllib.parse import unquote
+
+import grpc
+import grpc.aio
+
+from ds import ports, transport
+from ds.errors import WireError
+from ds.protocol import Beat, Bye, Hello, Join, Joined, Parcel, Receipt, Refused, Wanted, Welcome
+from ds.security import LearnerSecurity
+from ds.wire import decode, encode
+
+CONCURRENT = 1024
+"""Calls at the same time; one more is told to come back. 170 actors with five lanes and a beat stay below."""
+
+BODY_S = 60.0
+"""A message has arrived after so long, or its call ends."""
+
+T = TypeVar("T")
+Bodies = AsyncIterator[bytes]
+OnFault = Callable[[str, str], None]
+
+
+class Service(Protocol):
+    """What is done with messages; runs in the server's loop."""
+
+    async def hello(self, hello: Hello, peer: str) -> Welcome | Refused:
+        """Give an actor its slot."""
+
+    async def join(self, join: Join) -> Joined | Refused:
+        """Compare what must be the same on both sides."""
+
+    async def deliver(self, parcel: Parcel) -> Receipt:
+        """Take a parcel."""
+
+    async def beat(self, beat: Beat) -> Receipt:
+        """Note that an actor is alive."""
+
+    async def bye(self, bye: Bye) -> None:
+        """Free an actor's slot."""
+
+    def weights(self, wanted: Wanted) -> Iterable[bytes]:
+        """Chunks of the newest weights, none if there are no newer ones."""
+
+
+class Server:
+    """Listens from :meth:`start` to :meth:`close`.
+
+    host, port:  where; port 0 takes one that is free.
+    max_message: bytes of the largest message that is read.
+    on_fault:    called in the loop with a kind (malformed, unauthenticated, oversize) and with who did what.
+    handshake_s, idle_s: see ``ds.transport.server_options``.
+    """
+
+    def __init__(
+        self,
+        service: Service,
+        *,
+        host: str,
+        port: int,
+        security: LearnerSecurity,
+        max_message: int,
+        on_fault: OnFault,
+        handshake_s: float = 10.0,
+        idle_s: float = 60.0,
+    ) -> None:
+        self.loop = asyncio.new_event_loop()
+        self._host, self._port = host, port
+        self._security = security
+        self._options = transport.server_options(max_message, handshake_s=handshake_s, idle_s=idle_s)
+        self._handlers = _Handlers(service, security.token, max_message, on_fault)
+        self._thread = threading.Thread(target=self._run, name="learner-server", daemon=True)
+        self._server: grpc.aio.Server | None = None
+
+    def start(self) -> int:
+        """Listen; returns the port. Raises UsageError where that cannot be, naming who holds the port."""
+        self._thread.start()
+        try:
+            return self._call(self._start())
+        except BaseException:
+            self._end()
+            raise
+
+    def close(self, grace: float) -> None:
+        """Take no more calls, let the open ones go on for ``grace`` seconds, end the loop."""
+        if self._server is not None:
+            self._call(self._server.stop(grace))
+        self._end()
+
+    async def _start(self) -> int:
+        server = grpc.aio.server(options=self._options, maximum_concurrent_rpcs=CONCURRENT)
+        server.add_generic_rpc_handlers((self._handlers.generic(),))
+        at = transport.address(self._host, self._port)
+        security = self._security
+        try:
+            if security.certificate is None or security.key is None:
+                port = server.add_insecure_port(at)
+            else:
+                pair = (security.key, security.certificate)
+                port = server.add_secure_port(at, grpc.ssl_server_credentials([pair]))
+        except RuntimeError:  # grpc older than 1.60 returned 0
+            port = 0
+        if not port:
+            raise ports.refused(self._host, self._port)
+        await server.start()
+        self._server = server
+        return int(port)
+
+    def _call(self, work: Coroutine[Any, Any, T]) -> T:
+        future: concurrent.futures.Future[T] = asyncio.run_coroutine_threadsafe(work, self.loop)
+        return future.result()
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self.loop)
+        self.loop.run_forever()
+        left = asyncio.all_tasks(self.loop)
+        for task in left:
+            task.cancel()
+        self.loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
+        self.loop.close()
+
+    def _end(self) -> None:
+        if self._thread.is_alive():
+            self.loop.call_soon_threadsafe(self.loop.stop)
+            self._thread.join()
+
+
+class _Handlers:
+    """From bytes to the service and back."""
+
+    def __init__(self, service: Service, token: str | None, max_message: int, on_fault: OnFault) -> None:
+        self._service = service
+        self._expected = None if token is None else f"Bearer {token}".encode()
+        self._max_message = max_message
+        self._on_fault = on_fault
+
+    def generic(self) -> grpc.GenericRpcHandler:
+        """All methods under their names."""
+        service = self._service
+        unary: dict[str, tuple[type[Any], Callable[[Any], Awaitable[Any]]]] = {
+            "Join": (Join, service.join),
+            "Deliver": (Parcel, service.deliver),
+            "Beat": (Beat, service.beat),
+            "Bye": (Bye, service.bye),
+        }
+        handlers = {
+            name: grpc.stream_unary_rpc_method_handler(partial(self._answer, kind, method))
+            for name, (kind, method) in unary.items()
+        }
+        handlers["Hello"] = grpc.stream_unary_rpc_method_handler(self._hello)
+        handlers["Weights"] = grpc.stream_stream_rpc_method_handler(self._weights)
+        return grpc.method_handlers_generic_handler(transport.SERVICE, handlers)
+
+    async def _answer(
+        self,
+        kind: type[Any],
+        method: Callable[[Any], Awaitable[Any]],
+        bodies: Bodies,
+        context: grpc.aio.ServicerContext[Any, Any],
+    ) -> bytes:
+        answer = await method(await self._message(kind, bodies, context))
+        return b"" if answer is None else encode(answer)
+
+    async def _hello(self, bodies: Bodies, context: grpc.aio.ServicerContext[Any, Any]) -> bytes:
+        hello = await self._message(Hello, bodies, context)
+        return encode(await self._service.hello(hello, _peer(context)))
+
+    async def _weights(
+        self, bodies: Bodies, context: grpc.aio.ServicerContext[Any, Any]
+    ) -> AsyncIterator[bytes]:
+        wanted = await self._message(Wanted, bodies, context)
+        for chunk in self._service.weights(wanted):
+            yield chunk
+
+    async def _message(self, kind: type[T], bodies: Bodies, context: grpc.aio.ServicerContext[Any, Any]) -> T:
+        """The one message of a call; a call that has none ends here, and is counted."""
+        if not self._known(context):
+            self._on_fault("unauthenticated", f"{_peer(context)}: wrong token or none")
+            await context.abort(grpc.StatusCode.UNAUTHENTICATED, "wrong token or none")
+        try:
+            body = await asyncio.wait_for(anext(bodies), BODY_S)
+        except StopAsyncIteration:  # gRPC has answered already if it was too large, and does not tell which
+            reason = f"no whole message of at most {self._max_message} bytes"
+            self._on_fault("oversize", f"{_peer(context)}: {reason}")
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, reason)
+        except asyncio.TimeoutError:
+            self._on_fault("malformed", f"{_peer(context)}: no whole message within {BODY_S:.0f} s")
+            await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "no whole message in time")
+        try:
+            return decode(kind, body)
+        except WireError as error:
+            self._on_fault("malformed", f"{_peer(context)}: {error}")
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+        raise AssertionError("abort raises")
+
+    def _known(self, context: grpc.aio.ServicerContext[Any, Any]) -> bool:
+        if self._expected is None:
+            return True
+        given = [value for key, value in context.invocation_metadata() or () if key == transport.TOKEN]
+        value = given[0] if len(given) == 1 else ""
+        return hmac.compare_digest(
+            value.encode("utf-8", "replace") if isinstance(value, str) else value, self._expected
+        )
+
+
+def _peer(context: grpc.aio.ServicerContext[Any, Any]) -> str:
+    """Address and port, without what gRPC writes before them."""
+    return unquote(context.peer()).partition(":")[2]

@@ -1,0 +1,64 @@
+"""What server and client must agree on about gRPC itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+SERVICE = "sac.Learner"
+
+TOKEN = "authorization"
+"""Name of the metadata that carries ``Bearer <token>``."""
+
+CHUNK = 2**20
+"""Bytes of a chunk of weights at most; gRPC takes four times as much unasked."""
+
+BUSY = "Concurrent RPC limit exceeded"
+"""Begins what gRPC's server says, as RESOURCE_EXHAUSTED, when it has no hand free."""
+
+_SECOND = 1000
+
+Options = list[tuple[str, Any]]
+
+KEEPALIVE: Options = [
+    ("grpc.keepalive_time_ms", 10 * _SECOND),
+    ("grpc.keepalive_timeout_ms", 10 * _SECOND),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.max_pings_without_data", 0),
+]
+"""A peer that vanished without a word is noticed after twenty seconds."""
+
+CLIENT: Options = [
+    *KEEPALIVE,
+    ("grpc.initial_reconnect_backoff_ms", 200),
+    (
+        "grpc.max_reconnect_backoff_ms",
+        2 * _SECOND,
+    ),  # the default is two minutes
+    ("grpc.min_reconnect_backoff_ms", 5 * _SECOND),  # how long a connection may take
+    ("grpc.use_local_subchannel_pool", 1),  # a connection for each client: sender streams do not share one
+    ("grpc.max_send_message_length", -1),  # the learner's limit holds, and names itself
+]
+
+
+def server_options(max_message: int, *, handshake_s: float, idle_s: float) -> Options:
+    """Of a learner.
+
+    max_message: bytes of the largest message that it reads.
+    handshake_s: a connection that does not come about in this time is closed.
+    idle_s:      one without a call for so long, too.
+    """
+    return [
+        *KEEPALIVE,
+        ("grpc.http2.min_ping_interval_without_data_ms", 5 * _SECOND),
+        ("grpc.max_receive_message_length", max_message),
+        ("grpc.per_message_decompression", 0),  # a small message stays one: compressed it is just malformed
+        ("grpc.so_reuseport", 0),  # else a second learner would share the port and half of the actors
+        ("grpc.max_concurrent_streams", 128),
+        ("grpc.max_connection_idle_ms", int(idle_s * _SECOND)),
+        ("grpc.server_handshake_timeout_ms", int(handshake_s * _SECOND)),
+    ]
+
+
+def address(host: str, port: int) -> str:
+    """As gRPC wants it; an IPv6 address stands in brackets."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
