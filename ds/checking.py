@@ -1,0 +1,162 @@
+"""What a learner examines of a parcel before it is stored: afterwards nothing can go wrong with it any more.
+
+The replay checks shapes again when it stores; here every number is looked at, in the thread that receives,
+so that neither a broken actor nor a forged message reaches the learner's loop.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+
+from algorithm.data import Array, Segment
+from algorithm.replay.writer import MAX_STEP, TANH_TOLERANCE
+from algorithm.spec import Z_LIMIT, AgentSpec, ObsSpec
+from ds.protocol import Parcel, Part
+
+MAX_AGENT = 2**31 - 1
+MAX_COUNT = 2**31 - 1
+"""Of everything that is counted within a parcel; counts over a run may be larger."""
+
+MAX_TOTAL = 2**53
+"""Of counts over a run: whole numbers up to here are exact wherever they go, JSON and float64 included."""
+
+
+class BadParcel(ValueError):  # noqa: N818 - what it is, not that it is an error
+    """What is wrong with a parcel, on one line."""
+
+
+def check_parcel(
+    parcel: Parcel,
+    specs: Mapping[str, AgentSpec],
+    carry_shapes: Mapping[str, tuple[int, ...]],
+    *,
+    max_length: int,
+) -> None:
+    """Raise BadParcel unless agents of ``specs`` could have made every number in it.
+
+    carry_shapes: of one stored carry, by behaviour; (0,) where none is stored
+    max_length:   L of the longest segment, ``base_config.max_episode_length``
+    """
+    _within("number", parcel.number, 1, MAX_TOTAL)
+    _within("lane", parcel.lane, 0, MAX_COUNT)
+    _within("version", parcel.version, 0, MAX_TOTAL)
+    _within("steps", parcel.steps, 0, MAX_COUNT)
+    _within("stride", parcel.stride, 1, MAX_COUNT)
+    _within("dropped", parcel.dropped, 0, MAX_TOTAL)
+    for i, part in enumerate(parcel.parts):
+        where = f"part {i}"
+        _check_agent(where, part.behaviour, part.agent, specs)
+        if part.segment is not None:
+            _check_segment(
+                where, part, part.segment, specs[part.behaviour], carry_shapes[part.behaviour], max_length
+            )
+    for i, (behaviour, agent, total, length) in enumerate(parcel.episodes):
+        where = f"episode {i}"
+        _check_agent(where, behaviour, agent, specs)
+        _within(f"{where}: length", length, 1, MAX_COUNT)
+        if not math.isfinite(total):
+            raise BadParcel(f"{where}: the return is {total}")
+
+
+def _within(what: str, value: int, low: int, high: int) -> None:
+    if not low <= value <= high:
+        raise BadParcel(f"{what} is {value} and must lie in {low} … {high}")
+
+
+def _check_agent(where: str, behaviour: str, agent: int, specs: Mapping[str, AgentSpec]) -> None:
+    if behaviour not in specs:
+        known = ", ".join(map(repr, specs))
+        raise BadParcel(f"{where}: there is no behaviour {behaviour[:100]!r}; known: {known}")
+    _within(f"{where}: agent", agent, 0, MAX_AGENT)
+
+
+def _check_segment(
+    where: str, part: Part, segment: Segment, spec: AgentSpec, carry: tuple[int, ...], max_length: int
+) -> None:
+    where = f"{where} (behaviour {part.behaviour!r}, agent {part.agent})"
+    if segment.stream != part.agent:
+        raise BadParcel(f"{where}: its stream is {segment.stream} and must be the agent's number")
+    if segment.reward.ndim != 1:
+        raise BadParcel(f"{where}, reward: shape {segment.reward.shape} is not that of a series")
+    length = segment.length
+    _within(f"{where}: number of transitions (base_config.max_episode_length)", length, 1, max_length)
+    _within(f"{where}: start_step", segment.start_step, 0, MAX_STEP - length - 1)
+    if segment.obs.keys() != set(spec.obs.names):
+        raise BadParcel(f"{where}: its observations are {sorted(segment.obs)}, not {sorted(spec.obs.names)}")
+    for name, value, shape, dtype in _columns(segment, spec, carry):
+        _check_column(f"{where}, {name}", value, shape, dtype)
+    _check_choices(where, segment, spec.obs)
+    _check_action(where, segment, spec)
+    _check_end(where, segment)
+
+
+def _columns(
+    segment: Segment, spec: AgentSpec, carry: tuple[int, ...]
+) -> Iterator[tuple[str, Array, tuple[int, ...], str]]:
+    """(name, value, shape, dtype) of everything in a segment; ``carry``: shape of one."""
+    length, action = segment.length, spec.action
+    for name, tail, dtype in spec.obs.items():
+        yield f"obs {name!r}", segment.obs[name], (length + 1, *tail), dtype
+    yield "action_mask", segment.action_mask, (length + 1, action.discrete), "bool"
+    yield "carry", segment.carry, (length + 1, *carry), "float32"
+    yield "action", segment.action, (length, action.size), "float32"
+    yield "z", segment.z, (length, action.continuous), "float32"
+    yield "behaviour_logp", segment.behaviour_logp, (length, action.num_heads), "float32"
+    yield "reward", segment.reward, (length,), "float32"
+    yield "terminated", segment.terminated, (length,), "bool"
+    yield "truncated", segment.truncated, (length,), "bool"
+    if segment.priority is not None:
+        yield "priority", segment.priority, (length,), "float32"
+
+
+def _check_column(where: str, value: Array, shape: tuple[int, ...], dtype: str) -> None:
+    if value.shape != shape:
+        raise BadParcel(f"{where}: expected shape {shape}, got {value.shape}")
+    if value.dtype != dtype:
+        raise BadParcel(f"{where}: expected {dtype}, got {value.dtype}")
+    if value.dtype.kind == "f":
+        _refuse(where, value, ~np.isfinite(value), "it must be finite")
+
+
+def _check_choices(where: str, segment: Segment, obs: ObsSpec) -> None:
+    """Elements that are choices count from 0; an encoder would look up a one-hot that is not there."""
+    for name, shape, counts in zip(obs.names, obs.shapes, obs.categories, strict=True):
+        if counts:
+            value = segment.obs[name]
+            limit = np.array(counts).reshape(shape)
+            outside = np.less(value, 0) | np.greater_equal(value, limit)
+            _refuse(f"{where}, obs {name!r}", value, outside, "there is no such choice")
+
+
+def _check_action(where: str, segment: Segment, spec: AgentSpec) -> None:
+    action, mask, num_onehot = segment.action, segment.action_mask, spec.action.discrete
+    onehot, u = action[:, :num_onehot], action[:, num_onehot:]
+    _refuse(f"{where}, action", onehot, (onehot != 0.0) & (onehot != 1.0), "a one-hot has only 0 and 1")
+    _refuse(f"{where}, action", onehot, (onehot == 1.0) & ~mask[:-1], "action_mask does not allow that")
+    for i, branch in enumerate(spec.action.branch_slices):
+        chosen = onehot[:, branch].sum(1)
+        _refuse(f"{where}, action, branch {i}", chosen, chosen != 1.0, "exactly one choice must be made")
+        allowed = mask[:, branch].sum(1)
+        _refuse(f"{where}, action_mask, branch {i}", allowed, allowed == 0, "a choice must be allowed")
+    _refuse(f"{where}, z", segment.z, np.abs(segment.z) > Z_LIMIT, f"its limit is ±{Z_LIMIT}")
+    far = np.abs(np.tanh(segment.z) - u) > TANH_TOLERANCE
+    _refuse(f"{where}, action, continuous part", u, far, "it must be tanh(z)")
+
+
+def _check_end(where: str, segment: Segment) -> None:
+    for name in ("terminated", "truncated"):
+        ends = getattr(segment, name)
+        _refuse(f"{where}, {name}", ends[:-1], ends[:-1], "only the last step may end an episode")
+    if segment.priority is not None:
+        _refuse(f"{where}, priority", segment.priority, segment.priority < 0.0, "it must not be negative")
+
+
+def _refuse(where: str, value: Array, bad: Array, why: str) -> None:
+    """BadParcel with the first element that is ``bad``."""
+    if bad.any():
+        index = np.unravel_index(int(bad.argmax()), bad.shape)
+        place = ", ".join(str(int(i)) for i in index)
+        raise BadParcel(f"{where} [{place}] is {value[index]}: {why}")

@@ -1,0 +1,103 @@
+"""Which agents act elsewhere, as far as their actors' parcels tell, and whose episodes are open here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ds.protocol import Parcel
+
+Stream = tuple[str, int]
+"""(behaviour, number of the stream)"""
+
+_AGENTS = 2**32
+"""Streams that are reserved for each actor."""
+
+
+def stream_of(number: int, agent: int) -> int:
+    """The stream of an agent of actor ``number``; those of actor 0 are the agents of a single process."""
+    return number * _AGENTS + agent
+
+
+@dataclass
+class _Source:
+    """One actor: its environment steps, when each agent was heard of, and whose episode is open."""
+
+    steps: int = 0
+    silence: int = 0  # steps after which an agent that was not heard of has left
+    heard: dict[Stream, int] = field(default_factory=dict)
+    open: set[Stream] = field(default_factory=set)
+
+    def forget_the_silent(self) -> None:
+        self.heard = {agent: at for agent, at in self.heard.items() if at > self.steps - self.silence}
+
+
+class Streams:
+    """Of every actor that has sent anything and has not left.
+
+    silence: steps of all of an actor's environments after which an agent that was not heard of has left
+    """
+
+    def __init__(self, silence: int) -> None:
+        self._silence = silence
+        self._sources: dict[int, _Source] = {}
+        self._agents: frozenset[Stream] | None = frozenset()
+
+    @property
+    def agents(self) -> frozenset[Stream]:
+        """Everybody who acts, or has its episode open."""
+        if self._agents is None:
+            sources = self._sources.values()
+            self._agents = frozenset().union(*(source.heard for source in sources))
+        return self._agents
+
+    def heard(self, number: int, parcel: Parcel) -> None:
+        """A parcel of actor ``number`` has been stored."""
+        source = self._sources.setdefault(number, _Source())
+        source.steps += parcel.steps
+        source.silence = self._silence * parcel.stride
+        for part in parcel.parts:
+            stream, segment = (part.behaviour, stream_of(number, part.agent)), part.segment
+            if segment is None:
+                source.open.discard(stream)
+                continue
+            source.heard[stream] = source.steps
+            if segment.terminated[-1] or segment.truncated[-1]:
+                source.open.discard(stream)
+            else:
+                source.open.add(stream)
+        source.forget_the_silent()
+        self._agents = None
+
+    def left(self, number: int) -> list[Stream]:
+        """Actor ``number`` has gone; those whose episodes it leaves open."""
+        self._agents = None
+        source = self._sources.pop(number, _Source())
+        return sorted(source.open)
+
+    def state(self) -> list[dict[str, Any]]:
+        """As JSON."""
+        return [
+            {
+                "number": number,
+                "steps": source.steps,
+                "silence": source.silence,
+                "heard": [[*stream, at] for stream, at in source.heard.items()],
+                "open": [list(stream) for stream in sorted(source.open)],
+            }
+            for number, source in self._sources.items()
+        ]
+
+    def load_state(self, state: list[Mapping[str, Any]]) -> None:
+        """The reverse. KeyError, TypeError or ValueError for what is no such state."""
+        self._agents = None
+        self._sources = {
+            int(one["number"]): _Source(
+                steps=int(one["steps"]),
+                silence=int(one["silence"]),
+                heard={(str(behaviour), int(stream)): int(at) for behaviour, stream, at in one["heard"]},
+                open={(str(behaviour), int(stream)) for behaviour, stream in one["open"]},
+            )
+            for one in state
+        }
