@@ -8,8 +8,11 @@ from typing import Literal
 
 Part = Literal["act", "step", "wait", "store", "sample", "update", "other"]
 
-MEASURED: tuple[Part, ...] = ("act", "step", "wait", "store", "sample", "update")
-"""Parts that have a metric of their own, ``time/share_<part>``; ``other`` is the rest."""
+MEASURED: tuple[Part, ...] = ("act", "step", "store", "sample", "update")
+"""Parts that have a metric of their own, ``time/share_<part>``; ``other`` is the rest.
+
+So has ``wait`` (for steps that others take) in a training that waits at all.
+"""
 
 
 class Stopwatch:
@@ -22,7 +25,7 @@ class Stopwatch:
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         self._clock = clock
-        self._seconds: dict[Part, float] = dict.fromkeys((*MEASURED, "other"), 0.0)
+        self._seconds: dict[Part, float] = dict.fromkeys((*MEASURED, "wait", "other"), 0.0)
         self._shared = dict(self._seconds)  # as it was when shares were last asked for
         self._last = clock()
 
@@ -57,4 +60,6 @@ class Stopwatch:
         since = {part: seconds - self._shared[part] for part, seconds in self._seconds.items()}
         self._shared = dict(self._seconds)
         total = sum(since.values())
-        return {f"time/share_{part}": since[part] / total for part in MEASURED} if total > 0.0 else {}
+        waits = self._seconds["wait"] > 0.0
+        shown: tuple[Part, ...] = (*MEASURED, "wait") if waits else MEASURED
+        return {f"time/share_{part}": since[part] / total for part in shown} if total > 0.0 else {}

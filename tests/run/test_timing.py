@@ -24,15 +24,8 @@ def test_each_part_gets_the_time_since_the_part_before():
     for part, seconds in (("act", 1.0), ("step", 2.0), ("store", 0.5), ("act", 3.0), ("other", 0.25)):
         clock.now += seconds
         watch.lap(part)
-    expected = {
-        "act": 4.0,
-        "step": 2.0,
-        "wait": 0.0,
-        "store": 0.5,
-        "sample": 0.0,
-        "update": 0.0,
-        "other": 0.25,
-    }
+    spent = {"act": 4.0, "step": 2.0, "store": 0.5, "other": 0.25}
+    expected = dict.fromkeys(("wait", "sample", "update"), 0.0) | spent
     assert watch.seconds == expected
     assert watch.total == 6.75 == clock.now - 100.0
 
@@ -72,3 +65,16 @@ def test_what_was_read_does_not_change():
     assert before["act"] == 0.0
     with pytest.raises(KeyError):
         watch.lap("sleep")  # type: ignore[arg-type]
+
+
+def test_waiting_has_a_share_where_there_was_any():
+    clock = Clock()
+    watch = Stopwatch(clock)
+    clock.now += 1.0
+    watch.lap("update")
+    assert "time/share_wait" not in watch.shares()
+    for part, seconds in (("wait", 3.0), ("store", 1.0)):
+        clock.now += seconds
+        watch.lap(part)
+    assert watch.shares()["time/share_wait"] == 0.75
+    assert watch.seconds["wait"] == 3.0
