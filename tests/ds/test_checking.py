@@ -1,0 +1,239 @@
+"""A parcel that passes can be stored and learned from; one wrong number and it does not pass."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from algorithm.replay.buffer import ReplayBuffer, UniformSampler
+from algorithm.spec import Z_LIMIT
+from ds.checking import BadParcel, check_parcel
+from ds.protocol import Part
+from tests.ds.parcels import CARRIES, SPECS, parcel, part, with_column
+
+MAX_LENGTH = 12
+
+
+def check(one, max_length=MAX_LENGTH):
+    check_parcel(one, SPECS, CARRIES, max_length=max_length)
+
+
+def stored(one):
+    """Put all parts into a replay of their own, and read them."""
+    for piece in one.parts:
+        if piece.segment is not None:
+            replay = ReplayBuffer(
+                SPECS[piece.behaviour],
+                capacity=32,
+                batch_size=1,
+                carry_shape=CARRIES[piece.behaviour],
+                sampler=UniformSampler(),
+            )
+            ids = replay.add(piece.segment)
+            assert replay.sample() is not None and len(ids) == piece.segment.length
+
+
+ends = st.sampled_from([{}, {"terminated": True}, {"truncated": True}])
+sizes = st.integers(1, MAX_LENGTH)
+
+
+@given(st.sampled_from(sorted(SPECS)), sizes, ends, st.integers(0, 99), st.integers(0, 2**31 - 100))
+@settings(max_examples=60)
+def test_what_an_actor_makes_passes_and_can_be_stored(behaviour, length, end, agent, start):
+    one = parcel(part(behaviour, agent=agent, start=start, length=length, **end))
+    check(one)
+    stored(one)
+
+
+def test_an_end_without_data_and_an_episode_pass():
+    check(parcel(Part("camera", 3, None), episodes=(("camera", 3, -1.5, 7),), steps=0))
+
+
+NUMBERS = [
+    ({"number": 0}, "number is 0"),
+    ({"lane": -1}, "lane is -1"),
+    ({"version": -1}, "version is -1"),
+    ({"steps": -1}, "steps is -1"),
+    ({"steps": 2**31}, "steps is 2147483648"),
+    ({"stride": 0}, "stride is 0"),
+    ({"dropped": -1}, "dropped is -1"),
+    ({"parts": (Part("wolf", 0, None),)}, "part 0: there is no behaviour 'wolf'; known: 'vector', 'camera'"),
+    ({"parts": (Part("vector", -1, None),)}, "part 0: agent is -1"),
+    ({"parts": (Part("vector", 2**31, None),)}, "part 0: agent is 2147483648"),
+    ({"episodes": (("wolf", 0, 1.0, 1),)}, "episode 0: there is no behaviour 'wolf'"),
+    ({"episodes": (("vector", -1, 1.0, 1),)}, "episode 0: agent is -1"),
+    ({"episodes": (("vector", 0, 1.0, 1), ("vector", 0, np.nan, 1))}, "episode 1: the return is nan"),
+    ({"episodes": (("vector", 0, 1.0, 0),)}, "episode 0: length is 0"),
+]
+
+
+@pytest.mark.fault("F16")
+@pytest.mark.parametrize(("changes", "said"), NUMBERS)
+def test_numbers_out_of_range(changes, said):
+    with pytest.raises(BadParcel, match=f"^{said}"):
+        check(replace(parcel(), **changes))
+
+
+def at(value, index, new):
+    value = value.copy()
+    value[index] = new
+    return value
+
+
+def changed(behaviour, name, index, new):
+    def change():
+        one = part(behaviour, terminated=True)
+        return with_column(one, name, at(getattr(one.segment, name), index, new))
+
+    return change
+
+
+def changed_obs(behaviour, name, index, new):
+    def change():
+        one = part(behaviour)
+        obs = one.segment.obs
+        return with_column(one, "obs", obs | {name: at(obs[name], index, new)})
+
+    return change
+
+
+def other_choice():
+    """Makes the one choice of a row that its mask forbids."""
+    one = part("camera", seed=3)
+    mask = np.ones_like(one.segment.action_mask)
+    mask[1] = one.segment.action[1] == 0
+    return with_column(one, "action_mask", mask)
+
+
+def two_choices():
+    one = part("mixed")
+    one = with_column(one, "action_mask", np.ones_like(one.segment.action_mask))
+    return with_column(one, "action", at(one.segment.action, (2, slice(0, 3)), [1.0, 0.0, 1.0]))
+
+
+def no_choice_left():
+    one = part("camera")
+    return with_column(one, "action_mask", at(one.segment.action_mask, 3, False))
+
+
+COLUMNS = [
+    (changed("vector", "reward", 1, np.nan), "reward [1] is nan: it must be finite"),
+    (changed("vector", "reward", 0, -np.inf), "reward [0] is -inf: it must be finite"),
+    (changed("memory", "carry", (1, 0, 2), np.inf), "carry [1, 0, 2] is inf: it must be finite"),
+    (changed("vector", "behaviour_logp", (2, 0), np.nan), "behaviour_logp [2, 0] is nan: it must be finite"),
+    (changed("vector", "z", (1, 1), 7.5), f"z [1, 1] is 7.5: its limit is ±{Z_LIMIT}"),
+    (changed("vector", "action", (0, 1), 0.3), "continuous part [0, 1] is 0.3"),
+    (changed("mixed", "action", (1, 5), 1.5), "continuous part [1, 0] is 1.5"),
+    (changed("mixed", "action", (1, 0), 0.5), "action [1, 0] is 0.5: a one-hot has only 0 and 1"),
+    (changed("mixed", "action", (2, slice(3, 5)), 0.0), "branch 1 [2] is 0.0: exactly one choice"),
+    (two_choices, "branch 0 [2] is 2.0: exactly one choice"),
+    (other_choice, "is 1.0: action_mask does not allow that"),
+    (no_choice_left, "action_mask, branch 0 [3] is 0: a choice must be allowed"),
+    (changed("vector", "terminated", 0, True), "terminated [0] is True: only the last step"),
+    (changed("vector", "truncated", 1, True), "truncated [1] is True: only the last step"),
+    (changed_obs("vector", "obs", (3, 2), np.nan), "obs 'obs' [3, 2] is nan: it must be finite"),
+    (changed_obs("choices", "one", 2, 5), "obs 'one' [2] is 5: there is no such choice"),
+    (changed_obs("choices", "one", 2, -1), "obs 'one' [2] is -1: there is no such choice"),
+    (changed_obs("choices", "many", (0, 0), 2), "obs 'many' [0, 0] is 2: there is no such choice"),
+]
+
+
+@pytest.mark.fault("F16")
+@pytest.mark.parametrize(("make", "said"), COLUMNS, ids=[said for _, said in COLUMNS])
+def test_a_wrong_number_is_named_with_its_place(make, said):
+    one = make()
+    with pytest.raises(BadParcel) as caught:
+        check(parcel(Part("vector", 9, None), one))
+    text = str(caught.value)
+    assert said in text and text.startswith(f"part 1 (behaviour '{one.behaviour}', agent 0)")
+    assert "\n" not in text
+
+
+ARRAYS = ("action_mask", "carry", "action", "z", "behaviour_logp", "reward", "terminated", "truncated")
+
+
+@given(st.sampled_from(sorted(SPECS)), st.sampled_from(ARRAYS), st.sampled_from(["long", "short", "deep", "kind"]))
+def test_a_column_of_another_shape_or_dtype(behaviour, name, how):
+    one = part(behaviour, length=4, terminated=True)
+    value = getattr(one.segment, name)
+    if how == "long":
+        value = np.concatenate((value, value[-1:]))
+    elif how == "short":
+        value = value[:-1]
+    elif how == "deep":
+        value = value[:, None]
+    else:
+        value = value.astype("float64" if value.dtype == "float32" else "uint8")
+    with pytest.raises(BadParcel):
+        check(parcel(with_column(one, name, value)))
+
+
+def test_observations_must_be_those_of_the_spec():
+    one = part("mixed")
+    obs = one.segment.obs
+    for wrong in (
+        {**obs, "more": obs["count"]},
+        {name: value for name, value in obs.items() if name != "flag"},
+        obs | {"vector": obs["vector"].astype(np.float64)},
+        obs | {"vector": obs["vector"][:, :1]},
+        obs | {"count": obs["count"][:-1]},
+    ):
+        with pytest.raises(BadParcel, match="part 0 .*obs"):
+            check(parcel(with_column(one, "obs", wrong)))
+
+
+@pytest.mark.fault("F17")
+def test_a_segment_that_is_too_long_names_the_key():
+    check(parcel(part(length=MAX_LENGTH)))
+    with pytest.raises(BadParcel, match=r"base_config.max_episode_length\) is 13 and must lie in 1 … 12"):
+        check(parcel(part(length=MAX_LENGTH + 1)))
+
+
+def test_a_segment_belongs_to_its_agent_and_its_time():
+    one = part(length=2)
+    for wrong in (
+        replace(one, agent=1),
+        with_column(one, "start_step", -1),
+        with_column(one, "start_step", 2**31 - 1 - 2),
+        with_column(one, "reward", np.zeros((), np.float32)),
+        with_column(one, "priority", np.zeros(3, np.float32)),
+        with_column(one, "priority", np.full(2, np.nan, np.float32)),
+        with_column(one, "priority", np.full(2, -1.0, np.float32)),
+    ):
+        with pytest.raises(BadParcel):
+            check(parcel(wrong))
+    check(parcel(with_column(one, "priority", np.ones(2, np.float32))))
+
+
+@given(st.data())
+@settings(max_examples=150)
+def test_whatever_passes_can_be_stored(data):
+    """Any number of any column becomes any other: it is refused, or does no harm."""
+    behaviour = data.draw(st.sampled_from(sorted(SPECS)))
+    one = part(behaviour, length=data.draw(st.integers(1, 4)), truncated=True)
+    columns = [name for name in ARRAYS if getattr(one.segment, name).size]
+    name = data.draw(st.sampled_from([*columns, *one.segment.obs]))
+    value = one.segment.obs[name] if name in one.segment.obs else getattr(one.segment, name)
+    index = data.draw(st.integers(0, value.size - 1))
+    wrong = value.copy()
+    if value.dtype.kind == "f":
+        new = data.draw(st.floats(width=32))
+    elif value.dtype.kind == "b":
+        new = data.draw(st.booleans())
+    else:
+        limits = np.iinfo(value.dtype)
+        new = data.draw(st.integers(int(limits.min), int(limits.max)))
+    wrong.flat[index] = new
+    obs = one.segment.obs
+    changed = with_column(one, "obs", obs | {name: wrong}) if name in obs else with_column(one, name, wrong)
+    forged = parcel(changed)
+    try:
+        check(forged)
+    except BadParcel as error:
+        assert "\n" not in str(error)
+    else:
+        stored(forged)
