@@ -1,0 +1,91 @@
+"""How an actor waits for its learner: a clock that tests can replace, growing pauses, lines that stay few."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+FIRST_PAUSE_S = 0.1
+LONGEST_PAUSE_S = 5.0
+QUIET_S = 60.0
+LOOK_S = 0.2
+"""How soon somebody who waits notices that the user wants to end."""
+
+Tell = Callable[[str], None]
+"""Shows one line to a person; called from any thread."""
+
+
+class Clock(Protocol):
+    """Where time comes from."""
+
+    def now(self) -> float:
+        """Seconds since some moment; never goes back."""
+        ...
+
+    def wait(self, event: threading.Event, seconds: float) -> bool:
+        """Wait for ``event``, at most so long. Returns whether it is set."""
+        ...
+
+
+class RealClock:
+    """The machine's own, of its monotonic kind."""
+
+    def now(self) -> float:
+        """See :class:`Clock`."""
+        return time.monotonic()
+
+    def wait(self, event: threading.Event, seconds: float) -> bool:
+        """See :class:`Clock`."""
+        return event.wait(seconds)
+
+
+class Backoff:
+    """Pauses between tries: 0.1 s, doubled up to 5 s, each shortened at random by up to a half.
+
+    Without that, all actors of a learner that comes back would call in the same moments.
+
+    draw: random numbers in [0, 1)
+    """
+
+    def __init__(self, draw: Callable[[], float] = random.random) -> None:
+        self._draw, self._next = draw, FIRST_PAUSE_S
+
+    def pause(self) -> float:
+        """Seconds to wait before the next try."""
+        pause, self._next = self._next, min(2.0 * self._next, LONGEST_PAUSE_S)
+        return pause * (1.0 - 0.5 * self._draw())
+
+    def reset(self) -> None:
+        """A try was successful."""
+        self._next = FIRST_PAUSE_S
+
+
+class Rarely:
+    """Tells a line of each kind at once and then at most every minute, with the number of those left out."""
+
+    def __init__(self, tell: Tell, clock: Clock) -> None:
+        self._tell, self._clock, self._lock = tell, clock, threading.Lock()
+        self._told: dict[str, float] = {}
+        self._unsaid: dict[str, int] = {}
+
+    def say(self, kind: str, text: str) -> bool:
+        """Returns whether it was told."""
+        with self._lock:
+            now, unsaid = self._clock.now(), self._unsaid.get(kind, 0)
+            if kind in self._told and now - self._told[kind] < QUIET_S:
+                self._unsaid[kind] = unsaid + 1
+                return False
+            self._told[kind], self._unsaid[kind] = now, 0
+        self._tell(f"{text} ({unsaid:,} more like this before)" if unsaid else text)
+        return True
+
+
+def pause(clock: Clock, halted: threading.Event, seconds: float, stopped: Callable[[], bool]) -> None:
+    """Wait so long, but not when ``halted`` or ``stopped``. The latter is asked five times a second."""
+    until = clock.now() + seconds
+    while (left := until - clock.now()) > 0 and not stopped():
+        if clock.wait(halted, min(left, LOOK_S)):
+            return
