@@ -16,7 +16,7 @@ Answer = TypeVar("Answer")
 
 
 class Caller(Protocol):
-    """What is used of :class:`~ds.client.Client`. Unreachable is what may pass, LearnerRefused what will not."""
+    """What is used of :class:`~ds.client.Client`. Unreachable may pass, LearnerRefused will not."""
 
     def hello(self, hello: Hello) -> Welcome: ...  # noqa: D102 - the messages say what each is for
     def join(self, join: Join) -> Joined: ...  # noqa: D102

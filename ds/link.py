@@ -1,4 +1,4 @@
-"""An actor's side of the connection: it finds the learner, stays known to it, and hears what it has to say."""
+"""An actor's side of the connection: it finds the learner, stays known to it, and hears what it says."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ class Link:
     tell:     shows a line; called from any thread, one at a time
     stopped:  whether the user wants to end; asked while the main thread waits
 
-    The main thread calls ``start``, ``join``, then ``report`` and ``weights`` or ``wait_newer`` as it goes, and
-    ``close``. These raise what a thread met that ends the actor: LearnerRefused, or LearnerAway when patience
-    is at its end.
+    The main thread calls ``start``, ``join``, then ``report`` and ``weights`` or ``wait_newer`` as it goes,
+    and ``close``. All but the last raise what a thread met that ends the actor: LearnerRefused, or LearnerAway
+    when patience is at its end.
     """
 
     def __init__(
@@ -67,9 +67,7 @@ class Link:
             dropped=lambda: self._sender.dropped,
         )
         self._acquaintance = Acquaintance(self._caller, self._call, hello, self.tell)
-        self._newest = Newest(
-            lambda than: self._call(self._caller.weights, Wanted(actor=self.actor, than=than))
-        )
+        self._newest = Newest(self._weights_newer)
         self._heartbeat, self._synchronous = 0.0, False
         self._steps = self._acting = 0
         self.warming_up: Mapping[str, bool] = {}
@@ -175,10 +173,11 @@ class Link:
         for caller in (self._caller, *self._lanes):
             caller.close()
 
+    def _weights_newer(self, than: int) -> list[bytes]:
+        return self._call(self._caller.weights, Wanted(actor=self.actor, than=than))
+
     def _bye(self, reason: str) -> None:
-        with contextlib.suppress(
-            Unreachable, LearnerRefused
-        ):  # its slot is freed all the same, a little later
+        with contextlib.suppress(Unreachable, LearnerRefused):  # its slot is freed all the same, but later
             self._caller.bye(Bye(actor=self.actor, reason=reason))
 
     def _call(self, ask: Callable[[Message], Answer], message: Message, /) -> Answer:
@@ -192,7 +191,7 @@ class Link:
         return answer
 
     def _persist(self, ask: Callable[[], Result]) -> Result | None:
-        """Ask until there is an answer; None if the actor is to end before. Raises what made a thread fail."""
+        """Ask until there is an answer; None if the actor is to end before."""
         backoff = self.backoff()
         while not (self.stopped() or self.ending.halted.is_set()):
             try:

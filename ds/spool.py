@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 from ds.ending import Ending
@@ -56,8 +57,8 @@ class Spool:
     that nobody has begun to send is given up. What follows an agent's lost transitions must not be taken for
     their continuation: the next parcel of the lane begins with the end of that agent's episode.
 
-    ``taken``, ``taken_steps``, ``waiting`` and ``dropped`` are those of :class:`~ds.calling.Sender`; ``stale``
-    and ``rejected`` are environment steps that the learner did not want.
+    ``taken``, ``taken_steps``, ``waiting`` and ``dropped`` are those of :class:`~ds.calling.Sender`;
+    ``stale`` and ``rejected`` are environment steps that the learner did not want.
     """
 
     def __init__(self, carrier: Carrier, *, lanes: int, size: int) -> None:
@@ -85,12 +86,12 @@ class Spool:
     def start(self) -> None:
         """Begin to send."""
         for number in range(len(self._lanes)):
-            self._carrier.ending.start(f"lane {number}", lambda number=number: self._run(number))
+            self._carrier.ending.start(f"lane {number}", partial(self._run, number))
 
     def put(self, packed: Packed) -> None:
         """Take a parcel; wait, or give up older ones, until there is room.
 
-        Returns at once if the actor is to end. Raises what made a thread fail, see :class:`~ds.ending.Ending`.
+        Returns at once if the actor is to end. Raises what :meth:`~ds.ending.Ending.check` does.
         """
         with self._changed:
             self._append(packed)
