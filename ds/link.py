@@ -32,8 +32,8 @@ class Link:
     stopped:  whether the user wants to end; asked while the main thread waits
 
     The main thread calls ``start``, ``join``, then ``report`` and ``weights`` or ``wait_newer`` as it goes,
-    and ``close``. All but the last raise what a thread met that ends the actor: LearnerRefused, or LearnerAway
-    when patience is at its end.
+    and ``close``. All but the last raise what a thread met that ends the actor: LearnerRefused, or
+    LearnerAway when patience is at its end.
     """
 
     def __init__(
@@ -48,12 +48,8 @@ class Link:
         clock: Clock | None = None,
         draw: Callable[[], float] = random.random,
     ) -> None:
-        self.actor, self.stopped, self.clock, self.ending = (
-            hello.actor,
-            stopped,
-            clock or RealClock(),
-            Ending(),
-        )
+        self.actor, self.stopped = hello.actor, stopped
+        self.clock, self.ending = clock or RealClock(), Ending()
         self._connect, self._show, self._draw = connect, tell, draw
         self._telling = threading.Lock()
         self._caller = connect()

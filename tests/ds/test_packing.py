@@ -1,0 +1,306 @@
+"""What is packed, sent and stored is what would have been stored on the spot."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from algorithm.data import Segment
+from algorithm.replay.buffer import ReplayBuffer, UniformSampler
+from algorithm.replay.storage import NEXT, TRUNCATED
+from algorithm.run.rollout import Episode, Rollout
+from ds.packing import Packed, Packer, _shares
+from tests.oracles_replay import VECTOR, digest, make_segment
+from tests.toys_agents import SPEC, Attentive, Both, Guests, random_script
+
+K, T, N = 2, 2, 2  # burn-in, learned and bootstrapped steps of the windows
+
+
+def make_replay(stored: tuple[int, ...]) -> ReplayBuffer:
+    return ReplayBuffer(
+        SPEC, capacity=2000, batch_size=2, burn_in=K, learn=T, n_step=N, carry_shape=stored,
+        sampler=UniformSampler(),
+    )  # fmt: skip
+
+
+class Tee:
+    """Tells all of them."""
+
+    def __init__(self, *recorders) -> None:
+        self._recorders = recorders
+
+    def add(self, segment: Segment) -> None:
+        for recorder in self._recorders:
+            recorder.add(segment)
+
+    def close(self, stream: int) -> None:
+        for recorder in self._recorders:
+            recorder.close(stream)
+
+
+class Dated:
+    """Notes with which weights each transition was made."""
+
+    def __init__(self) -> None:
+        self.now, self.of = 0, {}
+
+    def recorder(self, behaviour: str) -> Dated:
+        self._behaviour = behaviour
+        return self
+
+    def add(self, segment: Segment) -> None:
+        self.of[moments(segment)[0]] = self.now
+
+    def close(self, stream: int) -> None:
+        pass
+
+
+def moments(segment: Segment) -> list[tuple[int, ...]]:
+    """(agent, episode, step) of each transition; the second house has other agents' episode numbers."""
+    return [tuple(row) for row in segment.obs["obs"][:-1].astype(int).tolist()]
+
+
+def deliver(packed: list[Packed], replays: dict[str, ReplayBuffer], rng: np.random.Generator) -> None:
+    """In the order of each lane, the lanes mixed at random."""
+    lanes: dict[int, list[Packed]] = {}
+    for one in packed:
+        lanes.setdefault(one.lane, []).append(one)
+    while lanes:
+        lane = list(lanes)[rng.integers(len(lanes))]
+        for part in lanes[lane].pop(0).parts:
+            if part.segment is None:
+                replays[part.behaviour].close(part.agent)
+            else:
+                replays[part.behaviour].add(part.segment)
+        if not lanes[lane]:
+            del lanes[lane]
+
+
+def windows(replay: ReplayBuffer) -> dict[tuple[int, ...], dict[str, bytes]]:
+    """By (agent, episode, step) of its anchor, all of its window but the ids; and whether it was truncated."""
+    first = replay.next_id - len(replay)
+    ids = np.array([i for i in range(first, replay.next_id) if replay._storage.is_transition(np.array([i]))[0]])
+    if not len(ids):
+        return {}
+    batch = replay.windows(ids)
+    fields = {k: v.numpy() for k, v in vars(batch).items() if k not in ("obs", "ids", "weight")}
+    fields |= {f"obs/{k}": v.numpy() for k, v in batch.obs.items()}
+    fields["truncated"] = replay._storage.links[ids % replay.capacity, NEXT] & TRUNCATED
+    anchors = [tuple(row) for row in fields["obs/obs"][:, K].astype(int).tolist()]
+    found = {a: {k: v[i].tobytes() for k, v in fields.items()} for i, a in enumerate(anchors)}
+    assert len(found) == len(ids), "no transition is stored twice"
+    return found
+
+
+class Trip:
+    """A rollout of two behaviours that is stored on the spot, and packed, sent and stored elsewhere."""
+
+    def __init__(self, *, seed: int, steps: int, agents: int, limit: int, stored, max_length: int, lanes: int):
+        rng = np.random.default_rng(seed)
+        names = ("walker", "runner")
+        houses = {
+            name: Guests(random_script(rng, max(steps, 60), agents), set(range(agents)), rooms=name == "walker")
+            for name in names
+        }
+        self.here, self.there = ({name: make_replay(stored) for name in names} for _ in range(2))
+        self.dates = {name: Dated() for name in names}
+        self.packer = Packer(max_length=max_length, lanes=lanes)
+        recorders = {
+            name: Tee(self.here[name], self.packer.recorder(name), self.dates[name]) for name in names
+        }
+        players = {name: Attentive(stored) for name in names}
+        self.rollout = Rollout(
+            Both(**houses), players, recorders, num_envs=agents, length_limit=limit
+        )  # fmt: skip
+        self.agents, self.packed, self.episodes = agents, list[Packed](), list[Episode]()
+        self.step_number = 0
+
+    def step(self, *, truncate: bool, whole: bool) -> None:
+        self.step_number += 1
+        for dated in self.dates.values():
+            dated.now = self.step_number // 3
+        if truncate:
+            self.rollout.truncate()
+        episodes = self.rollout.step()
+        self.episodes += episodes
+        self.packed += self.packer.flush(**self._so_far(episodes), whole=whole)
+
+    def finish(self) -> None:
+        self.packed += self.packer.finish(**self._so_far([]))
+        for replay in self.here.values():
+            for agent in range(self.agents):
+                replay.close(agent)
+
+    def _so_far(self, episodes: list[Episode]) -> dict:
+        version = self.step_number // 3
+        return {"steps": self.rollout.steps, "stride": self.agents, "episodes": episodes, "version": version}
+
+
+trips = {
+    "seed": st.integers(0, 2**16),
+    "agents": st.integers(1, 5),
+    "limit": st.sampled_from((-1, 3, 5)),
+    "stored": st.sampled_from(((2,), (0,))),
+    "max_length": st.integers(1, 7),
+    "lanes": st.integers(1, 3),
+}
+
+
+@settings(max_examples=30)
+@given(**trips, plan=st.lists(st.tuples(st.booleans(), st.booleans()), max_size=50), rarely=st.integers(2, 9))
+def test_every_window_is_the_same_as_if_stored_on_the_spot(plan, rarely, seed, **options):
+    """plan: truncate and send all, at most every ``rarely`` steps."""
+    trip = Trip(seed=seed, steps=len(plan), **options)
+    for i, (truncate, whole) in enumerate(plan):
+        often = i % rarely == 0
+        trip.step(truncate=truncate and often, whole=whole and often)
+    trip.finish()
+    deliver(trip.packed, trip.there, np.random.default_rng(seed))
+    for name, here in trip.here.items():
+        assert windows(trip.there[name]) == windows(here)
+        assert not trip.there[name]._writer.heads, "nothing is left open"
+    check_accounts(trip, options["max_length"], options["lanes"])
+
+
+def check_accounts(trip: Trip, max_length: int, lanes: int) -> None:
+    assert sum(one.steps for one in trip.packed) == trip.rollout.steps
+    sent = Counter(episode for one in trip.packed for episode in one.episodes)
+    assert sent == Counter((e.behaviour, e.agent, e.total, e.length) for e in trip.episodes)
+    for one in trip.packed:
+        versions = []
+        for part in one.parts:
+            assert part.agent % lanes == one.lane
+            if part.segment is not None:
+                assert part.segment.length <= max_length and part.segment.stream == part.agent
+                assert part.segment.priority is None
+                arrays = [*part.segment.obs.values(), *(v for v in vars(part.segment).values())]
+                assert not any(isinstance(a, np.ndarray) and a.base is not None for a in arrays)
+                versions += [trip.dates[part.behaviour].of[m] for m in moments(part.segment)]
+        assert not versions or one.version == min(versions), "the oldest weights in it"
+
+
+@pytest.mark.parametrize("agents", [1, 4])
+def test_sent_step_by_step_the_replay_is_the_same_bit_for_bit(agents):
+    """The order of rows in the ring, too: that is what the draws of a batch depend on."""
+    trip = Trip(seed=agents, steps=80, agents=agents, limit=5, stored=(2,), max_length=100, lanes=1)
+    for i in range(50):
+        trip.step(truncate=i % 17 == 16, whole=True)
+    trip.finish()
+    deliver(trip.packed, trip.there, np.random.default_rng(0))
+    assert len(trip.packed) >= 50, "one a step"
+    for name, here in trip.here.items():
+        assert digest(trip.there[name]) == digest(here)
+
+
+def test_what_an_actor_has_not_finished_when_it_is_killed_is_absent():
+    """Pieces that were complete are there; of the rest nothing is."""
+    trip = Trip(seed=3, steps=40, agents=2, limit=-1, stored=(0,), max_length=3, lanes=2)
+    for _ in range(40):
+        trip.step(truncate=False, whole=False)
+    for one in trip.packed:
+        for part in one.parts:
+            if part.segment is not None:
+                ended = part.segment.terminated[-1] or part.segment.truncated[-1]
+                assert ended or part.segment.length == 3
+
+
+# Agent 1 in lane 1 of 2, pieces of 3: the numbers below are worked out by hand.
+
+
+def step(start: int, *, stream: int = 1, **end: bool) -> Segment:
+    return make_segment(VECTOR, stream=stream, episode=0, start=start, length=1, **end)
+
+
+def flush(packer: Packer, steps: int, **options) -> list[Packed]:
+    options = {"stride": 2, "episodes": [], "version": 0} | options
+    return packer.flush(steps=steps, **options)
+
+
+def told(packed: list[Packed]) -> list[list]:
+    return [
+        [(p.agent, p.segment and (p.segment.start_step, p.segment.length, bool(p.segment.truncated[-1])))
+         for p in one.parts]
+        for one in packed
+    ]  # fmt: skip
+
+
+def test_a_long_episode_goes_in_pieces_that_share_an_observation():
+    packer, found = Packer(max_length=3, lanes=2), []
+    recorder = packer.recorder("a")
+    for t in range(5):
+        recorder.add(step(t, terminated=t == 4))
+        found += flush(packer, 2 * (t + 1))
+    assert told(found) == [[(1, (0, 3, False))], [(1, (3, 2, False))]]
+    assert [one.steps for one in found] == [6, 4] and {one.lane for one in found} == {1}
+    before, after = (one.parts[0].segment for one in found)
+    for name in ("action_mask", "carry"):
+        assert np.array_equal(getattr(before, name)[-1], getattr(after, name)[0])
+    assert np.array_equal(before.obs["obs"][-1], after.obs["obs"][0])
+    whole = make_segment(VECTOR, stream=1, episode=0, start=0, length=5, terminated=True)
+    assert np.array_equal(np.concatenate([before.reward, after.reward]), whole.reward)
+    assert np.array_equal(np.concatenate([before.obs["obs"], after.obs["obs"][1:]]), whole.obs["obs"])
+    assert after.terminated.tolist() == [False, True]
+
+
+def test_closing_truncates_what_is_pending_or_says_so_alone():
+    packer = Packer(max_length=3, lanes=2)
+    recorder = packer.recorder("a")
+    recorder.close(1)
+    assert flush(packer, 0) == [], "nothing is known of it"
+    recorder.add(step(0))
+    recorder.close(1)
+    for t in range(3):
+        recorder.add(step(t))
+    recorder.close(1)
+    recorder.close(1)
+    assert told(flush(packer, 8)) == [[(1, (0, 1, True))], [(1, (0, 3, False))], [(1, None)]]
+
+
+def test_a_step_that_does_not_follow_begins_another_chain():
+    packer = Packer(max_length=3, lanes=1)
+    for start in (0, 1, 5, 6, 7, 9):  # the piece of 5 to 7 is complete when 9 comes
+        packer.add("a", step(start))
+    found = flush(packer, 12, whole=True)
+    assert told(found) == [[(1, (0, 2, True)), (1, (5, 3, False)), (1, None), (1, (9, 1, False))]]
+
+
+def test_a_piece_is_as_old_as_its_first_transition():
+    packer = Packer(max_length=3, lanes=1)
+    for t, version in enumerate((4, 4, 5, 6, 7)):
+        packer.add("a", step(t, truncated=t == 4))
+        found = flush(packer, t, version=version)
+        assert [one.version for one in found] == {2: [4], 4: [6]}.get(t, [])
+
+
+def test_steps_are_shared_by_the_parcels_of_a_moment():
+    assert _shares(24, 8, 2) == [8, 16] and _shares(25, 8, 2) == [8, 17] and _shares(3, 8, 2) == [0, 3]
+    assert _shares(5, 1, 0) == []
+
+
+def test_steps_without_transitions_are_accounted_for_at_the_end():
+    packer = Packer(max_length=3, lanes=2)
+    assert flush(packer, 6) == []
+    (last,) = packer.finish(steps=7, stride=2, episodes=[Episode("a", 1, 0.5, 3)], version=2)
+    assert (last.steps, last.parts, last.episodes) == (7, (), (("a", 1, 0.5, 3),))
+    assert packer.finish(steps=7, stride=2, episodes=[], version=2) == []
+    (empty,) = flush(packer, 7, whole=True)
+    assert empty.parts == () and empty.steps == 0, "in step with the learner there is one for every step"
+
+
+def test_nothing_is_kept_of_agents_that_are_gone():
+    packer = Packer(max_length=3, lanes=2)
+    for agent in range(100):
+        packer.add("a", step(0, stream=agent))
+        packer.close("a", agent)
+        flush(packer, agent)
+    assert not packer._streams and not packer._ready and not packer._undated
+
+
+@pytest.mark.parametrize("wrong", [{"max_length": 0, "lanes": 1}, {"max_length": 1, "lanes": 0}])
+def test_a_packer_needs_room_and_a_lane(wrong):
+    with pytest.raises(ValueError, match="cannot be sent"):
+        Packer(**wrong)
