@@ -1,0 +1,296 @@
+"""Batches drawn ahead by threads, so that they wait ready made when the learner wants them.
+
+The keys are ``batch_queue_size`` and ``batch_generator_process_num``. What differs from a plain replay: a
+batch is drawn up to ``ahead`` updates before it is used, so its priorities and newest rows are older by as
+much. ``use_replay_buffer: false`` promises each window once and in order; what waits drawn would be lost with
+a stop, so there :class:`Prefetching` makes a plain replay.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from threading import Condition, RLock, Thread
+from types import TracebackType
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+from algorithm.data import Int, Segment, SequenceBatch, UpdateResult
+from algorithm.replay.buffer import ReplayBuffer, ReplayState
+from algorithm.replay.records import SavedPart
+from algorithm.replay.samplers import FreshSampler, Sampler
+from algorithm.spec import AgentSpec
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def _guarded(
+    method: Callable[Concatenate[ReplayBuffer, P], R],
+) -> Callable[Concatenate[PrefetchedReplay, P], R]:
+    """The same method, while nobody else changes the replay or draws from it."""
+
+    def call(self: PrefetchedReplay, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        with self._lock:
+            return method(self, *args, **kwargs)
+
+    call.__doc__ = method.__doc__
+    return call
+
+
+class PrefetchedReplay(ReplayBuffer):
+    """A replay whose batches wait ready made. Every method may be called from any thread.
+
+    One lock guards all state. A thread draws anchors under it and reads their windows, the long part, without
+    it: what changes rows waits until no window is being read, and nobody begins to read meanwhile.
+
+    The threads begin with the first batch that is asked for, so that none is drawn during the warm-up. They
+    run until :meth:`stop`.
+    """
+
+    def __init__(
+        self,
+        spec: AgentSpec,
+        *,
+        threads: int,
+        ahead: int,
+        sampler: Sampler,
+        **sizes: Any,  # noqa: ANN401 - what ReplayBuffer takes
+    ) -> None:
+        """An empty replay.
+
+        threads: that draw; more than one helps where reading windows takes longer than an update.
+        ahead:   batches that wait or are being made, at most.
+        sampler, sizes: see :class:`ReplayBuffer`.
+        Raises ValueError for numbers below 1, for a sampler that draws each window only once, and as
+        :class:`ReplayBuffer` does.
+        """
+        if threads < 1 or ahead < 1:
+            raise ValueError(f"replay: threads and ahead must be at least 1, got {threads} and {ahead}")
+        if isinstance(sampler, FreshSampler):
+            raise ValueError("replay: fresh windows cannot be drawn ahead, those that wait could be lost")
+        super().__init__(spec, sampler=sampler, **sizes)
+        self._ahead = ahead
+        self._lock = RLock()
+        self._work = Condition(self._lock)  # batches are missing
+        self._made = Condition(self._lock)  # a batch waits, or none will come
+        self._idle = Condition(self._lock)  # no window is being read
+        self._batches: deque[SequenceBatch] = deque()
+        self._reading = 0  # batches whose windows are being read
+        self._changing = 0  # callers that wait for ``_idle``
+        self._failure: BaseException | None = None
+        self._stopped = False
+        self._threads = [Thread(target=self._run, name=f"prefetch-{i}", daemon=True) for i in range(threads)]
+        self._started = False
+
+    # ---- what reads or writes anything but rows
+
+    __len__ = _guarded(ReplayBuffer.__len__)
+    windows = _guarded(ReplayBuffer.windows)
+    spread = _guarded(ReplayBuffer.spread)
+    carries = _guarded(ReplayBuffer.carries)
+    unsaved = _guarded(ReplayBuffer.unsaved)
+    mark_saved = _guarded(ReplayBuffer.mark_saved)
+    forget_saved = _guarded(ReplayBuffer.forget_saved)
+
+    @property
+    def next_id(self) -> int:
+        """See :class:`ReplayBuffer`."""
+        with self._lock:
+            return super().next_id
+
+    @property
+    def num_transitions(self) -> int:
+        """See :class:`ReplayBuffer`."""
+        with self._lock:
+            return super().num_transitions
+
+    @property
+    def ready(self) -> int:
+        """See :class:`ReplayBuffer`; batches that wait make no difference."""
+        with self._lock:
+            return super().ready
+
+    @property
+    def saved_parts(self) -> tuple[SavedPart, ...]:
+        """See :class:`ReplayBuffer`."""
+        with self._lock:
+            return super().saved_parts
+
+    def state(self) -> ReplayState:
+        """All of it but for the batches that wait: whoever goes on from it draws others in their place.
+
+        So the draws, and the sampler's beta, are at most ``ahead`` batches further than what was handed out.
+        The threads may go on while it is read: they change neither rows nor priorities.
+        """
+        with self._lock:
+            return super().state()
+
+    def feedback(self, result: UpdateResult) -> None:
+        """See :class:`ReplayBuffer`."""
+        priority, ids = result.priority.detach().cpu(), result.ids.cpu()  # waits for the device, not locked
+        with self._lock:
+            super().feedback(replace(result, priority=priority, ids=ids))
+
+    # ---- what changes rows
+
+    def add(self, segment: Segment) -> Int:
+        """See :class:`ReplayBuffer`."""
+        with self._alone():
+            return super().add(segment)
+
+    def close(self, stream: int) -> None:
+        """See :class:`ReplayBuffer`; the threads are ended by :meth:`stop`."""
+        with self._alone():
+            super().close(stream)
+
+    def refresh_carry(self, result: UpdateResult) -> None:
+        """See :class:`ReplayBuffer`."""
+        carry = None if result.carry is None else result.carry.detach().cpu()
+        fetched = replace(result, ids=result.ids.cpu(), carry=carry)
+        with self._alone():
+            super().refresh_carry(fetched)
+
+    def load_state(self, state: ReplayState) -> None:
+        """See :class:`ReplayBuffer`. Batches that wait were drawn from other rows and are given up."""
+        with self._alone():
+            self._batches.clear()
+            super().load_state(state)
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Under the lock, and no window is being read."""
+        with self._lock:
+            self._changing += 1
+            try:
+                self._idle.wait_for(lambda: not self._reading)
+            finally:
+                self._changing -= 1
+            try:
+                yield
+            finally:
+                self._wake()
+
+    # ---- batches
+
+    def sample(self) -> SequenceBatch | None:
+        """The next batch, or None when a plain replay would give none; waits while one is being made.
+
+        Raises what a thread has raised, and RuntimeError after :meth:`stop`.
+        """
+        with self._lock:
+            while True:
+                if self._failure is not None:
+                    raise self._failure
+                if self._stopped:
+                    raise RuntimeError("replay: its threads have been stopped, there are no batches any more")
+                if self.ready < self.batch_size:
+                    return None
+                self._start()
+                if self._batches:
+                    batch = self._batches.popleft()
+                    self._wake()
+                    return batch
+                self._made.wait()
+
+    def stop(self) -> None:
+        """End the threads and give up what waits; there will be no more batches, all else goes on."""
+        with self._lock:
+            self._stopped = True
+            self._batches.clear()
+            self._wake()
+        if self._started:
+            for thread in self._threads:
+                thread.join()
+
+    def _start(self) -> None:
+        if not self._started:
+            self._started = True
+            for thread in self._threads:
+                thread.start()
+
+    @property
+    def _over(self) -> bool:
+        return self._stopped or self._failure is not None
+
+    @property
+    def _missing(self) -> int:
+        """Batches that may be begun now."""
+        if not self._started or self._changing or self.ready < self.batch_size:
+            return 0
+        return self._ahead - len(self._batches) - self._reading
+
+    def _wake(self) -> None:
+        """Whoever has waited for what is the case now. Few are woken: each costs a switch of threads."""
+        self._work.notify(len(self._threads) if self._over else self._missing)
+        if self._batches or self._over or self.ready < self.batch_size:
+            self._made.notify_all()
+        if not self._reading:
+            self._idle.notify_all()
+
+    def _run(self) -> None:
+        """A thread: make batches until it is over."""
+        try:
+            while self._make():
+                pass
+        except BaseException as error:  # raised in the thread that waits for batches
+            with self._lock:
+                self._failure = error
+                self._wake()
+
+    def _make(self) -> bool:
+        """Wait until a batch is missing and make it; False once it is over."""
+        with self._lock:
+            self._work.wait_for(lambda: self._over or self._missing)
+            if self._over:
+                return False
+            drawn = self._sampler.sample(self.batch_size, self._rng)
+            self._reading += 1
+        made: list[SequenceBatch] = []
+        try:
+            made.append(self._windows.read(*drawn))
+        finally:
+            with self._lock:
+                self._reading -= 1
+                self._batches.extend([] if self._over else made)
+                self._wake()
+        return True
+
+
+class Prefetching:
+    """Makes the replays of a learner, and ends their threads: ``with Prefetching(…) as make_replay``.
+
+    threads, ahead: of each replay, see :class:`PrefetchedReplay`
+    """
+
+    def __init__(self, *, threads: int, ahead: int) -> None:
+        self._threads, self._ahead = threads, ahead
+        self._replays: list[PrefetchedReplay] = []
+
+    def __call__(
+        self,
+        spec: AgentSpec,
+        *,
+        sampler: Sampler,
+        **sizes: Any,  # noqa: ANN401 - what ReplayBuffer takes
+    ) -> ReplayBuffer:
+        """An empty replay for what :class:`ReplayBuffer` takes: a plain one for fresh windows."""
+        if isinstance(sampler, FreshSampler):
+            return ReplayBuffer(spec, sampler=sampler, **sizes)
+        replay = PrefetchedReplay(spec, threads=self._threads, ahead=self._ahead, sampler=sampler, **sizes)
+        self._replays.append(replay)
+        return replay
+
+    def stop(self) -> None:
+        """End the threads of all replays made here."""
+        for replay in self._replays:
+            replay.stop()
+
+    def __enter__(self) -> Prefetching:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
