@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 from algorithm.config.changes import Change, changes, refuse
 from algorithm.config.cli import TrainOptions, config_flags
@@ -17,17 +18,30 @@ from algorithm.run.console import Console
 from algorithm.run.playing.play import find_run
 from algorithm.run.rundir import RunDir
 from algorithm.run.session import Start, conduct
+from algorithm.run.wiring import OneProcess, Wire
 
 
-def resume(options: TrainOptions, folder: EnvFolder, arguments: Sequence[str]) -> int:
+def resume(
+    options: TrainOptions,
+    folder: EnvFolder,
+    arguments: Sequence[str],
+    *,
+    wire: Wire = OneProcess,
+    flags: Mapping[str, object] | None = None,
+    defaults: Mapping[str, object] = MappingProxyType({}),
+) -> int:
     """Go on with the newest run of the environment, or that of ``--name``; returns the exit code.
+
+    wire: see :func:`~algorithm.run.session.conduct`; flags, defaults: see
+    :func:`~algorithm.config.loader.load_config`, by default the flags of ``options``
 
     Its own configuration counts, with what the command line changes; with ``--config`` that of the task does.
     Raises UsageError for changes that do not fit what has been learned, and where nothing is left to do.
     """
     run = find_run(options, folder)
+    _refuse_other_kind(run, is_learner=wire is not OneProcess)
     own = load_config_file(run.config, env=folder, require_runnable=True)
-    wanted = _wanted(options, folder, run, own)
+    wanted = _wanted(options, folder, run, own, config_flags(options) if flags is None else flags, defaults)
     changed = changes(own, wanted)
     refuse(changed)
 
@@ -37,18 +51,44 @@ def resume(options: TrainOptions, folder: EnvFolder, arguments: Sequence[str]) -
         checkpoint = find_checkpoint(run.checkpoints, options.ckpt, warn=console.warn, replays=run.replay)
         return _start(checkpoint, changed, wanted, run)
 
-    return conduct(options, wanted, arguments, run, start=start).exit_code
+    return conduct(options, wanted, arguments, run, start=start, wire=wire).exit_code
 
 
-def _wanted(options: TrainOptions, folder: EnvFolder, run: RunDir, own: LoadedConfig) -> LoadedConfig:
-    flags = config_flags(options) | {"base_config.name": own.config.base_config.name}
+def _refuse_other_kind(run: RunDir, *, is_learner: bool) -> None:
+    """What one process has in the middle of an episode a learner has not, and the reverse."""
+    if run.endpoint.exists() == is_learner:
+        return
+    by = "a learner and its actors" if run.endpoint.exists() else "one process"
+    raise UsageError(
+        f"run {run.name!r} was trained by {by}",
+        where=run.shown(run.path),
+        why="it can be resumed only as it was begun",
+        fix=run.training_command("-n", run.name, "--resume"),
+    )
+
+
+def _wanted(
+    options: TrainOptions,
+    folder: EnvFolder,
+    run: RunDir,
+    own: LoadedConfig,
+    flags: Mapping[str, object],
+    defaults: Mapping[str, object],
+) -> LoadedConfig:
+    flags = {**flags, "base_config.name": own.config.base_config.name}
     if options.config is None:
         return load_config_file(
             run.config, options.overrides, flags, options.seed, env=folder, require_runnable=True
         )
     seed = own.seed if options.seed is None else options.seed
     return load_config(
-        options.env, options.config, options.overrides, flags, seed=seed, require_runnable=True
+        options.env,
+        options.config,
+        options.overrides,
+        flags,
+        seed=seed,
+        defaults=defaults,
+        require_runnable=True,
     )
 
 

@@ -175,7 +175,8 @@ class Session:
         video = config.eval_config.video
         faults = Faults(console)
         seed_globally(self.loaded.seed)
-        eval_env = self.env("evaluate", 1, faults, film=video)
+        watched = self.options.render and self.wire is not OneProcess  # nothing else happens here
+        eval_env = self.env("evaluate", 1, faults, render=watched, film=video)
         wiring = self.wire(self, eval_env, faults)
         film = Films(eval_env, run.videos, warn=console.warn) if video else no_films
         networks = run.path if start and not self.options.use_env_nn else self.loaded.env_dir

@@ -156,7 +156,11 @@ def test_a_wrong_number_is_named_with_its_place(make, said):
 ARRAYS = ("action_mask", "carry", "action", "z", "behaviour_logp", "reward", "terminated", "truncated")
 
 
-@given(st.sampled_from(sorted(SPECS)), st.sampled_from(ARRAYS), st.sampled_from(["long", "short", "deep", "kind"]))
+@given(
+    st.sampled_from(sorted(SPECS)),
+    st.sampled_from(ARRAYS),
+    st.sampled_from(["long", "short", "deep", "kind"]),
+)
 def test_a_column_of_another_shape_or_dtype(behaviour, name, how):
     one = part(behaviour, length=4, terminated=True)
     value = getattr(one.segment, name)

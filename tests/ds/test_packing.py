@@ -83,7 +83,9 @@ def deliver(packed: list[Packed], replays: dict[str, ReplayBuffer], rng: np.rand
 def windows(replay: ReplayBuffer) -> dict[tuple[int, ...], dict[str, bytes]]:
     """By (agent, episode, step) of its anchor, all of its window but the ids; and whether it was truncated."""
     first = replay.next_id - len(replay)
-    ids = np.array([i for i in range(first, replay.next_id) if replay._storage.is_transition(np.array([i]))[0]])
+    ids = np.array(
+        [i for i in range(first, replay.next_id) if replay._storage.is_transition(np.array([i]))[0]]
+    )
     if not len(ids):
         return {}
     batch = replay.windows(ids)
@@ -99,11 +101,15 @@ def windows(replay: ReplayBuffer) -> dict[tuple[int, ...], dict[str, bytes]]:
 class Trip:
     """A rollout of two behaviours that is stored on the spot, and packed, sent and stored elsewhere."""
 
-    def __init__(self, *, seed: int, steps: int, agents: int, limit: int, stored, max_length: int, lanes: int):
+    def __init__(
+        self, *, seed: int, steps: int, agents: int, limit: int, stored, max_length: int, lanes: int
+    ):
         rng = np.random.default_rng(seed)
         names = ("walker", "runner")
         houses = {
-            name: Guests(random_script(rng, max(steps, 60), agents), set(range(agents)), rooms=name == "walker")
+            name: Guests(
+                random_script(rng, max(steps, 60), agents), set(range(agents)), rooms=name == "walker"
+            )
             for name in names
         }
         self.here, self.there = ({name: make_replay(stored) for name in names} for _ in range(2))

@@ -1,0 +1,285 @@
+"""An actor: it acts in its own environments with the learner's newest weights and hands over what came."""
+
+from __future__ import annotations
+
+import math
+import os
+import platform
+import secrets
+import socket
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from importlib.metadata import version
+from pathlib import Path
+
+import torch
+
+from algorithm.config.cli_ds import DistributedOptions
+from algorithm.config.loader import LoadedConfig, load_config
+from algorithm.config.schema import DISTRIBUTED_DEFAULTS, Config
+from algorithm.env.base import VecEnv
+from algorithm.errors import StorageError
+from algorithm.run.agent import pick_device
+from algorithm.run.assembly import check_behaviours, make_env, nn_file
+from algorithm.run.console import Console, close_logging, open_console, setup_logging
+from algorithm.run.faults import Faults
+from algorithm.run.non_finite import Drop, OnNonFinite, Stop
+from algorithm.run.repro import Repros
+from algorithm.run.rollout import Iteration, Rollout
+from algorithm.run.rundir import MODELS
+from algorithm.run.signals import StopRequest
+from ds.acting import Acting, actor_seed, make_acting, with_noise
+from ds.agreement import agreed, digest
+from ds.client import Client
+from ds.errors import LearnerRefused
+from ds.link import Link
+from ds.packing import Packer
+from ds.protocol import PROTOCOL, Hello, Welcome
+from ds.security import actor_security
+from ds.spool import Spool
+from ds.weights import Loader
+
+LOOPBACK = "127.0.0.1"
+LINE_S = 10.0
+_ANSWER_S = 20.0
+_SYNCHRONOUS_ANSWER_S = 3600.0  # a parcel is answered when it has been learned from, and evaluated
+_LAST_S = 2.0  # for what waits to be sent when the user ends the actor
+
+
+def act(options: DistributedOptions, arguments: Sequence[str]) -> int:
+    """Act until the training is complete or a signal comes; returns the exit code."""
+    first = _load(options, seed=0)  # where the learner is; all else is drawn from the run's own seed
+    torch.set_num_threads(first.config.sac_config.threads)
+    with ExitStack() as stack:
+        console = stack.enter_context(open_console(quiet=options.train.quiet))
+        for text in options.train.notices:
+            console.warn(text)
+        stop = stack.enter_context(StopRequest())
+        link = _link(first.config, console, stop)
+        reason = "its work was interrupted by an error"
+        stack.callback(lambda: link.close(reason))
+        welcome = link.start()
+        if welcome is not None:
+            loaded = _load(options, seed=welcome.seed)
+            _Work(options, loaded, console, stop, link, welcome, stack).do()
+        reason = "the training is complete" if link.finished else "its user ended it"
+        console.message(reason if link.finished else stop.text.replace("saving and ", ""))
+    return 0 if link.finished else stop.exit_code
+
+
+def _load(options: DistributedOptions, *, seed: int) -> LoadedConfig:
+    own = options.train
+    return load_config(
+        own.env,
+        own.config,
+        own.overrides,
+        options.flags,
+        seed,
+        defaults=DISTRIBUTED_DEFAULTS,
+        require_runnable=True,
+    )
+
+
+def _link(config: Config, console: Console, stop: StopRequest) -> Link:
+    net = config.net_config
+    host = net.learner_host or LOOPBACK
+    connect = partial(
+        Client,
+        host,
+        net.learner_port,
+        security=actor_security(net, host),
+        timeout=_SYNCHRONOUS_ANSWER_S if net.synchronous else max(_ANSWER_S, 4 * net.heartbeat),
+    )
+    versions = {name: version(name) for name in ("torch", "numpy", "gymnasium")}
+    hello = Hello(
+        protocol=PROTOCOL,
+        actor=secrets.token_hex(16),
+        host=socket.gethostname(),
+        pid=os.getpid(),
+        versions={"python": platform.python_version(), **versions},
+    )
+    return Link(
+        connect,
+        hello,
+        where=f"{host}:{net.learner_port}",
+        patience=net.patience,
+        tell=console.message,
+        stopped=lambda: bool(stop),
+    )
+
+
+@dataclass(frozen=True)
+class _Work:
+    """What an actor does once its learner knows it."""
+
+    options: DistributedOptions
+    loaded: LoadedConfig
+    console: Console
+    stop: StopRequest
+    link: Link
+    welcome: Welcome
+    stack: ExitStack
+
+    def do(self) -> None:
+        base = self.loaded.config.base_config
+        seed = actor_seed(self.welcome.seed, self.welcome.number)
+        folder = MODELS.absolute() / self.welcome.run / "actors" / str(self.welcome.number)
+        _make(folder)
+        setup_logging(folder / "actor.log", debug=self.options.train.logger_in_file)
+        self.stack.callback(close_logging)
+        faults = Faults(self.console)
+        env = self._env(faults, folder, seed)
+        acting = self._acting(env, seed)
+        loader = Loader({name: one.parts for name, one in acting.items()})
+        lanes = 1 if self.welcome.synchronous else base.episode_sender_process_num
+        packer = Packer(max_length=base.max_episode_length, lanes=lanes)
+        spool = Spool(self.link, lanes=lanes, size=self.loaded.config.net_config.spool_size)
+        self._join(env, spool)
+        spool.start()
+        self._await_weights(loader)
+        rollout = Rollout(
+            env,
+            {name: one.player for name, one in acting.items()},
+            {name: packer.recorder(name) for name in env.specs},
+            num_envs=base.n_envs,
+            length_limit=base.max_step_each_iter,
+            on_non_finite=self._on_non_finite(faults, folder),
+        )
+        self._loop(rollout, acting, loader, packer, spool)
+        for rest in packer.flush(
+            steps=rollout.steps, stride=base.n_envs, episodes=(), version=loader.version, whole=True
+        ):
+            spool.put(rest)
+        spool.finish(_LAST_S)
+
+    def _loop(
+        self,
+        rollout: Rollout,
+        acting: dict[str, Acting],
+        loader: Loader,
+        packer: Packer,
+        spool: Spool,
+    ) -> None:
+        base, link = self.loaded.config.base_config, self.link
+        synchronous, iteration = self.welcome.synchronous, Iteration(rollout)
+        lines = _Lines(self.console)
+        while not (self.stop or link.finished):
+            for name, one in acting.items():
+                one.player.warming_up = link.warming_up[name]
+            episodes = rollout.step()
+            link.report(steps=rollout.steps, version=loader.version)
+            for packed in packer.flush(
+                steps=rollout.steps,
+                stride=base.n_envs,
+                episodes=episodes,
+                version=loader.version,
+                whole=synchronous,
+            ):
+                (spool.hand_over if synchronous else spool.put)(packed)
+            if iteration.ends(episodes) and base.reset_on_iteration:
+                rollout.truncate()
+            newest = link.wait_newer(loader.version) if synchronous else link.weights()
+            if newest is not None:
+                self._load_weights(loader, newest.chunks)
+            lines.add(rollout.steps, [episode.total for episode in episodes])
+            lines.show_if_due(loader.version, spool)
+
+    def _env(self, faults: Faults, folder: Path, seed: int) -> VecEnv:
+        base = self.loaded.config.base_config
+        env = make_env(
+            self.loaded.config,
+            "train",
+            base.n_envs,
+            faults=faults,
+            workers=base.workers,
+            log=folder / "workers" if base.workers else None,
+            seed=seed,
+        )
+        self.stack.callback(env.close)
+        return env
+
+    def _acting(self, env: VecEnv, seed: int) -> dict[str, Acting]:
+        check_behaviours(self.loaded, env.specs)
+        device = pick_device(self.options.train.device)
+        made = {}
+        for name, spec in env.specs.items():
+            config = self.loaded.for_behaviour(name)
+            made[name] = make_acting(
+                spec,
+                with_noise(config, self.welcome.slot),
+                nn_file=nn_file(config, self.loaded.env_dir),
+                behaviour=name,
+                run_seed=self.welcome.seed,
+                own_seed=seed,
+                device=device,
+            )
+        return made
+
+    def _join(self, env: VecEnv, spool: Spool) -> None:
+        files = {name: nn_file(self.loaded.for_behaviour(name), self.loaded.env_dir) for name in env.specs}
+        terms = agreed(self.loaded, env.specs, files)
+        self.link.join(terms, digest(terms), spool)
+        who = f"actor {self.welcome.slot} of {self.welcome.run}"
+        self.console.message(f"{who}: {env.arrangement} of {self.loaded.config.base_config.env_name}")
+
+    def _await_weights(self, loader: Loader) -> None:
+        """Nobody acts with weights of its own: there are some as soon as a learner listens."""
+        while not (loader.version or self.stop or self.link.finished):
+            newest = self.link.wait_newer(0) if self.welcome.synchronous else self.link.weights()
+            if newest is None:
+                time.sleep(0.02)
+            else:
+                self._load_weights(loader, newest.chunks)
+
+    def _load_weights(self, loader: Loader, chunks: Sequence[bytes]) -> None:
+        try:
+            loader.load(chunks)
+        except ValueError as error:
+            raise LearnerRefused(
+                "the learner's weights cannot be used",
+                why=str(error),
+                fix="see that both sides have the same version of the program and the same networks",
+            ) from error
+
+    def _on_non_finite(self, faults: Faults, folder: Path) -> OnNonFinite:
+        config = self.loaded.config
+        repros = Repros(folder / "faults", config)
+        drops = config.base_config.on_non_finite == "drop"
+        return Drop(repros, faults, most=math.inf) if drops else Stop(repros)
+
+
+def _make(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StorageError.of(error, what="the actor's folder cannot be made", where=folder) from error
+
+
+class _Lines:
+    """One line on how the actor is, every ten seconds."""
+
+    def __init__(self, console: Console) -> None:
+        self._console, self._last, self._steps_then = console, time.monotonic(), 0
+        self._steps, self._returns = 0, [math.nan]
+
+    def add(self, steps: int, returns: Sequence[float]) -> None:
+        """So far, and of the episodes that have just ended."""
+        self._steps = steps
+        self._returns = [*self._returns, *returns][-20:] if returns else self._returns
+
+    def show_if_due(self, weights: int, spool: Spool) -> None:
+        """weights: the version that acts"""
+        now = time.monotonic()
+        if now - self._last < LINE_S:
+            return
+        rate = (self._steps - self._steps_then) / (now - self._last)
+        known = [value for value in self._returns if not math.isnan(value)]
+        returns = f"return {sum(known) / len(known):,.1f} · " if known else ""
+        self._console.message(
+            f"{self._steps:,} steps · {rate:,.0f} steps/s · {returns}weights {weights} · "
+            f"{spool.waiting} waiting · {spool.dropped:,} steps given up"
+        )
+        self._last, self._steps_then = now, self._steps

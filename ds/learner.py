@@ -1,0 +1,202 @@
+"""A learner: the training of ``main.py`` whose transitions come from actors."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from algorithm.config.cli_ds import DistributedOptions
+from algorithm.config.loader import LoadedConfig, load_config
+from algorithm.config.locate import find_env
+from algorithm.config.schema import DISTRIBUTED_DEFAULTS
+from algorithm.env.base import VecEnv
+from algorithm.replay.buffer import ReplayBuffer
+from algorithm.run.agent import Agent, MakeReplay
+from algorithm.run.assembly import nn_file
+from algorithm.run.console import Console
+from algorithm.run.faults import Faults
+from algorithm.run.feed import Feed
+from algorithm.run.files import write_json
+from algorithm.run.playing.play import play
+from algorithm.run.resume import resume
+from algorithm.run.session import Session, train
+from algorithm.run.timing import Stopwatch
+from algorithm.spec import AgentSpec
+from ds.actors import Actors
+from ds.agreement import agreed
+from ds.board import Board
+from ds.faults import Faults as Strangers
+from ds.feed import RemoteFeed
+from ds.inbox import Inbox
+from ds.limits import message_limit
+from ds.ports import refuse_if_taken
+from ds.prefetch import Prefetching
+from ds.security import learner_security
+from ds.server import Server
+from ds.service import Service, Terms
+from ds.weights import Publisher
+
+LOOPBACK = "127.0.0.1"
+
+_WAIT_S = 0.1
+"""How soon the loop notices a signal while no actor sends anything."""
+
+_GRACE_S = 2.0
+_LOGGER = logging.getLogger(__name__)
+
+
+def learn(options: DistributedOptions, arguments: Sequence[str]) -> int:
+    """Train with actors, or play with what was trained so; returns the exit code."""
+    own, folder = options.train, find_env(options.train.env)
+    if own.plays:
+        return play(own, folder)
+    if own.resume:
+        return resume(own, folder, arguments, wire=Remote, flags=options.flags, defaults=DISTRIBUTED_DEFAULTS)
+    loaded = load_config(
+        own.env,
+        own.config,
+        own.overrides,
+        options.flags,
+        own.seed,
+        defaults=DISTRIBUTED_DEFAULTS,
+        require_runnable=True,
+    )
+    return train(own, loaded, arguments, wire=Remote).exit_code
+
+
+@dataclass(frozen=True)
+class Elsewhere:
+    """The actors' environments, as the learner knows them. See :class:`~algorithm.run.wiring.Scene`."""
+
+    specs: Mapping[str, AgentSpec]
+    time_limit: int | None
+    arrangement: str
+
+
+class Remote:
+    """Transitions come over sockets. See :class:`~algorithm.run.wiring.Wiring`.
+
+    Raises UsageError, before anything is written, for a port that is taken and secrets that are missing.
+    """
+
+    def __init__(self, session: Session, eval_env: VecEnv, faults: Faults) -> None:
+        self._session, config = session, session.loaded.config
+        self._base, self._net = config.base_config, config.net_config
+        self._host = self._net.learner_host or LOOPBACK
+        self._security = learner_security(self._net, self._host)
+        refuse_if_taken(self._host, self._net.learner_port)
+        self.scene = Elsewhere(eval_env.specs, eval_env.time_limit, "stepped by actors")
+        self.make_replay: MakeReplay = self._replays()
+
+    def feed(self, agents: Mapping[str, Agent], watch: Stopwatch) -> Feed:
+        """See :class:`~algorithm.run.wiring.Wiring`."""
+        base, net, session = self._base, self._net, self._session
+        self._agents = agents
+        self._actors = Actors(
+            run=f"{session.loaded.env_label}/{session.run.name}",
+            seed=session.loaded.seed,
+            limit=base.max_actors_each_learner,
+            synchronous=net.synchronous,
+            heartbeat=net.heartbeat,
+            max_lag=net.max_lag,
+        )
+        self._inbox = Inbox(base.episode_queue_size)
+        session.stack.callback(self._inbox.close)
+        self._board = Board({name: agent.player.warming_up for name, agent in agents.items()})
+        self._publisher = Publisher(
+            self._board, agents, interval=base.update_sac_bak_per_step, always=net.synchronous
+        )
+        self._strangers = Strangers(session.console.warn, time.monotonic)
+        return RemoteFeed(
+            self._inbox,
+            self._actors,
+            agents,
+            before_step=self._before_step,
+            watch=watch,
+            wait=_WAIT_S,
+            more_metrics=lambda: {"ds/refused": float(sum(self._strangers.counts.values()))},
+            silence=1 if net.synchronous else 2 * base.max_episode_length,
+        )
+
+    def begin(self) -> None:
+        """Listen. Whoever joins finds the newest weights."""
+        session = self._session
+        self._publisher.publish_if_due()
+        terms = self._terms()
+        self._server = Server(
+            Service(self._actors, self._inbox, self._board, terms),
+            host=self._host,
+            port=self._net.learner_port,
+            security=self._security,
+            max_message=terms.max_message,
+            on_fault=self._strangers,
+        )
+        port = self._server.start()
+        session.stack.callback(self._server.close, _GRACE_S)
+        endpoint = {"host": self._host, "port": port}
+        write_json(session.run.endpoint, endpoint)
+        _tell_where(session.console, session.loaded, session.run.argument, endpoint, self._security.banner)
+
+    def end(self, *, stopped: bool) -> None:
+        """Actors end with a training that is complete; after a signal they wait for the learner to return."""
+        if stopped:
+            return
+        self._board.finish()
+        self._inbox.close()
+        until = time.monotonic() + 3 * self._net.heartbeat
+        while self._actors.metrics()["ds/actors"] and time.monotonic() < until:
+            self._actors.expire()
+            time.sleep(0.05)
+
+    def _before_step(self) -> None:
+        self._publisher.publish_if_due()
+        for line in self._actors.news():
+            self._session.console.message(line)
+
+    def _terms(self) -> Terms:
+        loaded, base = self._session.loaded, self._base
+        folder = self._session.loaded.env_dir
+        if self._session.run.config.exists() and not self._session.options.use_env_nn:
+            folder = self._session.run.path
+        carries = {name: agent.player.stored_carry_shape for name, agent in self._agents.items()}
+        specs = {name: agent.spec for name, agent in self._agents.items()}
+        files = {name: nn_file(loaded.for_behaviour(name), folder) for name in specs}
+        return Terms(
+            agreed=agreed(loaded, specs, files),
+            specs=specs,
+            carry_shapes=carries,
+            max_length=base.max_episode_length,
+            max_message=message_limit(specs, carries, base.max_episode_length),
+            synchronous=self._net.synchronous,
+            room_timeout=self._net.heartbeat,
+        )
+
+    def _replays(self) -> MakeReplay:
+        """Batches are drawn ahead but in synchronous mode, where nothing may depend on time."""
+        if self._net.synchronous:
+            return ReplayBuffer
+        base = self._base
+        replays = Prefetching(threads=base.batch_generator_process_num, ahead=base.batch_queue_size)
+        self._session.stack.callback(replays.stop)
+        return replays
+
+
+def _tell_where(
+    console: Console,
+    loaded: LoadedConfig,
+    argument: str,
+    endpoint: Mapping[str, object],
+    banner: str | None,
+) -> None:
+    """Where the learner listens, and how an actor finds it."""
+    if banner:
+        console.warn(banner)
+    net = loaded.config.net_config
+    flags = f" --learner_host {net.learner_host}" if net.learner_host else ""
+    if endpoint["port"] != 61001:
+        flags += f" --learner_port {endpoint['port']}"
+    section = f" -c {loaded.section}" if loaded.section not in ("", "default") else ""
+    console.message(f"listening on {endpoint['host']}:{endpoint['port']}")
+    console.message(f"an actor: python main_ds.py {argument} actor{section}{flags}")

@@ -1,0 +1,130 @@
+"""What actors need of a learner's networks, as bytes and back, and when it is published."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from typing import cast
+
+import safetensors.torch
+import torch
+from torch import Tensor, nn
+
+from algorithm.extensions.base import Extension
+from algorithm.run.agent import Agent
+from algorithm.sac.config import SacConfig
+from algorithm.sac.model import Model
+from algorithm.spec import ActionSpec
+from ds.board import Board
+
+CHUNK = 2**20
+"""Bytes of a piece: far below every limit of the transport, whatever the size of the networks."""
+
+_VERSION_BYTES, _DIGEST_BYTES = 8, 32
+
+Parts = Mapping[str, nn.Module]
+
+
+def acting_parts(
+    model: Model, extensions: Iterable[Extension], action: ActionSpec, config: SacConfig
+) -> dict[str, nn.Module]:
+    """The modules that an exploring actor asks, by name; the rest of a learner's never travels.
+
+    Critics only where a discrete part is greedy, extensions only where they choose among several actions.
+    """
+    parts: dict[str, nn.Module] = {"normaliser": model.normaliser, "rep": model.rep, "policy": model.policy}
+    if config.discrete_dqn_like and action.branches:
+        parts["q"] = model.q
+    judges = {type(one).__name__: one for one in extensions if one.num_candidates > 1}
+    return parts | judges
+
+
+def packed(behaviours: Mapping[str, Parts]) -> bytes:
+    """Behaviour -> its parts, as one safetensors file on the CPU."""
+    tensors = {
+        f"{behaviour}/{part}/{name}": tensor.detach().to("cpu", copy=True).contiguous()
+        for behaviour, parts in behaviours.items()
+        for part, module in parts.items()
+        for name, tensor in module.state_dict().items()
+    }
+    return cast(bytes, safetensors.torch.save(tensors))
+
+
+def unpack(payload: bytes, behaviours: Mapping[str, Parts]) -> None:
+    """Load what :func:`packed` made into modules of the same shapes. ValueError for anything else."""
+    try:
+        tensors = safetensors.torch.load(payload)
+    except safetensors.SafetensorError as error:
+        raise ValueError(f"weights that are no safetensors file: {error}") from error
+    for behaviour, parts in behaviours.items():
+        for part, module in parts.items():
+            _load(module, tensors, f"{behaviour}/{part}/")
+    if tensors:
+        raise ValueError(f"weights hold {next(iter(tensors))!r}, which nobody here has")
+
+
+def _load(module: nn.Module, tensors: dict[str, Tensor], prefix: str) -> None:
+    own = {name.removeprefix(prefix): tensors.pop(name) for name in list(tensors) if name.startswith(prefix)}
+    try:
+        module.load_state_dict(own)
+    except RuntimeError as error:
+        raise ValueError(f"weights do not fit {prefix[:-1]}: {error}") from error
+
+
+def chunks(version: int, payload: bytes) -> list[bytes]:
+    """Pieces of version, SHA-256 of the payload, and the payload."""
+    whole = version.to_bytes(_VERSION_BYTES, "big") + hashlib.sha256(payload).digest() + payload
+    return [whole[start : start + CHUNK] for start in range(0, len(whole), CHUNK)]
+
+
+def assembled(pieces: Sequence[bytes]) -> tuple[int, bytes]:
+    """Version and payload of what :func:`chunks` gave. ValueError if something is missing or changed."""
+    whole = b"".join(pieces)
+    digest = whole[_VERSION_BYTES : _VERSION_BYTES + _DIGEST_BYTES]
+    payload = whole[_VERSION_BYTES + _DIGEST_BYTES :]
+    if len(digest) < _DIGEST_BYTES or hashlib.sha256(payload).digest() != digest:
+        raise ValueError(f"weights of {len(whole)} bytes have arrived damaged")
+    return int.from_bytes(whole[:_VERSION_BYTES], "big"), payload
+
+
+class Publisher:
+    """Puts weights on the board every so many updates of all agents.
+
+    interval: updates between two versions
+    always:   at every call, for whoever waits for the weights after each step
+    """
+
+    def __init__(self, board: Board, agents: Mapping[str, Agent], *, interval: int, always: bool) -> None:
+        self._board, self._agents = board, agents
+        self._interval, self._always = interval, always
+        self._published: int | None = None
+        self._parts = {name: _parts(agent) for name, agent in agents.items()}
+
+    def publish_if_due(self) -> None:
+        """To be called between two steps; the first call publishes."""
+        self._board.set_warming_up({name: agent.player.warming_up for name, agent in self._agents.items()})
+        updates = max(agent.sac.updates for agent in self._agents.values())
+        if self._always or self._published is None or updates - self._published >= self._interval:
+            self._published = updates
+            version = self._board.next_version
+            self._board.publish(version, chunks(version, packed(self._parts)))
+
+
+class Loader:
+    """Keeps an actor's networks at the newest weights it was given."""
+
+    def __init__(self, behaviours: Mapping[str, Parts]) -> None:
+        self._behaviours = behaviours
+        self.version = 0
+
+    def load(self, pieces: Sequence[bytes]) -> None:
+        """Take these weights. ValueError, and possibly mixed networks, if they are not what was agreed."""
+        version, payload = assembled(pieces)
+        with torch.no_grad():
+            unpack(payload, self._behaviours)
+        self.version = version
+
+
+def _parts(agent: Agent) -> Parts:
+    extensions = cast(Sequence[Extension], tuple(agent.sac.extensions))
+    return acting_parts(agent.sac.model, extensions, agent.spec.action, agent.config.sac_config)
