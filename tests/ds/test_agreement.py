@@ -1,0 +1,118 @@
+"""What learner and actor must have in common, and how a person is told that they have not."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from algorithm.config.check import fields
+from algorithm.config.loader import LoadedConfig
+from algorithm.config.schema import Config
+from algorithm.spec import ActionSpec, AgentSpec, ObsSpec
+from ds.agreement import AGREED, FREE, agreed, differences, digest, paths
+
+SPEC = AgentSpec(ObsSpec(("obs",), ((3,),), ("float32",)), ActionSpec((2,), 1, "push or pull"))
+
+pytestmark = pytest.mark.fault("F19")
+
+
+def loaded(behaviours=None, **blocks):
+    made = {name: Config.model_validate(values) for name, values in (behaviours or {}).items()}
+    return LoadedConfig(
+        env_dir=Path(),
+        env_label="gym/x",
+        file=Path("config.yaml"),
+        section="",
+        config=Config.model_validate(blocks),
+        behaviours=made,
+        overrides=(),
+        raw={},
+        drawn={},
+    )
+
+
+def said(config=None, specs=None, files=None):
+    return agreed(config or loaded(), specs or {"default": SPEC}, files or {"default": None})
+
+
+def test_every_key_is_decided_once():
+    """A new key has to be put into AGREED, if acting depends on it, or into FREE."""
+    decided = [*paths(AGREED), *paths(FREE)]
+    assert sorted(decided) == sorted({".".join(path) for path, _ in fields()})
+
+
+def test_it_is_json_and_has_a_digest_that_order_does_not_change():
+    first = said(loaded(base_config={"wrappers": [{"A": None}], "env_args": {"b": 1, "a": (1, 2)}}))
+    again = json.loads(json.dumps(first, allow_nan=False))
+    assert again == first and first["base_config.env_args"] == {"b": 1, "a": [1, 2]}
+    backwards = dict(reversed(first.items())) | {"base_config.env_args": {"a": [1, 2], "b": 1}}
+    assert digest(backwards) == digest(first) and len(digest(first)) == 64
+    assert differences(backwards, first) == ()
+
+
+@pytest.mark.parametrize(
+    ("changes", "line"),
+    [
+        (
+            {"base_config": {"env_name": "Other-v0"}},
+            'base_config.env_name: the learner has "env_name", the actor "Other-v0"',
+        ),
+        ({"reset_config": {"level": 2}}, 'reset_config: the learner has null, the actor {"level": 2}'),
+        (
+            {"nn_config": {"rep": {"dense_n": 9}}},
+            'nn_config.rep: the learner has null, the actor {"dense_n": 9}',
+        ),
+        (
+            {"sac_config": {"discrete_dqn_epsilon": 0.5}},
+            "sac_config.discrete_dqn_epsilon: the learner has 0.1, the actor 0.5",
+        ),
+    ],
+)
+def test_a_difference_is_told_with_both_values(changes, line):
+    theirs, ours = said(loaded(**changes)), said()
+    assert differences(theirs, ours) == (line,)
+    assert digest(theirs) != digest(ours)
+
+
+def test_what_each_side_may_have_for_itself():
+    own = {
+        "base_config": {"name": "n", "n_envs": 8, "workers": 2, "env_timeout": 5},
+        "sac_config": {"seed": 4, "threads": 3, "learning_rate": 0.1, "gamma": 0.5, "n_step": 3},
+        "replay_config": {"capacity": 4096},
+    }
+    assert said(loaded(**own)) == said()
+
+
+def test_behaviours_and_their_own_settings():
+    ours = said(loaded({"wolf": {}}))
+    theirs = said(loaded({"wolf": {"sac_config": {"discrete_dqn_like": True}}}))
+    assert differences(theirs, ours) == (
+        "ma_config.wolf.sac_config.discrete_dqn_like: the learner has false, the actor true",
+    )
+    nobody = differences(said(), ours)
+    assert "ma_config.wolf.sac_config.nn: the learner has \"nn\", the actor nothing of that name" in nobody
+
+
+def test_specs_count_without_their_words():
+    other = AgentSpec(ObsSpec(("obs",), ((4,),), ("float32",)), ActionSpec((2,), 1, "other words"))
+    assert differences(said(specs={"default": other}), said()) == (
+        "obs_spec.default.shapes: the learner has [[3]], the actor [[4]]",
+    )
+
+
+def test_networks_count_by_their_content(tmp_path):
+    one, same, other = (tmp_path / name for name in ("a.py", "b.py", "c.py"))
+    one.write_bytes(b"x = 1\n"), same.write_bytes(b"x = 1\n"), other.write_bytes(b"x = 2\n")
+    assert said(files={"default": one}) == said(files={"default": same})
+    for wrong in (other, None):
+        (line,) = differences(said(files={"default": wrong}), said(files={"default": one}))
+        assert line.startswith("nn_file.default: the learner has \"")
+
+
+def test_a_value_of_an_unknown_kind_is_told_of_too():
+    """An actor may say anything: nothing in it may raise."""
+    assert differences({"more": [None, {"x": 1.5}]}, {}) == (
+        'more: the learner has nothing of that name, the actor [null, {"x": 1.5}]',
+    )

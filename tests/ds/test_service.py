@@ -1,0 +1,306 @@
+"""The learner's answers, asked for directly: what an actor is told, and what reaches the inbox."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from ds.actors import Actors
+from ds.agreement import digest
+from ds.board import Board
+from ds.inbox import Inbox, Left
+from ds.protocol import PROTOCOL, Beat, Bye, Hello, Join, Joined, Part, Refused, Wanted, Welcome
+from ds.service import Service, Terms
+from tests.ds.parcels import CARRIES, SPECS, Clock, parcel, part, with_column
+
+AGREED = {"sac_config.nn": "nn", "base_config.env_args": {"a": [1]}}
+BEAT = 2.0
+
+
+class Scene:
+    """A learner without a socket."""
+
+    def __init__(self, *, size=5, synchronous=False, max_lag=-1, limit=-1, room_timeout=0.0) -> None:
+        self.clock = Clock()
+        self.actors = Actors(
+            run="r",
+            seed=1,
+            limit=limit,
+            synchronous=synchronous,
+            heartbeat=BEAT,
+            max_lag=max_lag,
+            clock=self.clock,
+        )
+        self.inbox, self.board = Inbox(size), Board({"vector": True})
+        terms = Terms(
+            agreed=AGREED,
+            specs=SPECS,
+            carry_shapes=CARRIES,
+            max_length=10,
+            max_message=999,
+            synchronous=synchronous,
+            room_timeout=room_timeout,
+        )
+        self.service = Service(self.actors, self.inbox, self.board, terms)
+
+    async def hello(self, actor="a"):
+        hello = Hello(protocol=PROTOCOL, actor=actor, host="here", pid=3, versions={})
+        return await self.service.hello(hello, "127.0.0.1:5")
+
+    async def join(self, actor="a", agreed=AGREED, lanes=(0,), version=0, taken_steps=0):
+        return await self.service.join(
+            Join(
+                actor=actor,
+                agreed=agreed,
+                digest=digest(agreed),
+                version=version,
+                lanes=lanes,
+                taken_steps=taken_steps,
+            )
+        )
+
+    async def come(self, actor="a", **kwargs):
+        assert isinstance(await self.hello(actor), Welcome)
+        joined = await self.join(actor, **kwargs)
+        assert isinstance(joined, Joined)
+        return joined
+
+    async def deliver(self, number=1, *parts, actor="a", **changes):
+        return await self.service.deliver(parcel(*parts, actor=actor, number=number, **changes))
+
+    async def beat(self, actor="a"):
+        return await self.service.beat(Beat(actor=actor, version=0, steps=0, waiting=0, dropped=0))
+
+    def taken(self):
+        """Everything that is in the inbox."""
+        found = []
+        while (item := self.inbox.take(0)) is not None:
+            found.append(item)
+        return found
+
+
+def numbers(items):
+    return [item if isinstance(item, Left) else (item[0], item[1].number) for item in items]
+
+
+def told(test):
+    """A coroutine becomes a test."""
+
+    def run():
+        asyncio.run(test())
+
+    run.__name__, run.__doc__ = test.__name__, test.__doc__
+    return run
+
+
+@told
+async def test_receipts_say_the_news():
+    scene = Scene()
+    joined = await scene.come(lanes=(4, 0))
+    assert (joined.max_message, joined.lanes, joined.receipt.state) == (999, (4, 0), "taken")
+    assert (joined.receipt.version, joined.receipt.warming_up) == (0, {"vector": True})
+    scene.board.publish(1, [b"w"])
+    scene.board.set_warming_up({"vector": False})
+    receipt = await scene.deliver(5)
+    assert (receipt.state, receipt.version, receipt.warming_up) == ("taken", 1, {"vector": False})
+    assert numbers(scene.taken()) == [(0, 5)]
+
+
+@pytest.mark.fault("F27")
+@told
+async def test_a_parcel_that_comes_twice_is_stored_once():
+    scene = Scene()
+    await scene.come()
+    assert [(await scene.deliver(n)).state for n in (1, 1, 2, 1)] == ["taken"] * 4
+    assert numbers(scene.taken()) == [(0, 1), (0, 2)]
+    assert scene.actors.metrics()["ds/duplicates"] == 2.0
+
+
+@pytest.mark.fault("F04")
+@told
+async def test_who_is_not_known_is_asked_to_say_hello():
+    scene = Scene()
+    assert (await scene.deliver()).state == (await scene.beat()).state == "unknown"
+    joined = await scene.join(version=3)
+    assert isinstance(joined, Joined) and joined.receipt.state == "unknown"
+    assert scene.taken() == [] and scene.board.next_version == 1
+
+
+@pytest.mark.fault("F19")
+@told
+async def test_other_settings_are_refused_and_free_the_slot():
+    scene = Scene(limit=1)
+    await scene.hello("a")
+    refused = await scene.join("a", agreed={**AGREED, "sac_config.nn": "nn\n2"})
+    assert isinstance(refused, Refused) and refused.why == "differs" and refused.fix
+    assert refused.differences == ('sac_config.nn: the learner has "nn", the actor "nn\\n2"',)
+    assert isinstance(await scene.hello("b"), Welcome)
+
+
+@pytest.mark.fault("F16")
+@pytest.mark.parametrize(
+    "counts", [{"lanes": ()}, {"lanes": (0,) * 65}, {"lanes": (-1,)}, {"version": -1}, {"taken_steps": 2**60}]
+)
+def test_counts_that_cannot_be_are_refused(counts):
+    async def run():
+        scene = Scene()
+        await scene.hello()
+        refused = await scene.join(**counts)
+        assert isinstance(refused, Refused) and refused.why == "malformed"
+
+    asyncio.run(run())
+
+
+@pytest.mark.fault("F04")
+@told
+async def test_versions_go_on_behind_what_an_actor_has_seen():
+    scene = Scene()
+    await scene.come(version=41)
+    assert scene.board.next_version == 42 and scene.board.newest == 0
+    scene.board.publish(42, [b"w"])
+    with pytest.raises(ValueError, match="42"):
+        scene.board.publish(42, [])
+
+
+@pytest.mark.fault("F16")
+@told
+async def test_a_bad_parcel_is_rejected_once_and_for_all():
+    scene = Scene()
+    await scene.come()
+    bad = with_column(part(), "reward", np.full(3, np.nan, np.float32))
+    receipt = await scene.deliver(1, bad)
+    assert receipt.state == "rejected" and "reward [0] is nan" in receipt.reason
+    assert (await scene.deliver(1, bad)).state == "taken", "not sent a third time"
+    no_lane = await scene.deliver(1, lane=1)
+    assert no_lane.state == "rejected" and "lane 1" in no_lane.reason
+    assert (await scene.deliver(2)).state == "taken"
+    assert numbers(scene.taken()) == [(0, 2)]
+    assert scene.actors.metrics()["ds/rejected"] == 2.0
+
+
+@pytest.mark.fault("F17")
+@told
+async def test_an_episode_that_is_too_long_is_rejected_with_the_key_to_change():
+    scene = Scene()
+    await scene.come()
+    receipt = await scene.deliver(1, part(length=11))
+    assert receipt.state == "rejected" and "base_config.max_episode_length" in receipt.reason
+
+
+@pytest.mark.fault("F05")
+@told
+async def test_of_what_is_too_old_only_the_ends_are_stored():
+    scene = Scene(max_lag=1)
+    await scene.come()
+    scene.board.publish(5, [b"w"])
+    parts = (part(agent=2), part(agent=3), part(agent=2, start=3))
+    receipt = await scene.deliver(1, *parts, version=3, steps=9, episodes=(("vector", 2, 1.0, 3),))
+    assert receipt.state == "stale"
+    ((_, stored),) = scene.taken()
+    assert stored.parts == (Part("vector", 2, None), Part("vector", 3, None))
+    assert (stored.steps, stored.episodes) == (0, ())
+    assert scene.actors.metrics()["ds/stale"] == 9.0
+
+
+@pytest.mark.fault("F06")
+@told
+async def test_without_room_it_is_to_be_sent_again_and_then_comes_in():
+    scene = Scene(size=1)
+    await scene.come()
+    assert [(await scene.deliver(n)).state for n in (1, 2, 2)] == ["taken", "again", "again"]
+    assert numbers(scene.taken()) == [(0, 1)]
+    assert (await scene.deliver(2)).state == "taken"
+    assert numbers(scene.taken()) == [(0, 2)]
+
+
+@pytest.mark.fault("F27")
+@told
+async def test_an_actor_that_hangs_up_while_it_waits_leaves_no_doubt():
+    """Its parcel comes in after all, and the second copy is not stored."""
+    scene = Scene(size=1, room_timeout=60.0)
+    await scene.come()
+    await scene.deliver(1)
+    first = asyncio.create_task(scene.deliver(2))
+    await asyncio.sleep(0.01)
+    first.cancel()
+    await asyncio.sleep(0)
+    assert (await scene.deliver(2)).state == "again", "it is still under way"
+    assert scene.inbox.take(0)[1].number == 1
+    await asyncio.sleep(0.01)
+    assert (await scene.deliver(2)).state == "taken"
+    assert numbers(scene.taken()) == [(0, 2)]
+
+
+@pytest.mark.fault("F03")
+@told
+async def test_who_is_silent_makes_room_and_its_streams_are_closed():
+    scene = Scene(limit=1)
+    await scene.come("a")
+    await scene.deliver(1)
+    refused = await scene.hello("b")
+    assert isinstance(refused, Refused) and refused.why == "full"
+    scene.clock.now += 3 * BEAT + 0.1
+    await scene.come("b")
+    assert numbers(scene.taken()) == [(0, 1), Left(0)]
+
+
+@told
+async def test_goodbye_comes_behind_what_was_sent():
+    scene = Scene()
+    await scene.come()
+    await scene.deliver(1)
+    await scene.service.bye(Bye(actor="a", reason="done"))
+    await scene.service.bye(Bye(actor="a", reason="again"))
+    assert numbers(scene.taken()) == [(0, 1), Left(0)]
+
+
+@told
+async def test_in_synchronous_mode_the_answer_comes_when_it_has_been_learned_from():
+    scene = Scene(synchronous=True)
+    refused = await scene.join(lanes=(0, 0))
+    assert isinstance(refused, Refused) and "lanes" in refused.reason
+    await scene.come()
+    delivering = asyncio.create_task(scene.deliver(1))
+    await asyncio.sleep(0.01)
+    item = scene.inbox.take(0)
+    await asyncio.sleep(0.01)
+    assert not delivering.done()
+    scene.board.publish(1, [b"w"])
+    scene.inbox.done(item[1])
+    receipt = await delivering
+    assert (receipt.state, receipt.version) == ("taken", 1)
+
+
+@told
+async def test_when_the_training_has_ended_everybody_is_told():
+    scene = Scene(size=1, room_timeout=60.0)
+    await scene.come()
+    await scene.deliver(1)
+    waiting = asyncio.create_task(scene.deliver(2))
+    await asyncio.sleep(0.01)
+    scene.board.finish()
+    scene.inbox.close()
+    assert (await waiting).state == (await scene.deliver(3)).state == (await scene.beat()).state == "finished"
+
+
+@told
+async def test_weights_go_to_who_does_not_have_them():
+    scene = Scene()
+    assert scene.service.weights(Wanted(actor="a", than=0)) == ()
+    scene.board.publish(3, [b"x", b"y"])
+    assert scene.service.weights(Wanted(actor="a", than=2)) == (b"x", b"y")
+    assert scene.service.weights(Wanted(actor="a", than=3)) == ()
+
+
+@told
+async def test_another_agent_with_the_same_parcel_is_another_stream():
+    scene = Scene()
+    await scene.come("a")
+    await scene.come("b")
+    await scene.deliver(1, actor="a")
+    await scene.deliver(1, actor="b")
+    (first, one), (second, other) = scene.taken()
+    assert (first, second) == (0, 1) and replace(one, actor="b", parts=()) == replace(other, parts=())
