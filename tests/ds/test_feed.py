@@ -1,0 +1,268 @@
+"""What actors send becomes steps of a training: stored at once, released step by step, every step counted."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from algorithm.data import State
+from algorithm.run.feed import Feed
+from algorithm.run.group import Episode
+from algorithm.run.rollout import Iteration
+from algorithm.run.timing import Stopwatch
+from ds.actors import Actors
+from ds.feed import MAX_ROWS, RemoteFeed
+from ds.inbox import Inbox
+from ds.protocol import PROTOCOL, Bye, Hello, Join, Part
+from tests.ds.parcels import Clock, parcel, part
+
+OF_ONE = 2**32
+"""The first stream of actor 1."""
+
+
+class Log:
+    """Takes down what it is told to store."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple] = []
+
+    def add(self, segment) -> None:
+        self.told.append(("add", segment.stream, segment.start_step, segment.length))
+
+    def close(self, stream) -> None:
+        self.told.append(("close", stream))
+
+
+class Scene:
+    """A feed, and actors whose parcels are put into its inbox by hand."""
+
+    def __init__(self, *, silence=100, state=None) -> None:
+        self.clock, self.inbox = Clock(), Inbox(100)
+        self.actors = Actors(
+            run="r", seed=1, limit=-1, synchronous=False, heartbeat=2.0, max_lag=-1, clock=self.clock
+        )
+        self.logs = {"vector": Log(), "camera": Log()}
+        self.watch = Stopwatch(Clock())
+        self.published = 0
+        self.feed = RemoteFeed(
+            self.inbox,
+            self.actors,
+            self.logs,
+            before_step=self._publish,
+            watch=self.watch,
+            wait=0.0,
+            silence=silence,
+        )
+        self._numbers: dict[str, int] = {}
+        if state is not None:
+            meta = json.loads(json.dumps(state.meta, allow_nan=False))
+            self.notices = self.feed.load_state(State(meta=meta))
+
+    def _publish(self) -> None:
+        self.published += 1
+
+    def come(self, *names):
+        for name in names:
+            self.actors.hello(Hello(protocol=PROTOCOL, actor=name, host="here", pid=1, versions={}))
+            self.actors.joined(
+                Join(actor=name, agreed={}, digest="", version=0, lanes=(0,), taken_steps=0)
+            )
+        return self
+
+    def send(self, *parts, actor="a", **changes):
+        number = self._numbers[actor] = self._numbers.get(actor, 0) + 1
+        one = parcel(*parts, actor=actor, number=number, **changes)
+        assert self.actors.accept(one, 0) == "new"
+        assert asyncio.run(self.inbox.put(self.actors.number(actor), one, timeout=0))
+        self.actors.took(one, 0)
+        return self
+
+    def leave(self, actor):
+        self.inbox.left(self.actors.bye(Bye(actor=actor, reason="done")))
+
+    def steps(self, n):
+        """The count of steps and the episodes after each of ``n`` steps."""
+        return [(episodes, self.feed.steps) for episodes in (self.feed.step() for _ in range(n))]
+
+
+def test_it_is_a_feed():
+    feed: Feed = Scene().feed
+    assert feed.steps == 0 and feed.agents == frozenset() and feed.rows() == []
+    feed.truncate()
+    assert Scene().steps(2) == [([], 0), ([], 0)], "nothing comes, and nobody waits for ever"
+
+
+def test_all_is_stored_at_once_and_released_by_the_stride():
+    scene = Scene().come("a")
+    scene.send(
+        part(agent=0, length=10, truncated=True), steps=10, stride=4, episodes=(("vector", 0, 2.5, 10),)
+    )
+    episode = Episode("vector", 0, 2.5, 10)
+    assert scene.steps(1) == [([], 4)]
+    assert scene.logs["vector"].told == [("add", 0, 0, 10)]
+    assert scene.steps(3) == [([], 8), ([episode], 10), ([], 10)]
+    assert scene.published == 4, "asked before every step"
+    assert len(scene.logs["vector"].told) == 1
+
+
+def test_a_parcel_of_no_steps_brings_its_episodes():
+    scene = Scene().come("a").send(steps=0, episodes=(("vector", 7, 1.0, 3),))
+    assert scene.steps(1) == [([Episode("vector", 7, 1.0, 3)], 0)]
+
+
+def test_streams_of_actors_do_not_mix():
+    scene = Scene().come("a", "b")
+    scene.send(part(agent=3), actor="b", episodes=(("vector", 3, 1.0, 3),))
+    scene.send(part("camera", agent=3), actor="a")
+    assert scene.steps(3)[-1] == ([Episode("vector", OF_ONE + 3, 1.0, 3)], 3)
+    scene.steps(1)
+    assert scene.logs["vector"].told == [("add", OF_ONE + 3, 0, 3)]
+    assert scene.logs["camera"].told == [("add", 3, 0, 3)]
+    assert scene.feed.agents == {("vector", OF_ONE + 3), ("camera", 3)}
+
+
+def test_who_leaves_ends_its_open_episodes_as_truncated():
+    scene = Scene().come("a", "b")
+    scene.send(part(agent=0), part(agent=1, terminated=True), part(agent=2), part("camera", agent=1))
+    scene.send(Part("vector", 2, None))
+    scene.send(part(agent=0), actor="b")
+    scene.leave("a")
+    scene.steps(20)
+    assert [told for told in scene.logs["vector"].told if told[0] == "close"] == [("close", 2), ("close", 0)]
+    assert scene.logs["camera"].told[-1] == ("close", 1)
+    assert scene.feed.agents == {("vector", OF_ONE)}
+
+
+@pytest.mark.fault("F03")
+def test_who_is_silent_has_left():
+    scene = Scene().come("a").send(part(agent=5))
+    scene.steps(3)
+    scene.clock.now += 6.1
+    scene.steps(1)
+    assert scene.logs["vector"].told[-1] == ("close", 5) and scene.feed.agents == frozenset()
+
+
+def test_an_agent_that_is_not_heard_of_is_not_waited_for():
+    scene = Scene(silence=3).come("a")
+    scene.send(part(agent=0, terminated=True), part(agent=1, terminated=True), steps=2, stride=2)
+    scene.send(part(agent=0, terminated=True), steps=4, stride=2)
+    scene.steps(3)
+    assert scene.feed.agents == {("vector", 0), ("vector", 1)}
+    scene.send(part(agent=0, terminated=True), steps=2, stride=2).steps(1)
+    assert scene.feed.agents == {("vector", 0)}
+
+
+def test_iterations_end_when_all_have_finished_an_episode():
+    scene = Scene(silence=1).come("a")
+    iteration, both = Iteration(scene.feed), (part(agent=0), part(agent=1))
+    ended = []
+    for finished in ([0], [0], [1], [0, 1]):
+        scene.send(*both, steps=2, stride=2, episodes=tuple(("vector", agent, 1.0, 3) for agent in finished))
+        ended.append(iteration.ends(scene.feed.step()))
+    assert ended == [False, False, True, True]
+
+
+def test_a_parcel_is_done_with_when_the_next_one_is_asked_for():
+    """In synchronous mode its actor waits until all updates that it brought have been made."""
+
+    async def scenario():
+        scene = Scene().come("a")
+        one = parcel(actor="a", steps=2)
+        scene.actors.accept(one, 0)
+        await scene.inbox.put(0, one, timeout=0)
+        answered = asyncio.create_task(scene.inbox.processed(one))
+        states = []
+        for _ in range(3):
+            scene.feed.step()
+            await asyncio.sleep(0.01)
+            states.append((scene.feed.steps, answered.done()))
+        return states
+
+    assert asyncio.run(scenario()) == [(1, False), (2, False), (2, True)]
+
+
+lengths = st.lists(st.tuples(st.integers(0, 30), st.integers(1, 7)), max_size=8)
+
+
+@given(lengths, st.integers(0, 60))
+@settings(max_examples=60)
+def test_every_step_is_counted_also_over_a_restart(sizes, stop):
+    scene = Scene().come("a")
+    for steps, stride in sizes:
+        scene.send(steps=steps, stride=stride, episodes=(("vector", 0, 0.0, 1),))
+    found, before = [], 0
+    for k in range(150):
+        if k == stop:
+            waiting = scene.inbox
+            scene = Scene(state=scene.feed.state())
+            scene.feed._inbox = waiting  # nothing of what waited is lost here
+        found += scene.feed.step()
+        assert 0 <= scene.feed.steps - before <= 7
+        before = scene.feed.steps
+    assert before == sum(steps for steps, _ in sizes)
+    assert len(found) == len(sizes)
+
+
+@pytest.mark.fault("F04")
+def test_state_round_trip():
+    scene = Scene().come("a", "b")
+    scene.send(part(agent=1), part(agent=2, terminated=True), steps=9, episodes=(("vector", 2, 1.5, 3),))
+    scene.send(part(agent=4), actor="b")
+    scene.steps(4)
+    state = scene.feed.state()
+    other = Scene(state=state)
+    assert len(other.notices) == 1
+    assert other.feed.state().meta == state.meta and other.feed.steps == 4
+    assert other.feed.agents == scene.feed.agents == {("vector", 1), ("vector", 2)}
+    assert other.steps(6)[4:] == [([Episode("vector", 2, 1.5, 3)], 9), ([], 9)]
+    other.come("b")
+    other.clock.now += 3.1 * 2.0
+    other.steps(1)
+    assert other.logs["vector"].told == [], "both may still be about to come: one is here, one was awaited"
+    other.steps(1)
+    with pytest.raises(KeyError):
+        Scene(state=State(meta={"steps": 1}))
+
+
+@pytest.mark.fault("F04")
+def test_streams_of_who_does_not_come_back_are_closed():
+    scene = Scene().come("a").send(part(agent=1)).send(part(agent=6, terminated=True))
+    scene.steps(6)
+    other = Scene(state=scene.feed.state())
+    other.steps(1)
+    assert other.logs["vector"].told == []
+    other.clock.now += 6.1
+    other.steps(1)
+    assert other.logs["vector"].told == [("close", 1)]
+    assert Scene(state=Scene().feed.state()).notices == []
+
+
+def test_what_is_shown_and_logged():
+    scene = Scene().come(*map(str, range(MAX_ROWS + 4)))
+    scene.send(actor="0")
+    assert scene.feed.metrics()["ds/actors"] == 20.0 and scene.feed.metrics()["ds/waiting"] == 1.0
+    rows = scene.feed.rows()
+    assert len(rows) == MAX_ROWS + 1 and rows[-1] == ("actors", "and 4 more")
+    assert len(Scene().come("a").feed.rows()) == 1
+
+
+def test_waiting_and_storing_are_charged_apart():
+    scene = Scene().come("a").send()
+    clock = scene.watch._clock = Clock()
+    scene.watch.skip()
+    take, add = scene.inbox.take, scene.logs["vector"].add
+
+    def slow(call, seconds):
+        def run(*args):
+            clock.now += seconds
+            return call(*args)
+
+        return run
+
+    scene.inbox.take, scene.logs["vector"].add = slow(take, 5.0), slow(add, 2.0)
+    scene.feed.step()
+    assert (scene.watch.seconds["wait"], scene.watch.seconds["store"]) == (5.0, 2.0)
