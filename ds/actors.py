@@ -9,12 +9,12 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
-from ds.members import Live, Member, row, shown
+from ds.members import Became, Live, Member, row, shown
 from ds.protocol import PROTOCOL, Beat, Bye, Hello, Join, Parcel, Refused, Welcome
 
-Verdict = Literal["new", "known", "busy", "stale", "unknown", "no lane"]
-"""new: store it · known: it was taken before · busy: it is being taken right now · stale: its weights are too
-old · unknown: say hello first · no lane: it names one that its actor does not have"""
+Verdict = Literal["new", "stale", "busy", "unknown", "no lane", Became]
+"""new: store it · stale: its weights are too old · busy: it is being taken right now · unknown: say hello first
+no lane: it names one that its actor does not have · … before: it has come, and that is what became of it"""
 
 MISSED = 3  # heartbeats
 MAX_DEPARTED = 1024  # that are remembered
@@ -114,16 +114,17 @@ class Actors:
                 return "busy"
             if parcel.number <= member.lanes[parcel.lane]:
                 self._counts["duplicates"] += 1
-                return "known"
+                latest = parcel.number == member.lanes[parcel.lane]
+                return member.became.get(parcel.lane, "taken before") if latest else "taken before"
             member.busy.add(parcel.lane)
             lag = newest - parcel.version
             return "stale" if 0 <= self._max_lag < lag else "new"
 
-    def took(self, parcel: Parcel, newest: int, *, stale: int = 0) -> None:
-        """It waits for the learner's main thread now. stale: environment steps that were not stored."""
+    def took(self, parcel: Parcel, newest: int, *, stale: bool = False) -> None:
+        """It waits for the learner's main thread now; if it is ``stale``, only what is left of it."""
         with self._lock:
-            self._counts["stale"] += stale
-            self._passed(parcel)
+            self._counts["stale"] += parcel.steps * stale
+            self._passed(parcel, "stale before" if stale else "taken before")
             member = self._member(parcel.actor)
             if member is not None and not stale:
                 member.came_steps += parcel.steps
@@ -145,7 +146,7 @@ class Actors:
             who = "an unknown actor" if member is None else _name(member)
             self._news.append(f"{who}: a parcel was rejected: {reason}")
             if member is not None and parcel.lane in member.busy:
-                self._passed(parcel)
+                self._passed(parcel, "rejected before")
 
     def stored(self, parcel: Parcel) -> None:
         """The agents have all of it: from here on a state says so."""
@@ -274,11 +275,12 @@ class Actors:
             self._awaited.pop(forgotten, None)
         self._news.append(f"{_name(member)} {how}")
 
-    def _passed(self, parcel: Parcel) -> None:
+    def _passed(self, parcel: Parcel, became: Became) -> None:
         """The lane goes on behind this parcel, and counts those that never came."""
         member = self._member(parcel.actor)
         if member is not None:
             member.busy.discard(parcel.lane)
+            member.became[parcel.lane] = became
             self._counts["gaps"] += max(0, parcel.number - member.lanes[parcel.lane] - 1)
             member.lanes[parcel.lane] = max(member.lanes[parcel.lane], parcel.number)
 

@@ -43,7 +43,10 @@ FREE: Mapping[str, tuple[str, ...]] = {
     ),
     "base_config.unity_args": ("no_graphics", "port"),
     "base_config.unity_args.build_path": ("win32", "linux"),
-    "net_config": ("learner_host", "learner_port"),
+    "net_config": (
+        *("learner_host", "learner_port", "secrets", "insecure", "synchronous"),
+        *("heartbeat", "max_lag", "spool_size", "patience"),
+    ),
     "replay_config": (
         *("capacity", "alpha", "beta", "beta_increment_per_sampling", "td_error_min", "td_error_max"),
     ),

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from ds.protocol import Beat
+
+Became = Literal["taken before", "stale before", "rejected before"]
+"""What became of a parcel that comes once more."""
 
 RECENT = 20  # parcels whose lag is averaged
 
@@ -43,6 +46,7 @@ class Member:
     stored, stored_steps: the same of those that the agents have
     dropped:              environment steps that the actor has given up
     busy:                 lanes of which a parcel is being taken right now
+    became:               of each lane what became of the last parcel that has come
     """
 
     actor: str
@@ -54,6 +58,7 @@ class Member:
     stored_steps: int = 0
     dropped: int = 0
     busy: set[int] = field(default_factory=set)
+    became: dict[int, Became] = field(default_factory=dict)
     live: Live = field(default_factory=Live)
 
     def go_on_from(self, lanes: Sequence[int], taken_steps: int) -> int:

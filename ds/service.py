@@ -8,13 +8,22 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from algorithm.spec import AgentSpec
-from ds.actors import Actors
+from ds.actors import Actors, Verdict
 from ds.agreement import differences, digest
 from ds.board import Board
 from ds.checking import MAX_TOTAL, BadParcel, check_parcel
 from ds.inbox import Inbox
 from ds.members import shown
 from ds.protocol import Beat, Bye, Hello, Join, Joined, Parcel, Part, Receipt, Refused, State, Wanted, Welcome
+
+_AT_ONCE: Mapping[Verdict, State] = {
+    "taken before": "taken",
+    "stale before": "stale",
+    "rejected before": "rejected",
+    "unknown": "unknown",
+    "busy": "again",
+}
+"""What is answered without a look at the parcel."""
 
 MAX_LANES = 64
 MAX_DIFFERENCES = 50
@@ -74,12 +83,8 @@ class Service:
         if self._board.finished:
             return self._receipt("finished")
         verdict = self._actors.accept(parcel, self._board.newest)
-        if verdict == "known":
-            return self._receipt("taken")
-        if verdict == "unknown":
-            return self._receipt("unknown")
-        if verdict == "busy":
-            return self._receipt("again")
+        if verdict in _AT_ONCE:
+            return self._receipt(_AT_ONCE[verdict], "it came before" if "before" in verdict else "")
         if verdict == "no lane":
             return self._reject(parcel, f"lane {parcel.lane} is none of those it joined with")
         storing = asyncio.ensure_future(self._store(parcel, stale=verdict == "stale"))
@@ -134,10 +139,13 @@ class Service:
         if number is None or not await self._inbox.put(number, stored, timeout=terms.room_timeout):
             self._actors.not_taken(parcel)
             return self._receipt("finished" if self._board.finished else "again")
-        self._actors.took(parcel, newest, stale=parcel.steps if stale else 0)
+        self._actors.took(parcel, newest, stale=stale)
         if terms.synchronous:
             await self._inbox.processed(stored)
-        return self._receipt("stale" if stale else "taken")
+        if stale:
+            lag = newest - parcel.version
+            return self._receipt("stale", f"{lag} versions behind, more than net_config.max_lag")
+        return self._receipt("taken")
 
     def _reject(self, parcel: Parcel, reason: str) -> Receipt:
         self._actors.rejected(parcel, reason)

@@ -15,8 +15,6 @@ from ds.agreement import AGREED, FREE, agreed, differences, digest, paths
 
 SPEC = AgentSpec(ObsSpec(("obs",), ((3,),), ("float32",)), ActionSpec((2,), 1, "push or pull"))
 
-pytestmark = pytest.mark.fault("F19")
-
 
 def loaded(behaviours=None, **blocks):
     made = {name: Config.model_validate(values) for name, values in (behaviours or {}).items()}
@@ -92,7 +90,7 @@ def test_behaviours_and_their_own_settings():
         "ma_config.wolf.sac_config.discrete_dqn_like: the learner has false, the actor true",
     )
     nobody = differences(said(), ours)
-    assert "ma_config.wolf.sac_config.nn: the learner has \"nn\", the actor nothing of that name" in nobody
+    assert 'ma_config.wolf.sac_config.nn: the learner has "nn", the actor nothing of that name' in nobody
 
 
 def test_specs_count_without_their_words():
@@ -108,7 +106,7 @@ def test_networks_count_by_their_content(tmp_path):
     assert said(files={"default": one}) == said(files={"default": same})
     for wrong in (other, None):
         (line,) = differences(said(files={"default": wrong}), said(files={"default": one}))
-        assert line.startswith("nn_file.default: the learner has \"")
+        assert line.startswith('nn_file.default: the learner has "')
 
 
 def test_a_value_of_an_unknown_kind_is_told_of_too():

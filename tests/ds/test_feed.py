@@ -68,9 +68,7 @@ class Scene:
     def come(self, *names):
         for name in names:
             self.actors.hello(Hello(protocol=PROTOCOL, actor=name, host="here", pid=1, versions={}))
-            self.actors.joined(
-                Join(actor=name, agreed={}, digest="", version=0, lanes=(0,), taken_steps=0)
-            )
+            self.actors.joined(Join(actor=name, agreed={}, digest="", version=0, lanes=(0,), taken_steps=0))
         return self
 
     def send(self, *parts, actor="a", **changes):
@@ -137,7 +135,6 @@ def test_who_leaves_ends_its_open_episodes_as_truncated():
     assert scene.feed.agents == {("vector", OF_ONE)}
 
 
-@pytest.mark.fault("F03")
 def test_who_is_silent_has_left():
     scene = Scene().come("a").send(part(agent=5))
     scene.steps(3)
@@ -207,7 +204,6 @@ def test_every_step_is_counted_also_over_a_restart(sizes, stop):
     assert len(found) == len(sizes)
 
 
-@pytest.mark.fault("F04")
 def test_state_round_trip():
     scene = Scene().come("a", "b")
     scene.send(part(agent=1), part(agent=2, terminated=True), steps=9, episodes=(("vector", 2, 1.5, 3),))
@@ -228,7 +224,6 @@ def test_state_round_trip():
         Scene(state=State(meta={"steps": 1}))
 
 
-@pytest.mark.fault("F04")
 def test_streams_of_who_does_not_come_back_are_closed():
     scene = Scene().come("a").send(part(agent=1)).send(part(agent=6, terminated=True))
     scene.steps(6)

@@ -1,4 +1,4 @@
-"""Between the loop that receives and the thread that learns: bounded, in order, and nobody sleeps for ever."""
+"""Between the loop that receives and the thread that learns: bounded, in order, nobody sleeps for ever."""
 
 from __future__ import annotations
 
@@ -35,7 +35,6 @@ def test_what_came_first_is_taken_first():
     assert taken == [(5, numbered(1)), (5, numbered(2)), Left(5), (6, numbered(3)), None]
 
 
-@pytest.mark.fault("F06")
 def test_there_is_never_more_in_it_than_fits():
     async def fill(inbox):
         assert await inbox.put(0, numbered(1), timeout=0)
@@ -144,7 +143,6 @@ def test_a_waiting_taker_wakes_for_parcels_and_for_who_leaves():
     assert taken == [(0, numbered(1)), Left(0)]
 
 
-@pytest.mark.fault("F06")
 @pytest.mark.parametrize("size", [1, 2, 7])
 def test_no_wake_up_is_lost_between_threads(size):
     """Many lanes against one taker: everything arrives once, in order within each lane."""
