@@ -9,11 +9,12 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
+from ds.faults import Faults
 from ds.members import Became, Live, Member, row, shown
 from ds.protocol import PROTOCOL, Beat, Bye, Hello, Join, Parcel, Refused, Welcome
 
 Verdict = Literal["new", "stale", "busy", "unknown", "no lane", Became]
-"""new: store it · stale: its weights are too old · busy: it is being taken right now · unknown: say hello first
+"""new: store it · stale: its weights are too old · busy: it is being taken now · unknown: say hello first ·
 no lane: it names one that its actor does not have · … before: it has come, and that is what became of it"""
 
 MISSED = 3  # heartbeats
@@ -22,7 +23,7 @@ MAX_NEWS = 100
 
 COUNTED = ("dropped", "lost", "stale", "rejected", "duplicates", "gaps")
 """dropped: environment steps that actors gave up · lost: those that an earlier learner took and this one does
-not have · stale: those made with weights too old · parcels: rejected, duplicates, gaps (never came)"""
+not have · stale: those made with weights too old · messages: rejected, duplicates, gaps (never came)"""
 
 
 class Actors:
@@ -57,6 +58,7 @@ class Actors:
         self._next_number = 0
         self._counts = dict.fromkeys(COUNTED, 0)
         self._news: deque[str] = deque(maxlen=MAX_NEWS)
+        self._faults = Faults(self._news.append, clock)
 
     def hello(self, hello: Hello) -> Welcome | Refused:
         """A slot for a new actor, or for one that comes back; one that lives here keeps its own."""
@@ -144,9 +146,15 @@ class Actors:
             self._counts["rejected"] += 1
             member = self._member(parcel.actor)
             who = "an unknown actor" if member is None else _name(member)
-            self._news.append(f"{who}: a parcel was rejected: {reason}")
+            self._faults("rejected", f"{who}: {reason}")
             if member is not None and parcel.lane in member.busy:
                 self._passed(parcel, "rejected before")
+
+    def turned_away(self, kind: str, what: str) -> None:
+        """Somebody sent what is no message, or was not let in; told of now and then. what: who, and why."""
+        with self._lock:
+            self._counts["rejected"] += 1
+        self._faults(kind, shown(what))
 
     def stored(self, parcel: Parcel) -> None:
         """The agents have all of it: from here on a state says so."""

@@ -159,9 +159,7 @@ def test_what_is_rejected_is_not_asked_for_again():
     assert scene.accept("a", 2) == "new"
     counts = scene.counts()
     assert counts["ds/rejected"] == 1.0 and "ds/gaps" not in counts
-    assert any(
-        "actor 0 (here, pid 3): a parcel was rejected: z [0] is 8" in line for line in scene.actors.news()
-    )
+    assert scene.actors.news()[-1] == "rejected: actor 0 (here, pid 3): z [0] is 8"
 
 
 @pytest.mark.parametrize(("max_lag", "verdict"), [(-1, "new"), (0, "stale"), (3, "stale"), (4, "new")])
@@ -276,6 +274,17 @@ def test_state_round_trip():
     assert scene.restarted().restarted().actors.state() == state
     with pytest.raises(KeyError):
         scene.actors.load_state({})
+
+
+def test_a_flood_of_nonsense_is_counted_and_told_of_in_a_line():
+    scene = Scene()
+    for k in range(1000):
+        scene.actors.turned_away("malformed", f"127.0.0.1:{k}: no message\x1b")
+    assert scene.actors.news() == ["malformed: 127.0.0.1:0: no message?"]
+    scene.clock.now += 61.0
+    scene.actors.turned_away("malformed", "127.0.0.1:5: no message")
+    assert scene.actors.news() == ["malformed: 127.0.0.1:5: no message · 999 more since the last such line"]
+    assert scene.counts() == {"ds/rejected": 1001.0}
 
 
 def test_memory_is_bounded_however_many_come_and_go():
