@@ -28,8 +28,8 @@ def probe(host: str, port: int, authority: bytes | None, *, timeout: float) -> F
     """
     try:
         context = _context(authority)
-    except ssl.SSLError as error:
-        return Finding(f"ca.pem holds no certificate: {error.reason}", _CERTIFICATES)
+    except (ssl.SSLError, ValueError):
+        return Finding("this actor's ca.pem holds no certificate", _CERTIFICATES)
     try:
         with socket.create_connection((host, port), timeout) as plain:
             return _greet(context, plain, host, encrypted=authority is not None)
@@ -59,9 +59,7 @@ def _greet(context: ssl.SSLContext, plain: socket.socket, host: str, *, encrypte
                 "net_config.insecure",
             )
     except ssl.SSLCertVerificationError as error:
-        return Finding(
-            f"the learner's certificate is not to be trusted: {error.verify_message}", _CERTIFICATES
-        )
+        return Finding(f"the learner's certificate is not trusted: {error.verify_message}", _CERTIFICATES)
     except ssl.SSLError as error:
         if not encrypted or error.reason != "WRONG_VERSION_NUMBER":
             return None

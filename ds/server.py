@@ -97,8 +97,9 @@ class Server:
 
     def close(self, grace: float) -> None:
         """Take no more calls, let the open ones go on for ``grace`` seconds, end the loop."""
-        if self._server is not None:
-            self._call(self._server.stop(grace))
+        server, self._server = self._server, None
+        if server is not None:
+            self._call(server.stop(grace))
         self._end()
 
     async def _start(self) -> int:

@@ -29,7 +29,7 @@ SCHEMA = 1
 """Both sides must write the same one; it changes with every change of a message's fields."""
 
 MAX_STRUCTURE = 2**20
-"""Bytes of a message without its arrays: Python objects take up to fifty times as much as their bytes.
+"""Bytes of a message without its arrays: Python objects take up to a hundred times as much as their bytes.
 
 An agent's part of a parcel takes about 300.
 """

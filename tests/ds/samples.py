@@ -1,0 +1,182 @@
+"""Messages for the tests, and how two are compared."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+
+import numpy as np
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from algorithm.data import Segment
+from algorithm.spec import AgentSpec
+from ds.arrays import DTYPES
+from ds.protocol import (
+    Beat,
+    Bye,
+    Hello,
+    Join,
+    Joined,
+    Parcel,
+    Part,
+    Receipt,
+    Refused,
+    Wanted,
+    Welcome,
+)
+
+MESSAGES = (Hello, Welcome, Join, Joined, Refused, Parcel, Beat, Receipt, Wanted, Bye)
+
+words = st.text(max_size=20)
+counts = st.integers(-(2**63), 2**64 - 1)
+reals = st.floats(allow_nan=False)
+json_values = st.recursive(
+    st.none() | st.booleans() | counts | reals | words,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(words, inner, max_size=3),
+    max_leaves=12,
+)
+arrays = st.sampled_from(DTYPES).flatmap(
+    lambda dtype: hnp.arrays(dtype, hnp.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=5))
+)
+
+
+@st.composite
+def segments(draw: st.DrawFn) -> Segment:
+    length, width = draw(st.integers(0, 5)), st.integers(0, 3)
+    shape = {"action_mask": (length + 1, draw(width)), "carry": (length + 1, draw(width), 2)}
+    shape |= {"action": (length, draw(width)), "z": (length, draw(width)), "behaviour_logp": (length, 1)}
+    shape |= {"reward": (length,), "terminated": (length,), "truncated": (length,)}
+    if draw(st.booleans()):
+        shape["priority"] = (length,)
+    bools = ("action_mask", "terminated", "truncated")
+    columns = {
+        name: draw(hnp.arrays(np.bool_ if name in bools else np.float32, one)) for name, one in shape.items()
+    }
+    obs = draw(st.dictionaries(words, arrays, max_size=4))
+    return Segment(stream=draw(counts), start_step=draw(counts), obs=obs, **columns)
+
+
+parts = st.builds(Part, words, counts, st.none() | segments())
+receipts = st.builds(
+    Receipt,
+    state=st.sampled_from(("taken", "again", "rejected", "stale", "unknown", "finished")),
+    version=counts,
+    warming_up=st.dictionaries(words, st.booleans(), max_size=3),
+    reason=words,
+)
+rows = st.lists(counts, max_size=4).map(tuple)
+lines = st.lists(words, max_size=4).map(tuple)
+messages = st.one_of(
+    st.builds(
+        Hello,
+        protocol=counts,
+        actor=words,
+        host=words,
+        pid=counts,
+        versions=st.dictionaries(words, words, max_size=3),
+    ),
+    st.builds(
+        Welcome,
+        run=words,
+        learner=words,
+        seed=counts,
+        slot=counts,
+        number=counts,
+        synchronous=st.booleans(),
+        heartbeat=reals,
+    ),
+    st.builds(
+        Join,
+        actor=words,
+        agreed=st.dictionaries(words, json_values, max_size=4),
+        digest=words,
+        version=counts,
+        lanes=rows,
+        taken_steps=counts,
+    ),
+    st.builds(Joined, max_message=counts, lanes=rows, receipt=receipts),
+    st.builds(
+        Refused,
+        why=st.sampled_from(("protocol", "full", "differs", "malformed", "oversize")),
+        reason=words,
+        differences=lines,
+        fix=words,
+    ),
+    st.builds(
+        Parcel,
+        actor=words,
+        lane=counts,
+        number=counts,
+        version=counts,
+        steps=counts,
+        stride=counts,
+        parts=st.lists(parts, max_size=3).map(tuple),
+        episodes=st.lists(st.tuples(words, counts, reals, counts), max_size=3).map(tuple),
+        dropped=counts,
+    ),
+    st.builds(Beat, actor=words, version=counts, steps=counts, waiting=counts, dropped=counts),
+    receipts,
+    st.builds(Wanted, actor=words, than=counts),
+    st.builds(Bye, actor=words, reason=words),
+)
+
+
+def same(a: object, b: object) -> bool:
+    """Whether two values are of the same types and the same bit for bit."""
+    if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
+        return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
+    if isinstance(a, Mapping) and isinstance(b, Mapping):
+        return list(a) == list(b) and all(same(a[key], b[key]) for key in a)
+    if isinstance(a, list | tuple) and isinstance(b, list | tuple):
+        return type(a) is type(b) and len(a) == len(b) and all(map(same, a, b))
+    if is_dataclass(a):
+        return type(a) is type(b) and all(same(getattr(a, f.name), getattr(b, f.name)) for f in fields(a))
+    return type(a) is type(b) and a == b
+
+
+def segment(
+    spec: AgentSpec, length: int, carry: tuple[int, ...] = (0,), *, priority: bool = False
+) -> Segment:
+    """``length`` transitions of ``spec`` without meaning."""
+    rng = np.random.default_rng(length)
+    obs = {
+        name: rng.integers(0, 2, (length + 1, *shape)).astype(dtype)
+        for name, shape, dtype in spec.obs.items()
+    }
+    action = spec.action
+    return Segment(
+        stream=0,
+        start_step=0,
+        obs=obs,
+        action_mask=action.all_allowed(length + 1),
+        carry=rng.normal(size=(length + 1, *carry)).astype(np.float32),
+        action=action.padding(length),
+        z=np.zeros((length, action.continuous), np.float32),
+        behaviour_logp=np.zeros((length, action.num_heads), np.float32),
+        reward=np.ones(length, np.float32),
+        terminated=np.zeros(length, np.bool_),
+        truncated=np.zeros(length, np.bool_),
+        priority=np.ones(length, np.float32) if priority else None,
+    )
+
+
+def parcel(*pieces: Part, number: int = 1, episodes: tuple[tuple[str, int, float, int], ...] = ()) -> Parcel:
+    """A parcel of ``pieces``."""
+    return Parcel(
+        actor="0123456789abcdef",
+        lane=0,
+        number=number,
+        version=1,
+        steps=1,
+        stride=1,
+        parts=pieces,
+        episodes=episodes,
+        dropped=0,
+    )
+
+
+HELLO = Hello(protocol=1, actor="a", host="h", pid=1, versions={"numpy": np.__version__})
+WELCOME = Welcome(run="r", learner="l", seed=1, slot=0, number=0, synchronous=False, heartbeat=2.0)
+TAKEN = Receipt(state="taken", version=7, warming_up={"default": False})
+JOIN = Join(actor="a", agreed={"x": [1, {"y": None}]}, digest="d", version=0, lanes=(0, 3), taken_steps=5)

@@ -1,0 +1,134 @@
+"""A learner's server with a service that only notes what it is told, and raw ways to talk to it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import grpc
+
+from ds import transport
+from ds.client import Client
+from ds.protocol import Beat, Bye, Hello, Join, Joined, Parcel, Receipt, Refused, Wanted, Welcome
+from ds.security import ActorSecurity, LearnerSecurity
+from ds.server import Server
+from tests.ds.samples import TAKEN, WELCOME
+
+HOST = "127.0.0.1"
+METHODS = ("Hello", "Join", "Deliver", "Beat", "Bye", "Weights")
+MAX_MESSAGE = 2**20
+
+
+@dataclass
+class Notes:
+    """The service. ``held``: how many delivers wait for ``release``."""
+
+    seen: list[object] = field(default_factory=list)
+    peers: list[str] = field(default_factory=list)
+    chunks: list[bytes] = field(default_factory=list)
+    refusal: Refused | None = None
+    holding: bool = False
+    held: int = 0
+    release: asyncio.Event = field(default_factory=asyncio.Event)
+    error: Exception | None = None
+
+    async def hello(self, hello: Hello, peer: str) -> Welcome | Refused:
+        self.seen.append(hello)
+        self.peers.append(peer)
+        return self.refusal or WELCOME
+
+    async def join(self, join: Join) -> Joined | Refused:
+        self.seen.append(join)
+        return self.refusal or Joined(max_message=MAX_MESSAGE, lanes=(0,), receipt=TAKEN)
+
+    async def deliver(self, parcel: Parcel) -> Receipt:
+        if self.error is not None:
+            raise self.error
+        if self.holding:
+            self.held += 1
+            await self.release.wait()
+        self.seen.append(parcel)
+        return TAKEN
+
+    async def beat(self, beat: Beat) -> Receipt:
+        self.seen.append(beat)
+        return TAKEN
+
+    async def bye(self, bye: Bye) -> None:
+        self.seen.append(bye)
+
+    def weights(self, wanted: Wanted) -> list[bytes]:
+        self.seen.append(wanted)
+        return self.chunks
+
+
+@dataclass
+class Learner:
+    """A server that listens, what it was told, and what went wrong in its loop."""
+
+    server: Server
+    port: int
+    notes: Notes
+    faults: list[tuple[str, str]]
+    loop_errors: list[object]
+
+    @property
+    def kinds(self) -> list[str]:
+        """Of the faults so far."""
+        return [kind for kind, _ in self.faults]
+
+
+@contextlib.contextmanager
+def learner(
+    security: LearnerSecurity | None = None, *, port: int = 0, host: str = HOST, **options: float
+) -> Iterator[Learner]:
+    """A learner until the end of the block."""
+    notes, faults, errors = Notes(), [], []
+    server = Server(
+        notes,
+        host=host,
+        port=port,
+        security=security or LearnerSecurity(),
+        max_message=MAX_MESSAGE,
+        on_fault=lambda kind, what: faults.append((kind, what)),
+        **options,
+    )
+    server.loop.set_exception_handler(lambda _, context: errors.append(context))
+    port = server.start()
+    try:
+        yield Learner(server, port, notes, faults, errors)
+    finally:
+        server.close(0)
+
+
+@contextlib.contextmanager
+def actor(
+    port: int, security: ActorSecurity | None = None, *, host: str = HOST, timeout: float = 20.0
+) -> Iterator[Client]:
+    """A client until the end of the block."""
+    client = Client(host, port, security=security or ActorSecurity(), timeout=timeout)
+    try:
+        yield client
+    finally:
+        client.close()
+
+
+@contextlib.contextmanager
+def channel(port: int) -> Iterator[grpc.Channel]:
+    """A bare channel, for what a client would not send."""
+    options = [("grpc.max_send_message_length", -1), ("grpc.use_local_subchannel_pool", 1)]
+    with grpc.insecure_channel(f"{HOST}:{port}", options=options) as bare:
+        yield bare
+
+
+def send(
+    bare: grpc.Channel, method: str, body: bytes, **options: object
+) -> tuple[grpc.StatusCode, str] | None:
+    """Code and details of what the server answers to ``body``; None if it takes it."""
+    try:
+        list(bare.unary_stream(f"/{transport.SERVICE}/{method}")(body, timeout=20, **options))
+    except grpc.RpcError as error:
+        return error.code(), error.details()
+    return None

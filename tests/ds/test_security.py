@@ -1,0 +1,332 @@
+from __future__ import annotations
+
+import hmac
+import os
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+
+import grpc
+import pytest
+
+from algorithm.errors import StorageError, UsageError
+from ds import certificates, transport
+from ds.errors import LearnerRefused, Unreachable
+from ds.faults import INTERVAL_S, Faults
+from ds.security import (
+    AUTHORITY,
+    CERTIFICATE,
+    KEY,
+    TOKEN,
+    ActorSecurity,
+    LearnerSecurity,
+    actor_security,
+    is_loopback,
+    learner_security,
+    make_token,
+)
+from ds.wire import encode
+from tests.ds.samples import HELLO, WELCOME
+from tests.ds.talking import HOST, actor, channel, learner, send
+
+ELSEWHERE = "192.0.2.7"
+
+
+@dataclass
+class Net:
+    secrets: str
+    insecure: bool = False
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Token and certificates for this machine."""
+    path = tmp_path_factory.mktemp("secrets")
+    assert certificates.main([HOST, "localhost", "--folder", str(path)]) == 0
+    return path
+
+
+@pytest.fixture(scope="module")
+def secured(folder: Path) -> tuple[LearnerSecurity, ActorSecurity]:
+    """What both sides need beyond this machine."""
+    net = Net(str(folder))
+    return learner_security(net, ELSEWHERE), actor_security(net, ELSEWHERE)
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def refusal(port: int, security: ActorSecurity, host: str = HOST) -> LearnerRefused:
+    with actor(port, security, host=host) as client, pytest.raises(LearnerRefused) as caught:
+        client.hello(HELLO)
+    assert caught.value.exit_code == 3
+    return caught.value
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.8.8.8", "::1", "localhost", "LOCALHOST"])
+def test_on_this_machine_nothing_is_needed(host: str, tmp_path: Path) -> None:
+    net = Net(str(tmp_path / "none"))
+    assert learner_security(net, host) == LearnerSecurity()
+    assert actor_security(net, host) == ActorSecurity()
+    assert not (tmp_path / "none").exists()
+
+
+@pytest.mark.parametrize(
+    "host", ["0.0.0.0", "::", "10.0.0.1", "example.org", "localhost.example.org", "127.1"]
+)
+def test_anything_else_may_be_another_machine(host: str) -> None:
+    assert not is_loopback(host)
+
+
+@pytest.mark.fault("F18")
+def test_beyond_this_machine_a_learner_needs_certificates(tmp_path: Path) -> None:
+    with pytest.raises(UsageError) as caught:
+        learner_security(Net(str(tmp_path)), ELSEWHERE)
+    assert f"python -m ds.certificates {ELSEWHERE} --folder {tmp_path}" in caught.value.fix
+    assert "net_config.insecure=true" in caught.value.fix
+    assert caught.value.where == str(tmp_path / CERTIFICATE)
+    with pytest.raises(UsageError, match=r"python -m ds\.certificates HOST "):
+        learner_security(Net(str(tmp_path)), "0.0.0.0")
+
+
+@pytest.mark.fault("F18")
+@pytest.mark.parametrize("missing", [TOKEN, AUTHORITY])
+def test_beyond_this_machine_an_actor_needs_two_files(missing: str, tmp_path: Path) -> None:
+    certificates.make(tmp_path, [HOST], days=1)
+    (tmp_path / missing).unlink()
+    with pytest.raises(UsageError) as caught:
+        actor_security(Net(str(tmp_path)), ELSEWHERE)
+    assert caught.value.where == str(tmp_path / missing)
+    assert "copy it from the learner's machine" in caught.value.fix
+
+
+def test_plain_text_by_an_explicit_flag_still_needs_the_token_and_says_so(tmp_path: Path) -> None:
+    net = Net(str(tmp_path), insecure=True)
+    security = learner_security(net, ELSEWHERE)
+    assert security.banner is not None
+    assert f"PLAIN TEXT: the learner listens at {ELSEWHERE} without TLS" in security.banner
+    assert actor_security(net, ELSEWHERE) == ActorSecurity(token=security.token)
+    with learner(security) as one, actor(one.port, actor_security(net, ELSEWHERE)) as client:
+        assert client.hello(HELLO) == WELCOME
+
+
+def test_the_token_is_drawn_once_and_its_owners_alone(tmp_path: Path) -> None:
+    old = os.umask(0)
+    try:
+        token = make_token(tmp_path / "new" / "folder")
+    finally:
+        os.umask(old)
+    path = tmp_path / "new" / "folder" / TOKEN
+    assert mode(path) == 0o600
+    assert mode(path.parent) == 0o700
+    assert len(token) >= 32
+    assert make_token(path.parent) == token
+    assert make_token(tmp_path / "other") != token
+    assert (path.parent / ".gitignore").read_text("ascii") == "*\n"
+
+
+def test_a_token_is_never_written_over_a_file_or_through_a_link(tmp_path: Path) -> None:
+    target = tmp_path / "target"
+    (tmp_path / TOKEN).symlink_to(target)
+    with pytest.raises(UsageError):
+        make_token(tmp_path)
+    assert not target.exists()
+
+
+@pytest.mark.parametrize("content", ["", "\n", "two words", "käse", "a\x07b"])
+def test_a_token_that_is_none_is_refused(content: str, tmp_path: Path) -> None:
+    make_token(tmp_path)
+    (tmp_path / TOKEN).write_text(content, "utf-8")
+    with pytest.raises(UsageError, match="this is no token"):
+        make_token(tmp_path)
+
+
+@pytest.mark.parametrize("name", [TOKEN, KEY])
+def test_a_secret_that_everybody_can_read_is_refused(name: str, tmp_path: Path) -> None:
+    certificates.make(tmp_path, [HOST], days=1)
+    (tmp_path / name).chmod(0o644)
+    with pytest.raises(UsageError, match=f"chmod 600 {tmp_path / name}"):
+        learner_security(Net(str(tmp_path)), ELSEWHERE)
+
+
+def test_a_folder_that_cannot_be_made_is_a_storage_error(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for make in (make_token, lambda folder: certificates.make(folder, [HOST], days=1)):
+        with pytest.raises(StorageError):
+            make(tmp_path / "file")
+
+
+def test_secrets_do_not_show_where_settings_are_printed(
+    secured: tuple[LearnerSecurity, ActorSecurity],
+) -> None:
+    for one in secured:
+        assert one.token is not None
+        assert one.token not in repr(one)
+    assert "PRIVATE" not in repr(secured[0])
+
+
+def test_with_token_and_certificate_they_talk(secured: tuple[LearnerSecurity, ActorSecurity]) -> None:
+    with learner(secured[0]) as one:
+        for host in (HOST, "localhost"):
+            with actor(one.port, secured[1], host=host) as client:
+                assert client.hello(HELLO) == WELCOME
+        assert one.faults == []
+
+
+@pytest.mark.fault("F18")
+@pytest.mark.parametrize("token", [None, "", "wrong"])
+def test_a_wrong_token_is_refused_and_the_peer_told_of(
+    token: str | None, secured: tuple[LearnerSecurity, ActorSecurity]
+) -> None:
+    with learner(secured[0]) as one:
+        error = refusal(one.port, ActorSecurity(token, secured[1].authority))
+        assert error.why == "wrong token or none"
+        assert error.fix == "copy the file token from the learner's net_config.secrets"
+        ((kind, what),) = one.faults
+        assert kind == "unauthenticated"
+        assert what.startswith("127.0.0.1:")
+        assert one.notes.seen == []
+
+
+@pytest.mark.fault("F18")
+def test_tokens_are_compared_in_constant_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    compared = []
+
+    def compare(a: bytes, b: bytes) -> bool:
+        compared.append((a, b))
+        return a == b
+
+    monkeypatch.setattr(hmac, "compare_digest", compare)
+    with learner(LearnerSecurity(token="right")) as one, channel(one.port) as bare:
+        for value in ("Bearer right", "Bearer righ", "Bearer rightt", "bearer right", "right", "Bearer \xe9"):
+            answer = send(
+                bare, "Hello", encode(HELLO), metadata=((transport.TOKEN, value.encode("latin-1")),)
+            )
+            assert (answer is None) == (value == "Bearer right")
+        twice = ((transport.TOKEN, "Bearer right"),) * 2
+        assert send(bare, "Hello", encode(HELLO), metadata=twice) is not None
+    assert {b for _, b in compared} == {b"Bearer right"}
+    assert len(compared) >= 6
+
+
+@pytest.mark.fault("F16")
+@pytest.mark.fault("F18")
+def test_a_stranger_is_sent_away_before_its_message_is_read() -> None:
+    with learner(LearnerSecurity(token="right")) as one, channel(one.port) as bare:
+        answer = send(bare, "Deliver", bytes(2**19))
+        assert answer == (grpc.StatusCode.UNAUTHENTICATED, "wrong token or none")
+        assert one.kinds == ["unauthenticated"]
+
+
+@pytest.mark.fault("F18")
+def test_a_certificate_of_another_authority_is_refused(
+    secured: tuple[LearnerSecurity, ActorSecurity], tmp_path: Path
+) -> None:
+    certificates.make(tmp_path, [HOST], days=1)
+    with learner(secured[0]) as one:
+        error = refusal(one.port, ActorSecurity(secured[1].token, (tmp_path / AUTHORITY).read_bytes()))
+        assert "the learner's certificate is not trusted: " in error.why
+        assert "ca.pem" in error.fix
+        assert one.notes.seen == []
+
+
+@pytest.mark.fault("F18")
+def test_a_certificate_for_another_host_is_refused(tmp_path: Path) -> None:
+    certificates.make(tmp_path, ["learner.example.org"], days=1)
+    net = Net(str(tmp_path))
+    with learner(learner_security(net, ELSEWHERE)) as one:
+        error = refusal(one.port, actor_security(net, ELSEWHERE))
+        assert "certificate is not valid for '127.0.0.1'" in error.why
+
+
+@pytest.mark.fault("F18")
+def test_a_certificate_that_has_expired_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(certificates, "_SKEW", certificates.timedelta(days=9))
+    certificates.make(tmp_path, [HOST], days=-1)
+    net = Net(str(tmp_path))
+    with learner(learner_security(net, ELSEWHERE)) as one:
+        assert "certificate has expired" in refusal(one.port, actor_security(net, ELSEWHERE)).why
+
+
+@pytest.mark.fault("F18")
+def test_plain_text_to_a_learner_with_tls_is_refused(secured: tuple[LearnerSecurity, ActorSecurity]) -> None:
+    with learner(secured[0]) as one:
+        error = refusal(one.port, ActorSecurity(secured[1].token))
+        assert error.why == "the learner speaks TLS, this actor plain text"
+        assert "net_config.insecure" in error.fix
+
+
+@pytest.mark.fault("F18")
+def test_tls_to_a_learner_with_plain_text_is_refused(secured: tuple[LearnerSecurity, ActorSecurity]) -> None:
+    with learner(LearnerSecurity(token=secured[0].token)) as one:
+        error = refusal(one.port, secured[1])
+        assert error.why == "this actor speaks TLS, the learner plain text"
+
+
+@pytest.mark.fault("F18")
+def test_an_authority_that_is_none_is_refused(secured: tuple[LearnerSecurity, ActorSecurity]) -> None:
+    with learner(secured[0]) as one:
+        for content in (b"", b"rubbish", b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"):
+            assert "ca.pem" in refusal(one.port, ActorSecurity(secured[1].token, content)).fix
+
+
+def test_a_learner_that_is_away_may_come_back(secured: tuple[LearnerSecurity, ActorSecurity]) -> None:
+    with learner(secured[0]) as one:
+        pass
+    with actor(one.port, secured[1]) as client, pytest.raises(Unreachable):
+        client.hello(HELLO)
+
+
+def test_the_command_makes_all_files_and_says_where_they_belong(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = [HOST, "learner.example.org", "bücher.example", "--folder", str(tmp_path), "--days", "30"]
+    assert certificates.main(command) == 0
+    assert {path.name for path in tmp_path.iterdir()} == {
+        TOKEN,
+        AUTHORITY,
+        CERTIFICATE,
+        KEY,
+        ".gitignore",
+    }
+    assert [mode(tmp_path / name) for name in (TOKEN, KEY)] == [0o600, 0o600]
+    assert f"copy {tmp_path / TOKEN} and {tmp_path / AUTHORITY}" in capsys.readouterr().out
+
+
+def test_the_command_does_not_replace_unasked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = [HOST, "--folder", str(tmp_path)]
+    assert certificates.main(command) == 0
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    assert certificates.main(command) == 2
+    assert "add --replace" in capsys.readouterr().err
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+    assert certificates.main([*command, "--replace"]) == 0
+    after = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    assert {name for name in before if before[name] != after[name]} == {AUTHORITY, CERTIFICATE, KEY}
+
+
+def test_the_command_refuses_what_cannot_be(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert certificates.main([f"{'a' * 70}.org", "--folder", str(tmp_path)]) == 2
+    assert "this is no host" in capsys.readouterr().err
+    with pytest.raises(SystemExit, match="2"):
+        certificates.main([HOST, "--days", "0"])
+
+
+@pytest.mark.fault("F18")
+def test_refused_peers_are_logged_once_a_minute_and_counted() -> None:
+    now, lines = [0.0], []
+    faults = Faults(lines.append, lambda: now[0])
+    for i in range(1000):
+        faults("unauthenticated", f"10.0.0.1:{i}: wrong token or none")
+    faults("malformed", "10.0.0.2:1: 3 bytes are no message")
+    assert lines == [
+        "unauthenticated: 10.0.0.1:0: wrong token or none",
+        "malformed: 10.0.0.2:1: 3 bytes are no message",
+    ]
+    now[0] = INTERVAL_S
+    faults("unauthenticated", "10.0.0.1:5: wrong token or none")
+    assert lines[2:] == [
+        "unauthenticated: 10.0.0.1:5: wrong token or none · 999 more since the last such line"
+    ]
+    assert faults.counts == {"unauthenticated": 1001, "malformed": 1}
