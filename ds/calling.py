@@ -127,7 +127,7 @@ class Acquaintance:
                 fix="start this actor anew",
             )
         if welcome.learner != self._learner:
-            self._tell(f"the learner was started anew (run {welcome.run}); acting goes on")
+            self._tell(f"the learner was started anew (run {welcome.run})")
             self._learner = welcome.learner
         self.epoch += 1
 

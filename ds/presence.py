@@ -53,7 +53,7 @@ class Presence:
 
     def _begins_to_wait(self, error: Unreachable) -> str:
         if self._met:
-            return f"no answer from the learner at {self._where} ({error}): acting goes on without it"
+            return f"the learner at {self._where} does not answer ({error}): trying again"
         return f"waiting for the learner at {self._where} ({error})"
 
     def _is_back(self) -> str:

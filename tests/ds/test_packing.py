@@ -81,7 +81,7 @@ def deliver(packed: list[Packed], replays: dict[str, ReplayBuffer], rng: np.rand
 
 
 def windows(replay: ReplayBuffer) -> dict[tuple[int, ...], dict[str, bytes]]:
-    """By (agent, episode, step) of its anchor, all of its window but the ids; and whether it was truncated."""
+    """By (agent, episode, step) of its anchor, all of its window but ids; and whether it was truncated."""
     first = replay.next_id - len(replay)
     ids = np.array(
         [i for i in range(first, replay.next_id) if replay._storage.is_transition(np.array([i]))[0]]

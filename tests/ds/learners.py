@@ -1,0 +1,180 @@
+"""A learner that does what a test says, in place of the network; and time that passes when somebody waits."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+
+from ds.errors import LearnerRefused, Unreachable
+from ds.link import Link
+from ds.packing import Packed
+from ds.protocol import Beat, Bye, Hello, Join, Joined, Parcel, Receipt, Wanted, Welcome
+
+NEVER = 1e6  # heartbeat of an actor whose beats the test makes itself
+HELLO = Hello(protocol=1, actor="a1", host="here", pid=1, versions={})
+
+
+def until(true: Callable[[], object]) -> None:
+    """Other threads get there; how long it takes them means nothing."""
+    for _ in range(20000):
+        if true():
+            return
+        time.sleep(0.0005)
+    raise AssertionError("it never comes true")
+
+
+class FakeClock:
+    """Waiting takes no time, and is noted; who would wait for ``NEVER`` really waits."""
+
+    def __init__(self) -> None:
+        self.time = 0.0
+        self.waits: list[float] = []
+        self._plan: list[tuple[float, Callable[[], None]]] = []
+        self._lock = threading.Lock()
+
+    def at(self, moment: float, action: Callable[[], None]) -> None:
+        self._plan.append((moment, action))
+
+    def now(self) -> float:
+        return self.time
+
+    def wait(self, event: threading.Event, seconds: float) -> bool:
+        if seconds >= NEVER:
+            return event.wait()
+        with self._lock:
+            self.time += seconds
+            self.waits.append(seconds)
+            due = [action for moment, action in self._plan if moment <= self.time]
+            self._plan = [(moment, action) for moment, action in self._plan if moment > self.time]
+        for action in due:
+            action()
+        time.sleep(0.0002)  # the others' turn
+        return event.is_set()
+
+
+class FakeLearner:
+    """Knows actors, takes parcels in order, has weights; ``answers`` overrule what it says next."""
+
+    def __init__(self, *, synchronous: bool = False, heartbeat: float = NEVER) -> None:
+        self.up = True
+        self.learner, self.synchronous, self.heartbeat = 1, synchronous, heartbeat
+        self.version, self.finished, self.refusal = 1, False, ""
+        self.known: set[str] = set()
+        self.joined: set[str] = set()
+        self.answers: deque[str | Exception] = deque()
+        self.last: dict[int, int] = {}
+        self.came: list[Parcel] = []  # every time
+        self.stored: list[Parcel] = []  # once
+        self.said: list[object] = []  # hello, join, beat, wanted, bye
+        self.open, self.closed = 0, 0
+        self.gate = threading.Event()  # a deliver waits for it
+        self.gate.set()
+        self.inside = 0
+        self._lock = threading.Lock()
+
+    def restart(self) -> None:
+        """Another process, which has read the checkpoint of this one."""
+        self.learner += 1
+        self.known, self.joined, self.up = set(), set(), True
+
+    def connect(self) -> FakeCaller:
+        self.open += 1
+        return FakeCaller(self)
+
+    def of(self, kind: type) -> list:
+        return [message for message in self.said if isinstance(message, kind)]
+
+    def hear(self, message: object) -> None:
+        if not self.up:
+            raise Unreachable("connection refused")
+        if self.refusal:
+            raise LearnerRefused(self.refusal)
+        if not isinstance(message, Parcel):
+            self.said.append(message)
+
+    def receipt(self, state: str, reason: str = "") -> Receipt:
+        state = "finished" if self.finished else state
+        return Receipt(state=state, version=self.version, warming_up={"": self.version < 3}, reason=reason)
+
+    def deliver(self, parcel: Parcel) -> Receipt:
+        self.inside += 1
+        self.gate.wait()
+        self.inside -= 1
+        self.hear(parcel)
+        with self._lock:
+            self.came.append(parcel)
+            answer = self.answers.popleft() if self.answers else ""
+            if isinstance(answer, Exception):
+                raise answer
+            if parcel.actor not in self.joined:
+                return self.receipt("unknown")
+            if self.finished:
+                return self.receipt("finished")
+            if answer in ("", "taken but lost"):
+                if parcel.number > self.last.get(parcel.lane, 0):
+                    self.last[parcel.lane] = parcel.number
+                    self.stored.append(parcel)
+                if answer:
+                    raise Unreachable("deadline exceeded")
+                return self.receipt("taken")
+            if answer in ("stale", "rejected"):
+                self.last[parcel.lane] = parcel.number
+            return self.receipt(answer, f"because it is {answer}")
+
+
+class FakeCaller:
+    def __init__(self, learner: FakeLearner) -> None:
+        self._learner = learner
+
+    def hello(self, hello: Hello) -> Welcome:
+        me = self._learner
+        me.hear(hello)
+        me.known.add(hello.actor)
+        return Welcome(
+            run="r", learner=str(me.learner), seed=5, slot=0, number=len(me.of(Hello)) - 1,
+            synchronous=me.synchronous, heartbeat=me.heartbeat,
+        )  # fmt: skip
+
+    def join(self, join: Join) -> Joined:
+        me = self._learner
+        me.hear(join)
+        lanes = tuple(me.last.get(lane, 0) for lane in range(len(join.lanes)))
+        if join.actor not in me.known:
+            return Joined(max_message=9, lanes=lanes, receipt=me.receipt("unknown"))
+        me.joined.add(join.actor)
+        return Joined(max_message=1000, lanes=lanes, receipt=me.receipt("taken"))
+
+    def deliver(self, parcel: Parcel) -> Receipt:
+        return self._learner.deliver(parcel)
+
+    def beat(self, beat: Beat) -> Receipt:
+        self._learner.hear(beat)
+        return self._learner.receipt("taken" if beat.actor in self._learner.known else "unknown")
+
+    def weights(self, wanted: Wanted) -> list[bytes]:
+        self._learner.hear(wanted)
+        version = self._learner.version
+        return [b"weights", str(version).encode()] if version > wanted.than else []
+
+    def bye(self, bye: Bye) -> None:
+        self._learner.hear(bye)
+
+    def close(self) -> None:
+        self._learner.closed += 1
+
+
+class Actor:
+    """A link with its surroundings."""
+
+    def __init__(self, learner: FakeLearner, *, patience: float = -1, stopped=lambda: False) -> None:
+        self.clock, self.lines = FakeClock(), list[str]()
+        self.link = Link(
+            learner.connect, HELLO, where="host:1", patience=patience, tell=self.lines.append,
+            stopped=stopped, clock=self.clock, draw=lambda: 0.0,
+        )  # fmt: skip
+
+
+def packed(lane: int = 0, *, steps: int = 2, parts: tuple = (), version: int = 0) -> Packed:
+    return Packed(lane=lane, version=version, steps=steps, stride=1, parts=parts)

@@ -1,0 +1,358 @@
+"""Parcels arrive in order and at least once; what does not is counted; there are never too many of them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from algorithm.replay.buffer import ReplayBuffer, UniformSampler
+from ds.errors import LearnerRefused, Unreachable
+from ds.packing import Packer
+from ds.protocol import Part
+from ds.spool import Spool
+from tests.ds.learners import Actor, FakeLearner, packed, until
+from tests.oracles_replay import VECTOR, make_segment
+
+
+@contextmanager
+def sending(
+    learner: FakeLearner, *, lanes: int = 1, size: int = 4, stopped: Callable[[], bool] = lambda: False
+) -> Iterator[tuple[Spool, Actor]]:
+    """A spool that is sending to ``learner``."""
+    actor = Actor(learner, stopped=stopped)
+    spool = Spool(actor.link, lanes=lanes, size=size)
+    actor.link.start()
+    actor.link.join({}, "", spool)
+    spool.start()
+    try:
+        yield spool, actor
+    finally:
+        learner.gate.set()
+        spool.finish(0.0)
+        actor.link.close("done")
+
+
+def numbers(parcels, lane: int = 0) -> list[int]:
+    return [parcel.number for parcel in parcels if parcel.lane == lane]
+
+
+def apart(put: Callable[[], object]) -> threading.Thread:
+    """What the main thread would do, so that it can be seen to wait."""
+    thread = threading.Thread(target=put, daemon=True)
+    thread.start()
+    return thread
+
+
+def test_parcels_are_numbered_from_one_in_each_lane_and_keep_their_order():
+    learner = FakeLearner()
+    with sending(learner, lanes=2) as (spool, _):
+        for i in range(20):
+            spool.put(packed(i % 2, steps=i))
+        until(lambda: not spool.waiting)
+    for lane in (0, 1):
+        assert numbers(learner.stored, lane) == list(range(1, 11))
+        assert [p.steps for p in learner.stored if p.lane == lane] == list(range(lane, 20, 2))
+    assert spool.taken == (10, 10) and spool.taken_steps == sum(range(20)) and spool.dropped == 0
+    assert learner.came == learner.stored and {p.actor for p in learner.came} == {"a1"}
+
+
+def test_a_parcel_without_room_is_sent_again_at_once():
+    learner = FakeLearner()
+    learner.answers += ["again", "again"]
+    with sending(learner) as (spool, actor):
+        spool.hand_over(packed())
+        assert spool.waiting == 0, "the learner has it"
+        spool.hand_over(packed())
+        assert actor.clock.waits == []
+    assert numbers(learner.came) == [1, 1, 1, 2]
+
+
+def test_a_parcel_that_did_not_arrive_is_sent_again_after_growing_pauses():
+    learner = FakeLearner()
+    learner.answers += [Unreachable("gone")] * 7 + ["", Unreachable("gone")]
+    with sending(learner) as (spool, actor):
+        spool.hand_over(packed())
+        spool.hand_over(packed())
+        assert actor.clock.waits == pytest.approx([0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 0.1])
+    assert numbers(learner.came) == [1] * 8 + [2, 2] and numbers(learner.stored) == [1, 2]
+
+
+def test_a_parcel_whose_receipt_was_lost_arrives_twice_and_counts_once():
+    learner = FakeLearner()
+    learner.answers += ["taken but lost"]
+    with sending(learner) as (spool, _):
+        spool.hand_over(packed(steps=7))
+    assert numbers(learner.came) == [1, 1] and numbers(learner.stored) == [1] and spool.taken_steps == 7
+
+
+def test_a_learner_started_anew_gets_the_same_parcel_with_its_number():
+    learner = FakeLearner()
+    with sending(learner) as (spool, _):
+        for _ in range(3):
+            spool.hand_over(packed(steps=5))
+        learner.restart()
+        spool.hand_over(packed(steps=5))
+    assert numbers(learner.came) == [1, 2, 3, 4, 4] and numbers(learner.stored) == [1, 2, 3, 4]
+    join = learner.said[-2]
+    assert (join.lanes, join.taken_steps) == ((3,), 15), "what a learner has taken of it"
+
+
+def test_an_actor_that_stays_unknown_does_not_ask_without_a_pause():
+    learner = FakeLearner()
+    learner.answers += ["unknown"] * 3
+    with sending(learner) as (spool, actor):
+        spool.hand_over(packed())
+        assert actor.clock.waits == pytest.approx([0.1, 0.2, 0.4])
+
+
+@pytest.mark.parametrize(
+    ("state", "line"),
+    [
+        ("stale", "9 steps were not used: made with weights too old (because it is stale)"),
+        ("rejected", "9 steps were rejected (because it is rejected)"),
+    ],
+)
+def test_what_the_learner_does_not_want_is_counted_and_told_at_most_once_a_minute(state, line):
+    learner = FakeLearner()
+    learner.answers += [state] * 5 + [""]
+    with sending(learner) as (spool, actor):
+        for i in range(5):
+            actor.clock.time += 60 * (i == 4)
+            spool.hand_over(packed(steps=9))
+        spool.hand_over(packed(steps=1))
+        until(lambda: len(actor.lines) == 2)
+        assert actor.lines == [line, f"{line} (3 more like this before)"]
+    assert getattr(spool, state) == 45 and spool.taken_steps == 1 and spool.taken == (6,)
+    assert spool.dropped == 0 and numbers(learner.came) == [1, 2, 3, 4, 5, 6]
+
+
+def test_a_full_spool_makes_the_actor_wait():
+    learner = FakeLearner()
+    learner.gate.clear()
+    with sending(learner, size=2) as (spool, _):
+        spool.put(packed())
+        spool.put(packed())
+        done = threading.Event()
+        thread = apart(lambda: (spool.put(packed()), done.set()))
+        until(lambda: spool.waiting == 3)
+        assert not done.is_set(), "nothing has been taken yet"
+        learner.gate.set()
+        thread.join(10)
+        assert done.is_set() and spool.dropped == 0
+        until(lambda: not spool.waiting)
+    assert numbers(learner.stored) == [1, 2, 3]
+
+
+def test_while_the_learner_is_away_the_oldest_unsent_parcels_are_given_up():
+    """Parcel 1 is on its way when the learner goes; of the others the last two are kept."""
+    learner = FakeLearner()
+    with sending(learner, size=3) as (spool, actor):
+        learner.gate.clear()
+        spool.put(packed(steps=1))
+        until(lambda: learner.inside)
+        learner.up = False
+        learner.gate.set()
+        until(lambda: actor.link.away)
+        for i in range(2, 8):
+            spool.put(packed(steps=10**i))
+        assert spool.waiting == 3
+        dropped = spool.dropped
+        learner.up = True
+        until(lambda: not spool.waiting)
+        until(lambda: len(actor.lines) == 2)
+    assert numbers(learner.stored) == [1, 6, 7], "the numbers of the others never come"
+    assert dropped == sum(10**i for i in range(2, 6)) and spool.taken_steps == 1 + 10**6 + 10**7
+    assert actor.lines[1].endswith("s · 111,100 steps given up")
+    assert [parcel.dropped for parcel in learner.stored] == [0, dropped, dropped]
+
+
+def test_the_oldest_is_the_oldest_of_all_lanes():
+    learner = FakeLearner()
+    with sending(learner, lanes=2, size=4) as (spool, actor):
+        learner.up = False
+        for lane in (1, 0):
+            spool.put(packed(lane))
+        until(lambda: actor.link.away and not any(lane.queue for lane in spool._lanes))
+        for lane in (0, 1, 1, 0, 1):
+            spool.put(packed(lane))
+        learner.up = True
+        until(lambda: not spool.waiting)
+    assert numbers(learner.stored, 0) == [1, 3] and numbers(learner.stored, 1) == [1, 4]
+
+
+def test_a_spool_full_of_parcels_on_their_way_gives_up_the_new_one():
+    learner = FakeLearner()
+    with sending(learner, size=1) as (spool, actor):
+        learner.up = False
+        spool.put(packed(steps=1))
+        until(lambda: actor.link.away and not spool._lanes[0].queue)
+        spool.put(packed(steps=8))
+        assert (spool.waiting, spool.dropped) == (1, 8)
+
+
+def parts(*agents: int) -> tuple[Part, ...]:
+    return tuple(
+        Part("b", agent, make_segment(VECTOR, stream=agent, episode=0, start=0, length=2)) for agent in agents
+    )
+
+
+def test_what_follows_lost_transitions_begins_with_the_end_of_their_episodes():
+    learner = FakeLearner()
+    learner.answers += ["rejected", "", "stale", "", ""]
+    with sending(learner, lanes=2) as (spool, _):
+        for agents in ((1, 3), (1,), (3, 5), (5,), (7,)):
+            spool.hand_over(packed(1, parts=parts(*agents)))
+    came = [[(p.agent, p.segment is not None) for p in parcel.parts] for parcel in learner.came]
+    assert came[1] == [(1, False), (3, False), (1, True)]
+    assert came[3] == [(3, False), (5, False), (5, True)]
+    assert came[4] == [(7, True)], "said once"
+
+
+def test_episodes_that_lost_their_pieces_are_not_taken_for_one():
+    """Of two episodes in pieces of 4, the end of the first and the beginning of the second are lost.
+
+    What is left stands at steps 0 to 3 and 4 to 7: without a word the one would seem to go on in the other.
+    """
+    packer, found = Packer(max_length=4, lanes=1), []
+    for episode in (1, 2):
+        for t in range(8):
+            end = {"truncated": t == 7}
+            packer.add("b", make_segment(VECTOR, stream=0, episode=episode, start=t, length=1, **end))
+            found += packer.flush(steps=0, stride=1, episodes=[], version=0)
+    assert len(found) == 4
+    learner = FakeLearner()
+    learner.gate.clear()
+    with sending(learner, size=2) as (spool, actor):
+        spool.put(found[0])
+        until(lambda: learner.inside)
+        learner.up = False
+        learner.gate.set()
+        until(lambda: actor.link.away)
+        for one in found[1:]:
+            spool.put(one)
+        learner.up = True
+        until(lambda: not spool.waiting)
+    assert numbers(learner.stored) == [1, 4]
+    replay = ReplayBuffer(
+        VECTOR, capacity=50, batch_size=1, learn=8, carry_shape=(0,), sampler=UniformSampler()
+    )
+    for part in (part for parcel in learner.stored for part in parcel.parts):
+        if part.segment is None:
+            replay.close(0)
+        else:
+            replay.add(part.segment)
+    batch = replay.windows(np.array([0, 1, 2, 3, 5, 6, 7, 8]))
+    for seen, there in zip(batch.obs["obs"].numpy(), batch.obs_valid.numpy(), strict=True):
+        assert len(set(seen[there][:, 1].tolist())) == 1, "one episode in a window"
+
+
+PLAN = st.lists(
+    st.sampled_from(("put", "put", "put", "down", "up", "restart", "again", "unknown", "lost", "wait")),
+    max_size=40,
+)
+
+
+@settings(max_examples=25)
+@given(plan=PLAN, lanes=st.integers(1, 3), size=st.integers(1, 5))
+def test_whatever_happens_order_is_kept_and_every_step_is_accounted_for(plan, lanes, size):
+    learner, put = FakeLearner(), 0
+    with sending(learner, lanes=lanes, size=size) as (spool, _):
+        for event in plan:
+            if event == "put":
+                put += 1
+                spool.put(packed(put % lanes, steps=put))
+                assert spool.waiting <= size
+            elif event in ("down", "up"):
+                learner.up = event == "up"
+            elif event == "restart":
+                learner.restart()
+            elif event == "wait":
+                until(lambda: not learner.up or not spool.waiting)
+            else:
+                learner.answers.append("taken but lost" if event == "lost" else event)
+        learner.up = True
+        until(lambda: not spool.waiting)
+    assert spool.taken_steps + spool.dropped == sum(range(put + 1))
+    assert sum(parcel.steps for parcel in learner.stored) == spool.taken_steps
+    given = [0] * lanes
+    for lane in range(lanes):
+        stored = numbers(learner.stored, lane)
+        assert stored == sorted(set(stored))
+        given[lane] = sum(i % lanes == lane for i in range(1, put + 1))
+        assert all(number <= given[lane] for number in stored)
+    lost = sum(given) - len(learner.stored)
+    assert (lost == 0) == (spool.dropped == 0), "no gap but for what was given up"
+
+
+@pytest.mark.parametrize("error", [LearnerRefused("too large"), ValueError("a bug")])
+def test_what_ends_a_lane_is_raised_where_the_actor_puts(error):
+    learner = FakeLearner()
+    learner.answers += [error]
+    with sending(learner) as (spool, _):
+        with pytest.raises(type(error), match=str(error)):
+            spool.hand_over(packed())
+        with pytest.raises(type(error)):
+            spool.put(packed())
+
+
+def test_a_full_spool_does_not_keep_an_actor_that_is_to_end():
+    learner, stop = FakeLearner(), threading.Event()
+    learner.gate.clear()
+    with sending(learner, size=1, stopped=stop.is_set) as (spool, _):
+        spool.put(packed())
+        thread = apart(lambda: spool.put(packed()))
+        until(lambda: spool.waiting == 2)
+        assert thread.is_alive()
+        stop.set()
+        thread.join(10)
+        assert not thread.is_alive() and spool.dropped == 0, "it may still be sent"
+
+
+def test_the_end_of_the_training_empties_nothing_and_takes_nothing():
+    learner = FakeLearner()
+    with sending(learner, size=1) as (spool, actor):
+        learner.finished = True
+        spool.hand_over(packed())
+        assert actor.link.finished
+        before = spool.waiting
+        for _ in range(5):
+            spool.put(packed())
+        assert spool.waiting == before, "nobody wants it any more"
+    assert learner.stored == [] and spool.taken_steps == 0
+
+
+def test_what_waits_at_the_end_is_sent():
+    learner = FakeLearner()
+    learner.gate.clear()
+    with sending(learner, size=5) as (spool, _):
+        for _ in range(5):
+            spool.put(packed())
+        until(lambda: learner.inside)
+        thread = apart(lambda: spool.finish(3.0))
+        learner.gate.set()
+        thread.join(10)
+        assert not thread.is_alive() and spool.waiting == 0
+    assert numbers(learner.stored) == [1, 2, 3, 4, 5]
+
+
+def test_at_the_end_nobody_waits_for_a_learner_that_is_away():
+    learner = FakeLearner()
+    with sending(learner) as (spool, actor):
+        learner.up = False
+        spool.put(packed(steps=1))
+        until(lambda: actor.link.away)
+        spool.put(packed(steps=5))
+        spool.finish(1e9)
+        assert spool.dropped == 5 and spool.waiting == 1, "one is on its way"
+
+
+@pytest.mark.parametrize("wrong", [{"lanes": 0, "size": 1}, {"lanes": 1, "size": 0}])
+def test_a_spool_needs_a_lane_and_room(wrong):
+    with pytest.raises(ValueError, match="needs a lane"):
+        Spool(Actor(FakeLearner()).link, **wrong)
