@@ -39,7 +39,6 @@ class RemoteFeed:
     wait:        seconds that a step waits for a parcel at most
     silence:     steps of all of an actor's environments after which an agent that was not heard of has left:
                  more than the longest segment; 1 where a parcel is one step of all agents
-    more_metrics: what others have counted
     """
 
     def __init__(
@@ -52,11 +51,9 @@ class RemoteFeed:
         watch: Stopwatch,
         wait: float,
         silence: int = 1000,
-        more_metrics: Callable[[], Mapping[str, float]] = dict,
     ) -> None:
         self._inbox, self._actors, self._recorders = inbox, actors, recorders
         self._before_step, self._watch, self._wait = before_step, watch, wait
-        self._more_metrics = more_metrics
         self._streams = Streams(silence)
         self._steps = 0
         self._unreleased: _Unreleased | None = None
@@ -115,7 +112,7 @@ class RemoteFeed:
 
     def metrics(self) -> dict[str, float]:
         """Values to log."""
-        return self._actors.metrics() | {"ds/waiting": float(len(self._inbox)), **self._more_metrics()}
+        return self._actors.metrics() | {"ds/waiting": float(len(self._inbox))}
 
     def rows(self) -> Rows:
         """A line on each actor; of many only the first ones."""

@@ -27,7 +27,6 @@ from algorithm.spec import AgentSpec
 from ds.actors import Actors
 from ds.agreement import agreed
 from ds.board import Board
-from ds.faults import Faults as Strangers
 from ds.feed import RemoteFeed
 from ds.inbox import Inbox
 from ds.limits import message_limit
@@ -108,7 +107,6 @@ class Remote:
         self._publisher = Publisher(
             self._board, agents, interval=base.update_sac_bak_per_step, always=net.synchronous
         )
-        self._strangers = Strangers(session.console.warn, time.monotonic)
         return RemoteFeed(
             self._inbox,
             self._actors,
@@ -116,7 +114,6 @@ class Remote:
             before_step=self._before_step,
             watch=watch,
             wait=_WAIT_S,
-            more_metrics=lambda: {"ds/refused": float(sum(self._strangers.counts.values()))},
             silence=1 if net.synchronous else 2 * base.max_episode_length,
         )
 
@@ -131,7 +128,7 @@ class Remote:
             port=self._net.learner_port,
             security=self._security,
             max_message=terms.max_message,
-            on_fault=self._strangers,
+            on_fault=self._actors.turned_away,
         )
         port = self._server.start()
         session.stack.callback(self._server.close, _GRACE_S)

@@ -65,3 +65,9 @@ def _holder(port: int) -> tuple[str, str]:
     except psutil.Error:  # another user's process, or one that has just ended
         pass
     return "another process listens there; this user may not see which", "end that process"
+
+
+def refuse_if_taken(host: str, port: int) -> None:
+    """Raise UsageError if nobody could listen at ``host:port`` now; port 0 is one that is free."""
+    if _attempt(host, port) is not None:
+        raise refused(host, port)
