@@ -123,17 +123,16 @@ class Packer:
         if whole:
             for key, stream in self._streams.items():
                 self._send_off(key, stream)
-        for stream in self._undated:
-            stream.version = version
-        ready, self._ready, self._undated = self._ready, [], []
-        groups = self._by_lane(ready) or [[]] if whole else [[one] for one in ready]
+        self._date(version)
+        ready, self._ready = self._ready, []
+        groups = (self._by_lane(ready) or [[]]) if whole else [[one] for one in ready]
         shares = _shares(steps - self._accounted, stride, len(groups))
         if groups:
             self._accounted = steps
-        packed = [
+        return [
             Packed(
                 lane=group[0].part.agent % self._lanes if group else 0,
-                version=min((version if one.version is None else one.version for one in group), default=version),
+                version=min((one.version for one in group if one.version is not None), default=version),
                 steps=share,
                 stride=stride,
                 parts=tuple(one.part for one in group),
@@ -141,7 +140,6 @@ class Packer:
             )
             for group, share in zip(groups, shares, strict=True)
         ]
-        return packed
 
     def finish(self, *, steps: int, stride: int, episodes: Sequence[Episode], version: int) -> list[Packed]:
         """At the rollout's end: what is unfinished ends as truncated, and nothing is left behind.
@@ -162,6 +160,14 @@ class Packer:
         part = Part(*key, stream.piece.segment(truncated=truncated))
         self._ready.append(_Ready(part, stream.order, stream.version))
         stream.piece, stream.sent = None, True
+
+    def _date(self, version: int) -> None:
+        """All that began since the last flush was made with ``version``."""
+        for stream in self._undated:
+            stream.version = version
+        self._undated.clear()
+        for one in self._ready:
+            one.version = version if one.version is None else one.version
 
     def _tick(self) -> int:
         self._clock += 1

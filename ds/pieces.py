@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from algorithm.data import Array, Segment
@@ -71,7 +73,7 @@ class Piece:
 
     def segment(self, *, truncated: bool) -> Segment:
         """All of it; ``truncated``: the episode is cut off behind its last transition."""
-        rest = {name: rows.taken() for name, rows in self._rest.items()}
+        rest: dict[str, Any] = {name: rows.taken() for name, rows in self._rest.items()}
         rest["truncated"][-1] |= np.bool_(truncated)
         obs = {name: rows.taken() for name, rows in self._obs.items()}
         return Segment(stream=self._stream, start_step=self._start_step, obs=obs, **rest)
