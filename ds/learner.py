@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -175,7 +176,8 @@ class Remote:
         if self._net.synchronous:
             return ReplayBuffer
         base = self._base
-        replays = Prefetching(threads=base.batch_generator_process_num, ahead=base.batch_queue_size)
+        threads = max(1, min(base.batch_generator_process_num, (os.cpu_count() or 2) - 1))
+        replays = Prefetching(threads=threads, ahead=base.batch_queue_size)
         self._session.stack.callback(replays.stop)
         return replays
 

@@ -1,0 +1,65 @@
+"""Learners and actors in processes of their own, begun from their command lines."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import sys
+import time
+from collections.abc import Callable
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+
+LIMIT = 120.0  # seconds until something is wrong
+
+# A server that has imported everything makes a new process in a moment, and is itself in no test's state.
+_CONTEXT = multiprocessing.get_context("forkserver")
+_CONTEXT.set_forkserver_preload(["tests.run.preloaded", "tests.ds.preloaded"])
+
+
+def begin(folder: Path, name: str, role: str, *flags: str) -> BaseProcess:
+    """``python main_ds.py ./task ROLE flags…`` in ``folder``; what it prints goes into ``NAME.txt``."""
+    arguments = ["./task", role, "--device=cpu", *flags]
+    process = _CONTEXT.Process(target=_main, args=(str(folder), f"{name}.txt", arguments))
+    process.start()
+    return process
+
+
+def finish(process: BaseProcess) -> int | None:
+    """Its exit code; None if it does not end."""
+    process.join(LIMIT)
+    return process.exitcode
+
+
+def said(folder: Path) -> str:
+    """All that the processes have printed, for a failing test's message."""
+    return "\n".join(f"== {file.name}\n{file.read_text()}" for file in sorted(folder.glob("*.txt")))
+
+
+def port_of(folder: Path, run: str) -> int:
+    """Where the learner of a run listens, as soon as it does."""
+    endpoint = folder / "models" / "task" / run / "endpoint.json"
+    wait_for(endpoint.exists, f"no learner of {run}", folder)
+    return int(json.loads(endpoint.read_text())["port"])
+
+
+def wait_for(condition: Callable[[], object], what: str, folder: Path, *, limit: float = LIMIT) -> None:
+    """Until ``condition``; an AssertionError with everything that was said if that takes too long."""
+    deadline = time.monotonic() + limit
+    while not condition():
+        assert time.monotonic() < deadline, f"{what}\n{said(folder)}"
+        time.sleep(0.02)
+
+
+def _main(folder: str, output: str, arguments: list[str]) -> None:
+    os.chdir(folder)
+    file = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    for stream in (1, 2):
+        os.dup2(file, stream)
+    sys.argv = ["main_ds.py", *arguments]
+    from main_ds import main
+
+    code = main(arguments)
+    sys.stdout.flush()
+    os._exit(code)
