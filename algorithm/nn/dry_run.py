@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import traceback
 from collections.abc import Mapping
 
@@ -36,6 +37,11 @@ class blame:  # noqa: N801 - reads as a statement: with blame(...)
             where=f"{self.where}{line}",
             why=f"{type(error).__name__}: {error}",
         ) from error
+
+
+def file_of(network: nn.Module) -> str:
+    """Where its ``forward`` is written. The module of a task's own class is not among the imported ones."""
+    return inspect.unwrap(type(network).forward).__code__.co_filename
 
 
 def _expect(name: str, method: str, where: str, what: str, expected: object, got: object) -> None:

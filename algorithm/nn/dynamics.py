@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from algorithm.errors import ModelError
-from algorithm.nn.dry_run import blame
+from algorithm.nn.dry_run import blame, file_of
 from algorithm.nn.mlp import mlp
 from algorithm.spec import AgentSpec
 
@@ -95,7 +95,7 @@ def check_dynamic(network: nn.Module, sizes: tuple[int, int], out_size: int | st
     out_size: width of what it must return, or the letter of a width that is free
     Raises :class:`ModelError` for another shape, or an exception of the network's own.
     """
-    name, where = type(network).__name__, type(network).forward.__code__.co_filename
+    name, where = type(network).__name__, file_of(network)
     for lead in _BATCHES:
         with blame(name, "forward", where):
             result = network(*(torch.zeros(*lead, size) for size in sizes))

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import inspect
 from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 
 from algorithm.errors import ModelError
-from algorithm.nn.dry_run import blame
+from algorithm.nn.dry_run import blame, file_of
 from algorithm.spec import AgentSpec
 
 _ROWS = 2, 1  # of the dry runs
@@ -88,7 +87,7 @@ def _hidden_layer(in_size: int, hidden: int, out_size: int) -> nn.Sequential:
 
 @torch.no_grad()
 def _shape_of(name: str, network: nn.Module, rows: int, size: int) -> tuple[int, ...]:
-    with blame(name, "forward", _file_of(network)):
+    with blame(name, "forward", file_of(network)):
         result = network(torch.zeros(rows, size))
     if not isinstance(result, Tensor):
         raise _wrong_shape(name, network, "a tensor", type(result).__name__)
@@ -98,10 +97,6 @@ def _shape_of(name: str, network: nn.Module, rows: int, size: int) -> tuple[int,
 def _wrong_shape(name: str, network: nn.Module, expected: object, got: object) -> ModelError:
     return ModelError(
         f"{name}.forward returned a wrong shape",
-        where=_file_of(network),
+        where=file_of(network),
         why=f"expected {expected}, got {got}",
     )
-
-
-def _file_of(network: nn.Module) -> str:
-    return inspect.getfile(type(network))

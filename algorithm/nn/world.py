@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from algorithm.errors import ModelError
-from algorithm.nn.dry_run import blame
+from algorithm.nn.dry_run import blame, file_of
 from algorithm.nn.encode import VectorEncoder
 from algorithm.nn.images import ImageLayout, image_layouts
 from algorithm.nn.mlp import mlp
@@ -199,7 +199,7 @@ def _check(
     lead: tuple[int, ...],
 ) -> None:
     """One network; ``shapes`` of what it returns, by name, or a tuple in that order, or the tensor itself."""
-    where = type(network).forward.__code__.co_filename
+    where = file_of(network)
     with blame(name, "forward", where):
         result = network(*inputs)
     parts = (result,) if isinstance(result, Tensor) else result

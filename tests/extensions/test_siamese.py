@@ -42,7 +42,9 @@ MEMORIES = {
 KINDS = ["ATC", "BYOL"]
 
 
-def make_sac(siamese: str | None, obs: ObsSpec = VECTOR, *, rep=None, action=None, seed=0, **options) -> Sac:
+def make_sac(
+    siamese: str | None, obs: ObsSpec = VECTOR, *, rep=None, action=None, seed=0, file=None, **options
+) -> Sac:
     """A small agent with that extension; with memory its windows have 2 + 3 steps."""
     spec = AgentSpec(obs, action or ActionSpec((2, 3), 2))
     memory = options.get("seq_encoder")
@@ -51,7 +53,7 @@ def make_sac(siamese: str | None, obs: ObsSpec = VECTOR, *, rep=None, action=Non
     torch.manual_seed(0)
     networks = load_networks(
         spec,
-        None,
+        file,
         rep={"dense_n": 8, **(MEMORIES[memory] if rep is None else rep)},
         q={"dense_n": 8},
         policy={"dense_n": 8},
@@ -309,6 +311,45 @@ def test_an_encoder_without_parameters_is_no_reason_to_fail(siamese, adaptive):
     for _ in range(2):
         assert all(value.isfinite().all() for value in sac.update(make_batch(sac)).metrics.values())
     assert sac.skipped == 0
+
+
+OWN = """
+from torch import nn
+
+
+class ModelRepProjection(nn.Module):
+    def __init__(self, spec, state_size):
+        super().__init__()
+        self.net = nn.Linear(state_size, 5)
+
+    def forward(self, state):
+        return self.net(state)PROJECTED
+
+
+class ModelRepPrediction(nn.Module):
+    def __init__(self, spec, size):
+        super().__init__()
+        self.net = nn.Linear(size, size)
+
+    def forward(self, x):
+        return self.net(x)
+"""
+
+
+@pytest.mark.parametrize("siamese, sizes", [("ATC", [8]), ("BYOL", [5, 5])])
+def test_a_task_s_own_networks_are_taken(tmp_path, siamese, sizes):
+    (tmp_path / "nn.py").write_text(OWN.replace("PROJECTED", ""))
+    sac = make_sac(siamese, file=tmp_path / "nn.py")
+    (extension,) = sac.extensions
+    own = [network.net.out_features for network in extension.joint if hasattr(network, "net")]
+    assert own == sizes
+    assert sac.update(make_batch(sac)).metrics["loss/siamese"].isfinite()
+
+
+def test_the_file_of_a_wrong_network_is_named(tmp_path):
+    (tmp_path / "nn.py").write_text(OWN.replace("PROJECTED", "[:, 0]"))
+    with pytest.raises(ModelError, match=r"(?s)ModelRepProjection.*nn\.py.*expected \(2, P\), got \(2,\)"):
+        make_sac("BYOL", file=tmp_path / "nn.py")
 
 
 @pytest.mark.parametrize("siamese", KINDS)
