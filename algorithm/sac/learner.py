@@ -252,18 +252,22 @@ class Sac:
         gated = [v for x, losses in auxiliary.items() if x.gated for v in losses.values()]
         for step in steps:
             step.gradient.zero_()
-        sum(free, start=loss).backward(retain_graph=bool(gated))
-        if gated:
-            self._add_where_it_agrees(torch.stack(gated).sum())
+        if gated:  # judged against the critics' own gradient, so what is free comes last
+            loss.backward(retain_graph=True)
+            self._add_where_it_agrees(torch.stack(gated).sum(), retain_graph=bool(free))
+            if free:
+                torch.stack(free).sum().backward()
+        else:
+            sum(free, start=loss).backward()
         norms = [step.move() for step in steps]
         return norms[0]
 
-    def _add_where_it_agrees(self, loss: Tensor) -> None:
+    def _add_where_it_agrees(self, loss: Tensor, *, retain_graph: bool) -> None:
         """Add the gradient of ``loss``; on the encoder only if its cosine with what is there is positive."""
         encoder = self._critic_step.gradient[self._encoder]
         before = encoder.clone()
         encoder.zero_()
-        loss.backward()
+        loss.backward(retain_graph=retain_graph)
         encoder.mul_(torch.dot(before, encoder) > 0.0).add_(before)
 
     def _update_policy(self, ctx: Context) -> dict[str, Tensor]:

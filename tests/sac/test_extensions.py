@@ -29,7 +29,7 @@ def test_the_encoder_keeps_what_does_not_work_against_the_critics(angle, kept):
     parameters = list(sac.model.rep.parameters())
     first, second = parameters[0].flatten()[:2]
     q = next(sac.model.q.parameters())
-    sac._add_where_it_agrees(angle * first + 3.0 * second + 7.0 * q.flatten()[0])
+    sac._add_where_it_agrees(angle * first + 3.0 * second + 7.0 * q.flatten()[0], retain_graph=False)
     expected = torch.zeros_like(encoder)
     expected[0], expected[1] = 2.0 + angle * kept, 3.0 * kept
     torch.testing.assert_close(encoder, expected)
@@ -77,11 +77,13 @@ def test_a_gated_loss_is_taken_or_left_and_an_ungated_one_is_taken(monkeypatch):
         torch.testing.assert_close(theirs, (1.0 + sign) * critics)
 
 
-def test_the_gate_judges_against_the_critics_and_all_that_is_not_gated(monkeypatch):
-    """Ungated −2 turns the gradient round, so that a gated −1 agrees with it: 1 − 2 − 1."""
+def test_the_gate_judges_against_the_critics_alone(monkeypatch):
+    """Whatever an ungated loss does, a gated −1 works against the critics and a gated +1 does not."""
     encoder, _ = step(monkeypatch)
-    own, _ = step(monkeypatch, Pull(-1.0, gated=True), Pull(-2.0, gated=False))
-    torch.testing.assert_close(own, -2.0 * encoder)
+    left, _ = step(monkeypatch, Pull(-1.0, gated=True), Pull(-2.0, gated=False))
+    torch.testing.assert_close(left, -1.0 * encoder)
+    taken, _ = step(monkeypatch, Pull(1.0, gated=True), Pull(-4.0, gated=False))
+    torch.testing.assert_close(taken, -2.0 * encoder)
 
 
 def test_several_gated_losses_are_judged_as_one(monkeypatch):
