@@ -46,7 +46,7 @@ class Atc(TwoLooks):
 
     def contrast(self, ctx: Context, first: States, second: States) -> Tensor:
         """InfoNCE over the pairs of the batch."""
-        anchor, positive, valid = pairs(ctx, first.online, second.target_following)
+        anchor, positive, valid = pairs(ctx, first.learned, second.target_following)
         chosen = _some(valid, ctx.generator)
         logits, valid = self._fit(anchor[chosen], positive[chosen]), valid[chosen]
         self._accuracy = info_nce_accuracy(logits.detach(), valid)
@@ -62,19 +62,18 @@ class Atc(TwoLooks):
         return bilinear(anchor + prediction(anchor)) @ positive.t()
 
 
-def pairs(ctx: Context, online: Tensor, target_following: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def pairs(ctx: Context, learned: Tensor, target_following: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Anchors [B·T, S], positives [B·T, S], and which of them exist [B·T].
 
     The windows have W = K + T + n − 1 transitions, so that the last learned token has one n steps later.
 
-    online:           [B, W+1, S]
+    learned:          [B, T, S]
     target_following: [B, W−K, S] of tokens K+1 … W
     """
     n = ctx.batch.window - ctx.burn_in - ctx.learn + 1
     exists = ctx.batch.obs_valid[:, ctx.burn_in :]
     valid = exists[:, : ctx.learn] & exists[:, n:]
-    anchor, positive = online[:, ctx.learned], target_following[:, n - 1 :]
-    return anchor.flatten(0, 1), positive.flatten(0, 1), valid.flatten()
+    return learned.flatten(0, 1), target_following[:, n - 1 :].flatten(0, 1), valid.flatten()
 
 
 def _some(valid: Tensor, generator: torch.Generator) -> Tensor | slice:

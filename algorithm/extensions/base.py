@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -16,14 +17,36 @@ from algorithm.data import SequenceBatch
 Obs = Mapping[str, Tensor]
 
 
-@dataclass(frozen=True, kw_only=True)
-class States:
-    """What a representation makes of a window whose learned part is K … K+T−1."""
+class States(Protocol):
+    """What a representation makes of a window whose learned part is K … K+T−1.
 
-    online: Tensor  # [B, W+1, S] with gradient at the learned positions
-    carry: Tensor  # [B, W+1, *C] online, after each token; [B, 0] where nothing is stored
-    target_following: Tensor  # [B, W−K, S] by the target network, of tokens K+1 … W
-    target_learned: Callable[[], Tensor]  # [B, T, S] by the target network; evaluated if needed
+    Each is made when it is first asked for, and once: ask for no more than is needed.
+    """
+
+    @property
+    def learned(self) -> Tensor:
+        """[B, T, S] by the online network, with gradient."""
+        ...
+
+    @property
+    def online(self) -> Tensor:
+        """[B, W+1, S] of all tokens, with gradient at the learned positions."""
+        ...
+
+    @property
+    def carry(self) -> Tensor:
+        """[B, W+1, *C] online, after each token; [B, 0] where nothing is stored."""
+        ...
+
+    @property
+    def target_following(self) -> Tensor:
+        """[B, W−K, S] by the target network, of tokens K+1 … W."""
+        ...
+
+    @property
+    def target_learned(self) -> Tensor:
+        """[B, T, S] by the target network."""
+        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,9 +61,7 @@ class Context:
     states: States  # of these observations
     burn_in: int  # K
     learn: int  # T
-    recode: Callable[
-        [Obs], States
-    ]  # the same for other observations of the same shapes, such as augmented ones
+    recode: Callable[[Obs], States]  # of other observations of the same shapes, such as augmented ones
     q: Callable[[Tensor], Tensor]  # states [B, T, S] -> values of the stored actions there, [E, B, T]
     target_q: Callable[[Tensor], Tensor]  # the same by the target critics, without gradient
     generator: torch.Generator  # of all random numbers in an update
@@ -65,9 +86,10 @@ class Context:
         """[B, W−K, S] by the target encoder, of tokens K+1 … W."""
         return self.states.target_following
 
+    @property
     def target_learned(self) -> Tensor:
         """[B, T, S] by the target encoder."""
-        return self.states.target_learned()
+        return self.states.target_learned
 
 
 class Extension(nn.Module):

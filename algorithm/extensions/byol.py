@@ -44,7 +44,7 @@ class Byol(TwoLooks):
     def contrast(self, ctx: Context, first: States, second: States) -> Tensor:
         """Mean of both directions."""
         exists = ctx.batch.obs_valid[:, ctx.learned].flatten()
-        loss = self._distance(ctx, first, second) + self._distance(ctx, second, first)
+        loss = self._distance(first, second) + self._distance(second, first)
         return masked_mean(0.5 * loss, exists)
 
     @torch.no_grad()
@@ -56,9 +56,9 @@ class Byol(TwoLooks):
         for own, online in zip(self.target_projection.buffers(), projection.buffers(), strict=True):
             own.copy_(online)
 
-    def _distance(self, ctx: Context, by: States, of: States) -> Tensor:
+    def _distance(self, by: States, of: States) -> Tensor:
         """ℓ [B·T] of what one look predicts of the other."""
         projection, prediction = self.joint
         with torch.no_grad():
-            target = self.target_projection(of.target_learned().flatten(0, 1))
-        return cosine_loss(prediction(projection(by.online[:, ctx.learned].flatten(0, 1))), target)
+            target = self.target_projection(of.target_learned.flatten(0, 1))
+        return cosine_loss(prediction(projection(by.learned.flatten(0, 1))), target)

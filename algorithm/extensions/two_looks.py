@@ -55,6 +55,6 @@ def q_agrees(ctx: Context, look: States) -> Mapping[str, Tensor]:
     DrQ regularises Q by augmented observations too (arXiv 2004.13649); this is at the taken action. The
     gradient goes to encoder and critics.
     """
-    q = ctx.q(look.online[:, ctx.learned])
-    target = ctx.target_q(ctx.target_learned())
+    q = ctx.q(look.learned)
+    target = ctx.target_q(ctx.target_learned)
     return {"siamese_q": q_consistency_loss(q, target, ctx.batch.valid[:, ctx.learned])}

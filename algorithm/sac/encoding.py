@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Protocol
 
 import torch
@@ -13,7 +15,7 @@ from algorithm.nn.protocols import Rep
 
 
 class Encoding(Protocol):
-    """Runs the online representation and its target over a batch."""
+    """Runs the online representation and its target over a batch, as far as their states are asked for."""
 
     def __call__(
         self, rep: Rep, target: Rep, obs: Obs, batch: SequenceBatch, *, burn_in: int, learn: int
@@ -22,115 +24,153 @@ class Encoding(Protocol):
         ...
 
 
-class Stateless:
+@dataclass(frozen=True, eq=False)
+class _Window:
+    """What :class:`Encoding` is given, and whether there were gradients then.
+
+    A state is made where it is first used, which may be where gradients are off.
+    """
+
+    rep: Rep
+    target: Rep
+    obs: Obs
+    batch: SequenceBatch
+    burn_in: int
+    learn: int
+    with_gradient: bool = field(init=False, default_factory=torch.is_grad_enabled)
+
+    @property
+    def _learned(self) -> slice:
+        return slice(self.burn_in, self.burn_in + self.learn)
+
+    def _run(self, by: Rep, carry: Tensor, tokens: slice, *, gradient: bool) -> tuple[Tensor, Tensor]:
+        """States and carries of some tokens, from the carry before them."""
+        batch, seen = self.batch, {name: value[:, tokens] for name, value in self.obs.items()}
+        with torch.set_grad_enabled(gradient):
+            return by(seen, batch.prev_action[:, tokens], carry, batch.obs_valid[:, tokens])
+
+
+class _Whole(_Window):
+    """One pass of each network over all tokens."""
+
+    @cached_property
+    def _online(self) -> tuple[Tensor, Tensor]:
+        return self._run(self.rep, self.batch.carry, slice(None), gradient=self.with_gradient)
+
+    @property
+    def online(self) -> Tensor:
+        """See :class:`States`."""
+        return self._online[0]
+
+    @property
+    def learned(self) -> Tensor:
+        """See :class:`States`."""
+        return self.online[:, self._learned]
+
+    @property
+    def carry(self) -> Tensor:
+        """See :class:`States`."""
+        return self._online[1]
+
+    @property
+    def target_following(self) -> Tensor:
+        """See :class:`States`."""
+        return self._frozen[:, self.burn_in + 1 :]
+
+    @property
+    def target_learned(self) -> Tensor:
+        """See :class:`States`."""
+        return self._frozen[:, self._learned]
+
+    @cached_property
+    def _frozen(self) -> Tensor:
+        return self._run(self.target, self.batch.carry, slice(None), gradient=False)[0]
+
+
+class WholeWindow(_Whole):
+    """Attention: every token of the window is an input of the learned states, with gradient."""
+
+
+class Stateless(_Whole):
     """A representation without parameters is the same as its target: one pass."""
 
-    def __call__(
-        self, rep: Rep, target: Rep, obs: Obs, batch: SequenceBatch, *, burn_in: int, learn: int
-    ) -> States:
-        """See :class:`Encoding`."""
-        state, carry = rep(obs, batch.prev_action, batch.carry, batch.obs_valid)
-        frozen = state.detach()
-        return States(
-            online=state,
-            carry=carry,
-            target_following=frozen[:, burn_in + 1 :],
-            target_learned=lambda: frozen[:, burn_in : burn_in + learn],
-        )
+    @cached_property
+    def _frozen(self) -> Tensor:
+        return self.online.detach()
 
 
-class TokenByToken:
+class TokenByToken(_Window):
     """Without memory each token is encoded where it is needed, and with a gradient only where it is learned.
 
     For images that saves the backward pass of every token but the learned ones, and the target's forward
-    pass of those.
+    pass of those. There is no burn-in without memory.
     """
 
-    def __call__(
-        self, rep: Rep, target: Rep, obs: Obs, batch: SequenceBatch, *, burn_in: int, learn: int
-    ) -> States:
-        """See :class:`Encoding`; there is no burn-in without memory."""
+    @cached_property
+    def learned(self) -> Tensor:
+        """See :class:`States`."""
+        return self._encode(self.rep, self._learned, gradient=self.with_gradient)
 
-        def encode(by: Rep, tokens: slice) -> Tensor:
-            seen = {name: value[:, tokens] for name, value in obs.items()}
-            state, _ = by(seen, batch.prev_action[:, tokens], batch.carry, batch.obs_valid[:, tokens])
-            return state
+    @cached_property
+    def online(self) -> Tensor:
+        """See :class:`States`."""
+        rest = self._encode(self.rep, slice(self.learn, None), gradient=False)
+        with torch.set_grad_enabled(self.with_gradient):
+            return torch.cat([self.learned, rest], 1)
 
-        learned = slice(0, learn)
-        online = encode(rep, learned)
-        with torch.no_grad():
-            rest = encode(rep, slice(learn, None))
-            following = encode(target, slice(1, None))
+    @property
+    def carry(self) -> Tensor:
+        """See :class:`States`."""
+        return self.batch.carry
 
-        @torch.no_grad()
-        def target_learned() -> Tensor:
-            return encode(target, learned)
+    @cached_property
+    def target_following(self) -> Tensor:
+        """See :class:`States`."""
+        return self._encode(self.target, slice(1, None), gradient=False)
 
-        return States(
-            online=torch.cat([online, rest], 1),
-            carry=batch.carry,
-            target_following=following,
-            target_learned=target_learned,
-        )
+    @cached_property
+    def target_learned(self) -> Tensor:
+        """See :class:`States`."""
+        return self._encode(self.target, self._learned, gradient=False)
+
+    def _encode(self, by: Rep, tokens: slice, *, gradient: bool) -> Tensor:
+        return self._run(by, self.batch.carry, tokens, gradient=gradient)[0]
 
 
-class Recurrent:
+class Recurrent(_Whole):
     """A recurrent memory: each network runs over the window once, from the stored carry (R2D2, section 3).
 
     The burn-in only brings the carry up to date; nothing of it gets a gradient. Nor do the tokens behind the
     learned ones: they are needed for targets alone.
     """
 
-    def __call__(
-        self, rep: Rep, target: Rep, obs: Obs, batch: SequenceBatch, *, burn_in: int, learn: int
-    ) -> States:
-        """See :class:`Encoding`."""
-        before = [(slice(0, burn_in), False)] if burn_in else []
-        end = burn_in + learn
-        states, carries, carry = [], [], batch.carry
-        for tokens, learned in (*before, (slice(burn_in, end), True), (slice(end, None), False)):
-            with torch.set_grad_enabled(learned and torch.is_grad_enabled()):
-                state, after = self._run(rep, carry, tokens, obs, batch)
-            carry = after[:, -1].detach()
-            states.append(state)
-            carries.append(after.detach())
-        with torch.no_grad():
-            frozen, _ = self._run(target, batch.carry, slice(None), obs, batch)
-        return States(
-            online=torch.cat(states, 1),
-            carry=torch.cat(carries, 1),
-            target_following=frozen[:, burn_in + 1 :],
-            target_learned=lambda: frozen[:, burn_in:end],
-        )
+    @property
+    def learned(self) -> Tensor:
+        """See :class:`States`."""
+        return self._until_learned[-1][0]
 
-    @staticmethod
-    def _run(by: Rep, carry: Tensor, tokens: slice, obs: Obs, batch: SequenceBatch) -> tuple[Tensor, Tensor]:
-        seen = {name: value[:, tokens] for name, value in obs.items()}
-        return by(seen, batch.prev_action[:, tokens], carry, batch.obs_valid[:, tokens])
+    @cached_property
+    def _until_learned(self) -> list[tuple[Tensor, Tensor]]:
+        """States and carries of the burn-in, if there is one, and of the learned tokens."""
+        parts, carry = [], self.batch.carry
+        before = [(slice(0, self.burn_in), False)] if self.burn_in else []
+        for tokens, gradient in (*before, (self._learned, self.with_gradient)):
+            parts.append(self._run(self.rep, carry, tokens, gradient=gradient))
+            carry = parts[-1][1][:, -1].detach()
+        return parts
 
-
-class WholeWindow:
-    """Attention: every token of the window is an input of the learned states, with gradient."""
-
-    def __call__(
-        self, rep: Rep, target: Rep, obs: Obs, batch: SequenceBatch, *, burn_in: int, learn: int
-    ) -> States:
-        """See :class:`Encoding`."""
-        inputs = (obs, batch.prev_action, batch.carry, batch.obs_valid)
-        state, carry = rep(*inputs)
-        with torch.no_grad():
-            frozen, _ = target(*inputs)
-        return States(
-            online=state,
-            carry=carry,
-            target_following=frozen[:, burn_in + 1 :],
-            target_learned=lambda: frozen[:, burn_in : burn_in + learn],
-        )
+    @cached_property
+    def _online(self) -> tuple[Tensor, Tensor]:
+        carry = self._until_learned[-1][1][:, -1].detach()
+        rest = self._run(self.rep, carry, slice(self._learned.stop, None), gradient=False)
+        states, carries = zip(*self._until_learned, rest, strict=True)
+        with torch.set_grad_enabled(self.with_gradient):
+            return torch.cat(states, 1), torch.cat([carry.detach() for carry in carries], 1)
 
 
 def make_encoding(rep: Rep) -> Encoding:
     """The cheapest way to run ``rep``."""
     if rep.carry_shape != (0,):
-        return Recurrent() if rep.stored_carry_shape != (0,) else WholeWindow()
+        return Recurrent if rep.stored_carry_shape != (0,) else WholeWindow
     # What is neither learned nor saved, such as a table of one-hots, is the same in the target.
-    return TokenByToken() if rep.state_dict() else Stateless()
+    return TokenByToken if rep.state_dict() else Stateless

@@ -6,6 +6,7 @@ import math
 import re
 from dataclasses import replace
 from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ import torch
 from torch import nn
 
 from algorithm.errors import ModelError
-from algorithm.extensions.base import Context, States
+from algorithm.extensions.base import Context
 from algorithm.extensions.options import Build
 from algorithm.extensions.prediction import Prediction, make_prediction
 from algorithm.nn.images import image_layouts
@@ -99,7 +100,7 @@ def counting_context(k=2, t=3, n=2):
     )
     state = of(step, exists).requires_grad_()
     following = of(step[:, k + 1 :], exists[:, k + 1 :]).requires_grad_()
-    states = States(online=state, carry=batch.carry, target_following=following, target_learned=lambda: None)
+    states = SimpleNamespace(online=state, target_following=following)
     ctx = Context(
         batch=batch, obs=batch.obs, states=states, burn_in=k, learn=t, recode=None, q=None, target_q=None,
         generator=torch.Generator(),

@@ -92,7 +92,7 @@ def test_each_positive_is_the_token_n_steps_later_of_the_same_window(burn_in, le
         learn=learn,
         learned=slice(burn_in, burn_in + learn),
     )
-    anchor, positive, valid = pairs(ctx, state, state[:, burn_in + 1 :])
+    anchor, positive, valid = pairs(ctx, state[:, ctx.learned], state[:, burn_in + 1 :])
     expected = [
         (100 * b + t, 100 * b + t + n, bool(exists[b, t] and exists[b, t + n]))
         for b in range(size)
@@ -192,8 +192,8 @@ def test_the_byol_loss_is_the_mean_of_both_directions_over_what_exists():
     found = []
     for b, t in torch.nonzero(batch.obs_valid[:, 2:5]).tolist():
         for by, of in (looks, looks[::-1]):
-            one = prediction(projection(by.online[b, 2 + t][None]))[0]
-            other = extension.target_projection(of.target_learned()[b, t][None])[0]
+            one = prediction(projection(by.learned[b, t][None]))[0]
+            other = extension.target_projection(of.target_learned[b, t][None])[0]
             found.append(2 - 2 * (one @ other) / (one.norm() * other.norm()))
     torch.testing.assert_close(extension.contrast(ctx, *looks), torch.stack(found).mean())
 
@@ -244,8 +244,8 @@ def test_agreement_of_values_reaches_encoder_and_critics():
     ctx.generator.set_state(drawn)
     look = extension._look(ctx)
     valid = batch.valid[:, 2:5]
-    difference = ctx.q(look.online[:, 2:5]) - sac._taken_q(
-        batch, sac.model.target_q.frozen, ctx.states.target_learned()
+    difference = ctx.q(look.learned) - sac._taken_q(
+        batch, sac.model.target_q.frozen, ctx.states.target_learned
     )
     torch.testing.assert_close(losses["siamese_q"], difference[:, valid].square().mean())
     sac._critic_step.gradient.zero_()

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from algorithm.nn.protocols import Rep
-from algorithm.sac.encoding import Stateless, TokenByToken, WholeWindow, make_encoding
+from algorithm.sac.encoding import Recurrent, Stateless, TokenByToken, WholeWindow, make_encoding
 from algorithm.sac.optimiser import FlatAdam
 from tests.batches import SMALL, random_batch, small_networks
 
@@ -27,7 +27,8 @@ class Counting(Rep):
             self.with_gradient += valid.shape[1]
         else:
             self.without += valid.shape[1]
-        return self.layer(obs["obs"]), carry
+        state = self.layer(obs["obs"])
+        return state, state
 
 
 class Remembering(Counting):
@@ -44,19 +45,19 @@ def encode(encoding, rep, batch, **sizes):
 
 
 def test_the_cheapest_encoding_is_chosen():
-    assert isinstance(make_encoding(small_networks().rep), Stateless)
-    assert isinstance(make_encoding(small_networks(rep_depth=1).rep), TokenByToken)
-    assert isinstance(make_encoding(Remembering()), WholeWindow)
+    assert make_encoding(small_networks().rep) is Stateless
+    assert make_encoding(small_networks(rep_depth=1).rep) is TokenByToken
+    assert make_encoding(Remembering()) is WholeWindow
 
 
 @pytest.mark.parametrize("n", [1, 3])
 def test_tokens_one_by_one_are_those_of_the_whole_window(n):
     batch, rep = random_batch(4, n), Counting()
-    states, target = encode(TokenByToken(), rep, batch)
-    whole, other = encode(WholeWindow(), rep, batch)
+    states, target = encode(TokenByToken, rep, batch)
+    whole, other = encode(WholeWindow, rep, batch)
     torch.testing.assert_close(states.online, whole.online)
     torch.testing.assert_close(states.target_following, whole.target_following)
-    torch.testing.assert_close(states.target_learned(), whole.target_learned())
+    torch.testing.assert_close(states.target_learned, whole.target_learned)
     assert states.target_following.shape == (4, n, 4)
     gradients = []
     for found in (states, whole):
@@ -67,20 +68,52 @@ def test_tokens_one_by_one_are_those_of_the_whole_window(n):
     assert other.with_gradient == 0 and target.with_gradient == 0
 
 
-def test_only_the_learned_token_is_encoded_with_a_gradient_and_the_target_only_what_is_needed():
+def costs(rep, target):
+    return rep.with_gradient, rep.without, target.without
+
+
+def test_tokens_are_encoded_when_they_are_asked_for_and_once_and_with_a_gradient_only_the_learned_ones():
     rep = Counting()
-    states, target = encode(TokenByToken(), rep, random_batch(4, 3))
-    assert (rep.with_gradient, rep.without) == (1, 3)
-    assert target.without == 3
-    states.target_learned()
-    assert target.without == 4
+    states, target = encode(TokenByToken, rep, random_batch(4, 3))
+    found = [costs(rep, target)]
+    with torch.no_grad():  # as where a target is made: there is a gradient nevertheless
+        for name in ("learned", "online", "target_following", "target_learned", *2 * ("online",)):
+            value = getattr(states, name)
+            assert value.requires_grad == (name in ("learned", "online"))
+            found.append(costs(rep, target))
+    assert found == [(0, 0, 0), (1, 0, 0), (1, 3, 0), (1, 3, 3), *3 * [(1, 3, 4)]]
+    assert target.with_gradient == 0
+
+
+@pytest.mark.parametrize(
+    "encoding, learned, whole, following",
+    [(WholeWindow, (6, 0, 0), (6, 0, 0), (6, 0, 6)), (Recurrent, (2, 1, 0), (2, 4, 0), (2, 4, 6))],
+)
+def test_windows_with_memory_are_encoded_as_far_as_they_are_asked_for(encoding, learned, whole, following):
+    rep = Remembering()
+    states, target = encode(encoding, rep, random_batch(4, 5), burn_in=1, learn=2)
+    found = [costs(rep, target)]
+    with torch.no_grad():
+        for name in ("learned", "online", "target_following", "target_learned"):
+            getattr(states, name)
+            found.append(costs(rep, target))
+        assert states.online.requires_grad
+    assert found == [(0, 0, 0), learned, whole, following, following]
+    assert torch.equal(states.learned, states.online[:, 1:3]) and states.learned.shape == (4, 2, 4)
+
+
+def test_made_without_gradients_states_have_none():
+    for encoding in (TokenByToken, Recurrent, WholeWindow):
+        with torch.no_grad():
+            states, _ = encode(encoding, Remembering(), random_batch(4, 1))
+        assert not states.online.requires_grad and not states.learned.requires_grad
 
 
 def test_without_parameters_the_target_is_the_same_states():
     batch = random_batch(4, 2)
-    states, _ = encode(Stateless(), small_networks().rep, batch)
+    states, _ = encode(Stateless, small_networks().rep, batch)
     assert torch.equal(states.target_following, batch.obs["obs"][:, 1:])
-    assert torch.equal(states.target_learned(), batch.obs["obs"][:, :1])
+    assert torch.equal(states.target_learned, batch.obs["obs"][:, :1])
 
 
 @pytest.mark.parametrize(("limit", "expected"), [(2.5, (1.5, 2.0)), (10.0, (3.0, 4.0)), (5.0, (3.0, 4.0))])

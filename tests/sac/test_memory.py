@@ -224,17 +224,17 @@ class Counting(Rep):
 def test_every_token_is_encoded_once_by_each_network(burn_in, learn, n_step):
     rep = Counting()
     target = copy.deepcopy(rep)
-    assert isinstance(make_encoding(rep), Recurrent)
+    assert make_encoding(rep) is Recurrent
     window = burn_in + learn + n_step - 1
     batch = replace(random_batch(5, window, spec=SPEC), carry=torch.randn(5, 3))
-    states = Recurrent()(rep, target, batch.obs, batch, burn_in=burn_in, learn=learn)
-    assert rep.with_gradient == [learn] and sum(rep.without) == window + 1 - learn
-    assert target.without == [window + 1] and not target.with_gradient
+    states = Recurrent(rep, target, batch.obs, batch, burn_in=burn_in, learn=learn)
     total = batch.obs["obs"].cumsum(1) + batch.carry.unsqueeze(1)
     torch.testing.assert_close(states.online, total)
     torch.testing.assert_close(states.carry, total)
     torch.testing.assert_close(states.target_following, total[:, burn_in + 1 :])
-    torch.testing.assert_close(states.target_learned(), total[:, burn_in : burn_in + learn])
+    torch.testing.assert_close(states.target_learned, total[:, burn_in : burn_in + learn])
+    assert rep.with_gradient == [learn] and sum(rep.without) == window + 1 - learn
+    assert target.without == [window + 1] and not target.with_gradient
 
 
 @pytest.mark.parametrize("memory", RNN)
