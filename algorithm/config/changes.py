@@ -152,6 +152,12 @@ def _window(old: Config, new: Config) -> Effect:
     return Applied()
 
 
+def _extra_data(old: Config, new: Config) -> Effect:
+    if new.sac_config.use_prediction:
+        return Refused("the transition model would have other inputs than it was trained with")
+    return Applied("without use_prediction it says nothing")
+
+
 def _max_step(old: Config, new: Config) -> Effect:
     if new.sac_config.learning_rate_schedule == "linear":
         return Applied("the step size falls to 0 at the new end, and changes at once")
@@ -163,6 +169,7 @@ RULES: Mapping[str, Rule] = {
     "replay_config.capacity": _capacity,
     "sac_config.burn_in_step": _window,
     "sac_config.learn_step": _window,
+    "sac_config.use_extra_data": _extra_data,
 }
 """Path -> how its effect is found."""
 

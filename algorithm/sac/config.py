@@ -188,7 +188,6 @@ class SacConfig(Block):
         True,
         "The transition model sees the observations too, also those that ModelRep leaves out. false: state "
         "and action alone.",
-        fixed=_OTHER_NETWORKS,
     )
     curiosity: Literal["FORWARD", "INVERSE"] | None = option(
         None,

@@ -28,7 +28,7 @@ nn_config.rep nn_config.policy nn_config.q replay_config.alpha replay_config.bet
 sac_config.nn sac_config.seed sac_config.use_replay_buffer sac_config.use_priority sac_config.start_step
 sac_config.ensemble_q_num sac_config.seq_encoder sac_config.init_log_alpha sac_config.use_auto_alpha
 sac_config.discrete_dqn_like sac_config.siamese sac_config.use_normalization
-sac_config.use_prediction sac_config.use_extra_data sac_config.curiosity sac_config.use_rnd"""
+sac_config.use_prediction sac_config.curiosity sac_config.use_rnd"""
 
 OTHER_NETWORKS = "the networks would be others than those that were trained"
 
@@ -146,6 +146,20 @@ def test_windows_may_change_where_attention_does_not_see_them(loaded):
     assert set(effects(windows("ATTN", 4, 4), windows("ATTN", 2, 6)).values()) == {Applied()}
     refused = effects(windows("ATTN", 4, 4), windows("ATTN", 4, 8))["sac_config.learn_step"]
     assert refused == Refused("attention was trained on 8 steps, burn_in_step + learn_step")
+
+
+def test_extra_data_may_change_where_no_model_is_given_it(loaded):
+    def extra(use_prediction, on):
+        overrides = f"sac_config.use_prediction={use_prediction}", f"sac_config.use_extra_data={on}"
+        return loaded(*overrides)
+
+    key = "sac_config.use_extra_data"
+    assert effects(extra("false", "true"), extra("false", "false")) == {
+        key: Applied("without use_prediction it says nothing")
+    }
+    assert isinstance(effects(extra("true", "true"), extra("true", "false"))[key], Refused)
+    both = effects(extra("true", "true"), extra("false", "false"))
+    assert isinstance(both["sac_config.use_prediction"], Refused)
 
 
 def test_the_end_of_a_falling_step_size_is_worth_a_word(loaded):
