@@ -82,11 +82,15 @@ class Augmentation:
         names = vector_names(obs)
         stacks = dict(zip(obs.names, obs.stacks, strict=True))
         self._stacked = {name: stacks[name] > 1 for name in names}
+        dtypes = dict(zip(obs.names, obs.dtypes, strict=True))
+        self._real = any(dtypes[name].startswith("float") for name in names)
 
-    @property
-    def changes_anything(self) -> bool:
-        """Whether any observation is an image or a vector."""
-        return bool(self._images or self._stacked)
+    def changes_anything(self, *, normalised: bool) -> bool:
+        """Whether any observation is an image or a vector of real numbers.
+
+        normalised: vectors are, so that whole numbers have become real ones
+        """
+        return bool(self._images or self._real or (normalised and self._stacked))
 
     def __call__(
         self, obs: Mapping[str, Tensor], exists: Tensor, generator: torch.Generator

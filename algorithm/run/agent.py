@@ -15,6 +15,7 @@ from algorithm.errors import UsageError
 from algorithm.extensions import make_extensions
 from algorithm.extensions.base import Extension
 from algorithm.extensions.options import Build
+from algorithm.nn.augment import Augmentation
 from algorithm.nn.loader import Networks, load_networks
 from algorithm.nn.normalise import vector_names
 from algorithm.replay.buffer import ReplayBuffer
@@ -236,6 +237,12 @@ class Agent:
         if sac.siamese and not has_encoder:
             trains = "trains only the critics: the encoder has nothing to learn"
             found.append(f"sac_config.siamese {trains if sac.siamese_use_q else nothing}")
+        looks = Augmentation(self.spec.obs)
+        if sac.siamese == "BYOL" and not looks.changes_anything(normalised=sac.use_normalization):
+            found.append(
+                "sac_config.siamese: BYOL compares two looks that are the same, for no observation is an "
+                "image or a vector of real numbers; ATC compares with what was seen later"
+            )
         if sac.use_prediction and not has_encoder:
             found.append(f"sac_config.use_prediction {nothing}")
         return found

@@ -148,5 +148,11 @@ def test_the_content_of_missing_tokens_changes_no_other():
 
 
 def test_without_images_and_vectors_there_is_nothing_to_augment():
-    assert Augmentation(LOOKS).changes_anything
-    assert not Augmentation(ObsSpec(("at",), ((),), ("int64",), ((4,),))).changes_anything
+    def changes(shape, dtype, categories=(), *, normalised=False):
+        obs = ObsSpec(("at",), (shape,), (dtype,), (categories,))
+        return Augmentation(obs).changes_anything(normalised=normalised)
+
+    assert changes((3,), "float32") and changes((9, 9, 3), "uint8")
+    assert not changes((), "int64", (4,), normalised=True)
+    assert not changes((3,), "int8", normalised=True)
+    assert not changes((3,), "int32") and changes((3,), "int32", normalised=True)

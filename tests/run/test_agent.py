@@ -146,3 +146,14 @@ def test_keys_without_effect_are_named():
     assert agent.notices == [
         "sac_config.use_normalization has no effect: no observation is a vector of numbers"
     ]
+
+
+@pytest.mark.parametrize("siamese, said", [("BYOL", True), ("ATC", False)])
+def test_looks_that_are_the_same_are_named(siamese, said):
+    def told():
+        return any("two looks that are the same" in notice for notice in agent.notices)
+
+    agent, _ = agent_and_rollout(siamese=siamese)
+    assert not told()  # CartPole's vector gets noise
+    agent.spec = AgentSpec(ObsSpec(("obs",), ((),), ("int64",), ((16,),)), ActionSpec((2,)))
+    assert told() == said
