@@ -52,6 +52,14 @@ def points(folder, tag):
     return [(point.step, point.value) for point in events.Scalars(tag)]
 
 
+def images(folder, tag):
+    """The pictures that it shows."""
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    events = EventAccumulator(str(folder), {"images": 0}, purge_orphaned_data=True).Reload()
+    return [(image.step, iio.imread(image.encoded_image_string)) for image in events.Images(tag)]
+
+
 def lines(path):
     return path.read_text().splitlines()
 
@@ -187,6 +195,25 @@ def test_pictures_belong_to_a_row(opened):
     opened.write(1, {"loss/q": 1.0})
     with pytest.raises(ValueError, match="pictures of step 2 without a row"):
         opened.show(2, picture)
+
+
+def test_pictures_of_a_row_that_is_open_are_in_the_state(opened, tmp_path, warned):
+    """A checkpoint is usually taken in the step whose row has just been begun."""
+    shown = np.arange(2 * 3 * 3, dtype=np.uint8).reshape(2, 3, 3)
+    for step in (1, 2):
+        opened.write(step, {"loss/q": 1.0})
+        opened.show(step, {"observation/a": shown + step})
+    state = opened.state()
+    opened.write(3, {"loss/q": 1.0})
+    opened.show(3, {"observation/a": shown})
+    opened.close()
+    resumed = logger_in(tmp_path, warned, state)
+    resumed.write(3, {"loss/q": 1.0})
+    resumed.show(3, {"observation/a": shown + 3})
+    resumed.close()
+    for step, value in images(tmp_path / "log", "observation/a"):
+        assert np.array_equal(value, shown + step)
+    assert [step for step, _ in images(tmp_path / "log", "observation/a")] == [1, 2, 3]
 
 
 @pytest.mark.fault("F02")

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import base64
 import io
 import math
 import os
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from algorithm.run.logs.growing import GrowingFile
 from algorithm.run.logs.sinks import naming
@@ -40,6 +41,16 @@ class Picture(NamedTuple):
         png = io.BytesIO()
         Image.fromarray(pixels[..., 0] if pixels.shape[2] == 1 else pixels).save(png, "PNG")
         return cls(*pixels.shape, png.getvalue())
+
+    def as_json(self) -> list[int | str]:
+        """For a state; :meth:`from_json` takes it back."""
+        return [*self[:3], base64.b64encode(self.png).decode("ascii")]
+
+    @classmethod
+    def from_json(cls, plain: Sequence[Any]) -> Picture:
+        """What :meth:`as_json` gave."""
+        *size, png = plain
+        return cls(*size, base64.b64decode(png))
 
 
 class EventSink:

@@ -158,7 +158,7 @@ class MetricsLogger:
     ) -> None:
         """Add pictures [H, W, C] to the row of ``step``, which has been written to; for TensorBoard alone.
 
-        Those of a row that is not committed yet are not in ``state``. Raises ValueError for another step.
+        Raises ValueError for another step.
         """
         if pictures and (step != self._step or not self._pending):
             raise ValueError(f"metrics: pictures of step {step} without a row")
@@ -191,6 +191,7 @@ class MetricsLogger:
                 [behaviour, name, value if math.isfinite(value) else None]
                 for (behaviour, name), value in self._pending.items()
             ],
+            "pictures": [[*key, *picture.as_json()] for key, picture in self._pictures.items()],
             "columns": list(self._csv.columns),
         }
 
@@ -226,6 +227,8 @@ class MetricsLogger:
         self._purge = self._closed_step + 1
         for behaviour, name, value in state["pending"]:
             self._pending[behaviour, name] = math.nan if value is None else value
+        for behaviour, name, *picture in state["pictures"]:
+            self._pictures[behaviour, name] = Picture.from_json(picture)
 
     def _purge_events(self) -> None:
         """At once, and not with the next row: until then TensorBoard would show what has been dropped."""
