@@ -10,8 +10,19 @@ from algorithm.nn.images import ImageLayout, image_layout, image_layouts
 from algorithm.nn.memories import AttentionRep, RecurrentRep
 from algorithm.nn.mlp import ActionHead, mlp
 from algorithm.nn.noisy import NoisyLinear
+from algorithm.nn.optional import (
+    ModelForwardDynamic,
+    ModelInverseDynamic,
+    ModelObservation,
+    ModelRepPrediction,
+    ModelRepProjection,
+    ModelReward,
+    ModelRND,
+    ModelTransition,
+)
 from algorithm.nn.protocols import Policy, QFunction, Rep, q_size
 from algorithm.nn.recurrent import GRU, LSTM
+from algorithm.nn.world import ImageDecoder
 from algorithm.spec import ActionSpec, AgentSpec, ObsSpec
 
 __all__ = [
@@ -23,11 +34,20 @@ __all__ = [
     "Attention",
     "AttentionRep",
     "HybridAction",
+    "ImageDecoder",
     "ImageEncoder",
     "ImageLayout",
+    "ModelForwardDynamic",
+    "ModelInverseDynamic",
+    "ModelObservation",
     "ModelPolicy",
     "ModelQ",
+    "ModelRND",
     "ModelRep",
+    "ModelRepPrediction",
+    "ModelRepProjection",
+    "ModelReward",
+    "ModelTransition",
     "NoisyLinear",
     "ObsSpec",
     "Policy",

@@ -11,13 +11,14 @@ import pytest
 import torch
 from torch import nn
 
+import algorithm.nn as m
 from algorithm.errors import ModelError
 from algorithm.extensions import atc
 from algorithm.extensions.atc import Atc, pairs
 from algorithm.extensions.byol import Byol
 from algorithm.extensions.options import Build
 from algorithm.extensions.siamese import make_siamese
-from algorithm.nn.loader import load_networks
+from algorithm.nn.loader import OPTIONAL, load_networks
 from algorithm.nn.projections import ModelRepPrediction, ModelRepProjection
 from algorithm.sac.config import SacConfig
 from algorithm.sac.learner import Sac
@@ -344,6 +345,19 @@ def test_a_task_s_own_networks_are_taken(tmp_path, siamese, sizes):
     own = [network.net.out_features for network in extension.joint if hasattr(network, "net")]
     assert own == sizes
     assert sac.update(make_batch(sac)).metrics["loss/siamese"].isfinite()
+
+
+def test_the_defaults_can_be_subclassed_with_other_sizes(tmp_path):
+    """In an ``nn.py`` as in a task's, from what ``algorithm.nn`` offers."""
+    (tmp_path / "nn.py").write_text(
+        "import algorithm.nn as m\n\n\nclass ModelRepProjection(m.ModelRepProjection):\n"
+        "    def __init__(self, spec, state_size):\n"
+        "        super().__init__(spec, state_size, dense_n=6, out_size=4)\n"
+    )
+    (extension,) = make_sac("BYOL", file=tmp_path / "nn.py").extensions
+    shapes = [tuple(p.shape) for p in extension.joint[0].parameters() if p.dim() > 1]
+    assert shapes == [(6, 8), (4, 6)]
+    assert {*OPTIONAL, "ImageDecoder"} <= set(m.__all__)
 
 
 def test_the_file_of_a_wrong_network_is_named(tmp_path):
