@@ -13,6 +13,7 @@ from typing import Any
 import render_checkpoints
 import render_memory
 import render_pixels
+import render_prefetch
 import render_sweeps
 from cells import difference, every, named, one, short, source, table
 
@@ -145,5 +146,6 @@ TABLES: dict[str, Callable[[Path], str]] = {
     **render_sweeps.TABLES,
     **render_memory.TABLES,
     **render_checkpoints.TABLES,
+    **render_prefetch.TABLES,
 }
 """What a page may ask for."""

@@ -263,33 +263,33 @@ def test_no_batch_is_torn(sampler, make):
 
 
 def test_rows_wait_until_windows_have_been_read(make):
-    """And nobody begins to read while somebody waits; what is no row does not wait."""
-    replay = make(threads=1, ahead=5)
-    reading, go_on = threading.Event(), threading.Event()
-    inner, count = replay._windows.read, Counter[str]()
+    """And nobody begins to read while somebody waits for that; what changes no row does not wait."""
+    replay = make(threads=2, ahead=5)
+    reading, go_on = threading.Semaphore(0), threading.Semaphore(0)
+    inner = replay._windows.read
 
     def slow(anchors, weight):
-        count["read"] += 1
-        reading.set()
-        assert go_on.wait(60)
+        reading.release()
+        assert go_on.acquire(timeout=60)
         return inner(anchors, weight)
 
     replay._windows.read = slow
     consumer = threading.Thread(target=replay.sample)
     consumer.start()
-    assert reading.wait(60)
+    assert all(reading.acquire(timeout=60) for _ in range(2)), "both threads read"
     done = threading.Event()
     segment = make_segment(VECTOR, stream=1, episode=0, start=0, length=2)
     adding = threading.Thread(target=lambda: (replay.add(segment), done.set()))
     adding.start()
     while not replay._changing:
-        pass
+        assert adding.is_alive()
     replay.feedback(result(np.arange(4), np.ones(4)))
-    assert replay.state().meta["next_id"] == 41, "neither waits for the reader"
-    assert not done.is_set()
-    go_on.set()
-    adding.join(60)
+    assert replay.state().meta["next_id"] == 41, "neither waits for the readers"
+    go_on.release()
     consumer.join(60)
+    assert replay._missing == 0 and not done.is_set(), "one has read, one reads on, and nothing is begun"
+    go_on.release(100)
+    adding.join(60)
     assert done.is_set() and replay.next_id == 44
 
 
