@@ -71,7 +71,7 @@ def build(case: str, seed: int, threads: int) -> tuple[Agent, ReplayBuffer]:
     make: Callable[..., ReplayBuffer] = ReplayBuffer
     if threads:
         make = partial(PrefetchedReplay, threads=threads, ahead=AHEAD)
-    sac, capacity, carry = config.sac_config, config.replay_config.capacity, agent.stored_carry_shape
+    sac, capacity, carry = config.sac_config, config.replay_config.capacity, agent.player.stored_carry_shape
     made = make(
         agent.spec,
         capacity=capacity,
@@ -96,7 +96,7 @@ def run(case: str, threads: int, *, seed: int, seconds: float, warm_up: float) -
     sample_seconds: that the learner spent on getting batches.
     """
     agent, made = build(case, seed, threads)
-    rng, carry = np.random.default_rng(seed + 1000), agent.stored_carry_shape
+    rng, carry = np.random.default_rng(seed + 1000), agent.player.stored_carry_shape
     singles = cycle([random_segment(agent.spec, rng, carry, step, 1) for step in range(EPISODE)])
     sampling = Timed(made, "sample")
 
