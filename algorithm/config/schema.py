@@ -70,7 +70,9 @@ class BaseConfig(EnvConfig):
     episode_queue_size: Int = option(5, "Segments waiting for the learner at most; then actors wait.", ge=1)
     episode_sender_process_num: Int = option(5, "Sender streams of an actor.", ge=1)
     batch_queue_size: Int = option(5, "Batches waiting for an update at most.", ge=1)
-    batch_generator_process_num: Int = option(5, "Threads of a learner that draw batches ahead, at most: never more than cores but one.", ge=1)
+    batch_generator_process_num: Int = option(
+        5, "Threads of a learner that draw batches ahead, at most: never more than cores but one.", ge=1
+    )
 
     def contradictions(self) -> Iterator[Contradiction]:
         """A worker without an environment has nothing to do."""

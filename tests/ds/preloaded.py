@@ -1,5 +1,3 @@
 """What every learner and actor imports, imported once. No channel and no server may be made here."""
 
-import ds.actor
-import ds.learner
 import main_ds  # noqa: F401

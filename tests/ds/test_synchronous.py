@@ -11,7 +11,7 @@ from tests.run import killing
 from tests.run.test_resume import TASK
 
 QUICK = {"own_td_error": 330, "rnn": 260, "hybrid": 300, "extended": 160}
-"""Section -> environment steps. Normalisation and noise, memory, both kinds of action, RND and two cameras."""
+"""Section -> environment steps: normalisation and noise, memory, both kinds of action, RND and cameras."""
 
 SLOW = {"default": 700, "images": 400, "fresh": 600}
 
