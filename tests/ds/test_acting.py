@@ -1,0 +1,73 @@
+"""An actor with the learner's weights does what an agent in the learner's process would do."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from algorithm.config.schema import BaseConfig, Config
+from algorithm.run.seeding import stream_seed
+from algorithm.sac.config import SacConfig
+from ds.acting import actor_seed, make_acting, with_noise
+from ds.weights import Loader, acting_parts, packed, unpack
+from tests.extensions import test_grid as grid
+
+CPU = torch.device("cpu")
+
+
+@pytest.mark.parametrize("row", grid.ROWS[::3], ids=str)
+def test_it_acts_as_the_agent_does(row):
+    """Every kind of action, observation, memory and extension: the same actions, densities and carries."""
+    agent = grid.make_agent(row, seed=1)
+    for segment in grid.segments(agent, np.random.default_rng(0), range(6)):
+        agent.add(segment)
+    agent.learn(4)
+    acting = make_acting(
+        agent.spec, agent.config, nn_file=None, behaviour="x", run_seed=5, own_seed=1, device=CPU
+    )  # other weights than the agent began with, the same random numbers while acting
+    parts = acting_parts(agent.sac.model, agent.sac.extensions, agent.spec.action, agent.config.sac_config)
+    unpack(packed({"x": parts}), {"x": acting.parts})
+    agent.player.warming_up = acting.player.warming_up = False
+    told = grid.act(agent, np.random.default_rng(3))
+    agent.player = acting.player
+    found = grid.act(agent, np.random.default_rng(3))
+    for name, expected in vars(told).items():
+        np.testing.assert_array_equal(vars(found)[name], expected, err_msg=name)
+
+
+def test_the_first_actor_has_the_seed_of_the_run_and_no_two_have_the_same():
+    assert actor_seed(7, 0) == 7
+    seeds = [actor_seed(7, number) for number in range(200)]
+    assert len(set(seeds)) == 200 and max(seeds) < 2**32
+    assert actor_seed(7, 3) == stream_seed(7, "actor", 3) >> 32
+
+
+def config(rate, largest, own=None):
+    return Config(
+        base_config=BaseConfig(noise_increasing_rate=rate, noise_max=largest),
+        sac_config=SacConfig(action_noise=own),
+    )
+
+
+@pytest.mark.parametrize(
+    ("rate", "slot", "noise"),
+    [(0.02, 0, None), (0.02, 1, (0.02, 0.02)), (0.02, 3, (0.06, 0.06)), (0.02, 9, (0.1, 0.1))],
+)
+def test_an_actor_is_the_noisier_the_later_its_slot(rate, slot, noise):
+    found = with_noise(config(rate, 0.1), slot).sac_config.action_noise
+    assert found is None if noise is None else found == pytest.approx(noise)
+
+
+def test_without_an_increasing_rate_the_common_noise_counts():
+    assert with_noise(config(0.0, 0.1, (0.1, 0.3)), 5).sac_config.action_noise == (0.1, 0.3)
+
+
+def test_critics_travel_only_where_a_branch_is_greedy():
+    for row in grid.ROWS[::5]:
+        agent = grid.make_agent(row, seed=1)
+        sac = agent.config.sac_config
+        parts = acting_parts(agent.sac.model, agent.sac.extensions, agent.spec.action, sac)
+        assert ("q" in parts) == (sac.discrete_dqn_like and bool(agent.spec.action.branches))
+        assert ("Novelty" in parts) == sac.use_rnd
+        assert Loader({"x": parts}).version == 0
