@@ -78,7 +78,7 @@ class Inbox:
         with self._changed:
             if self._closed:
                 return False
-            if self._num_parcels < self._size and not self._waiting:
+            if self._num_parcels < self._size:  # then nobody waits: see take
                 self._let_in(number, parcel)
                 return True
             waiting = _Waiting(number, parcel)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 
 import pytest
 
@@ -132,14 +133,23 @@ def test_closing_wakes_everybody():
 def test_a_waiting_taker_wakes_for_parcels_and_for_who_leaves():
     inbox, taken = Inbox(1), []
 
+    def until_it_waits():
+        while not inbox._changed._waiters:
+            time.sleep(0.001)
+
     def take_two():
-        taken.extend(inbox.take(FOREVER) for _ in range(2))
+        taken.append(inbox.take(FOREVER))
+        taken.append(inbox.take(FOREVER))
 
     thread = threading.Thread(target=take_two)
     thread.start()
-    run(inbox.put(0, numbered(1), timeout=FOREVER))
+    until_it_waits()
+    run(inbox.put(0, numbered(1), timeout=0))
+    while not taken:
+        time.sleep(0.001)
+    until_it_waits()
     inbox.left(0)
-    thread.join(FOREVER)
+    thread.join(FOREVER / 3)
     assert taken == [(0, numbered(1)), Left(0)]
 
 
