@@ -26,6 +26,7 @@ WITHOUT_TORCH = (
     "algorithm.run.console",
     "algorithm.env.checker",
     "algorithm.run.preflight.examined",
+    "ds.service",
 )
 """Torch takes seconds to import; these answer, or complain, before it is needed."""
 

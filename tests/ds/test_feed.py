@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from algorithm.data import State
 from algorithm.run.feed import Feed
 from algorithm.run.group import Episode
+from algorithm.run.logs.metrics import METRICS
 from algorithm.run.rollout import Iteration
 from algorithm.run.timing import Stopwatch
 from ds.actors import Actors
@@ -261,3 +262,9 @@ def test_waiting_and_storing_are_charged_apart():
     scene.inbox.take, scene.logs["vector"].add = slow(take, 5.0), slow(add, 2.0)
     scene.feed.step()
     assert (scene.watch.seconds["wait"], scene.watch.seconds["store"]) == (5.0, 2.0)
+
+
+def test_what_is_logged_is_explained():
+    scene = Scene().come("a").send()
+    assert scene.feed.metrics().keys() <= METRICS.keys()
+    assert "ds/lag" in scene.feed.metrics()
