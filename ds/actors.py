@@ -20,6 +20,7 @@ no lane: it names one that its actor does not have · … before: it has come, a
 MISSED = 3  # heartbeats
 MAX_DEPARTED = 1024  # that are remembered
 MAX_NEWS = 100
+UNKNOWN = 1000  # actors that may have come after a checkpoint: none gets a number that another still has
 
 COUNTED = ("dropped", "lost", "stale", "rejected", "duplicates", "gaps")
 """dropped: environment steps that actors gave up · lost: those that an earlier learner took and this one does
@@ -55,7 +56,7 @@ class Actors:
         self._living: dict[str, Member] = {}
         self._departed: dict[str, Member] = {}  # the one that left last is the last
         self._awaited: dict[str, float] = {}  # who lived when the state was taken, and since when we wait
-        self._next_number = 0
+        self._next_number, self._skipped = 0, 0
         self._counts = dict.fromkeys(COUNTED, 0)
         self._news: deque[str] = deque(maxlen=MAX_NEWS)
         self._faults = Faults(self._news.append, clock)
@@ -245,7 +246,7 @@ class Actors:
             self._living = {}
             self._departed = {member.actor: member for member in members}
             self._awaited = dict.fromkeys(state["living"], self._clock())
-            self._next_number = int(state["next_number"])
+            self._next_number, self._skipped = int(state["next_number"]), UNKNOWN
             self._counts = {name: int(state["counts"][name]) for name in COUNTED}
 
     def _enter(self, hello: Hello) -> Member:
@@ -254,6 +255,7 @@ class Actors:
         member = self._departed.pop(hello.actor, None)
         comes = "is back" if member is not None else "has come"
         if member is None:
+            self._next_number, self._skipped = self._next_number + self._skipped, 0
             member = Member(hello.actor, self._next_number, slot=-1)
             self._next_number += 1
         taken = {one.slot for one in self._living.values()}

@@ -13,6 +13,7 @@ from algorithm.config.loader import LoadedConfig, load_config
 from algorithm.config.locate import find_env
 from algorithm.config.schema import DISTRIBUTED_DEFAULTS
 from algorithm.env.base import VecEnv
+from algorithm.errors import UsageError
 from algorithm.replay.buffer import ReplayBuffer
 from algorithm.run.agent import Agent, MakeReplay
 from algorithm.run.assembly import nn_file
@@ -85,6 +86,7 @@ class Remote:
         self._session, config = session, session.loaded.config
         self._base, self._net = config.base_config, config.net_config
         self._host = self._net.learner_host or LOOPBACK
+        self._refuse_small_replays()
         self._security = learner_security(self._net, self._host)
         refuse_if_taken(self._host, self._net.learner_port)
         self.scene = Elsewhere(eval_env.specs, eval_env.time_limit, "stepped by actors")
@@ -147,6 +149,18 @@ class Remote:
         while self._actors.metrics()["ds/actors"] and time.monotonic() < until:
             self._actors.expire()
             time.sleep(0.05)
+
+    def _refuse_small_replays(self) -> None:
+        """A segment has to fit into the replay, and one row more."""
+        loaded, length = self._session.loaded, self._base.max_episode_length
+        for config in (loaded.config, *loaded.behaviours.values()):
+            if config.replay_config.capacity <= length:
+                raise UsageError(
+                    "a segment of an actor would not fit into the replay",
+                    where="base_config.max_episode_length and replay_config.capacity",
+                    why=f"{length:,} steps and {config.replay_config.capacity:,} rows",
+                    fix="lower the first or raise the second",
+                )
 
     def _before_step(self) -> None:
         self._publisher.publish_if_due()
