@@ -10,6 +10,7 @@ import contextlib
 import ipaddress
 import os
 import secrets
+import ssl
 import stat
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -77,6 +78,7 @@ def learner_security(net: Net, host: str) -> LearnerSecurity:
     certificate = _read(folder / CERTIFICATE, advice)
     _refuse_if_open(folder / KEY)
     key = _read(folder / KEY, advice)
+    _refuse_if_no_pair(folder)
     return LearnerSecurity(token=make_token(folder), certificate=certificate, key=key)
 
 
@@ -158,3 +160,17 @@ def _read_token(path: Path, advice: str) -> str:
 def _refuse_if_open(path: Path) -> None:
     if path.exists() and path.stat().st_mode & stat.S_IRWXO:
         raise UsageError("everybody on this machine can read a secret", where=path, fix=f"chmod 600 {path}")
+
+
+def _refuse_if_no_pair(folder: Path) -> None:
+    """What gRPC would say about it is that the port cannot be listened at."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    try:
+        context.load_cert_chain(folder / CERTIFICATE, folder / KEY, password=lambda: "")
+    except (ssl.SSLError, ValueError) as error:
+        raise UsageError(
+            "the learner's certificate and key cannot be used",
+            where=folder,
+            why=str(error),
+            fix=f"make new ones: python -m ds.certificates HOST --folder {folder} --replace",
+        ) from error

@@ -35,6 +35,7 @@ CLIENT: Options = [
         2 * _SECOND,
     ),  # the default is two minutes
     ("grpc.min_reconnect_backoff_ms", 5 * _SECOND),  # how long a connection may take
+    ("grpc.enable_http_proxy", 0),  # a proxy of the environment is for the web
     ("grpc.use_local_subchannel_pool", 1),  # a connection for each client: sender streams do not share one
     ("grpc.max_send_message_length", -1),  # the learner's limit holds, and names itself
 ]

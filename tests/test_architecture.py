@@ -26,7 +26,10 @@ WITHOUT_TORCH = (
     "algorithm.run.console",
     "algorithm.env.checker",
     "algorithm.run.preflight.examined",
-    "ds.service",
+    "ds.server",
+    "ds.client",
+    "ds.certificates",
+    "ds.limits",
 )
 """Torch takes seconds to import; these answer, or complain, before it is needed."""
 

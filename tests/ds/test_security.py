@@ -150,6 +150,17 @@ def test_a_secret_that_everybody_can_read_is_refused(name: str, tmp_path: Path) 
         learner_security(Net(str(tmp_path)), ELSEWHERE)
 
 
+@pytest.mark.parametrize("name", [CERTIFICATE, KEY])
+def test_a_certificate_that_its_key_does_not_belong_to_is_refused(name: str, tmp_path: Path) -> None:
+    certificates.make(tmp_path / "a", [HOST], days=1)
+    certificates.make(tmp_path / "b", [HOST], days=1)
+    path = tmp_path / "a" / name
+    for content in ((tmp_path / "b" / name).read_bytes(), b"", b"rubbish"):
+        path.write_bytes(content)
+        with pytest.raises(UsageError, match="certificate and key cannot be used"):
+            learner_security(Net(str(path.parent)), ELSEWHERE)
+
+
 def test_a_folder_that_cannot_be_made_is_a_storage_error(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for make in (make_token, lambda folder: certificates.make(folder, [HOST], days=1)):
