@@ -44,6 +44,14 @@ IMAGE = AgentSpec(ObsSpec(("obs",), ((84, 84, 4),), ("uint8",)), ActionSpec((6,)
 VECTOR = AgentSpec(ObsSpec(("obs",), ((27,),), ("float32",)), ActionSpec(continuous=8))
 
 
+@pytest.mark.parametrize("carry", [(0,), (2, 16)])
+def test_every_column_of_a_long_segment_is_counted(carry: tuple[int, ...]) -> None:
+    """One byte a transition too few or too many is twenty thousand."""
+    spec = AgentSpec(ObsSpec(("a", "b"), ((1,), (2,)), ("bool", "float32")), ActionSpec((3, 2), 2))
+    real = actual("leg", spec, carry, 20_000, 1)
+    assert real <= largest_parcel({"leg": spec}, {"leg": carry}, 20_000) <= real + 2048
+
+
 def test_of_several_behaviours_the_largest_counts() -> None:
     both = {"eye": IMAGE, "leg": VECTOR}
     carries = {"eye": (0,), "leg": (2, 64)}
