@@ -13,11 +13,11 @@ from ds.arrays import ALIGNMENT, aligned
 SMALLEST_LIMIT = 2**20
 """No limit is lower: the other messages have to pass as well."""
 
-_ENVELOPE = 1024
-"""Bytes for what a parcel has besides its parts."""
+_ENVELOPE = 2**14
+"""Bytes for what a parcel has besides its transitions: with it go the ends of episodes that were given up."""
 
 _INT = 9
-_PART = 256
+_PART = 64
 """Bytes for the structure of a part besides what describes its arrays: ints and headers, with room."""
 
 Shape = tuple[int, ...]

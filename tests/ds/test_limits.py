@@ -46,10 +46,10 @@ VECTOR = AgentSpec(ObsSpec(("obs",), ((27,),), ("float32",)), ActionSpec(continu
 
 @pytest.mark.parametrize("carry", [(0,), (2, 16)])
 def test_every_column_of_a_long_segment_is_counted(carry: tuple[int, ...]) -> None:
-    """One byte a transition too few or too many is twenty thousand."""
+    """One byte a transition too few or too many is forty thousand."""
     spec = AgentSpec(ObsSpec(("a", "b"), ((1,), (2,)), ("bool", "float32")), ActionSpec((3, 2), 2))
-    real = actual("leg", spec, carry, 20_000, 1)
-    assert real <= largest_parcel({"leg": spec}, {"leg": carry}, 20_000) <= real + 2048
+    real = actual("leg", spec, carry, 40_000, 1)
+    assert real <= largest_parcel({"leg": spec}, {"leg": carry}, 40_000) <= real + 20_000
 
 
 def test_of_several_behaviours_the_largest_counts() -> None:
