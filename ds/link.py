@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from ds.calling import Acquaintance, Answer, Caller, Message, NothingSent, Papers, Sender
 from ds.ending import Ending
-from ds.errors import LearnerRefused, Unreachable
+from ds.errors import Busy, LearnerRefused, Unreachable
 from ds.newest import Newest, Weights
 from ds.patience import LOOK_S, Backoff, Clock, RealClock, Tell, pause
 from ds.presence import Presence
@@ -179,6 +179,9 @@ class Link:
     def _call(self, ask: Callable[[Message], Answer], message: Message, /) -> Answer:
         try:
             answer = ask(message)
+        except Busy:  # it is there all the same
+            self._presence.answered()
+            raise
         except Unreachable as error:
             if not self.ending.halted.is_set():  # else it was the actor that hung up
                 self._presence.lost(error)

@@ -11,7 +11,7 @@ from typing import Protocol
 from ds.ending import Ending
 from ds.errors import Unreachable
 from ds.packing import Key, Packed
-from ds.patience import LOOK_S, Backoff, Clock, Rarely
+from ds.patience import FIRST_PAUSE_S, LOOK_S, Backoff, Clock, Rarely
 from ds.protocol import Parcel, Part, Receipt
 
 
@@ -51,7 +51,7 @@ class _Lane:
 class Spool:
     """Numbers parcels from 1 in each lane and sees to it that each reaches the learner at least once.
 
-    size: parcels that may wait, those being sent included
+    size: parcels that may wait, those being sent included; fewer than lanes count as that many
 
     A full spool makes the actor wait as long as the learner answers. While it does not, the oldest parcel
     that nobody has begun to send is given up. What follows an agent's lost transitions must not be taken for
@@ -65,7 +65,7 @@ class Spool:
         """Raises ValueError unless both numbers are positive."""
         if lanes < 1 or size < 1:
             raise ValueError(f"a spool needs a lane and room for a parcel, not {lanes} and {size}")
-        self._carrier, self._size = carrier, size
+        self._carrier, self._size = carrier, max(size, lanes)
         self._lanes = tuple(_Lane() for _ in range(lanes))
         self._changed = threading.Condition()
         self._rarely = Rarely(carrier.tell, carrier.clock)
@@ -97,7 +97,7 @@ class Spool:
             self._append(packed)
             while self.waiting > self._size and not self._is_over():
                 if self._carrier.away:
-                    self._give_up_oldest()
+                    self._give_up_oldest()  # there is one: no more are being sent than there are lanes
                 else:
                     self._changed.wait(LOOK_S)
         self._carrier.ending.check()
@@ -184,8 +184,9 @@ class Spool:
 
     def _send(self, parcel: Parcel) -> Receipt | None:
         """Until the learner has answered for it; None if the actor is to end before."""
-        ending, backoff = self._carrier.ending, self._carrier.backoff()
+        ending, clock, backoff = self._carrier.ending, self._carrier.clock, self._carrier.backoff()
         while not ending.halted.is_set():
+            asked = clock.now()
             try:
                 receipt = self._carrier.deliver(parcel)
             except Unreachable:
@@ -194,10 +195,11 @@ class Spool:
             else:
                 if receipt.state in ("taken", "rejected", "stale"):
                     return receipt
-                if receipt.state == "again":  # it has waited for room as long as it could
+                if receipt.state == "again":  # it has waited for room as long as it could, if it could
                     backoff.reset()
-                    continue
-            self._carrier.clock.wait(ending.halted, backoff.pause())
+                    if clock.now() - asked >= FIRST_PAUSE_S:
+                        continue
+            clock.wait(ending.halted, backoff.pause())
         return None
 
     def _settle(self, parcel: Parcel, receipt: Receipt) -> None:

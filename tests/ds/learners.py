@@ -72,6 +72,7 @@ class FakeLearner:
         self.gate = threading.Event()  # a deliver waits for it
         self.gate.set()
         self.inside = 0
+        self.on_deliver: Callable[[], None] = lambda: None
         self._lock = threading.Lock()
 
     def restart(self) -> None:
@@ -102,6 +103,7 @@ class FakeLearner:
         self.inside += 1
         self.gate.wait()
         self.inside -= 1
+        self.on_deliver()
         self.hear(parcel)
         with self._lock:
             self.came.append(parcel)

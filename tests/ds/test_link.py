@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -367,6 +369,13 @@ def test_hanging_up_is_no_fault_of_the_learner():
     with pytest.raises(Unreachable):
         actor.link.deliver(parcel())
     assert actor.lines == [] and not actor.link.away
+
+
+def test_what_sends_needs_neither_torch_nor_the_network():
+    code = (
+        "import sys, ds.packing, ds.spool, ds.link; sys.exit('torch' in sys.modules or 'grpc' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 def test_the_real_clock_waits_for_the_event():

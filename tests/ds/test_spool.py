@@ -8,11 +8,11 @@ from contextlib import contextmanager
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from algorithm.replay.buffer import ReplayBuffer, UniformSampler
-from ds.errors import LearnerRefused, Unreachable
+from ds.errors import Busy, LearnerRefused, Unreachable
 from ds.packing import Packer
 from ds.protocol import Part
 from ds.spool import Spool
@@ -66,11 +66,28 @@ def test_a_parcel_without_room_is_sent_again_at_once():
     learner = FakeLearner()
     learner.answers += ["again", "again"]
     with sending(learner) as (spool, actor):
+        learner.on_deliver = lambda: setattr(actor.clock, "time", actor.clock.time + 2)
         spool.hand_over(packed())
         assert spool.waiting == 0, "the learner has it"
         spool.hand_over(packed())
         assert actor.clock.waits == []
     assert numbers(learner.came) == [1, 1, 1, 2]
+
+
+def test_a_learner_that_does_not_wait_for_room_is_not_asked_without_a_pause():
+    learner = FakeLearner()
+    learner.answers += ["again", "again"]
+    with sending(learner) as (spool, actor):
+        spool.hand_over(packed())
+        assert actor.clock.waits == [0.1, 0.1]
+
+
+def test_a_learner_with_no_hand_free_is_not_away():
+    learner = FakeLearner()
+    learner.answers += [Busy("no hand free"), Busy("no hand free")]
+    with sending(learner) as (spool, actor):
+        spool.hand_over(packed())
+        assert actor.clock.waits == [0.1, 0.2] and actor.lines == []
 
 
 def test_a_parcel_that_did_not_arrive_is_sent_again_after_growing_pauses():
@@ -259,6 +276,7 @@ PLAN = st.lists(
 
 
 @settings(max_examples=25)
+@example(plan=["down", *["put"] * 9], lanes=3, size=1)
 @given(plan=PLAN, lanes=st.integers(1, 3), size=st.integers(1, 5))
 def test_whatever_happens_order_is_kept_and_every_step_is_accounted_for(plan, lanes, size):
     learner, put = FakeLearner(), 0
@@ -267,7 +285,7 @@ def test_whatever_happens_order_is_kept_and_every_step_is_accounted_for(plan, la
             if event == "put":
                 put += 1
                 spool.put(packed(put % lanes, steps=put))
-                assert spool.waiting <= size
+                assert spool.waiting <= max(size, lanes)
             elif event in ("down", "up"):
                 learner.up = event == "up"
             elif event == "restart":
