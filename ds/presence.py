@@ -6,7 +6,13 @@ import threading
 from collections.abc import Callable
 
 from ds.errors import LearnerAway, Unreachable
-from ds.patience import Clock, Rarely, Tell
+from ds.patience import Clock, Tell
+
+HICCUP_S = 1.0
+"""A shorter silence is not worth a line, once the learner has answered before."""
+
+QUIET_S = 10.0
+"""Between two lines that say that it does not answer."""
 
 
 class Presence:
@@ -21,10 +27,11 @@ class Presence:
         self, *, where: str, patience: float, tell: Tell, clock: Clock, dropped: Callable[[], int]
     ) -> None:
         self._where, self._patience, self._tell, self._clock = where, patience, tell, clock
-        self._dropped, self._rarely = dropped, Rarely(tell, clock)
+        self._dropped = dropped
         self._lock = threading.Lock()
         self._met = False  # it has answered before
         self._told = False  # that it does not
+        self._quiet_until = clock.now()
         self._since, self._dropped_then = 0.0, 0
         self.away = False
 
@@ -33,8 +40,15 @@ class Presence:
         with self._lock:
             now = self._clock.now()
             if not self.away:
-                self.away, self._since, self._dropped_then = True, now, self._dropped()
-                self._told = self._rarely.say("away", self._begins_to_wait(error))
+                self.away, self._told = True, False
+                self._since, self._dropped_then = now, self._dropped()
+            if (
+                not self._told
+                and now >= self._quiet_until
+                and (not self._met or now - self._since >= HICCUP_S)
+            ):
+                self._told, self._quiet_until = True, now + QUIET_S
+                self._tell(self._begins_to_wait(error))
             if 0 <= self._patience <= now - self._since:
                 raise LearnerAway(
                     f"no learner answered for {now - self._since:.0f} s",
@@ -53,7 +67,7 @@ class Presence:
 
     def _begins_to_wait(self, error: Unreachable) -> str:
         if self._met:
-            return f"the learner at {self._where} does not answer ({error}): trying again"
+            return f"no answer from the learner ({error}): trying again"
         return f"waiting for the learner at {self._where} ({error})"
 
     def _is_back(self) -> str:

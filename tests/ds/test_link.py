@@ -226,24 +226,32 @@ def test_a_person_is_told_when_it_begins_and_ends_but_not_too_often():
         actor.link.beat()
 
     fails()
+    comes_back(0.5)
+    assert actor.lines == [], "a hiccup"
+    fails()
+    actor.clock.time += 2
+    fails()
     fails()
     assert actor.link.away
     actor.link._sender = NothingSent(taken=(0,), dropped=3500)
-    comes_back(12)
+    comes_back(10)
     assert not actor.link.away
     expected = [
-        "the learner at host:1 does not answer (connection refused): trying again",
+        "no answer from the learner (connection refused): trying again",
         "the learner is back after 12 s · 3,400 steps given up",
     ]
     assert actor.lines == expected
+    actor.clock.time -= 5
+    for _ in range(2):
+        fails()
+        actor.clock.time += 2
+    comes_back(0)
+    assert actor.lines == expected, "too soon after the last time"
     fails()
-    comes_back(12)
-    assert actor.lines == expected, "less than a minute after the last time"
-    actor.clock.time += 60
+    actor.clock.time += 6
     fails()
-    comes_back(5)
-    assert actor.lines[2] == f"{expected[0]} (1 more like this before)"
-    assert actor.lines[3:] == ["the learner is back after 5 s · 0 steps given up"]
+    comes_back(1)
+    assert actor.lines[2:] == [expected[0], "the learner is back after 7 s · 0 steps given up"], "told late"
     actor.link.close("done")
 
 

@@ -180,6 +180,7 @@ def test_while_the_learner_is_away_the_oldest_unsent_parcels_are_given_up():
             spool.put(packed(steps=10**i))
         assert spool.waiting == 3
         dropped = spool.dropped
+        until(lambda: actor.lines)
         learner.up = True
         until(lambda: not spool.waiting)
         until(lambda: len(actor.lines) == 2)
