@@ -149,9 +149,8 @@ class _Work:
             on_non_finite=self._on_non_finite(faults, folder),
         )
         self._loop(rollout, acting, loader, packer, spool)
-        for rest in packer.flush(
-            steps=rollout.steps, stride=base.n_envs, episodes=(), version=loader.version, whole=True
-        ):
+        last = packer.finish(steps=rollout.steps, stride=base.n_envs, episodes=(), version=loader.version)
+        for rest in last:
             spool.put(rest)
         spool.finish(_LAST_S)
 

@@ -51,11 +51,13 @@ class _Lane:
 class Spool:
     """Numbers parcels from 1 in each lane and sees to it that each reaches the learner at least once.
 
-    size: parcels that may wait, those being sent included; fewer than lanes count as that many
+    size: parcels that may wait while the learner is away, those being sent included; fewer than lanes count
+        as that many
 
-    A full spool makes the actor wait as long as the learner answers. While it does not, the oldest parcel
-    that nobody has begun to send is given up. What follows an agent's lost transitions must not be taken for
-    their continuation: the next parcel of the lane begins with the end of that agent's episode.
+    As long as the learner answers, the actor waits until nothing stands before its parcel in the lane: it
+    must not run ahead of a learner that is slower. While it does not, the oldest parcel that nobody has begun
+    to send is given up for one that has no room. What follows an agent's lost transitions must not be taken
+    for their continuation: the next parcel of the lane begins with the end of that agent's episode.
 
     ``taken``, ``taken_steps``, ``waiting`` and ``dropped`` are those of :class:`~ds.calling.Sender`;
     ``stale`` and ``rejected`` are environment steps that the learner did not want.
@@ -95,7 +97,7 @@ class Spool:
         """
         with self._changed:
             self._append(packed)
-            while self.waiting > self._size and not self._is_over():
+            while not (self._has_room(packed.lane) or self._is_over()):
                 if self._carrier.away:
                     self._give_up_oldest()  # there is one: no more are being sent than there are lanes
                 else:
@@ -124,6 +126,12 @@ class Spool:
                 pass
             self._closed = True
             self._changed.notify_all()
+
+    def _has_room(self, lane: int) -> bool:
+        """Whether the actor may go on, now that its parcel stands in ``lane``."""
+        if self._carrier.away:
+            return self.waiting <= self._size
+        return len(self._lanes[lane].queue) + self._lanes[lane].flying <= 1
 
     def _is_over(self) -> bool:
         return self._carrier.stopped() or self._carrier.ending.halted.is_set()

@@ -119,7 +119,7 @@ class NetConfig(Block):
         -1, "Versions that the weights of a segment may be behind; older ones are dropped. -1: any.", new=True
     )
     spool_size: Int = option(
-        64, "Segments an actor keeps while the learner is away; then it drops the oldest.", new=True, ge=1
+        64, "Segments an actor keeps while the learner is away; then it gives up the oldest.", new=True, ge=1
     )
     patience: Limit = option(
         600, "Seconds an actor waits for a learner to come, or to come back. -1: for ever.", new=True

@@ -240,7 +240,9 @@ def test_a_restarted_learner_knows_what_it_has_and_counts_what_it_lost():
     assert scene.counts()["ds/lost"] == 20.0, "once"
     assert scene.accept("a", 4) == "taken before"
     scene.take("a", 5)
-    assert scene.slots("d", "e") == [(2, 1003), (3, 1004)], "others may have come since: none has those numbers"
+    assert scene.slots("d", "e") == [(2, 1003), (3, 1004)], (
+        "others may have come since: none has those numbers"
+    )
     again = scene.restarted().come("a", lanes=(5, 0), taken_steps=43)
     assert again.counts()["ds/lost"] == 23.0
 

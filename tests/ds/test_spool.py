@@ -149,21 +149,22 @@ def test_what_the_learner_does_not_want_is_counted_and_told_at_most_once_a_minut
     assert spool.dropped == 0 and numbers(learner.came) == [1, 2, 3, 4, 5, 6]
 
 
-def test_a_full_spool_makes_the_actor_wait():
+def test_an_actor_waits_for_a_slow_learner_instead_of_running_ahead():
+    """A parcel of each lane may be on its way; who has a second one for a lane waits, whatever the size."""
     learner = FakeLearner()
     learner.gate.clear()
-    with sending(learner, size=2) as (spool, _):
-        spool.put(packed())
-        spool.put(packed())
+    with sending(learner, lanes=2, size=50) as (spool, _):
+        spool.put(packed(0))
+        spool.put(packed(1))
         done = threading.Event()
-        thread = apart(lambda: (spool.put(packed()), done.set()))
+        thread = apart(lambda: (spool.put(packed(0)), done.set()))
         until(lambda: spool.waiting == 3)
-        assert not done.is_set(), "nothing has been taken yet"
+        assert not done.wait(0.5), "nothing has been taken yet"
         learner.gate.set()
         thread.join(10)
         assert done.is_set() and spool.dropped == 0
         until(lambda: not spool.waiting)
-    assert numbers(learner.stored) == [1, 2, 3]
+    assert numbers(learner.stored, 0) == [1, 2] and numbers(learner.stored, 1) == [1]
 
 
 def test_while_the_learner_is_away_the_oldest_unsent_parcels_are_given_up():
@@ -320,7 +321,7 @@ def test_what_ends_a_lane_is_raised_where_the_actor_puts(error):
             spool.put(packed())
 
 
-def test_a_full_spool_does_not_keep_an_actor_that_is_to_end():
+def test_waiting_for_a_slow_learner_does_not_keep_an_actor_that_is_to_end():
     learner, stop = FakeLearner(), threading.Event()
     learner.gate.clear()
     with sending(learner, size=1, stopped=stop.is_set) as (spool, _):
@@ -349,15 +350,15 @@ def test_the_end_of_the_training_empties_nothing_and_takes_nothing():
 def test_what_waits_at_the_end_is_sent():
     learner = FakeLearner()
     learner.gate.clear()
-    with sending(learner, size=5) as (spool, _):
-        for _ in range(5):
-            spool.put(packed())
+    with sending(learner, lanes=5, size=5) as (spool, _):
+        for lane in range(5):
+            spool.put(packed(lane))
         until(lambda: learner.inside)
         thread = apart(lambda: spool.finish(3.0))
         learner.gate.set()
         thread.join(10)
         assert not thread.is_alive() and spool.waiting == 0
-    assert numbers(learner.stored) == [1, 2, 3, 4, 5]
+    assert sorted(parcel.lane for parcel in learner.stored) == [0, 1, 2, 3, 4]
 
 
 def test_at_the_end_nobody_waits_for_a_learner_that_is_away():
