@@ -1,0 +1,236 @@
+"""One process of the cluster as the command sees it: placed, started, watched, started again, ended."""
+
+from __future__ import annotations
+
+import signal
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any, Literal
+
+from ds.cluster.host import Host
+from ds.cluster.messages import Look, Order, Report
+from ds.cluster.policy import POINTLESS, REFUSED, RestartRule, Restarts, ending
+
+State = Literal["placing", "ready", "starting", "running", "back-off", "leaving", "ended", "given up"]
+"""placing: Ray looks for a node · ready: has one, waits for its order · back-off: will be started again."""
+
+_POLL_S = 0.5
+_MOVE_S = 15.0  # for a process to end that is to dial another address
+_OUTPUT = 12
+"""Last lines of a process that are told with its end."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Share:
+    """What a process takes from a node, as Ray counts."""
+
+    cpus: float
+    gpus: float = 0.0
+
+
+MakeOrder = Callable[["Member", str, Look], "Order | None"]
+"""What to start at an address where the run's folder looks like that; None: nothing can be started yet."""
+
+
+class Member:
+    """A process that shall run somewhere.
+
+    order: asked before each start.
+    run:   folder and, below it, the run's folder, for :class:`Look`.
+    say:   told of every start and end.
+    """
+
+    def __init__(
+        self,
+        ray: ModuleType,
+        name: str,
+        share: Share,
+        order: MakeOrder,
+        run: tuple[str, str],
+        *,
+        rule: RestartRule,
+        say: Callable[[str], None],
+    ) -> None:
+        self.name, self.node = name, ""
+        self.state: State = "placing"
+        self.report: Report | None = None
+        self.code: int | None = None  # of an end that no start follows
+        self.why = ""
+        self.output: deque[str] = deque(maxlen=_OUTPUT)
+        self.fresh_lines: list[str] = []
+        self.lost_node = False
+        self._ray, self._share, self._make_order, self._run, self._say = ray, share, order, run, say
+        self._restarts = Restarts(rule)
+        self._now = self._since = self._until = self._asked_at = 0.0
+        self._moved_at = 0.0
+        self._ref: Any = None
+        self._then: Callable[[Any], None] = self._placed
+        self._place()
+
+    @property
+    def restarts(self) -> int:
+        """How often it was started again."""
+        return self._restarts.total
+
+    @property
+    def over(self) -> bool:
+        """Nothing of it runs, and nothing will."""
+        return self.state in ("ended", "given up")
+
+    def step(self, now: float) -> None:
+        """Do what can be done without waiting. now: seconds of a clock that never goes back."""
+        self._now = now
+        if self._ref is not None:
+            self._hear()
+        elif self.state in ("ready", "back-off") and now >= self._until:
+            self._ask("look", self._looked, *self._run)
+        elif self.state in ("running", "leaving") and now >= self._asked_at + _POLL_S:
+            self._ask("poll", self._polled)
+
+    @property
+    def runs(self) -> bool:
+        """There is a process, or about to be one."""
+        return self.state in ("starting", "running", "leaving")
+
+    def move(self) -> None:
+        """End the process and start it with another order, without counting that as a restart."""
+        if self.state == "running" and not self._moved_at:
+            self._moved_at = self._now
+            self._host.signal.remote(int(signal.SIGTERM))
+
+    def leave(self, number: signal.Signals) -> None:
+        """Ask the process to end for good; see :attr:`over`."""
+        if self.runs:
+            self.state = "leaving"
+            self._host.signal.remote(int(number))
+        elif not self.over:
+            self._end()
+
+    def drop(self) -> None:
+        """End it now, and its place."""
+        self._end()
+
+    def _place(self) -> None:
+        self.state, self.node = "placing", ""
+        actor = self._ray.remote(Host).options(
+            num_cpus=self._share.cpus, num_gpus=self._share.gpus, scheduling_strategy="SPREAD", max_restarts=0
+        )
+        self._host = actor.remote()
+        self._ask("address", self._placed)
+
+    def _ask(self, method: str, then: Callable[[Any], None], *arguments: object) -> None:
+        self._asked_at = self._now
+        self._ref, self._then = getattr(self._host, method).remote(*arguments), then
+
+    def _hear(self) -> None:
+        if not self._ray.wait([self._ref], timeout=0)[0]:
+            return
+        ref, self._ref = self._ref, None
+        errors = self._ray.exceptions
+        try:
+            answer = self._ray.get(ref)
+        except errors.ActorUnavailableError:  # the network; the process may well be alive
+            self._ask("poll", self._polled) if self._then == self._polled else self._lost(
+                "node cannot be reached"
+            )
+        except errors.RayTaskError as error:
+            self._fail(str(error.cause))
+        except errors.RayActorError as error:
+            self._gone(error)
+        else:
+            self._then(answer)
+
+    def _placed(self, address: str) -> None:
+        self.node, self.state = address, "ready"
+
+    def _looked(self, look: Look) -> None:
+        if self.state not in ("ready", "back-off"):
+            return
+        order = self._make_order(self, self.node, look)
+        if order is None:
+            self._until = self._now + _POLL_S
+            return
+        self.state, self._since, self.report, self._moved_at = "starting", self._now, None, 0.0
+        self.lost_node = False
+        self._ask("start", self._started, order)
+
+    def _started(self, pid: int) -> None:
+        if self.state == "starting":
+            self.state = "running"
+            self._say(f"{self.name}: process {pid} on {self.node}")
+
+    def _polled(self, report: Report) -> None:
+        self.report = report
+        self.output.extend(report.lines)
+        self.fresh_lines.extend(report.lines)
+        if report.code is not None:
+            self._ended(report.code)
+        elif self._moved_at and self._now >= self._moved_at + _MOVE_S:
+            self._host.signal.remote(int(signal.SIGKILL))
+
+    def _ended(self, code: int) -> None:
+        if self.state == "leaving":
+            self.code = code
+            self._end()
+        elif self._moved_at:
+            self.state, self._until = "ready", self._now
+        elif code == 0:
+            self.code = 0
+            self.state = "ended"
+        elif code in POINTLESS:
+            self.code, self.why = code, POINTLESS[code]
+            self.state = "given up"
+        else:
+            self._again(ending(code))
+
+    def again(self) -> None:
+        """Start it once more after all, after a pause."""
+        reason = f"exit code {self.code}"
+        self.code = None
+        self._again(reason)
+
+    @property
+    def was_refused(self) -> bool:
+        """It ended because a learner refused it or did not answer."""
+        return self.code == REFUSED
+
+    def _again(self, reason: str, *, placed: bool = True) -> None:
+        pause = self._restarts.after(self._now - self._since)
+        if pause is None:
+            self.code, self.why = 1, f"{reason}; {self._restarts.total} restarts did not help"
+            self.state = "given up"
+            self._say(f"{self.name}: {reason}; given up after {self._restarts.total} restarts")
+            return
+        self._until = self._now + pause
+        self._say(f"{self.name}: {reason}; starts again in {pause:g} s")
+        if placed:
+            self.state = "back-off"
+        else:
+            self._place()
+
+    def _lost(self, reason: str) -> None:
+        """The host is gone, and the process with it."""
+        if self.state == "leaving":
+            self._end()
+        elif not self.over:
+            self.lost_node = True
+            self._ray.kill(self._host)
+            self._again(f"{self.node or 'a node'}: {reason}", placed=False)
+
+    def _gone(self, error: Exception) -> None:
+        if self.state == "placing" and not self.node and "failed to import" in str(error):
+            self._fail("this program is not on the node that Ray chose, at the same path as here")
+            return
+        self._lost("the node, or Ray's worker on it, died")
+
+    def _fail(self, why: str) -> None:
+        """The node cannot start it, and another try would not change that."""
+        self.code, self.why, self.state = 4, f"{self.node or 'a node'} cannot start it: {why}", "given up"
+
+    def _end(self) -> None:
+        if not self.over:
+            self.state = "ended"
+        self._ref = None
+        self._ray.kill(self._host)

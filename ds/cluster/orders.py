@@ -1,0 +1,108 @@
+"""What is to be started where: a fresh learner, one that goes on, an actor for the learner there is."""
+
+from __future__ import annotations
+
+import ipaddress
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from algorithm.errors import StorageError
+from ds.cluster.messages import Look, Order, Report
+from ds.cluster.plan import MakeSecrets, Plan
+
+Endpoint = tuple[str, int]
+
+
+class LearnerOrders:
+    """Orders for one start of the learner after the other.
+
+    A run that has a checkpoint is resumed; one without is set aside and begun anew. The former port is asked
+    for where the learner stays, so that actors find it again by themselves.
+
+    clock: seconds.
+    """
+
+    def __init__(self, plan: Plan, secrets: Secrets, clock: Callable[[], float]) -> None:
+        self._plan, self._secrets, self._clock = plan, secrets, clock
+        self._starts = 0
+        self._saved = False
+        self._former: Endpoint | None = None
+        self._lost_at: float | None = None
+        self.port = 0  # that was asked for last
+
+    def saw(self, report: Report) -> None:
+        """How the learner fares."""
+        self._saved = self._saved or report.saved
+        if report.endpoint is not None:
+            self._former, self._lost_at = report.endpoint, None
+
+    def lost(self) -> None:
+        """Its node is gone."""
+        if self._lost_at is None:
+            self._lost_at = self._clock()
+
+    def give(self, address: str, look: Look) -> Order | None:
+        """The next one, on the node ``address`` that sees ``look``; None: not yet.
+
+        Raises StorageError where a run that had a checkpoint cannot be found.
+        """
+        again = self._starts > 0
+        if again and self._saved and not look.saved:
+            raise _lost_run(self._plan, address)
+        unlock = again and look.locked != ""
+        if unlock and self._fenced():
+            return None
+        self.port = self._former[1] if self._former and self._former[0] == address else 0
+        self._former = None  # if it cannot have that port, the next one takes another
+        self._starts += 1
+        resume = look.saved if again else self._plan.resume
+        return Order(
+            arguments=tuple(self._plan.commands.learner(address, self.port, resume=resume)),
+            folder=str(self._plan.folder),
+            run=self._plan.run,
+            secrets=self._secrets.learner(address),
+            aside=again and look.exists and not look.saved,
+            unlock=unlock,
+        )
+
+    def _fenced(self) -> bool:
+        """Whether the lost learner may still be alive behind a broken network, and writing."""
+        return self._lost_at is not None and self._clock() < self._lost_at + self._plan.fence
+
+
+class Secrets:
+    """What learner and actors need to trust each other beyond one machine; new for each address of a learner.
+
+    make: None where nothing is to be made
+    """
+
+    def __init__(self, make: MakeSecrets | None) -> None:
+        self._make = make
+        self._host, self._files = "", dict[str, bytes]()
+
+    def learner(self, host: str) -> Mapping[str, bytes]:
+        """Files by name for a learner that listens at ``host``; none on the loopback."""
+        if self._make is None or ipaddress.ip_address(host).is_loopback:
+            return {}
+        if host != self._host:
+            with tempfile.TemporaryDirectory(prefix="sac-secrets-") as name:
+                self._make(Path(name), [host])
+                self._files = {file.name: file.read_bytes() for file in Path(name).iterdir()}
+            self._host = host
+        return self._files
+
+    def actor(self, host: str) -> Mapping[str, bytes]:
+        """Files by name for an actor of the learner at ``host``: without its private key."""
+        return {name: data for name, data in self.learner(host).items() if name in ("token", "ca.pem")}
+
+
+def _lost_run(plan: Plan, address: str) -> StorageError:
+    return StorageError(
+        "the learner cannot go on where it was",
+        where=f"{plan.folder / plan.run} on {address}",
+        why="the node that it ran on is gone, and this one sees no checkpoint of the run: the nodes do not "
+        "share that folder",
+        fix="bring the node back and add --resume to the command,\n"
+        "or train anew from a folder on a file system that all nodes share",
+    )

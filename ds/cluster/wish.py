@@ -1,0 +1,88 @@
+"""How many actors there shall be: a named Ray actor, so that another command can change it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+from algorithm.errors import UsageError
+
+NAMESPACE = "sac"
+_EVERY_S = 1.0
+
+
+class Wish:
+    """The Ray actor: the number that is wished for."""
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+
+    def get(self) -> int:
+        """The number."""
+        return self._number
+
+    def set(self, number: int) -> int:
+        """Wish for another number; the one before."""
+        before, self._number = self._number, number
+        return before
+
+
+class Wished:
+    """The wish as the command that trains sees it.
+
+    number: of actors, asked for every second.
+    Raises UsageError if there is a wish for that run already.
+    """
+
+    def __init__(
+        self, ray: ModuleType, label: str, name: str, number: int, say: Callable[[str], None]
+    ) -> None:
+        self._ray, self._label, self._name, self._say = ray, label, name, say
+        self.number = number
+        self._ref: Any = None
+        self._next = 0.0
+        self._make()
+
+    def step(self, now: float) -> None:
+        """Ask, or hear the answer, without waiting. now: seconds."""
+        if self._ref is None:
+            if now >= self._next:
+                self._ref, self._next = self._actor.get.remote(), now + _EVERY_S
+        elif self._ray.wait([self._ref], timeout=0)[0]:
+            ref, self._ref = self._ref, None
+            self._hear(ref)
+
+    def close(self) -> None:
+        """Nobody can wish any more."""
+        self._ray.kill(self._actor)
+
+    def _hear(self, ref: Any) -> None:  # noqa: ANN401
+        errors = self._ray.exceptions
+        try:
+            wished = self._ray.get(ref)
+        except errors.ActorUnavailableError:
+            return
+        except errors.RayActorError:  # its node died; the number is known here
+            self._make()
+            return
+        if wished != self.number:
+            self._say(f"{wished} actors from now on, {self.number} before")
+            self.number = wished
+
+    def _make(self) -> None:
+        options = self._ray.remote(Wish).options(name=wish_name(self._label, self._name), num_cpus=0)
+        try:
+            self._actor = options.remote(self.number)
+        except ValueError as error:
+            raise UsageError(
+                f"{self._label} is being trained under the name {self._name!r} on this cluster already",
+                where="-n",
+                why=str(error),
+                fix="choose another name, or change that one's number of actors with --scale",
+            ) from error
+
+
+def wish_name(label: str, name: str) -> str:
+    """What Ray knows the wish of a run by."""
+    return f"wish/{label}/{name}"

@@ -1,0 +1,64 @@
+"""``python main_ds.py task cluster …`` with stand-ins for learner and actors; without the configuration."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from algorithm.errors import UserError
+from ds.cluster.command import add_cluster_flags, scale_cluster, train_on_cluster
+from ds.cluster.plan import Plan
+from ds.cluster.policy import RestartRule
+
+STANDIN = str(Path(__file__).with_name("standin.py"))
+
+
+@dataclass(frozen=True)
+class StandIns:
+    name: str
+
+    def learner(self, host: str, port: int, *, resume: bool) -> list[str]:
+        return [STANDIN, "learner", host, str(port), self.name, *(["--resume"] if resume else [])]
+
+    def actor(self, host: str, port: int) -> list[str]:
+        return [STANDIN, "actor", host, str(port)]
+
+
+def write_secrets(folder: Path, hosts: object) -> None:
+    for name in ("token", "ca.pem", "learner.pem", "learner.key"):
+        (folder / name).write_text(f"{name} of {hosts}")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--name", "-n", required=True)
+    parser.add_argument("--fence", type=float, default=90.0)
+    add_cluster_flags(parser)
+    given = parser.parse_args()
+    try:
+        if given.scale:
+            return scale_cluster("task", given.name, given.scale, given.ray)
+        plan = Plan(
+            label="task",
+            name=given.name,
+            folder=Path.cwd(),
+            commands=StandIns(given.name),
+            actors=given.num_actors or 1,
+            learner_cpus=given.learner_cpus,
+            learner_gpus=given.learner_gpus,
+            actor_cpus=given.actor_cpus,
+            secrets=write_secrets,
+            fence=given.fence,
+        )
+        return train_on_cluster(plan, given.ray, rule=RestartRule(first=0.2, longest=1.0, budget=4))
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,83 @@
+"""Stands in for ``main_ds.py learner`` and ``actor``: ``standin.py ROLE HOST PORT [NAME] [--resume] [-o …]``.
+
+What happens is appended to ``events.txt`` in the working directory, a line each. A learner ends with 0 when a file
+``finish`` appears there, with the code that stands in ``refuse`` when that does, and saves a checkpoint when told by
+``save``. An actor ends with 0 once the learner says ``finished``, and connects again when its connection is lost.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import sys
+import time
+from pathlib import Path
+
+
+def note(*words: object) -> None:
+    with Path("events.txt").open("a") as file:
+        file.write(" ".join(map(str, words)) + "\n")
+
+
+def learner(host: str, port: int, name: str, resume: bool) -> int:
+    run = Path("models", "task", name)
+    run.mkdir(parents=True, exist_ok=resume)
+    server = socket.create_server((host, port))
+    server.settimeout(0.05)
+    port = server.getsockname()[1]
+    (run / "endpoint.json").write_text(json.dumps({"host": host, "port": port, "pid": os.getpid()}))
+    print(f"listening on {host}:{port}", flush=True)
+    note("learner", os.getpid(), port, "resumed" if resume else "fresh", *sys.argv[5:])
+    actors: list[socket.socket] = []
+    asked: list[int] = []
+    signal.signal(signal.SIGINT, lambda number, frame: asked.append(number))
+    while not asked:
+        with contextlib.suppress(TimeoutError):
+            actors.append(server.accept()[0])
+        if Path("save").exists():
+            save(run)
+        if Path("refuse").exists():
+            print("error: the configuration is wrong", flush=True)
+            return int(Path("refuse").read_text())
+        if Path("finish").exists():
+            for actor in actors:
+                actor.sendall(b"finished")
+            return 0
+    save(run)
+    note("learner saved")
+    return 130
+
+
+def save(run: Path) -> None:
+    checkpoint = run / "checkpoints" / "step_10"
+    checkpoint.mkdir(parents=True, exist_ok=True)
+    (checkpoint / "manifest.json").write_text("{}")
+
+
+def actor(host: str, port: int) -> int:
+    def bye(number: int, frame: object) -> None:
+        note("actor", os.getpid(), "bye")
+        os._exit(128 + number)
+
+    signal.signal(signal.SIGTERM, bye)
+    note("actor", os.getpid(), port, *sys.argv[4:])
+    while True:
+        try:
+            with socket.create_connection((host, port), timeout=None) as connection:
+                note("actor", os.getpid(), "connected")
+                if connection.recv(100) == b"finished":
+                    note("actor", os.getpid(), "finished")
+                    return 0
+        except OSError:
+            pass
+        time.sleep(0.1)
+
+
+if __name__ == "__main__":
+    role, address, at, *rest = sys.argv[1:]
+    if role == "learner":
+        sys.exit(learner(address, int(at), rest[0], "--resume" in rest))
+    sys.exit(actor(address, int(at)))
