@@ -1,1 +1,1 @@
-"""Learner and actors on a Ray cluster: placed, supervised, restarted. Ray carries orders, sockets the data."""
+"""Learner and actors on a Ray cluster: placed, supervised, restarted. Data goes over sockets, not Ray."""

@@ -6,6 +6,7 @@ import argparse
 import os
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import datetime
 
 from algorithm.errors import UsageError
@@ -33,7 +34,7 @@ def add_cluster_flags(parser: argparse._ActionsContainer) -> None:
         type=_share,
         default=1.0,
         metavar="X",
-        help="cluster: CPUs of the learner; default 1",
+        help="cluster: CPUs of the learner, with --ray; default 1",
     )
     parser.add_argument(
         "--learner_gpus",
@@ -46,7 +47,7 @@ def add_cluster_flags(parser: argparse._ActionsContainer) -> None:
         type=_share,
         default=1.0,
         metavar="X",
-        help="cluster: CPUs of an actor, also a fraction; default 1",
+        help="cluster: CPUs of an actor, with --ray, also a fraction; default 1",
     )
 
 
@@ -57,8 +58,10 @@ def train_on_cluster(plan: Plan, address: str | None, *, rule: RestartRule | Non
     Raises UserError where Ray is not there.
     """
     _say("starting Ray on this machine" if address is None else f"joining the Ray cluster at {address}")
-    needed = plan.learner_cpus + plan.actors * plan.actor_cpus
-    ray = start_ray(needed) if address is None else join_ray(address)
+    if address is None:
+        # On one machine there is nothing to place, and any number of actors may share it.
+        plan = replace(plan, learner_cpus=0.0, actor_cpus=0.0)
+    ray = start_ray() if address is None else join_ray(address)
     try:
         with StopRequest() as stop:  # after Ray, which has a handler of its own
             at = gcs_address(ray)

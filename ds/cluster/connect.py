@@ -1,4 +1,4 @@
-"""Ray found or started, with messages for a person where that fails. Ray is an extra and imported here only."""
+"""Ray found or started, with messages for a person where that fails. It is an extra: imported here only."""
 
 from __future__ import annotations
 
@@ -23,20 +23,14 @@ class ClusterAway(UserError):  # noqa: N818 - what happened
     exit_code = 3
 
 
-def start_ray(cpus: float) -> ModuleType:
+def start_ray() -> ModuleType:
     """A Ray of this machine only, which ends with this process. Raises UsageError without the package.
 
-    cpus: that its processes are counted to need; a machine with fewer of them is simply shared
+    It counts one CPU, since Ray starts a process for each of them in advance: ask it for none.
     """
-    os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = (
-        "0"  # Ray's only switch that makes it stay on the loopback
-    )
+    os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"  # Ray's only switch to stay on the loopback
     ray = _import_ray()
-    ray.init(
-        num_cpus=max(os.cpu_count() or 1, int(-(-cpus // 1))),
-        include_dashboard=False,
-        **_options(ray),
-    )
+    ray.init(num_cpus=1, include_dashboard=False, **_options(ray))
     return ray
 
 

@@ -1,8 +1,8 @@
 """Stands in for ``main_ds.py learner`` and ``actor``: ``standin.py ROLE HOST PORT [NAME] [--resume] [-o …]``.
 
-What happens is appended to ``events.txt`` in the working directory, a line each. A learner ends with 0 when a file
-``finish`` appears there, with the code that stands in ``refuse`` when that does, and saves a checkpoint when told by
-``save``. An actor ends with 0 once the learner says ``finished``, and connects again when its connection is lost.
+What happens is appended to ``events.txt`` in the working directory, a line each. A learner ends with 0 when a
+file ``finish`` appears there, with the code in ``refuse`` when that does, and saves a checkpoint when told by
+``save``. An actor ends with 0 once the learner says ``finished``, and dials again when it is cut off.
 """
 
 from __future__ import annotations

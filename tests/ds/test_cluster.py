@@ -1,4 +1,4 @@
-"""Training on Ray, with stand-ins for learner and actors. What a host does needs no Ray, and is tested without."""
+"""Training on Ray, with stand-ins for learner and actors. What needs no Ray is tested in the files beside."""
 
 from __future__ import annotations
 

@@ -1,0 +1,165 @@
+"""What starts, watches and ends a process on a node, without Ray."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from ds.cluster.host import Host
+from ds.cluster.messages import Look, Order, Report
+
+ROOT = Path(__file__).resolve().parents[2]
+LIMIT = 60.0
+
+
+def wait(what: Callable[[], object]) -> None:
+    deadline = time.monotonic() + LIMIT
+    while not what():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+@pytest.fixture
+def host() -> Iterator[Host]:
+    host = Host()
+    yield host
+    host.signal(signal.SIGKILL)
+
+
+def until_ended(host: Host) -> tuple[Report, list[str]]:
+    """The last report, and all that was printed."""
+    lines: list[str] = []
+    while True:
+        report = host.poll()
+        lines += report.lines
+        if report.code is not None:
+            return report, lines
+        time.sleep(0.02)
+
+
+def order(folder: Path, code: str, **more: object) -> Order:
+    return Order(arguments=("-c", code), folder=str(folder), **more)  # type: ignore[arg-type]
+
+
+def test_what_a_process_prints_and_how_it_ends_is_told(host: Host, tmp_path: Path) -> None:
+    host.start(order(tmp_path, "import os; print('here', os.getcwd()); os.write(2, b'last'); os._exit(6)"))
+    report, lines = until_ended(host)
+    assert report.code == 6
+    assert lines == [f"here {tmp_path}", "last"]
+
+
+def test_a_flood_of_output_keeps_its_end(host: Host, tmp_path: Path) -> None:
+    host.start(order(tmp_path, "for i in range(5000): print(i)\nprint('x' * 10**6)"))
+    host._child.wait(LIMIT)  # type: ignore[union-attr]
+    _, lines = until_ended(host)
+    assert lines == [*map(str, range(4801, 5000)), "x" * 500]
+
+
+def test_a_process_hears_signals_though_ray_blocks_them(host: Host, tmp_path: Path) -> None:
+    """Ray's workers block SIGINT, and children inherit that."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    try:
+        host.start(order(tmp_path, "import time\nprint('up', flush=True)\ntime.sleep(60)"))
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    wait(lambda: "up" in host.poll().lines)
+    host.signal(signal.SIGINT)
+    assert until_ended(host)[0].code == -signal.SIGINT
+
+
+def test_a_process_ends_with_what_started_it(tmp_path: Path) -> None:
+    """Even with kill -9."""
+    code = (
+        "import sys, time; from ds.cluster.host import Host; from ds.cluster.messages import Order\n"
+        f"order = Order(arguments=('-c', 'import time; time.sleep(60)'), folder={str(tmp_path)!r})\n"
+        "print(Host().start(order), flush=True); time.sleep(60)"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    assert parent.stdout is not None
+    child = psutil.Process(int(parent.stdout.readline()))
+    parent.kill()
+    parent.wait()
+    parent.stdout.close()
+    assert psutil.wait_procs([child], timeout=LIMIT)[1] == []
+
+
+def test_nothing_of_ray_reaches_a_process(
+    host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RAY_AUTH_TOKEN", "secret")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")
+    host.start(order(tmp_path, "import os; print(*os.environ.items(), sep='\\n')"))
+    _, lines = until_ended(host)
+    assert "('CUDA_VISIBLE_DEVICES', '3')" in lines
+    assert not [line for line in lines if "RAY_" in line]
+
+
+def test_secrets_are_for_this_user_and_go_with_the_process(host: Host, tmp_path: Path) -> None:
+    code = (
+        "import os, sys; print(sys.argv[1:])\nfolder = sys.argv[2].partition('=')[2]\n"
+        "token = folder + '/token'\n"
+        "print(*(f'{os.stat(p).st_mode:o}' for p in (folder, token)), open(token).read())"
+    )
+    host.start(order(tmp_path, code, secrets={"token": b"abc"}))
+    _, (arguments, modes) = until_ended(host)
+    assert arguments.startswith("['-o', 'net_config.secrets=")
+    assert modes == f"{stat.S_IFDIR | 0o700:o} {stat.S_IFREG | 0o600:o} abc"
+    assert not Path(arguments.split("=")[1].rstrip("']")).exists()
+
+
+def test_an_endpoint_counts_if_this_process_wrote_it(host: Host, tmp_path: Path) -> None:
+    file = tmp_path / "run" / "endpoint.json"
+    file.parent.mkdir()
+    pid = host.start(order(tmp_path, "import time; time.sleep(60)", run="run"))
+    assert host.poll().endpoint is None
+    file.write_text(json.dumps({"host": "h", "port": 5, "pid": pid + 1}))
+    assert host.poll().endpoint is None
+    file.write_text(json.dumps({"host": "h", "port": 5, "pid": pid}))
+    assert host.poll().endpoint == ("h", 5)
+    file.write_text("{")
+    assert host.poll().endpoint is None
+
+
+def test_a_run_is_looked_at(host: Host, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    assert host.look(str(tmp_path), "run") == Look(exists=False, saved=False, locked="")
+    (run / "checkpoints" / "step_5").mkdir(parents=True)
+    assert host.look(str(tmp_path), "run") == Look(exists=True, saved=False, locked="")
+    (run / "checkpoints" / "step_5" / "manifest.json").touch()
+    (run / "run.lock").write_text(json.dumps({"host": "elsewhere"}))
+    assert host.look(str(tmp_path), "run") == Look(exists=True, saved=True, locked="elsewhere")
+    (run / "run.lock").write_text(json.dumps({"host": os.uname().nodename}))
+    assert host.look(str(tmp_path), "run").locked == ""
+
+
+def test_a_run_is_set_aside_and_a_lock_removed_when_asked(host: Host, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    for expected in ("run_crashed_1", "run_crashed_2"):
+        run.mkdir()
+        host.start(order(tmp_path, "", run="run", aside=True))
+        until_ended(host)
+        assert not run.exists()
+        assert (tmp_path / expected).is_dir()
+    run.mkdir()
+    (run / "run.lock").touch()
+    host.start(order(tmp_path, "", run="run"))
+    until_ended(host)
+    assert (run / "run.lock").exists()
+    host.start(order(tmp_path, "", run="run", unlock=True))
+    until_ended(host)
+    assert not (run / "run.lock").exists()
+
+
+def test_a_folder_that_the_node_does_not_have(host: Host, tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        host.start(order(tmp_path / "missing", ""))

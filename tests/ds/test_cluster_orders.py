@@ -1,0 +1,216 @@
+"""Decisions of the cluster: what to start where, when again, and what is said."""
+
+from __future__ import annotations
+
+import argparse
+import builtins
+from collections.abc import Sequence
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from algorithm.errors import StorageError, UsageError
+from ds.cluster.command import add_cluster_flags
+from ds.cluster.connect import ClusterAway, join_ray, start_ray
+from ds.cluster.messages import Look, Report
+from ds.cluster.orders import LearnerOrders, Secrets
+from ds.cluster.plan import MainCommands, Plan
+from ds.cluster.policy import RestartRule, Restarts, ending
+from ds.cluster.table import rows
+
+NOTHING = Look(exists=False, saved=False, locked="")
+BEGUN = Look(exists=True, saved=False, locked="")
+SAVED = Look(exists=True, saved=True, locked="")
+HERE, THERE = "10.0.0.1", "10.0.0.2"
+
+COMMANDS = MainCommands(
+    script=Path("/p/main_ds.py"),
+    env="task",
+    name="one",
+    common=("-c", "section"),
+    learner_flags=("--seed", "3"),
+    actor_flags=("--agents", "2"),
+    kept=("--device", "cpu"),
+)
+
+
+def plan(*, resume: bool = False) -> Plan:
+    return Plan(label="task", name="one", folder=Path("/w"), commands=COMMANDS, actors=1, resume=resume)
+
+
+def orders(now: list[float] | None = None, *, resume: bool = False) -> LearnerOrders:
+    clock = [0.0] if now is None else now
+    return LearnerOrders(plan(resume=resume), Secrets(None), lambda: clock[0])
+
+
+def listening(host: str = HERE, *, saved: bool = False) -> Report:
+    return Report(pid=1, code=None, lines=(), endpoint=(host, 4000), saved=saved)
+
+
+def test_command_lines() -> None:
+    learner = ("/p/main_ds.py", "task", "learner", "--learner_host", "h", "--learner_port", "0", "-n", "one")
+    fresh = COMMANDS.learner("h", 0, resume=False)
+    assert fresh == (*learner, "--device", "cpu", "-c", "section", "--seed", "3")
+    assert COMMANDS.learner("h", 0, resume=True) == (*learner, "--device", "cpu", "--resume")
+    actor = ("/p/main_ds.py", "task", "actor", "--learner_host", "h", "--learner_port", "5")
+    assert COMMANDS.actor("h", 5) == (*actor, "-c", "section", "--agents", "2")
+
+
+def test_the_first_learner_begins_a_run_or_goes_on_as_asked() -> None:
+    order = orders().give(HERE, BEGUN)
+    assert order is not None
+    assert "--resume" not in order.arguments
+    assert (order.run, order.aside) == (
+        "models/task/one",
+        False,
+    )  # a name that is taken is refused by the run
+    order = orders(resume=True).give(HERE, SAVED)
+    assert order is not None
+    assert "--resume" in order.arguments
+
+
+@pytest.mark.parametrize(
+    ("look", "resume", "aside"), [(NOTHING, False, False), (BEGUN, False, True), (SAVED, True, False)]
+)
+@pytest.mark.parametrize("first_resumed", [False, True])
+def test_a_restart_goes_on_with_what_there_is(
+    look: Look, resume: bool, aside: bool, first_resumed: bool
+) -> None:
+    given = orders(resume=first_resumed)
+    given.give(HERE, NOTHING)
+    order = given.give(HERE, look)
+    assert order is not None
+    assert ("--resume" in order.arguments, order.aside) == (resume, aside)
+
+
+def test_a_restart_asks_for_the_former_port_once_and_where_it_was() -> None:
+    given = orders()
+    given.give(HERE, NOTHING)
+    given.saw(listening())
+    for port in (4000, 0):
+        given.give(HERE, SAVED)
+        assert given.port == port
+    given.saw(listening())
+    given.give(THERE, SAVED)
+    assert given.port == 0
+
+
+def test_a_run_that_is_lost_with_its_node() -> None:
+    given = orders()
+    given.give(HERE, NOTHING)
+    given.saw(listening(saved=True))
+    with pytest.raises(StorageError, match=r"(?s)/w/models/task/one on 10\.0\.0\.2.*file system that all"):
+        given.give(THERE, NOTHING)
+
+
+def test_the_lock_of_a_lost_node_is_taken_over_after_a_while() -> None:
+    """Behind a broken network its learner might still write."""
+    now = [100.0]
+    given = orders(now)
+    given.give(HERE, NOTHING)
+    given.saw(listening())
+    locked = Look(exists=True, saved=True, locked="elsewhere")
+    given.lost()
+    now[0] = 189.9
+    given.lost()
+    assert given.give(THERE, locked) is None
+    now[0] = 190.0
+    order = given.give(THERE, locked)
+    assert order is not None
+    assert order.unlock
+
+
+def test_secrets_are_made_anew_for_another_address_and_not_on_the_loopback() -> None:
+    made: list[Sequence[str]] = []
+
+    def make(folder: Path, hosts: Sequence[str]) -> None:
+        made.append(hosts)
+        for name in ("token", "ca.pem", "learner.pem", "learner.key"):
+            (folder / name).write_text(f"{name} {len(made)}")
+
+    secrets = Secrets(make)
+    assert secrets.learner("127.0.0.1") == secrets.actor("::1") == {}
+    assert secrets.learner(HERE)["learner.key"] == b"learner.key 1"
+    assert secrets.actor(HERE) == {"token": b"token 1", "ca.pem": b"ca.pem 1"}
+    assert secrets.actor(THERE)["token"] == b"token 2"
+    assert made == [[HERE], [THERE]]
+
+
+def test_restarts_wait_longer_and_longer_until_the_budget_is_spent() -> None:
+    restarts = Restarts(RestartRule(first=1.0, longest=5.0, budget=5, healthy=100.0))
+    assert [restarts.after(1.0) for _ in range(6)] == [1.0, 2.0, 4.0, 5.0, 5.0, None]
+    assert restarts.after(100.0) == 1.0
+    assert restarts.total == 6
+
+
+def test_how_a_process_ended() -> None:
+    assert (ending(-9), ending(1)) == ("killed by SIGKILL", "exit code 1")
+
+
+def test_the_table_has_a_line_for_each_of_few_and_for_each_node_of_many() -> None:
+    learner = SimpleNamespace(name="learner", node=HERE, state="running", restarts=1)
+    actors = [
+        SimpleNamespace(
+            name=f"actor {i}", node=THERE if i else "", state="running" if i else "placing", restarts=i
+        )
+        for i in range(30)
+    ]
+    few = rows(learner, actors[:2], None, 3)  # type: ignore[arg-type]
+    assert [" ".join(line.split()) for line in few] == [
+        "1 of 3 actors run",
+        "node role state restarts",
+        "10.0.0.1 learner running 1",
+        "- actor 0 waits for a node with room 0",
+        "10.0.0.2 actor 1 running 1",
+    ]
+    many = rows(learner, actors, (HERE, 1), 30)  # type: ignore[arg-type]
+    assert [" ".join(line.split()) for line in many[2:]] == [
+        "10.0.0.1 learner listening 1",
+        "- 1 actors 1 waits for a node with room 0",
+        "10.0.0.2 29 actors 29 running 435",
+    ]
+
+
+def test_flags() -> None:
+    parser = argparse.ArgumentParser()
+    add_cluster_flags(parser)
+    given = parser.parse_args(["--num_actors", "4", "--actor_cpus", "0.5", "--ray", "auto"])
+    assert vars(given) == {
+        "num_actors": 4,
+        "ray": "auto",
+        "scale": None,
+        "learner_cpus": 1.0,
+        "learner_gpus": None,
+        "actor_cpus": 0.5,
+    }
+    for wrong in (["--num_actors", "0"], ["--scale", "x"], ["--actor_cpus", "-1"], ["--learner_cpus", "1.5"]):
+        with pytest.raises(SystemExit):
+            parser.parse_args(wrong)
+
+
+def test_ray_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = builtins.__import__
+
+    def without_ray(name: str, *rest: object) -> object:
+        if name == "ray":
+            raise ModuleNotFoundError("No module named 'ray'", name="ray")
+        return real(name, *rest)  # type: ignore[arg-type]
+
+    for variable in ("RAY_USAGE_STATS_ENABLED", "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"):
+        monkeypatch.setenv(variable, "")
+    monkeypatch.setattr(builtins, "__import__", without_ray)
+    with pytest.raises(UsageError, match=r"(?s)ray is not installed.*pip install -e \.\[ray\]"):
+        start_ray()
+
+
+@pytest.mark.parametrize("address", ["head", "ray://head:10001", "head:x", ":"])
+def test_an_address_that_is_none(address: str) -> None:
+    with pytest.raises(UsageError, match="HOST:PORT"):
+        join_ray(address)
+
+
+def test_nobody_answers() -> None:
+    """Ray itself would try for minutes."""
+    with pytest.raises(ClusterAway, match="no Ray cluster answers"):
+        join_ray("127.0.0.1:1")
