@@ -84,7 +84,7 @@ class Cluster:
         gpus = self._plan.learner_gpus
         if gpus is None:
             gpus = 1.0 if self._ray.cluster_resources().get("GPU", 0) >= 1 else 0.0
-        return Share(cpus=self._plan.learner_cpus, gpus=gpus)
+        return Share(cpus=self._plan.learner_cpus, gpus=gpus, stays=True)
 
     def _learner_order(self, member: Member, address: str, look: Look) -> Order | None:
         try:

@@ -30,7 +30,8 @@ def start_ray() -> ModuleType:
     """
     os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"  # Ray's only switch to stay on the loopback
     ray = _import_ray()
-    ray.init(num_cpus=1, include_dashboard=False, **_options(ray))
+    # "local": whatever else runs on this machine, or RAY_ADDRESS says.
+    ray.init("local", num_cpus=1, include_dashboard=False, **_options(ray))
     return ray
 
 

@@ -41,11 +41,12 @@ class Host:
         self._reader: threading.Thread | None = None
         self._secrets: Path | None = None
 
-    def address(self) -> str:
-        """The node's address, as the other nodes reach it."""
+    def where(self) -> tuple[str, str]:
+        """The node's address, as the other nodes reach it, and what Ray calls the node."""
         import ray
 
-        return str(ray.util.get_node_ip_address())  # type: ignore[no-untyped-call]
+        address = str(ray.util.get_node_ip_address())  # type: ignore[no-untyped-call]
+        return address, str(ray.get_runtime_context().get_node_id())
 
     def look(self, folder: str, run: str) -> Look:
         """What this node sees of the run's folder ``run``, a path below ``folder``."""

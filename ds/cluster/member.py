@@ -18,16 +18,18 @@ State = Literal["placing", "ready", "starting", "running", "back-off", "leaving"
 
 _POLL_S = 0.5
 _MOVE_S = 15.0  # for a process to end that is to dial another address
+_DONE_S = 30.0  # until a process that has ended well is started again, if it is still wished for then
 _OUTPUT = 12
 """Last lines of a process that are told with its end."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Share:
-    """What a process takes from a node, as Ray counts."""
+    """What a process takes from a node, as Ray counts, and whether it shall stay on that node if it can."""
 
     cpus: float
     gpus: float = 0.0
+    stays: bool = False
 
 
 MakeOrder = Callable[["Member", str, Look], "Order | None"]
@@ -65,6 +67,7 @@ class Member:
         self._restarts = Restarts(rule)
         self._now = self._since = self._until = self._asked_at = 0.0
         self._moved_at = 0.0
+        self._node_id = ""
         self._ref: Any = None
         self._then: Callable[[Any], None] = self._placed
         self._place()
@@ -114,11 +117,15 @@ class Member:
 
     def _place(self) -> None:
         self.state, self.node = "placing", ""
+        strategy: Any = "SPREAD"
+        if self._share.stays and self._node_id:
+            affinity = self._ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy
+            strategy = affinity(self._node_id, soft=True)  # elsewhere if that node is gone
         actor = self._ray.remote(Host).options(
-            num_cpus=self._share.cpus, num_gpus=self._share.gpus, scheduling_strategy="SPREAD", max_restarts=0
+            num_cpus=self._share.cpus, num_gpus=self._share.gpus, scheduling_strategy=strategy, max_restarts=0
         )
         self._host = actor.remote()
-        self._ask("address", self._placed)
+        self._ask("where", self._placed)
 
     def _ask(self, method: str, then: Callable[[Any], None], *arguments: object) -> None:
         self._asked_at = self._now
@@ -142,8 +149,8 @@ class Member:
         else:
             self._then(answer)
 
-    def _placed(self, address: str) -> None:
-        self.node, self.state = address, "ready"
+    def _placed(self, where: tuple[str, str]) -> None:
+        (self.node, self._node_id), self.state = where, "ready"
 
     def _looked(self, look: Look) -> None:
         if self.state not in ("ready", "back-off"):
@@ -187,9 +194,12 @@ class Member:
 
     def again(self) -> None:
         """Start it once more after all, after a pause."""
-        reason = f"exit code {self.code}"
-        self.code = None
-        self._again(reason)
+        code, self.code, self.why = self.code, None, ""
+        if code == 0:
+            # The learner told it that the training is over, and is about to end itself.
+            self.state, self._until = "back-off", self._now + _DONE_S
+        else:
+            self._again(f"exit code {code}")
 
     @property
     def was_refused(self) -> bool:

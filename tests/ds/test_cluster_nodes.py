@@ -5,9 +5,12 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import secrets
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -38,8 +41,13 @@ def kill_all(space: str) -> None:
 
 
 @pytest.fixture
-def network() -> Iterator[None]:
+def network(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Two namespaces with a cable between them."""
+    monkeypatch.setenv("RAY_AUTH_MODE", "token")  # ray start --address does not switch it on by itself
+    monkeypatch.setenv("RAY_AUTH_TOKEN", secrets.token_hex(32))
+    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+    folder = tempfile.mkdtemp(prefix="ray")  # short: sockets in it have names of at most 107 bytes
+    monkeypatch.setenv("RAY_TMPDIR", folder)
     if os.geteuid() != 0:
         pytest.skip("network namespaces need root")
     try:
@@ -59,6 +67,7 @@ def network() -> Iterator[None]:
         for space in SPACES.values():
             kill_all(space)
             subprocess.run(["ip", "netns", "del", space], check=False)
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def node(address: str, folder: Path, *arguments: str) -> None:
@@ -74,7 +83,6 @@ def node(address: str, folder: Path, *arguments: str) -> None:
     with (folder / f"{address}.txt").open("w") as file:
         done = subprocess.run(
             ["ip", "netns", "exec", SPACES[address], *ray, "--object-store-memory=100000000", *arguments],
-            env={**os.environ, "RAY_USAGE_STATS_ENABLED": "0"},
             stdin=subprocess.DEVNULL,
             stdout=file,
             stderr=subprocess.STDOUT,
