@@ -22,7 +22,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _command(options: DistributedOptions) -> int:
     if options.role == "cluster":
-        from ds.cluster import cluster
+        from ds.cluster.command import cluster
 
         return cluster(options, sys.argv)
     label = find_env(options.train.env).label

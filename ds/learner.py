@@ -135,7 +135,7 @@ class Remote:
         )
         port = self._server.start()
         session.stack.callback(self._server.close, _GRACE_S)
-        endpoint = {"host": self._host, "port": port}
+        endpoint = {"host": self._host, "port": port, "pid": os.getpid()}
         write_json(session.run.endpoint, endpoint)
         _tell_where(session.console, session.loaded, session.run.argument, endpoint, self._security.banner)
 

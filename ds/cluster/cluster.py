@@ -81,9 +81,7 @@ class Cluster:
         return self._outcome()
 
     def _learner_share(self) -> Share:
-        gpus = self._plan.learner_gpus
-        if gpus is None:
-            gpus = 1.0 if self._ray.cluster_resources().get("GPU", 0) >= 1 else 0.0
+        gpus = 1.0 if self._ray.cluster_resources().get("GPU", 0) >= 1 else 0.0
         return Share(cpus=self._plan.learner_cpus, gpus=gpus, stays=True)
 
     def _learner_order(self, member: Member, address: str, look: Look) -> Order | None:
@@ -149,7 +147,7 @@ class Cluster:
         if self._error is not None:
             self._say(f"error: {self._error}")
             return self._error.exit_code
-        if self._learner.code == UsageError.exit_code and self._orders.port != 0:
+        if self._learner.code == UsageError.exit_code and self._orders.took_former_port:
             self._learner.again()  # its former port may be taken; the next one takes another
         if self._learner.over:
             return self._told(self._learner)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-import argparse
 import os
+import shlex
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime
 
+from algorithm.config.cli_ds import DistributedOptions
+from algorithm.config.locate import find_env
 from algorithm.errors import UsageError
 from algorithm.run.signals import StopRequest
+from ds.cluster.asked import make_plan
 from ds.cluster.cluster import Cluster
 from ds.cluster.connect import gcs_address, join_ray, start_ray
 from ds.cluster.plan import Plan
@@ -18,37 +21,24 @@ from ds.cluster.policy import RestartRule
 from ds.cluster.wish import NAMESPACE, wish_name
 
 
-def add_cluster_flags(parser: argparse._ActionsContainer) -> None:
-    """The flags of the role alone."""
-    parser.add_argument("--num_actors", type=_count, metavar="N", help="cluster: how many actors; default 1")
-    parser.add_argument(
-        "--ray",
-        metavar="ADDRESS",
-        help="cluster: HOST:PORT of a Ray cluster, or auto; default: start Ray on this machine",
-    )
-    parser.add_argument(
-        "--scale", type=_count, metavar="M", help="cluster: let the running one of -n have M actors, and exit"
-    )
-    parser.add_argument(
-        "--learner_cpus",
-        type=_share,
-        default=1.0,
-        metavar="X",
-        help="cluster: CPUs of the learner, with --ray; default 1",
-    )
-    parser.add_argument(
-        "--learner_gpus",
-        type=_share,
-        metavar="X",
-        help="cluster: GPUs of the learner; default: one where the cluster has one",
-    )
-    parser.add_argument(
-        "--actor_cpus",
-        type=_share,
-        default=1.0,
-        metavar="X",
-        help="cluster: CPUs of an actor, with --ray, also a fraction; default 1",
-    )
+def cluster(options: DistributedOptions, arguments: Sequence[str]) -> int:
+    """The role ``cluster``; its exit code. Raises ConfigError, UsageError, StorageError, ClusterAway.
+
+    arguments: the command line, told where a run's name must be given
+    """
+    asked = options.cluster
+    assert asked is not None
+    folder = find_env(options.train.env)
+    if asked.scale is None:
+        return train_on_cluster(make_plan(options, folder), asked.ray)
+    if options.train.name is None:
+        raise UsageError(
+            "whose actors?",
+            where=shlex.join(arguments),
+            why="several trainings may run on one cluster",
+            fix="add -n NAME, as the cluster printed it at its start",
+        )
+    return scale_cluster(folder.label, options.train.name, asked.scale, asked.ray)
 
 
 def train_on_cluster(plan: Plan, address: str | None, *, rule: RestartRule | None = None) -> int:
@@ -115,19 +105,3 @@ def _say(text: str) -> None:
             print(f"{stamp}  {line}", flush=True)
     except BrokenPipeError:  # nobody reads any more; the training goes on
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def _count(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not a whole number ≥ 1")
-    return int(text)
-
-
-def _share(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not 0 <= value < 1e6 or (value > 1 and not value.is_integer()):
-        raise argparse.ArgumentTypeError(f"{text} is neither a fraction below 1 nor a whole number")
-    return value

@@ -18,6 +18,7 @@ State = Literal["placing", "ready", "starting", "running", "back-off", "leaving"
 
 _POLL_S = 0.5
 _MOVE_S = 15.0  # for a process to end that is to dial another address
+_RELAYED = 500
 _DONE_S = 30.0  # until a process that has ended well is started again, if it is still wished for then
 _OUTPUT = 12
 """Last lines of a process that are told with its end."""
@@ -61,7 +62,7 @@ class Member:
         self.code: int | None = None  # of an end that no start follows
         self.why = ""
         self.output: deque[str] = deque(maxlen=_OUTPUT)
-        self.fresh_lines: list[str] = []
+        self.fresh_lines: deque[str] = deque(maxlen=_RELAYED)
         self.lost_node = False
         self._ray, self._share, self._make_order, self._run, self._say = ray, share, order, run, say
         self._restarts = Restarts(rule)

@@ -29,7 +29,7 @@ class LearnerOrders:
         self._saved = False
         self._former: Endpoint | None = None
         self._lost_at: float | None = None
-        self.port = 0  # that was asked for last
+        self.took_former_port = False  # asked for in the last order
 
     def saw(self, report: Report) -> None:
         """How the learner fares."""
@@ -53,12 +53,14 @@ class LearnerOrders:
         unlock = again and look.locked != ""
         if unlock and self._fenced():
             return None
-        self.port = self._former[1] if self._former and self._former[0] == address else 0
+        former = self._former if self._former and self._former[0] == address else None
+        self.took_former_port = former is not None and former[1] != self._plan.port
+        port = former[1] if former else self._plan.port
         self._former = None  # if it cannot have that port, the next one takes another
         self._starts += 1
         resume = look.saved if again else self._plan.resume
         return Order(
-            arguments=tuple(self._plan.commands.learner(address, self.port, resume=resume)),
+            arguments=tuple(self._plan.commands.learner(address, port, resume=resume)),
             folder=str(self._plan.folder),
             run=self._plan.run,
             secrets=self._secrets.learner(address),

@@ -70,7 +70,7 @@ class Plan:
     label, name: the run's, see ``RunDir``.
     folder:  where all processes start; the run lies in ``models/<label>/<name>`` below it.
     actors:  how many at first.
-    learner_gpus: None: one where the cluster has one.
+    port:    of the learner; 0: a free one.
     resume:  the first learner goes on with the run.
     secrets: None where the user has seen to them; nothing is made on the loopback.
     fence:   seconds until the run of a learner whose node is lost may be taken over by another machine.
@@ -82,8 +82,8 @@ class Plan:
     commands: Commands
     actors: int
     learner_cpus: float = 1.0
-    learner_gpus: float | None = None
     actor_cpus: float = 1.0
+    port: int = 0
     resume: bool = False
     secrets: MakeSecrets | None = field(default=make_secrets)
     fence: float = 90.0

@@ -10,7 +10,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from algorithm.errors import UserError
-from ds.cluster.command import add_cluster_flags, scale_cluster, train_on_cluster
+from ds.cluster.command import scale_cluster, train_on_cluster
 from ds.cluster.plan import Plan
 from ds.cluster.policy import RestartRule
 
@@ -37,7 +37,11 @@ def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--name", "-n", required=True)
     parser.add_argument("--fence", type=float, default=90.0)
-    add_cluster_flags(parser)
+    parser.add_argument("--num_actors", type=int, default=1)
+    parser.add_argument("--scale", type=int)
+    parser.add_argument("--ray")
+    parser.add_argument("--learner_cpus", type=float, default=1.0)
+    parser.add_argument("--actor_cpus", type=float, default=1.0)
     given = parser.parse_args()
     try:
         if given.scale:
@@ -47,9 +51,8 @@ def main() -> int:
             name=given.name,
             folder=Path.cwd(),
             commands=StandIns(given.name),
-            actors=given.num_actors or 1,
+            actors=given.num_actors,
             learner_cpus=given.learner_cpus,
-            learner_gpus=given.learner_gpus,
             actor_cpus=given.actor_cpus,
             secrets=write_secrets,
             fence=given.fence,

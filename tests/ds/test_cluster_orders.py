@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import builtins
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,10 +9,14 @@ from types import SimpleNamespace
 
 import pytest
 
+from algorithm.config import ConfigError
+from algorithm.config.cli_ds import parse_distributed
+from algorithm.config.locate import find_env
 from algorithm.errors import StorageError, UsageError
-from ds.cluster.command import add_cluster_flags
+from ds.cluster.asked import make_plan
+from ds.cluster.command import cluster
 from ds.cluster.connect import ClusterAway, join_ray, start_ray
-from ds.cluster.messages import Look, Report
+from ds.cluster.messages import Look, Order, Report
 from ds.cluster.orders import LearnerOrders, Secrets
 from ds.cluster.plan import MainCommands, Plan
 from ds.cluster.policy import RestartRule, Restarts, ending
@@ -42,6 +45,11 @@ def plan(*, resume: bool = False) -> Plan:
 def orders(now: list[float] | None = None, *, resume: bool = False) -> LearnerOrders:
     clock = [0.0] if now is None else now
     return LearnerOrders(plan(resume=resume), Secrets(None), lambda: clock[0])
+
+
+def port_of(order: Order | None) -> str:
+    assert order is not None
+    return order.arguments[order.arguments.index("--learner_port") + 1]
 
 
 def listening(host: str = HERE, *, saved: bool = False) -> Report:
@@ -88,12 +96,12 @@ def test_a_restart_asks_for_the_former_port_once_and_where_it_was() -> None:
     given = orders()
     given.give(HERE, NOTHING)
     given.saw(listening())
-    for port in (4000, 0):
-        given.give(HERE, SAVED)
-        assert given.port == port
+    assert port_of(given.give(HERE, SAVED)) == "4000"
+    assert given.took_former_port
+    assert port_of(given.give(HERE, SAVED)) == "0"
+    assert not given.took_former_port
     given.saw(listening())
-    given.give(THERE, SAVED)
-    assert given.port == 0
+    assert port_of(given.give(THERE, SAVED)) == "0"
 
 
 def test_a_run_that_is_lost_with_its_node() -> None:
@@ -172,21 +180,44 @@ def test_the_table_has_a_line_for_each_of_few_and_for_each_node_of_many() -> Non
     ]
 
 
-def test_flags() -> None:
-    parser = argparse.ArgumentParser()
-    add_cluster_flags(parser)
-    given = parser.parse_args(["--num_actors", "4", "--actor_cpus", "0.5", "--ray", "auto"])
-    assert vars(given) == {
-        "num_actors": 4,
-        "ray": "auto",
-        "scale": None,
-        "learner_cpus": 1.0,
-        "learner_gpus": None,
-        "actor_cpus": 0.5,
-    }
-    for wrong in (["--num_actors", "0"], ["--scale", "x"], ["--actor_cpus", "-1"], ["--learner_cpus", "1.5"]):
-        with pytest.raises(SystemExit):
-            parser.parse_args(wrong)
+def planned(*flags: str) -> Plan:
+    options = parse_distributed(["gym/pendulum", "cluster", "--num_actors", "3", *flags])
+    return make_plan(options, find_env("gym/pendulum"))
+
+
+def test_from_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    made = planned(
+        "-n", "one", "--seed", "4", "-o", "sac_config.n_step=3", "--device", "cpu", "--actor_cpus", "0.5"
+    )
+    assert (made.run, made.actors, made.actor_cpus) == ("models/gym/pendulum/one", 3, 0.5)
+    assert made.folder == tmp_path
+    assert made.secrets is not None
+    learner = parse_distributed(made.commands.learner("h", 5, resume=False)[1:])
+    assert (learner.train.name, learner.train.seed, learner.train.device) == ("one", 4, "cpu")
+    assert learner.train.overrides == ("sac_config.n_step=3",)
+    again = parse_distributed(made.commands.learner("h", 5, resume=True)[1:])
+    assert (again.train.resume, again.train.overrides) == (True, ())
+    actor = parse_distributed(made.commands.actor("h", 5)[1:])
+    assert (actor.learner_host, actor.learner_port) == ("h", 5)
+    assert actor.train.overrides == ("sac_config.n_step=3",)
+    assert Path(made.commands.actor("h", 5)[0]).is_file()
+
+
+def test_what_the_command_line_refuses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match="n_stepp"):
+        planned("-o", "sac_config.n_stepp=3")
+    with pytest.raises(UsageError, match="learner_host"):
+        planned("--learner_host", "10.0.0.1")
+    with pytest.raises(StorageError, match="there is no run 'one'"):
+        planned("-n", "one", "--resume")
+    Path("models/gym/pendulum/one").mkdir(parents=True)
+    with pytest.raises(UsageError, match="exists already"):
+        planned("-n", "one")
+    assert planned("-o", "net_config.secrets=/mine").secrets is None
+    with pytest.raises(UsageError, match="add -n NAME"):
+        cluster(parse_distributed(["gym/pendulum", "cluster", "--scale", "3"]), ["main_ds.py"])
 
 
 def test_ray_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
