@@ -23,7 +23,7 @@ _LAUNCH = Path(__file__).with_name("launch.py")
 _LINES = 200
 """Lines of output kept between two reports; of more only the last ones are passed on."""
 
-_LINE_LENGTH = 500
+_LINE_LENGTH = 2000
 _DRAIN_S = 2.0  # for what a process printed last; its own children may keep the pipe open for ever
 
 

@@ -13,8 +13,9 @@ from ds.cluster.host import Host
 from ds.cluster.messages import Look, Order, Report
 from ds.cluster.policy import POINTLESS, REFUSED, RestartRule, Restarts, ending
 
-State = Literal["placing", "ready", "starting", "running", "back-off", "leaving", "ended", "given up"]
-"""placing: Ray looks for a node · ready: has one, waits for its order · back-off: will be started again."""
+State = Literal["placing", "ready", "starting", "running", "back-off", "done", "leaving", "ended", "given up"]
+"""placing: Ray looks for a node · ready: has one, waits for its order · back-off: will be started again ·
+done: has ended well, a moment before its learner does."""
 
 _POLL_S = 0.5
 _MOVE_S = 15.0  # for a process to end that is to dial another address
@@ -88,7 +89,7 @@ class Member:
         self._now = now
         if self._ref is not None:
             self._hear()
-        elif self.state in ("ready", "back-off") and now >= self._until:
+        elif self.state in ("ready", "back-off", "done") and now >= self._until:
             self._ask("look", self._looked, *self._run)
         elif self.state in ("running", "leaving") and now >= self._asked_at + _POLL_S:
             self._ask("poll", self._polled)
@@ -154,7 +155,7 @@ class Member:
         (self.node, self._node_id), self.state = where, "ready"
 
     def _looked(self, look: Look) -> None:
-        if self.state not in ("ready", "back-off"):
+        if self.state not in ("ready", "back-off", "done"):
             return
         order = self._make_order(self, self.node, look)
         if order is None:
@@ -198,7 +199,7 @@ class Member:
         code, self.code, self.why = self.code, None, ""
         if code == 0:
             # The learner told it that the training is over, and is about to end itself.
-            self.state, self._until = "back-off", self._now + _DONE_S
+            self.state, self._until = "done", self._now + _DONE_S
         else:
             self._again(f"exit code {code}")
 

@@ -1,0 +1,196 @@
+"""What happens to a training on a cluster, with real processes and a Ray that is played."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from ds.cluster.cluster import Cluster
+from ds.cluster.plan import Plan
+from ds.cluster.policy import RestartRule
+from tests.ds.cluster_main import StandIns
+from tests.ds.fake_ray import FakeRay, Handle
+
+LIMIT = 60.0  # seconds until something is wrong
+
+
+class Stop:
+    """A :class:`StopRequest` without signals."""
+
+    text, exit_code = "stopping", 130
+
+    def __init__(self) -> None:
+        self.asked = False
+
+    def __bool__(self) -> bool:
+        return self.asked
+
+
+class Life:
+    """A cluster that runs in a thread, in a folder."""
+
+    def __init__(self, folder: Path, actors: int = 1, ray: FakeRay | None = None) -> None:
+        self.folder, self.ray, self.stop = folder, ray or FakeRay(), Stop()
+        self.said: list[str] = []
+        self.code: int | None = None
+        plan = Plan(
+            label="task", name="one", folder=folder, commands=StandIns("one"), actors=actors, secrets=None
+        )
+        rule = RestartRule(first=0.01, longest=0.05, budget=3)
+        self._cluster = Cluster(self.ray, plan, say=self.said.append, rule=rule)  # type: ignore[arg-type]
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self) -> None:
+        self.code = self._cluster.run(self.stop)  # type: ignore[arg-type]
+
+    def host(self, number: int) -> Handle:
+        """0: the learner's first; then those of actors and of learners that were placed anew."""
+        return [handle for handle, options in self.ray.placed if "name" not in options][number]
+
+    def events(self, word: str) -> list[str]:
+        file = self.folder / "events.txt"
+        return [line for line in file.read_text().splitlines() if word in line] if file.exists() else []
+
+    def wait(self, what: Callable[[], object]) -> None:
+        deadline = time.monotonic() + LIMIT
+        while not what():
+            assert time.monotonic() < deadline, self.said
+            time.sleep(0.02)
+
+    def end(self) -> int | None:
+        self._thread.join(LIMIT)
+        assert not self._thread.is_alive(), self.said
+        return self.code
+
+    def close(self) -> None:
+        """End it whatever has happened."""
+        self.stop.asked = True
+        self._thread.join(LIMIT)
+        for handle, _ in self.ray.placed:
+            handle.kill()
+
+
+@pytest.fixture
+def begin(tmp_path: Path) -> Iterator[Callable[..., Life]]:
+    lives: list[Life] = []
+
+    def make(**more: object) -> Life:
+        lives.append(Life(tmp_path, **more))  # type: ignore[arg-type]
+        return lives[-1]
+
+    yield make
+    for life in lives:
+        life.close()
+
+
+def test_a_training_that_is_over(begin: Callable[..., Life]) -> None:
+    life = begin(actors=2)
+    life.wait(lambda: len(life.events("connected")) == 2)
+    (life.folder / "finish").touch()
+    assert life.end() == 0
+    assert len(life.events("finished")) == 2
+    assert not life.events("bye")
+    assert "the training is over; its run is models/task/one on 127.0.0.1" in life.said
+
+
+@pytest.mark.parametrize("code", [2, 3, 4, 5, 6])
+def test_a_code_after_which_a_restart_is_pointless(begin: Callable[..., Life], code: int) -> None:
+    life = begin()
+    life.wait(lambda: life.events("connected"))
+    (life.folder / "refuse").write_text(str(code))
+    assert life.end() == code
+    assert len(life.events("learner")) == 1
+    assert "error: the configuration is wrong" in life.said[-1]
+    assert len(life.events("bye")) == 1
+
+
+def test_a_learner_that_never_comes_up(begin: Callable[..., Life], tmp_path: Path) -> None:
+    (tmp_path / "refuse").write_text("1")
+    life = begin()
+    assert life.end() == 1
+    assert "exit code 1; 3 restarts did not help" in life.said[-1]
+    assert len(life.events("learner")) == 4
+
+
+def test_a_stop_saves_first(begin: Callable[..., Life]) -> None:
+    life = begin()
+    life.wait(lambda: life.events("connected"))
+    life.stop.asked = True
+    assert life.end() == 130
+    assert [line.split()[-1] for line in life.events("")[-2:]] == ["saved", "bye"]
+
+
+def test_more_and_fewer_actors(begin: Callable[..., Life]) -> None:
+    life = begin()
+    wish = next(handle for handle, options in life.ray.placed if "name" in options)
+    wish.set.remote(3)
+    life.wait(lambda: len(life.events("connected")) == 3)
+    wish.set.remote(1)
+    life.wait(lambda: len(life.events("bye")) == 2)
+    life.wait(lambda: "actor 2: has left" in life.said)
+    assert "1 actors from now on, 3 before" in life.said
+
+
+def test_actors_follow_a_learner_to_another_node(begin: Callable[..., Life]) -> None:
+    life = begin(actors=2)
+    (life.folder / "save").touch()
+    life.wait(lambda: len(life.events("connected")) == 2)
+    life.wait(lambda: list(life.folder.glob("models/task/one/checkpoints/*/manifest.json")))
+    life.ray.address = "127.0.0.2"
+    life.host(0).kill()
+    life.wait(lambda: life.events("resumed"))
+    life.wait(lambda: len(life.events("connected")) >= 4)
+    port = life.events("resumed")[0].split()[2]
+    life.wait(
+        lambda: any(line.split()[2] == port for line in life.events("actor") if line.split()[2].isdigit())
+    )
+    placed = [options["scheduling_strategy"] for _, options in life.ray.placed if "name" not in options]
+    assert placed[-1] == ("node of 127.0.0.1", True)  # back to its node, were it there
+    assert set(placed[:-1]) == {"SPREAD"}
+
+
+def test_a_lost_actor_is_placed_again(begin: Callable[..., Life]) -> None:
+    life = begin()
+    life.wait(lambda: life.events("connected"))
+    life.host(1).kill()
+    life.wait(lambda: len(life.events("connected")) == 2)
+    assert len(life.events("learner")) == 1
+
+
+def test_a_run_that_is_lost_with_its_node(begin: Callable[..., Life]) -> None:
+    life = begin()
+    (life.folder / "save").touch()
+    life.wait(lambda: life.events("connected"))
+    life.wait(lambda: list(life.folder.glob("models/task/one/checkpoints/*/manifest.json")))
+    time.sleep(1.5)  # the cluster hears of it twice a second
+    (life.folder / "models").rename(life.folder / "elsewhere")
+    life.host(0).kill()
+    assert life.end() == 6
+    assert "file system that all nodes share" in life.said[-1]
+
+
+def test_a_gpu_is_for_the_learner(begin: Callable[..., Life]) -> None:
+    life = begin(ray=FakeRay(gpus=2))
+    life.wait(lambda: life.events("connected"))
+    assert [options["num_gpus"] for _, options in life.ray.placed if "name" not in options] == [1.0, 0.0]
+
+
+def test_a_node_without_the_folder(tmp_path: Path) -> None:
+    missing = tmp_path / "missing"
+    life = Life(missing)
+    assert life.end() == 4
+    assert "No such file or directory" in life.said[-1]
+
+
+def test_an_actor_that_is_killed_comes_back(begin: Callable[..., Life]) -> None:
+    life = begin()
+    life.wait(lambda: life.events("connected"))
+    life.host(1).signal.remote(int(signal.SIGKILL))
+    life.wait(lambda: len(life.events("connected")) == 2)
+    assert "actor 0: killed by SIGKILL; starts again in 0.01 s" in life.said
