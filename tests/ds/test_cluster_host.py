@@ -81,12 +81,14 @@ def test_a_process_ends_with_what_started_it(tmp_path: Path) -> None:
     """Even with kill -9."""
     code = (
         "import sys, time; from ds.cluster.host import Host; from ds.cluster.messages import Order\n"
-        f"order = Order(arguments=('-c', 'import time; time.sleep(60)'), folder={str(tmp_path)!r})\n"
+        "sleep = 'import time; open(\\'up\\', \\'w\\'); time.sleep(60)'\n"
+        f"order = Order(arguments=('-c', sleep), folder={str(tmp_path)!r})\n"
         "print(Host().start(order), flush=True); time.sleep(60)"
     )
     parent = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, text=True)
     assert parent.stdout is not None
     child = psutil.Process(int(parent.stdout.readline()))
+    wait((tmp_path / "up").exists)  # before that it looks for its parent itself
     parent.kill()
     parent.wait()
     parent.stdout.close()
