@@ -133,5 +133,13 @@ def _at(config: Config, path: KeyPath) -> object:
 
 
 def _plain(value: object) -> Any:  # noqa: ANN401 - a JSON value
-    """As it comes out of JSON; whatever a YAML file may hold beyond that (a date) as its text."""
-    return json.loads(json.dumps(value, default=str))
+    """As it comes out of JSON; whatever a YAML file may hold beyond that (a date) as its text.
+
+    A whole number is one whichever way it is written: a default of 0 is 0.0 in a run's own configuration.
+    """
+    return json.loads(json.dumps(value, default=str), parse_float=_number)
+
+
+def _number(text: str) -> float:
+    value = float(text)
+    return int(value) if value.is_integer() else value

@@ -114,3 +114,13 @@ def test_a_value_of_an_unknown_kind_is_told_of_too():
     assert differences({"more": [None, {"x": 1.5}]}, {}) == (
         'more: the learner has nothing of that name, the actor [null, {"x": 1.5}]',
     )
+
+
+def test_a_whole_number_is_the_same_however_it_is_written():
+    """A resumed learner has read its run's own configuration, where a default of 0 stands as 0.0."""
+    whole, written = (
+        said(loaded(base_config={"noise_increasing_rate": rate, "env_args": {"a": [rate, 0.5]}}))
+        for rate in (0, 0.0)
+    )
+    assert differences(whole, written) == ()
+    assert digest(whole) == digest(written)
