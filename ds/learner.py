@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shlex
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -210,6 +211,8 @@ def _tell_where(
     flags = f" --learner_host {net.learner_host}" if net.learner_host else ""
     if endpoint["port"] != 61001:
         flags += f" --learner_port {endpoint['port']}"
-    section = f" -c {loaded.section}" if loaded.section not in ("", "default") else ""
+    if loaded.section not in ("", "default"):
+        flags = f" -c {loaded.section}{flags}"
+    flags += "".join(f" -o {shlex.quote(text)}" for text in loaded.overrides)
     console.message(f"listening on {endpoint['host']}:{endpoint['port']}")
-    console.message(f"an actor: python main_ds.py {argument} actor{section}{flags}")
+    console.message(f"an actor: python main_ds.py {argument} actor{flags}")
