@@ -17,6 +17,7 @@ import yaml
 
 from algorithm.config import Config, ConfigError, load_config, load_config_file
 from algorithm.config.cli import parse_args
+from algorithm.config.cli_ds import parse_distributed
 
 ROOT = Path(__file__).resolve().parents[1]
 NO_PAGES_OF_OURS = {".venv", ".git", "models", "node_modules", ".peers"}
@@ -88,6 +89,8 @@ def check_command(words: list[str]) -> None:
 def _check_python(arguments: list[str]) -> None:
     if arguments[0] == "main.py":
         parse_args(arguments[1:])
+    elif arguments[0] == "main_ds.py":
+        parse_distributed(arguments[1:])
     elif arguments[0] == "-m":
         assert importlib.util.find_spec(arguments[1]), f"no module {arguments[1]}"
     else:

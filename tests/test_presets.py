@@ -14,6 +14,7 @@ import yaml
 
 from algorithm.config import Config, load_config
 from algorithm.config.cli import TrainOptions, config_flags, parse_args
+from algorithm.config.cli_ds import parse_distributed
 from algorithm.env.base import VecEnv
 from algorithm.env.registry import make_vec_env
 from algorithm.run.assembly import make_agents
@@ -164,10 +165,12 @@ def test_a_game_of_breakout_that_nobody_serves_ends() -> None:
 
 
 def commands_in(page: Path) -> list[TrainOptions]:
-    """Every ``python main.py …`` in the shell blocks of a page."""
+    """What every ``python main.py …`` and ``python main_ds.py …`` in the shell blocks of a page asks for."""
     blocks = [block for block in blocks_of(page, page.read_text("utf-8")) if block.language == "sh"]
     commands = [words for block in blocks for words in commands_of(block.text)]
-    return [parse_args(words[2:]) for words in commands if words[:2] == ["python", "main.py"]]
+    one = [parse_args(words[2:]) for words in commands if words[:2] == ["python", "main.py"]]
+    many = [parse_distributed(words[2:]) for words in commands if words[:2] == ["python", "main_ds.py"]]
+    return one + [options.train for options in many]
 
 
 @pytest.mark.parametrize("label", LABELS)
