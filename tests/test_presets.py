@@ -129,6 +129,20 @@ def test_mountain_car_holds_each_action_for_eight_steps() -> None:
     assert 8 * config.base_config.max_step == 50_000
 
 
+@pytest.mark.parametrize(
+    ("section", "keys"),
+    [("curiosity", {"curiosity", "curiosity_strength"}), ("rnd", {"use_rnd"})],
+)
+def test_mountain_cars_that_explore_differ_in_nothing_else(section: str, keys: set[str]) -> None:
+    """What is written about them compares 30,000 steps of the simulator, each of them a decision."""
+    plain, other = (load_config("gym/mountain_car", name, seed=1).config for name in ("plain", section))
+    assert plain.base_config.max_step == 30_000 and not plain.base_config.wrappers
+    mine, its = (config.model_dump() for config in (plain, other))
+    of_plain, of_other = mine.pop("sac_config"), its.pop("sac_config")
+    assert mine == its
+    assert {key for key in of_plain if of_plain[key] != of_other[key]} == keys
+
+
 @pytest.mark.parametrize("label", ["atari/pong", "atari/breakout"])
 def test_atari_shows_four_frames_and_stores_one(label: str) -> None:
     config = load_config(label, seed=1).config
