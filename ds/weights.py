@@ -47,7 +47,7 @@ def packed(behaviours: Mapping[str, Parts]) -> bytes:
         for part, module in parts.items()
         for name, tensor in module.state_dict().items()
     }
-    return cast(bytes, safetensors.torch.save(tensors))
+    return safetensors.torch.save(tensors)
 
 
 def unpack(payload: bytes, behaviours: Mapping[str, Parts]) -> None:
