@@ -14,6 +14,7 @@ import render_checkpoints
 import render_memory
 import render_pixels
 import render_prefetch
+import render_representation
 import render_sweeps
 from cells import difference, every, named, one, short, source, table
 
@@ -145,6 +146,7 @@ TABLES: dict[str, Callable[[Path], str]] = {
     **render_pixels.TABLES,
     **render_sweeps.TABLES,
     **render_memory.TABLES,
+    **render_representation.TABLES,
     **render_checkpoints.TABLES,
     **render_prefetch.TABLES,
 }

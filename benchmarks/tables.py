@@ -17,7 +17,8 @@ from cells import MissingError
 from harness import RESULTS, ROOT
 from render import TABLES
 
-PAGES = tuple(ROOT / "docs" / f"{name}.md" for name in ("performance", "ablation", "toys", "memory"))
+NAMES = ("performance", "ablation", "toys", "memory", "representation", "world_model")
+PAGES = tuple(ROOT / "docs" / f"{name}.md" for name in NAMES)
 """Pages that hold tables; links in a table are relative to them."""
 
 _BLOCK = re.compile(
