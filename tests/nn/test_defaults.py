@@ -124,3 +124,20 @@ def test_the_worked_example_has_an_encoder_of_its_own_for_each_camera(root: Path
     assert networks.state_size == 10 + 20 + 3
     encoders = [part for part in networks.rep.modules() if isinstance(part, ImageEncoder)]
     assert [len(encoder.conv) for encoder in encoders] == [2 * 2 + 1, 3 * 2 + 1]  # simple, nature
+
+
+def test_the_memory_of_hidden_catch_sees_the_picture_and_not_the_truth(root: Path):
+    obs = ObsSpec(("picture", "truth"), ((32, 32), (3,)), ("uint8", "float32"))
+    file = root / "envs" / "toy" / "hidden_catch" / "nn.py"
+    networks = load_networks(AgentSpec(obs, ActionSpec(branches=(3,))), file, seq_encoder="RNN")
+    assert networks.state_size == 64 + 64
+
+    def states(changes: dict[str, int]) -> torch.Tensor:
+        seen = {"picture": torch.zeros(1, 2, 32, 32, dtype=torch.uint8), "truth": torch.zeros(1, 2, 3)}
+        for name, value in changes.items():
+            seen[name][:, 0] = value  # of the first of two steps
+        exists = torch.ones(1, 2, dtype=torch.bool)
+        return networks.rep(seen, torch.zeros(1, 2, 3), torch.zeros(1, 1, 64), exists)[0]
+
+    assert torch.equal(states({}), states({"truth": 1}))
+    assert not torch.equal(states({})[:, 1], states({"picture": 255})[:, 1])  # remembered
