@@ -56,7 +56,11 @@ def test_flags_become_keys():
 
 def test_defaults_of_a_distributed_training_lie_below_the_file(task):
     task(PENDULUM)
-    assert load_config("gym/task").config.sac_config.save_model_per_step == 5000
-    assert load_config("gym/task", defaults=DISTRIBUTED_DEFAULTS).config.sac_config.save_model_per_step == 100000
+    assert interval() == 5000
+    assert interval(defaults=DISTRIBUTED_DEFAULTS) == 100000
     task(f"{PENDULUM}  sac_config: {{save_model_per_step: 7}}\n")
-    assert load_config("gym/task", defaults=DISTRIBUTED_DEFAULTS).config.sac_config.save_model_per_step == 7
+    assert interval(defaults=DISTRIBUTED_DEFAULTS) == 7
+
+
+def interval(**options):
+    return load_config("gym/task", **options).config.sac_config.save_model_per_step
