@@ -1,4 +1,4 @@
-"""The command line of ``main_ds.py``: which role may be asked what, and what that means for a configuration."""
+"""The command line of ``main_ds.py``: which role may be asked what, and what it means as configuration."""
 
 from __future__ import annotations
 
