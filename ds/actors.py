@@ -197,6 +197,12 @@ class Actors:
             back = [self._departed[actor] for actor in missed if actor in self._departed]
             return [member.number for member in (*silent, *back)]
 
+    @property
+    def awaited(self) -> frozenset[int]:
+        """Numbers of those who lived when the state was taken and may still come back."""
+        with self._lock:
+            return frozenset(self._departed[actor].number for actor in self._awaited)
+
     def number(self, actor: str) -> int | None:
         """Which actor of the run this is; None for one that is not here."""
         with self._lock:

@@ -105,6 +105,8 @@ class RemoteFeed:
         self._unreleased = None if left is None else _of_json(left)
         self._streams.load_state(meta["streams"])
         self._actors.load_state(meta["actors"])
+        for number in sorted(self._streams.numbers - self._actors.awaited):
+            self._inbox.left(number)  # the word that it has left waited where the parcels did
         self._steps = int(meta["steps"])
         if not meta["actors"]["living"]:
             return []

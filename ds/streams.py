@@ -45,8 +45,13 @@ class Streams:
         self._agents: frozenset[Stream] | None = frozenset()
 
     @property
+    def numbers(self) -> frozenset[int]:
+        """Of the actors."""
+        return frozenset(self._sources)
+
+    @property
     def agents(self) -> frozenset[Stream]:
-        """Everybody who acts, or has its episode open."""
+        """Everybody who acts, as far as its actor's last parcels tell."""
         if self._agents is None:
             sources = self._sources.values()
             self._agents = frozenset().union(*(source.heard for source in sources))

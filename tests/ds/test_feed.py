@@ -237,6 +237,17 @@ def test_streams_of_who_does_not_come_back_are_closed():
     assert Scene(state=Scene().feed.state()).notices == []
 
 
+def test_who_had_left_before_the_checkpoint_is_not_waited_for_after_it():
+    """What the inbox held at that moment is gone with it, and so is the word that the actor has left."""
+    scene = Scene().come("a").send(part(agent=1))
+    scene.leave("a")
+    scene.steps(1)  # its steps are handed out before anybody looks at what came next
+    other = Scene(state=scene.feed.state())
+    assert other.feed.agents == {("vector", 1)}
+    other.steps(4)
+    assert other.logs["vector"].told == [("close", 1)] and other.feed.agents == frozenset()
+
+
 def test_what_is_shown_and_logged():
     scene = Scene().come(*map(str, range(MAX_ROWS + 4)))
     scene.send(actor="0")
