@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 import platform
@@ -13,7 +14,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import torch
 
@@ -21,10 +22,10 @@ from algorithm.config.cli_ds import DistributedOptions
 from algorithm.config.loader import LoadedConfig, load_config
 from algorithm.config.schema import DISTRIBUTED_DEFAULTS, Config
 from algorithm.env.base import VecEnv
-from algorithm.errors import StorageError
+from algorithm.errors import StorageError, UserError
 from algorithm.run.agent import pick_device
 from algorithm.run.assembly import check_behaviours, make_env, nn_file
-from algorithm.run.console import Console, close_logging, open_console, setup_logging
+from algorithm.run.console import Console, close_logging, logged, open_console, setup_logging
 from algorithm.run.faults import Faults
 from algorithm.run.non_finite import Drop, OnNonFinite, Stop
 from algorithm.run.repro import Repros
@@ -46,6 +47,7 @@ LOOPBACK = "127.0.0.1"
 LINE_S = 10.0
 _ANSWER_S = 20.0
 _SYNCHRONOUS_ANSWER_S = 3600.0  # a parcel is answered when it has been learned from, and evaluated
+_LOGGER = logging.getLogger("algorithm")
 _LAST_S = 2.0  # for what waits to be sent when the user ends the actor
 
 
@@ -61,14 +63,18 @@ def act(options: DistributedOptions, arguments: Sequence[str]) -> int:
             console.warn(text)
         stop = stack.enter_context(StopRequest())
         link = _link(first.config, console, stop)
-        reason = "its work was interrupted by an error"
+        reason = "its work was interrupted"
         stack.callback(lambda: link.close(reason))
-        welcome = link.start()
-        if welcome is not None:
-            loaded = _load(options, seed=welcome.seed)
-            _Work(options, loaded, console, stop, link, welcome, stack).do()
+        try:
+            welcome = link.start()
+            if welcome is not None:
+                loaded = _load(options, seed=welcome.seed)
+                _Work(options, loaded, console, stop, link, welcome, stack).do()
+        except Exception as error:
+            reason = f"it failed: {error.line if isinstance(error, UserError) else type(error).__name__}"
+            raise
         reason = "the training is complete" if link.finished else "its user ended it"
-        console.message(reason if link.finished else stop.text.replace("saving and ", ""))
+        _tell(console, reason if link.finished else stop.text.replace("saving and ", ""))
     return 0 if link.finished else stop.exit_code
 
 
@@ -108,38 +114,51 @@ def _link(config: Config, console: Console, stop: StopRequest) -> Link:
         hello,
         where=f"{host}:{net.learner_port}",
         patience=net.patience,
-        tell=console.message,
+        tell=partial(_tell, console),
         stopped=lambda: bool(stop),
     )
 
 
+def _tell(console: Console, text: str) -> None:
+    """On the screen, and in the actor's log as soon as there is one."""
+    console.message(text)
+    _LOGGER.info(text)
+
+
 @dataclass(frozen=True)
 class _Work:
-    """What an actor does once its learner knows it."""
+    """What an actor does once its learner knows it. ``screen``: without the log, which it opens itself."""
 
     options: DistributedOptions
     loaded: LoadedConfig
-    console: Console
+    screen: Console
     stop: StopRequest
     link: Link
     welcome: Welcome
     stack: ExitStack
 
     def do(self) -> None:
-        base = self.loaded.config.base_config
-        seed = actor_seed(self.welcome.seed, self.welcome.number)
-        folder = MODELS.absolute() / self.welcome.run / "actors" / str(self.welcome.number)
-        _make(folder)
+        """Act until the training is complete or a signal comes; what went wrong is in the log."""
+        folder = _folder(self.welcome)
         setup_logging(folder / "actor.log", debug=self.options.train.logger_in_file)
         self.stack.callback(close_logging)
-        faults = Faults(self.console)
+        try:
+            self._act(folder, logged(self.screen, _LOGGER))
+        except Exception:
+            _LOGGER.exception("the actor failed")
+            raise
+
+    def _act(self, folder: Path, console: Console) -> None:
+        base = self.loaded.config.base_config
+        seed = actor_seed(self.welcome.seed, self.welcome.number)
+        faults = Faults(console)
         env = self._env(faults, folder, seed)
         acting = self._acting(env, seed)
         loader = Loader({name: one.parts for name, one in acting.items()})
         lanes = 1 if self.welcome.synchronous else base.episode_sender_process_num
         packer = Packer(max_length=base.max_episode_length, lanes=lanes)
         spool = Spool(self.link, lanes=lanes, size=self.loaded.config.net_config.spool_size)
-        self._join(env, spool)
+        self._join(env, spool, console)
         spool.start()
         self._await_weights(loader)
         rollout = Rollout(
@@ -150,7 +169,7 @@ class _Work:
             length_limit=base.max_step_each_iter,
             on_non_finite=self._on_non_finite(faults, folder),
         )
-        self._loop(rollout, acting, loader, packer, spool)
+        self._loop(rollout, acting, loader, packer, spool, _Lines(console))
         last = packer.finish(steps=rollout.steps, stride=base.n_envs, episodes=(), version=loader.version)
         for rest in last:
             spool.put(rest)
@@ -163,10 +182,10 @@ class _Work:
         loader: Loader,
         packer: Packer,
         spool: Spool,
+        lines: _Lines,
     ) -> None:
         base, link = self.loaded.config.base_config, self.link
         synchronous, iteration = self.welcome.synchronous, Iteration(rollout)
-        lines = _Lines(self.console)
         while not (self.stop or link.finished):
             for name, one in acting.items():
                 one.player.warming_up = link.warming_up[name]
@@ -219,12 +238,12 @@ class _Work:
             )
         return made
 
-    def _join(self, env: VecEnv, spool: Spool) -> None:
+    def _join(self, env: VecEnv, spool: Spool, console: Console) -> None:
         files = {name: nn_file(self.loaded.for_behaviour(name), self.loaded.env_dir) for name in env.specs}
         terms = agreed(self.loaded, env.specs, files)
         self.link.join(terms, digest(terms), spool)
         who = f"actor {self.welcome.slot} of {self.welcome.run}"
-        self.console.message(f"{who}: {env.arrangement} of {self.loaded.config.base_config.env_name}")
+        console.message(f"{who}: {env.arrangement} of {self.loaded.config.base_config.env_name}")
 
     def _await_weights(self, loader: Loader) -> None:
         """Nobody acts with weights of its own: there are some as soon as a learner listens."""
@@ -252,11 +271,17 @@ class _Work:
         return Drop(repros, faults, most=math.inf) if drops else Stop(repros)
 
 
-def _make(folder: Path) -> None:
+def _folder(welcome: Welcome) -> Path:
+    """Where the actor's own files go, made; never outside of the runs, whatever a learner calls its own."""
+    run = PurePosixPath(welcome.run)
+    if run.is_absolute() or ".." in run.parts or welcome.number < 0:
+        raise LearnerRefused("the learner names a run that is none", where=ascii(welcome.run))
+    folder = MODELS.absolute() / run / "actors" / str(welcome.number)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise StorageError.of(error, what="the actor's folder cannot be made", where=folder) from error
+    return folder
 
 
 class _Lines:

@@ -285,10 +285,7 @@ class _Tee(Console):
 def open_console(
     *, quiet: bool = False, logger: logging.Logger | None = None, stream: TextIO | None = None
 ) -> Console:
-    """The console that suits ``stream`` (standard output if None), and the log if there is one.
-
-    A log that cannot be written says so on the screen.
-    """
+    """The console that suits ``stream`` (standard output if None), and the log if there is one."""
     stream = stream or sys.stdout
     screen: Console
     if quiet:
@@ -299,8 +296,11 @@ def open_console(
         screen = LiveConsole(stream)
     else:
         screen = LineConsole(*_printers(stream))
-    if logger is None:
-        return screen
+    return screen if logger is None else logged(screen, logger)
+
+
+def logged(screen: Console, logger: logging.Logger) -> Console:
+    """``screen`` and the log; once the log cannot be written, the screen says so."""
     for run_log in _run_logs():
         run_log.tell = screen.warn
     return _Tee(screen, LineConsole(logger.info, logger.warning))

@@ -57,8 +57,8 @@ class FakeClock:
 class FakeLearner:
     """Knows actors, takes parcels in order, has weights; ``answers`` overrule what it says next."""
 
-    def __init__(self, *, synchronous: bool = False, heartbeat: float = NEVER) -> None:
-        self.up = True
+    def __init__(self, *, synchronous: bool = False, heartbeat: float = NEVER, run: str = "r") -> None:
+        self.up, self.run = True, run
         self.learner, self.synchronous, self.heartbeat = 1, synchronous, heartbeat
         self.version, self.finished, self.refusal = 1, False, ""
         self.known: set[str] = set()
@@ -135,7 +135,7 @@ class FakeCaller:
         me.hear(hello)
         me.known.add(hello.actor)
         return Welcome(
-            run="r", learner=str(me.learner), seed=5, slot=0, number=len(me.of(Hello)) - 1,
+            run=me.run, learner=str(me.learner), seed=5, slot=0, number=len(me.of(Hello)) - 1,
             synchronous=me.synchronous, heartbeat=me.heartbeat,
         )  # fmt: skip
 

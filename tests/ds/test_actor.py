@@ -1,0 +1,54 @@
+"""An actor that cannot go on: what its log holds, what the learner is told, and where it writes."""
+
+from __future__ import annotations
+
+import pytest
+
+from algorithm.config.cli_ds import parse_distributed
+from ds import actor
+from ds.errors import LearnerRefused
+from ds.link import Link
+from ds.protocol import Bye
+from tests.ds.learners import HELLO, FakeLearner
+
+TASK = """\
+default:
+  base_config: {env_type: GYM, env_name: Pendulum-v1}
+  nn_config: {policy: {dense_n: 4}, q: {dense_n: 4}}
+"""
+
+
+def act(tmp_path, monkeypatch, learner):
+    (tmp_path / "task").mkdir()
+    (tmp_path / "task" / "config.yaml").write_text(TASK)
+    monkeypatch.chdir(tmp_path)
+
+    def link(config, console, stop):
+        def tell(text):
+            actor._tell(console, text)
+
+        return Link(learner.connect, HELLO, where="host:1", patience=-1, tell=tell)
+
+    monkeypatch.setattr(actor, "_link", link)
+    with pytest.raises(LearnerRefused) as caught:
+        actor.act(parse_distributed(["./task", "actor", "--device=cpu", "--quiet"]), [])
+    return str(caught.value)
+
+
+def test_what_made_it_fail_is_in_its_log_and_told_to_the_learner(tmp_path, monkeypatch):
+    learner = FakeLearner(run="task/r")
+    said = act(tmp_path, monkeypatch, learner)
+    assert "weights cannot be used" in said
+    log = (tmp_path / "models" / "task" / "r" / "actors" / "0" / "actor.log").read_text()
+    assert "Traceback" in log and "LearnerRefused: the learner's weights cannot be used" in log
+    assert "of task/r" in log, "what it showed is there too"
+    (bye,) = learner.of(Bye)
+    assert bye.reason.startswith("it failed: the learner's weights cannot be used · ")
+
+
+@pytest.mark.parametrize("run", ["../../out", "/out", "task/../../../out"])
+def test_a_learner_says_where_nothing_outside_of_the_runs_is_written(tmp_path, monkeypatch, run):
+    (tmp_path / "here").mkdir()
+    assert "names a run that is none" in act(tmp_path / "here", monkeypatch, FakeLearner(run=run))
+    assert [path.name for path in tmp_path.rglob("*")].count("out") == 0
+    assert not (tmp_path / "here" / "models").exists()
