@@ -10,6 +10,7 @@ from ds import transport
 from ds.errors import Busy, LearnerRefused, Unreachable, WireError
 from ds.probe import probe
 from ds.protocol import Beat, Bye, Hello, Join, Joined, Parcel, Receipt, Refused, Wanted, Welcome
+from ds.reasons import passing
 from ds.security import TOKEN, ActorSecurity
 from ds.wire import decode, encode
 
@@ -119,13 +120,13 @@ class Client:
         """What an error of gRPC means for an actor."""
         code, details = error.code(), _line(error.details() or "")
         if code is grpc.StatusCode.RESOURCE_EXHAUSTED and details.startswith(transport.BUSY):
-            raise Busy(f"{self._at} has no hand free: {details}") from error
+            raise Busy("it has no hand free at the moment") from error
         if code is grpc.StatusCode.UNAVAILABLE:
             finding = probe(self._host, self._port, self._security.authority, timeout=min(self._timeout, 3.0))
             if finding is not None:
                 raise self._refused(finding.why, finding.fix) from error
         if code in _PASSING:
-            raise Unreachable(f"{self._at} did not answer: {code.name.lower()}, {details}") from error
+            raise Unreachable(passing(code, details, timeout=self._timeout)) from error
         raise self._refused(details or code.name.lower(), _FIXES.get(code, _SAME_VERSION)) from error
 
     def _refused(self, why: str, fix: str) -> LearnerRefused:

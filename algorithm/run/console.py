@@ -166,6 +166,7 @@ class LineConsole(Console):
         self._alert = alert
         self._clock = clock
         self._next = -float("inf")
+        self._step = 0  # of the last line
         self._warnings = Warnings()
 
     def start(self, sections: Sections) -> None:
@@ -181,9 +182,9 @@ class LineConsole(Console):
         return self._clock() >= self._next
 
     def progress(self, progress: Progress) -> None:
-        """One ``progress_line``, if it is due."""
-        if self.due():
-            self._next = self._clock() + LINE_INTERVAL_S
+        """One ``progress_line``, if it is due and a step has been taken since the last one."""
+        if self.due() and progress.step != self._step:
+            self._next, self._step = self._clock() + LINE_INTERVAL_S, progress.step
             self._warnings.bury()
             self._emit(progress_line(progress))
 
