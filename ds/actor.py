@@ -242,8 +242,8 @@ class _Work:
         files = {name: nn_file(self.loaded.for_behaviour(name), self.loaded.env_dir) for name in env.specs}
         terms = agreed(self.loaded, env.specs, files)
         self.link.join(terms, digest(terms), spool)
-        who = f"actor {self.welcome.slot} of {self.welcome.run}"
-        console.message(f"{who}: {env.arrangement} of {self.loaded.config.base_config.env_name}")
+        who = f"actor {self.welcome.number} of {self.welcome.run}, in slot {self.welcome.slot}"
+        self.console.message(f"{who}: {env.arrangement} of {self.loaded.config.base_config.env_name}")
 
     def _await_weights(self, loader: Loader) -> None:
         """Nobody acts with weights of its own: there are some as soon as a learner listens."""
@@ -306,6 +306,6 @@ class _Lines:
         returns = f"return {sum(known) / len(known):,.1f} · " if known else ""
         self._console.message(
             f"{self._steps:,} steps · {rate:,.0f} steps/s · {returns}weights {weights} · "
-            f"{spool.waiting} waiting · {spool.dropped:,} steps given up"
+            f"{spool.waiting} waiting" + (f" · {spool.dropped:,} steps given up" if spool.dropped else "")
         )
         self._last, self._steps_then = now, self._steps

@@ -111,12 +111,19 @@ def differences(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> tuple[str
     return tuple(
         f"{key}: the learner has {_told(ours, key)}, the actor {_told(theirs, key)}"
         for key in keys
-        if _told(theirs, key) != _told(ours, key)
+        if _json(ours, key) != _json(theirs, key)
     )
 
 
-def _told(side: Mapping[str, Any], key: str) -> str:
+def _json(side: Mapping[str, Any], key: str) -> str:
     return json.dumps(side[key], sort_keys=True) if key in side else "nothing of that name"
+
+
+def _told(side: Mapping[str, Any], key: str) -> str:
+    if key.startswith("nn_file.") and key in side:
+        digest = side[key]
+        return "the default networks" if digest is None else f"a file with SHA-256 {str(digest)[:12]}…"
+    return _json(side, key)
 
 
 def _paths() -> Iterator[tuple[str, KeyPath]]:

@@ -111,7 +111,7 @@ def row(member: Member, now: float) -> tuple[str, str]:
         f"{live.host}:{live.pid} · heard of {max(0.0, now - live.seen):.0f} s ago · {rate} steps/s · "
         f"{live.behind} versions behind · {live.waiting} waiting · {member.dropped} dropped"
     )
-    return f"actor {member.slot}", text
+    return f"actor {member.number}", text
 
 
 def shown(text: str) -> str:

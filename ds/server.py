@@ -189,22 +189,23 @@ class _Handlers:
 
     async def _message(self, kind: type[T], bodies: Bodies, context: grpc.aio.ServicerContext[Any, Any]) -> T:
         """The one message of a call; a call that has none ends here, and is counted."""
+        peer = _peer(context)  # of a connection that has ended nobody knows any more
         if not self._known(context):
-            self._on_fault("unauthenticated", f"{_peer(context)}: wrong token or none")
+            self._on_fault("unauthenticated", f"{peer}: wrong token or none")
             await context.abort(grpc.StatusCode.UNAUTHENTICATED, "wrong token or none")
         try:
             body = await asyncio.wait_for(anext(bodies), BODY_S)
         except StopAsyncIteration:  # gRPC has answered already if it was too large, and does not tell which
             reason = f"no whole message of at most {self._max_message} bytes"
-            self._on_fault("oversize", f"{_peer(context)}: {reason}")
+            self._on_fault("oversize", f"{peer}: {reason}")
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, reason)
         except asyncio.TimeoutError:
-            self._on_fault("malformed", f"{_peer(context)}: no whole message within {BODY_S:.0f} s")
+            self._on_fault("malformed", f"{peer}: no whole message within {BODY_S:.0f} s")
             await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "no whole message in time")
         try:
             return decode(kind, body)
         except WireError as error:
-            self._on_fault("malformed", f"{_peer(context)}: {error}")
+            self._on_fault("malformed", f"{peer}: {error}")
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
         raise AssertionError("abort raises")
 

@@ -67,7 +67,8 @@ class Service:
         """Refused, and its slot freed, if the actor's settings are others or it counts what cannot be."""
         refused = self._mismatch(join)
         if refused is not None:
-            self._depart(Bye(actor=join.actor, reason=refused.reason))
+            why = "; ".join(refused.differences) or refused.reason
+            self._depart(Bye(actor=join.actor, reason=f"it does not fit: {why}"))
             return refused
         lanes = self._actors.joined(join)
         if lanes is None:

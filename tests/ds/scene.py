@@ -40,9 +40,9 @@ default:
     replay_ratio: 0.05
   eval_config: {{per_step: -1, episodes: 1}}
 slow_learner: # than its actors
-  base_config: {{env_args: {{length: {LENGTH}, pause: 0.0}}, max_step: 1200}}
+  base_config: {{env_args: {{length: {LENGTH}, pause: 0.0}}, max_step: 600}}
   net_config: {{spool_size: 3}}
-  sac_config: {{replay_ratio: 1, save_model_per_step: 1200, write_summary_per_step: 20}}
+  sac_config: {{replay_ratio: 0.5, save_model_per_step: 600, write_summary_per_step: 20}}
 """
 
 Made = tuple[int, int]

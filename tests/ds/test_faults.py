@@ -2,14 +2,31 @@
 
 from __future__ import annotations
 
+import os
+import random
 import signal
+import socket
+from contextlib import closing
+from dataclasses import replace
+from socket import AF_INET
 
 import psutil
 import pytest
 
+from algorithm.config.loader import load_config
+from algorithm.run.logs.metrics import read_metrics
+from algorithm.spec import ActionSpec, AgentSpec, ObsSpec
+from ds import certificates
+from ds.agreement import agreed, digest
+from ds.client import Client
+from ds.errors import LearnerRefused
+from ds.protocol import PROTOCOL, Hello, Join, Parcel, Part
+from ds.security import ActorSecurity, is_loopback
 from tests.ds.processes import finish
+from tests.ds.samples import parcel, segment
 from tests.ds.scene import LENGTH, Scene, missing, whole
 
+SPEC = AgentSpec(ObsSpec(("obs",), ((3,),), ("float32",)), ActionSpec(continuous=1))
 SIGINT, SIGTERM, SIGKILL = signal.SIGINT, signal.SIGTERM, signal.SIGKILL
 
 
@@ -71,3 +88,136 @@ def test_a_killed_learner_goes_on_with_its_four_actors(scene):
     assert sum(missing(made) for made in stored.values()) * LENGTH == gone
     lost = [int(line.split(": ")[1].split()[0]) for line in scene.lines("resumed", "are lost")]
     assert sum(lost) == scene.metric("ds/lost")
+
+
+@pytest.mark.fault("F22")
+def test_signals_end_actors_and_a_learner_that_goes_on_later(scene):
+    learner = scene.learner()
+    stays, leaves = scene.actor("stays"), scene.actor("leaves")
+    scene.until_stored(stays.pid, leaves.pid)
+    assert scene.end(leaves, SIGINT) == 130
+    scene.until_said("learner", "has left: its user ended it")
+    scene.until_steps(2 * LENGTH)
+    assert scene.end(learner, SIGTERM) == 143
+    scene.until_said("stays", "does not answer (nobody listens there): trying again")
+    limit = int(scene.metric("step")) + 10 * LENGTH
+    resumed = scene.learner("--resume", "-o", f"base_config.max_step={limit}", name="resumed")
+    assert [finish(resumed), finish(stays)] == [0, 0]
+    assert "the training is complete" in scene.said("stays")
+    # what ended in the middle ended as truncated, and both sides know where
+    made = scene.stored()[leaves.pid]
+    last = max(episode for episode, _ in made)
+    assert whole([one for one in made if one[0] < last]) and len(set(made)) == len(made)
+
+
+@pytest.mark.fault("F05")
+def test_an_actor_that_stood_still_comes_back_and_its_late_episodes_are_counted(scene):
+    learner = scene.learner("-o", "net_config.max_lag=3")
+    awake, asleep = scene.actor("awake"), scene.actor("asleep")
+    scene.until_stored(awake.pid, asleep.pid)
+    os.kill(asleep.pid, signal.SIGSTOP)
+    scene.until_said("learner", "has been silent for 3 heartbeats: its slot is free")
+    scene.until_steps(12 * LENGTH)  # 24 updates, 12 versions
+    os.kill(asleep.pid, signal.SIGCONT)
+    scene.until_said("learner", "is back, in slot")
+    scene.until_said("asleep", "too old")
+    scene.until(lambda: scene.metric("ds/stale") >= LENGTH, "nothing stale is counted")
+    before = len(scene.stored()[asleep.pid])
+    scene.until(lambda: len(scene.stored()[asleep.pid]) > before, "its new episodes are not taken")
+    assert scene.end(learner, SIGINT) == 130
+    stored = scene.stored()
+    assert all(whole(made) for made in stored.values())
+    assert not missing(stored[awake.pid])
+    assert missing(stored[asleep.pid]) * LENGTH == scene.metric("ds/stale")
+
+
+@pytest.mark.fault("F06")
+def test_actors_wait_for_a_learner_that_is_slower(scene):
+    learner = scene.learner("-c", "slow_learner")
+    actors = [scene.actor(name, "-c", "slow_learner") for name in ("first", "second")]
+    assert [finish(each) for each in (learner, *actors)] == [0, 0, 0]
+    stored = scene.stored()
+    assert all(whole(made) and not missing(made) for made in stored.values())
+    waiting = read_metrics(scene.run / "metrics.csv")["ds/waiting"]
+    assert max(waiting) == 5, "base_config.episode_queue_size"
+    assert scene.metric("ds/dropped") == scene.metric("ds/lost") == scene.metric("ds/gaps") == 0
+
+
+@pytest.mark.fault("F16")
+@pytest.mark.fault("F17")
+@pytest.mark.fault("F19")
+@pytest.mark.fault("F20")
+def test_whoever_does_not_fit_is_told_why_and_the_learner_goes_on(scene, monkeypatch):
+    learner = scene.learner()
+    second = scene.begin("second", "learner", "-n", "b", f"--learner_port={scene.port}")
+    other = scene.actor("other", "-o", "nn_config.policy={dense_n: 32}")
+    nobody = scene.begin("nobody", "actor", "--learner_port=1", "-o", "net_config.patience=1")
+    assert [finish(second), finish(other), finish(nobody)] == [2, 3, 3], scene.said("second")
+    assert f"process {learner.pid} listens there" in scene.said("second")
+    assert not (scene.run.parent / "b").exists()
+    assert 'nn_config.policy: the learner has {"dense_n": 16}, the actor {"dense_n": 32}' in scene.said("other")
+    assert "no learner answered for" in scene.said("nobody") and "nobody listens there" in scene.said("nobody")
+    (scene.folder / "task" / "nn.py").write_text("from algorithm.nn import ModelPolicy, ModelQ, ModelRep\n")
+    own_nn = scene.actor("own_nn")
+    assert finish(own_nn) == 3 and "nn_file.default" in scene.said("own_nn")
+    (scene.folder / "task" / "nn.py").unlink()
+    with closing(by_hand(scene, monkeypatch)) as client:
+        rejected = client.deliver(one_of(length=101, number=1))
+        assert rejected.state == "rejected" and "base_config.max_episode_length" in rejected.reason
+        with pytest.raises(LearnerRefused, match=r"larger than max [\s\S]*max_episode_length"):
+            client.deliver(one_of(length=60_000, number=2))
+    with socket.create_connection(("127.0.0.1", scene.port)) as plain:
+        plain.sendall(random.Random(1).randbytes(10_000))
+    actor = scene.actor("actor")
+    scene.until_stored(actor.pid)
+    assert scene.metric("ds/rejected") >= 2
+    assert [scene.end(learner, SIGINT), scene.end(actor, SIGINT)] == [130, 130]
+    said = scene.said("learner")
+    assert "Traceback" not in said and "internal error" not in said
+    assert scene.lines("learner", "rejected: ") and scene.lines("learner", "oversize: 127.0.0.1:")
+
+
+def by_hand(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> Client:
+    """A connection of somebody who has joined and may send what no actor would."""
+    monkeypatch.chdir(scene.folder)
+    terms = agreed(load_config("./task"), {"default": SPEC}, {"default": None})
+    client = Client("127.0.0.1", scene.port, security=ActorSecurity(), timeout=20)
+    client.hello(Hello(protocol=PROTOCOL, actor="by hand", host="here", pid=1, versions={}))
+    client.join(
+        Join(
+            actor="by hand", agreed=terms, digest=digest(terms), version=0, lanes=(0,), taken_steps=0
+        )
+    )
+    return client
+
+
+def one_of(*, length: int, number: int) -> Parcel:
+    """A parcel with one episode."""
+    part = Part("default", 0, segment(SPEC, length, (0,)))
+    return replace(parcel(part, number=number), actor="by hand", steps=length)
+
+
+@pytest.mark.fault("F18")
+def test_an_actor_with_another_token_is_turned_away(scene):
+    """Beyond loopback, at an address of this machine's own."""
+    host = next(iter(own_addresses()), None)
+    if host is None:
+        pytest.skip("this machine has no address beyond loopback")
+    certificates.make(scene.folder / ".secrets", [host], days=1)
+    learner = scene.learner(f"--learner_host={host}")
+    (scene.folder / ".secrets" / "token").rename(scene.folder / "right")
+    (scene.folder / ".secrets" / "token").write_text("wrong\n")
+    (scene.folder / ".secrets" / "token").chmod(0o600)
+    wrong = scene.actor("wrong", f"--learner_host={host}")
+    assert finish(wrong) == 3 and "wrong token or none" in scene.said("wrong")
+    scene.until_said("learner", f"unauthenticated: {host}:", "wrong token or none")
+    (scene.folder / "right").rename(scene.folder / ".secrets" / "token")
+    right = scene.actor("right", f"--learner_host={host}")
+    scene.until_stored(right.pid)
+    assert [scene.end(learner, SIGINT), scene.end(right, SIGINT)] == [130, 130]
+
+
+def own_addresses() -> list[str]:
+    """IPv4 addresses of this machine that are not loopback."""
+    found = [one.address for many in psutil.net_if_addrs().values() for one in many if one.family == AF_INET]
+    return [address for address in found if not is_loopback(address)]

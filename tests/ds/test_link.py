@@ -251,7 +251,7 @@ def test_a_person_is_told_when_it_begins_and_ends_but_not_too_often():
     actor.clock.time += 6
     fails()
     comes_back(1)
-    assert actor.lines[2:] == [expected[0], "the learner is back after 7 s · 0 steps given up"], "told late"
+    assert actor.lines[2:] == [expected[0], "the learner is back after 7 s"], "told late"
     actor.link.close("done")
 
 

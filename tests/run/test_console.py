@@ -106,6 +106,16 @@ def test_without_a_terminal_a_line_every_ten_seconds():
     assert shown[-1] == "eval step=1 return_mean=2 episodes=1 best=0", "at once"
 
 
+def test_without_a_terminal_no_line_without_a_step():
+    """A learner that waits for actors has nothing to tell."""
+    clock, shown = Clock(), []
+    console = LineConsole(shown.append, shown.append, clock=clock)
+    for step in (0, 0, 5, 5, 6):
+        clock.now += 10
+        console.progress(progress(step=step))
+    assert [line.split()[0] for line in shown] == ["step=5", "step=6"]
+
+
 def test_without_a_terminal_the_whole_run_is_plain_text():
     stream = io.StringIO()
     with open_console(stream=stream) as console:
