@@ -75,4 +75,6 @@ class Presence:
         if not self._met:
             return f"the learner is there after {seconds:.0f} s"
         steps = self._dropped() - self._dropped_then
-        return f"the learner is back after {seconds:.0f} s" + (f" · {steps:,} steps given up" if steps else "")
+        return f"the learner is back after {seconds:.0f} s" + (
+            f" · {steps:,} steps given up" if steps else ""
+        )

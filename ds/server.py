@@ -62,7 +62,7 @@ class Server:
 
     host, port:  where; port 0 takes one that is free.
     max_message: bytes of the largest message that is read.
-    on_fault:    called in the loop with a kind (malformed, unauthenticated, oversize) and with who did what.
+    on_fault:    called in the loop with a kind (malformed, unauthenticated, incomplete) and with who did what.
     handshake_s, idle_s: see ``ds.transport.server_options``.
     """
 
@@ -195,9 +195,9 @@ class _Handlers:
             await context.abort(grpc.StatusCode.UNAUTHENTICATED, "wrong token or none")
         try:
             body = await asyncio.wait_for(anext(bodies), BODY_S)
-        except StopAsyncIteration:  # gRPC has answered already if it was too large, and does not tell which
-            reason = f"no whole message of at most {self._max_message} bytes"
-            self._on_fault("oversize", f"{peer}: {reason}")
+        except StopAsyncIteration:  # gRPC does not tell which; where it was too large it has answered already
+            reason = f"no whole message: it is larger than {self._max_message} bytes, or its connection broke"
+            self._on_fault("incomplete", f"{peer}: {reason}")
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, reason)
         except asyncio.TimeoutError:
             self._on_fault("malformed", f"{peer}: no whole message within {BODY_S:.0f} s")

@@ -68,7 +68,9 @@ class Line:
     def _end(self, space: str, host: str) -> int:
         _ip("netns", "add", space)
         found: list[int] = []
-        thread = threading.Thread(target=lambda: (enter(space), found.append(_tunnel())))  # and is there alone
+        thread = threading.Thread(
+            target=lambda: (enter(space), found.append(_tunnel()))
+        )  # and is there alone
         thread.start()
         thread.join()
         _ip("-n", space, "addr", "add", f"{host}/24", "dev", "sac0")

@@ -11,6 +11,8 @@ from collections.abc import Callable
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
+from tests.ds import networks
+
 LIMIT = 120.0  # seconds until something is wrong
 
 # A server that has imported everything makes a new process in a moment, and is itself in no test's state.
@@ -18,10 +20,13 @@ _CONTEXT = multiprocessing.get_context("forkserver")
 _CONTEXT.set_forkserver_preload(["tests.run.preloaded", "tests.ds.preloaded"])
 
 
-def begin(folder: Path, name: str, role: str, *flags: str) -> BaseProcess:
-    """``python main_ds.py ./task ROLE flags…`` in ``folder``; what it prints goes into ``NAME.txt``."""
+def begin(folder: Path, name: str, role: str, *flags: str, namespace: str = "") -> BaseProcess:
+    """``python main_ds.py ./task ROLE flags…`` in ``folder``; what it prints goes into ``NAME.txt``.
+
+    namespace: of the network, see :mod:`tests.ds.networks`; empty for that of the tests
+    """
     arguments = ["./task", role, "--device=cpu", *flags]
-    process = _CONTEXT.Process(target=_main, args=(str(folder), f"{name}.txt", arguments))
+    process = _CONTEXT.Process(target=_main, args=(str(folder), f"{name}.txt", arguments, namespace))
     process.start()
     return process
 
@@ -52,7 +57,9 @@ def wait_for(condition: Callable[[], object], what: str, folder: Path, *, limit:
         time.sleep(0.02)
 
 
-def _main(folder: str, output: str, arguments: list[str]) -> None:
+def _main(folder: str, output: str, arguments: list[str], namespace: str) -> None:
+    if namespace:
+        networks.enter(namespace)
     os.chdir(folder)
     file = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     for stream in (1, 2):

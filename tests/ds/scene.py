@@ -59,20 +59,21 @@ class Scene:
         (folder / "task").mkdir()
         (folder / "task" / "config.yaml").write_text(task)
 
-    def learner(self, *flags: str, name: str = "learner") -> BaseProcess:
+    def learner(self, *flags: str, name: str = "learner", namespace: str = "") -> BaseProcess:
         """Begin one and wait until it listens; one that resumes does so where the first one did."""
-        learner = self.begin(name, "learner", "-n", "a", f"--learner_port={self.port}", *flags)
+        flags = ("-n", "a", f"--learner_port={self.port}", *flags)
+        learner = self.begin(name, "learner", *flags, namespace=namespace)
         self.until_said(name, "listening on")
         self.port = processes.port_of(self.folder, "a")
         return learner
 
-    def actor(self, name: str, *flags: str) -> BaseProcess:
+    def actor(self, name: str, *flags: str, namespace: str = "") -> BaseProcess:
         """Begin one."""
-        return self.begin(name, "actor", f"--learner_port={self.port}", *flags)
+        return self.begin(name, "actor", f"--learner_port={self.port}", *flags, namespace=namespace)
 
-    def begin(self, name: str, role: str, *flags: str) -> BaseProcess:
+    def begin(self, name: str, role: str, *flags: str, namespace: str = "") -> BaseProcess:
         """Any process; what it says is in ``NAME.txt``."""
-        process = processes.begin(self.folder, name, role, *flags)
+        process = processes.begin(self.folder, name, role, *flags, namespace=namespace)
         self._begun.append(process)
         return process
 

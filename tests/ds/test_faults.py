@@ -81,7 +81,9 @@ def test_a_killed_learner_goes_on_with_its_four_actors(scene):
     learner = scene.learner("--resume", "-o", f"base_config.max_step={limit}", name="resumed")
     assert [finish(each) for each in (learner, *actors)] == [0] * 5
     for name in names:
-        assert scene.lines(name, "the learner was started anew") and "the training is complete" in scene.said(name)
+        assert scene.lines(name, "the learner was started anew") and "the training is complete" in scene.said(
+            name
+        )
     assert len(scene.lines("resumed", "is back")) == 4
     stored, gone = scene.stored(), scene.metric("ds/lost") + scene.metric("ds/dropped")
     assert all(whole(made) for made in stored.values())
@@ -94,12 +96,14 @@ def test_a_killed_learner_goes_on_with_its_four_actors(scene):
 def test_signals_end_actors_and_a_learner_that_goes_on_later(scene):
     learner = scene.learner()
     stays, leaves = scene.actor("stays"), scene.actor("leaves")
-    scene.until_stored(stays.pid, leaves.pid)
+    impatient = scene.actor("impatient", "-o", "net_config.patience=1")
+    scene.until_stored(stays.pid, leaves.pid, impatient.pid)
     assert scene.end(leaves, SIGINT) == 130
     scene.until_said("learner", "has left: its user ended it")
     scene.until_steps(2 * LENGTH)
     assert scene.end(learner, SIGTERM) == 143
-    scene.until_said("stays", "does not answer (nobody listens there): trying again")
+    scene.until_said("stays", "does not answer")
+    assert finish(impatient) == 3 and "error: no learner answered for" in scene.said("impatient")
     limit = int(scene.metric("step")) + 10 * LENGTH
     resumed = scene.learner("--resume", "-o", f"base_config.max_step={limit}", name="resumed")
     assert [finish(resumed), finish(stays)] == [0, 0]
@@ -155,8 +159,12 @@ def test_whoever_does_not_fit_is_told_why_and_the_learner_goes_on(scene, monkeyp
     assert [finish(second), finish(other), finish(nobody)] == [2, 3, 3], scene.said("second")
     assert f"process {learner.pid} listens there" in scene.said("second")
     assert not (scene.run.parent / "b").exists()
-    assert 'nn_config.policy: the learner has {"dense_n": 16}, the actor {"dense_n": 32}' in scene.said("other")
-    assert "no learner answered for" in scene.said("nobody") and "nobody listens there" in scene.said("nobody")
+    assert 'nn_config.policy: the learner has {"dense_n": 16}, the actor {"dense_n": 32}' in scene.said(
+        "other"
+    )
+    assert "no learner answered for" in scene.said("nobody") and "nobody listens there" in scene.said(
+        "nobody"
+    )
     (scene.folder / "task" / "nn.py").write_text("from algorithm.nn import ModelPolicy, ModelQ, ModelRep\n")
     own_nn = scene.actor("own_nn")
     assert finish(own_nn) == 3 and "nn_file.default" in scene.said("own_nn")
@@ -174,7 +182,7 @@ def test_whoever_does_not_fit_is_told_why_and_the_learner_goes_on(scene, monkeyp
     assert [scene.end(learner, SIGINT), scene.end(actor, SIGINT)] == [130, 130]
     said = scene.said("learner")
     assert "Traceback" not in said and "internal error" not in said
-    assert scene.lines("learner", "rejected: ") and scene.lines("learner", "oversize: 127.0.0.1:")
+    assert scene.lines("learner", "rejected: ") and scene.lines("learner", "incomplete: ")
 
 
 def by_hand(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> Client:
@@ -184,9 +192,7 @@ def by_hand(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> Client:
     client = Client("127.0.0.1", scene.port, security=ActorSecurity(), timeout=20)
     client.hello(Hello(protocol=PROTOCOL, actor="by hand", host="here", pid=1, versions={}))
     client.join(
-        Join(
-            actor="by hand", agreed=terms, digest=digest(terms), version=0, lanes=(0,), taken_steps=0
-        )
+        Join(actor="by hand", agreed=terms, digest=digest(terms), version=0, lanes=(0,), taken_steps=0)
     )
     return client
 

@@ -162,8 +162,8 @@ def test_a_parcel_that_is_too_large_names_the_limit_and_the_key() -> None:
             client.deliver(TOO_LARGE)
         assert str(MAX_MESSAGE) in caught.value.why
         assert "base_config.max_episode_length" in caught.value.fix
-        until(lambda: one.kinds == ["oversize"])
-        assert f"of at most {MAX_MESSAGE} bytes" in one.faults[0][1]
+        until(lambda: one.kinds == ["incomplete"])
+        assert f"larger than {MAX_MESSAGE} bytes" in one.faults[0][1]
         assert client.deliver(PARCEL) == TAKEN
         assert one.loop_errors == []
 
@@ -237,7 +237,7 @@ def test_an_endless_frame_is_cut_off_at_the_limit() -> None:
         answer = send(bare, "Deliver", bytes(64 * MAX_MESSAGE))
         assert answer is not None
         assert answer[0] is grpc.StatusCode.RESOURCE_EXHAUSTED
-        until(lambda: one.kinds == ["oversize"])
+        until(lambda: one.kinds == ["incomplete"])
         assert psutil.Process().memory_info().rss - before < 200 * MAX_MESSAGE
         is_well(one)
 
@@ -269,7 +269,7 @@ def test_a_call_without_a_message_ends(monkeypatch: pytest.MonkeyPatch) -> None:
         with pytest.raises(grpc.RpcError, match="no whole message in time"):
             call(nothing(wait=True))
         release.set()
-        assert one.kinds == ["oversize", "malformed"]
+        assert one.kinds == ["incomplete", "malformed"]
         is_well(one)
 
 
