@@ -1,4 +1,4 @@
-"""Why the learner did not answer this time, in few words; gRPC says it in many, and the address three times."""
+"""Why the learner did not answer this time, in few words; gRPC uses many, and says the address twice."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ class Server:
 
     host, port:  where; port 0 takes one that is free.
     max_message: bytes of the largest message that is read.
-    on_fault:    called in the loop with a kind (malformed, unauthenticated, incomplete) and with who did what.
+    on_fault:    called in the loop with a kind (malformed, unauthenticated, incomplete), and who did what.
     handshake_s, idle_s: see ``ds.transport.server_options``.
     """
 

@@ -14,7 +14,10 @@ SCALES = (2.0**-22, 2.0**-12, 2.0**-12)
 
 
 class Marked(gym.Env):
-    """Observes (process, episode, step), scaled. length: steps of an episode; pause: seconds that one takes."""
+    """Observes (process, episode, step), scaled.
+
+    length: steps of an episode; pause: seconds that a step takes
+    """
 
     def __init__(self, length: int = 50, pause: float = 0.0) -> None:
         self.observation_space = gym.spaces.Box(-1.0, 1.0, (3,), np.float32)

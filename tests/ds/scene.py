@@ -56,6 +56,7 @@ class Scene:
         self.folder, self._begun = folder, list[BaseProcess]()
         self.run = folder / "models" / "task" / "a"
         self.port = 0
+        self._read: tuple[Path, Mapping[int, list[Made]]] | None = None  # of which checkpoint, and what
         (folder / "task").mkdir()
         (folder / "task" / "config.yaml").write_text(task)
 
@@ -133,8 +134,11 @@ class Scene:
         checkpoints = list(self.run.glob("checkpoints/step_*/replay.json"))
         found: dict[int, list[Made]] = defaultdict(list)
         if not checkpoints:
-            return found
-        index = json.loads(max(checkpoints).read_text())
+            return {}
+        newest = max(checkpoints)
+        if self._read is not None and self._read[0] == newest:
+            return self._read[1]
+        index = json.loads(newest.read_text())
         rows: dict[int, np.ndarray] = {}
         for part in index[""]["rows"]:
             records = np.load(self.run / "replay" / part["file"])
@@ -142,7 +146,8 @@ class Scene:
         for row in rows.values():
             pid, episode, step = (int(value) for value in np.round(row / SCALES))
             found[pid].append((episode, step))
-        return found
+        self._read = newest, dict(found)
+        return self._read[1]
 
 
 def whole(made: list[Made], *, length: int = LENGTH) -> bool:

@@ -14,8 +14,8 @@ AWAY = grpc.StatusCode.UNAVAILABLE
     ("details", "words"),
     [
         (
-            "failed to connect to all addresses; last error: UNKNOWN: ipv4:127.0.0.1:61001: Failed to connect "
-            "to remote host: connect: Connection refused (111)",
+            "failed to connect to all addresses; last error: UNKNOWN: ipv4:127.0.0.1:61001: Failed to "
+            "connect to remote host: connect: Connection refused (111)",
             "nobody listens there",
         ),
         ("Stream removed (Socket closed)", "it hung up"),

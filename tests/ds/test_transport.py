@@ -92,7 +92,7 @@ def test_many_threads_share_a_client() -> None:
 def test_an_answer_that_does_not_come_in_time_may_come_later() -> None:
     with learner() as one, actor(one.port, timeout=0.3) as client:
         one.notes.holding = True
-        with pytest.raises(Unreachable, match="no answer within 0.3 s"):
+        with pytest.raises(Unreachable, match="no answer within"):
             client.deliver(PARCEL)
         assert client.beat(BEAT) == TAKEN
     assert one.loop_errors == []
