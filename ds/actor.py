@@ -54,9 +54,7 @@ _LAST_S = 2.0  # for what waits to be sent when the user ends the actor
 def act(options: DistributedOptions, arguments: Sequence[str]) -> int:
     """Act until the training is complete or a signal comes; returns the exit code."""
     first = _load(options, seed=0)  # where the learner is; all else is drawn from the run's own seed
-    torch.set_num_threads(
-        1
-    )  # more would only wait for each other beside other actors
+    torch.set_num_threads(1)  # more would only wait for each other beside other actors
     with ExitStack() as stack:
         console = stack.enter_context(open_console(quiet=options.train.quiet))
         for text in options.train.notices:

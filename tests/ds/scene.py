@@ -29,7 +29,7 @@ default:
     update_sac_bak_per_step: 2
     reset_on_iteration: false
     max_episode_length: 100
-  net_config: {{heartbeat: 0.3}}
+  net_config: {{heartbeat: 0.5}}
   nn_config: {{q: {{dense_n: 16}}, policy: {{dense_n: 16}}}}
   replay_config: {{capacity: 100000}}
   sac_config:

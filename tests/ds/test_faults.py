@@ -50,12 +50,12 @@ def test_an_actor_killed_in_the_middle_of_an_episode_leaves_nothing_of_it(scene)
     ]
     scene.until_stored(first.pid, worker.pid)
     assert scene.end(killed, SIGKILL) == -SIGKILL
-    scene.until_said("learner", "has been silent for 3 heartbeats: its slot is free")
+    scene.until_said("learner", f"pid {killed.pid}) has been silent for 3 heartbeats: its slot is free")
     assert not psutil.wait_procs([worker, *others], timeout=10)[1]
     scene.until(lambda: scene.metric("ds/actors") == 1, "it still counts")
     third = scene.actor("third")
     scene.until_stored(first.pid, third.pid)
-    assert len(scene.lines("learner", "in slot 1")) == 2
+    assert scene.lines("learner", f"pid {third.pid}) has come, in slot 1")
     assert scene.end(learner, SIGINT) == 130
     assert [scene.end(first, SIGTERM), scene.end(third, SIGINT)] == [143, 130]
     stored = scene.stored()
@@ -75,8 +75,6 @@ def test_a_killed_learner_goes_on_with_its_four_actors(scene):
     actors = [scene.actor(name) for name in names]
     scene.until_stored(*(actor.pid for actor in actors))
     assert scene.end(learner, SIGKILL) == -SIGKILL
-    for name in names:
-        scene.until_said(name, "does not answer")
     limit = int(scene.metric("step")) + 40 * LENGTH
     learner = scene.learner("--resume", "-o", f"base_config.max_step={limit}", name="resumed")
     assert [finish(each) for each in (learner, *actors)] == [0] * 5
@@ -84,7 +82,7 @@ def test_a_killed_learner_goes_on_with_its_four_actors(scene):
         assert scene.lines(name, "the learner was started anew") and "the training is complete" in scene.said(
             name
         )
-    assert len(scene.lines("resumed", "is back")) == 4
+    assert all(scene.lines("resumed", f"pid {actor.pid}) is back, in slot") for actor in actors)
     stored, gone = scene.stored(), scene.metric("ds/lost") + scene.metric("ds/dropped")
     assert all(whole(made) for made in stored.values())
     assert sum(missing(made) for made in stored.values()) * LENGTH == gone
@@ -102,7 +100,6 @@ def test_signals_end_actors_and_a_learner_that_goes_on_later(scene):
     scene.until_said("learner", "has left: its user ended it")
     scene.until_steps(2 * LENGTH)
     assert scene.end(learner, SIGTERM) == 143
-    scene.until_said("stays", "does not answer")
     assert finish(impatient) == 3 and "error: no learner answered for" in scene.said("impatient")
     limit = int(scene.metric("step")) + 10 * LENGTH
     resumed = scene.learner("--resume", "-o", f"base_config.max_step={limit}", name="resumed")
@@ -116,14 +113,14 @@ def test_signals_end_actors_and_a_learner_that_goes_on_later(scene):
 
 @pytest.mark.fault("F05")
 def test_an_actor_that_stood_still_comes_back_and_its_late_episodes_are_counted(scene):
-    learner = scene.learner("-o", "net_config.max_lag=3")
+    learner = scene.learner("-o", "net_config.max_lag=10")
     awake, asleep = scene.actor("awake"), scene.actor("asleep")
     scene.until_stored(awake.pid, asleep.pid)
     os.kill(asleep.pid, signal.SIGSTOP)
-    scene.until_said("learner", "has been silent for 3 heartbeats: its slot is free")
-    scene.until_steps(12 * LENGTH)  # 24 updates, 12 versions
+    scene.until_said("learner", f"pid {asleep.pid}) has been silent for 3 heartbeats: its slot is free")
+    scene.until_steps(14 * LENGTH)  # 14 versions
     os.kill(asleep.pid, signal.SIGCONT)
-    scene.until_said("learner", "is back, in slot")
+    scene.until_said("learner", f"pid {asleep.pid}) is back, in slot")
     scene.until_said("asleep", "too old")
     scene.until(lambda: scene.metric("ds/stale") >= LENGTH, "nothing stale is counted")
     before = len(scene.stored()[asleep.pid])
@@ -131,8 +128,8 @@ def test_an_actor_that_stood_still_comes_back_and_its_late_episodes_are_counted(
     assert scene.end(learner, SIGINT) == 130
     stored = scene.stored()
     assert all(whole(made) for made in stored.values())
-    assert not missing(stored[awake.pid])
-    assert missing(stored[asleep.pid]) * LENGTH == scene.metric("ds/stale")
+    late = {pid: missing(made) for pid, made in stored.items()}
+    assert late[asleep.pid] > 0 and sum(late.values()) * LENGTH == scene.metric("ds/stale")
 
 
 @pytest.mark.fault("F06")
