@@ -241,7 +241,7 @@ class _Work:
         terms = agreed(self.loaded, env.specs, files)
         self.link.join(terms, digest(terms), spool)
         who = f"actor {self.welcome.number} of {self.welcome.run}, in slot {self.welcome.slot}"
-        self.console.message(f"{who}: {env.arrangement} of {self.loaded.config.base_config.env_name}")
+        console.message(f"{who}: {env.arrangement} of {self.loaded.config.base_config.env_name}")
 
     def _await_weights(self, loader: Loader) -> None:
         """Nobody acts with weights of its own: there are some as soon as a learner listens."""
