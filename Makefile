@@ -4,7 +4,7 @@ ENV := gym/pendulum
 ARGS :=
 JOBS := 2
 PYTHON :=
-BENCHES := updates replay steps pixels workers learning ablation target_entropy toys memory hidden delays checkpoints prefetch representation
+BENCHES := updates replay steps pixels workers learning ablation target_entropy toys memory hidden delays checkpoints prefetch representation inbox
 ONLY := $(BENCHES)
 
 PY := .venv/bin/python

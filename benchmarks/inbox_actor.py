@@ -15,7 +15,7 @@ import time
 from argparse import ArgumentParser
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
-from itertools import count
+from itertools import count, repeat
 from pathlib import Path
 
 import numpy as np
@@ -105,12 +105,13 @@ def obey(commands: Iterable[str], actors: list[Actor], pace: Pace) -> None:
     """Carry out commands until there are no more."""
     with ThreadPoolExecutor(len(actors)) as pool:
         for line in commands:
-            command, number = line.split()
+            command, _, number = line.strip().partition(" ")
             answer: dict[str, float] = {}
             if command == "pace":
                 pace.set(float(number))
             elif command == "fetch":
-                answer["bytes"] = sum(pool.map(lambda actor: actor.fetch(int(number)), actors))
+                than = repeat(int(number))
+                answer["bytes"] = sum(pool.map(Actor.fetch, actors, than))
             else:
                 raise ValueError(f"there is no command {command!r}")
             print(json.dumps({**answer, "at": time.monotonic()}), flush=True)

@@ -40,6 +40,7 @@ class Usage:
     """Since the process began, or between two of these: parcels stored, and CPU seconds of its threads.
 
     seconds: of wall time · server: the event loop's thread · other: gRPC's own and any more
+    queued:  seconds in which the main thread could have run and had no core
     """
 
     seconds: float
@@ -47,6 +48,7 @@ class Usage:
     main: float
     server: float
     other: float
+    queued: float
 
     def since(self, before: Usage) -> dict[str, float]:
         """What has been used meanwhile."""
@@ -112,8 +114,9 @@ class Receiver:
         """So far."""
         threads = {one.id: one.user_time + one.system_time for one in self._process.threads()}
         server = threads.get(self._ids["learner-server"], 0.0)
-        main, now = time.thread_time(), time.perf_counter() - self._begin
-        return Usage(now, self.feed.steps // self._length, main, server, time.process_time() - main - server)
+        now, main, queued = time.perf_counter() - self._begin, *_main_thread()
+        other = time.process_time() - main - server
+        return Usage(now, self.feed.steps // self._length, main, server, other, queued)
 
     def close(self) -> None:
         """Listen no more."""
@@ -172,6 +175,12 @@ class Crowd:
         return subprocess.Popen(
             self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=os.environ
         )
+
+
+def _main_thread() -> tuple[float, float]:
+    """Seconds that it ran, and that it waited for a core; Linux only."""
+    ran, queued, _ = Path("/proc/self/schedstat").read_text().split()
+    return int(ran) / 1e9, int(queued) / 1e9
 
 
 def _answers(processes: Sequence[subprocess.Popen[str]]) -> list[dict[str, Any]]:

@@ -9,14 +9,16 @@ import threading
 import time
 from argparse import ArgumentParser
 from collections.abc import Callable, Iterator, Sequence
+from itertools import product
 from pathlib import Path
 from statistics import median
+from types import TracebackType
 from typing import Any
 
 import numpy as np
 import torch
 from harness import our_version
-from inbox_crowd import QUEUE, Crowd, Receiver, Usage
+from inbox_crowd import QUEUE, Crowd, Receiver
 from inbox_samples import BEHAVIOUR, SAMPLES, Sample, parcel, segment
 from prefetch_ours import build
 from setting import measure, report, worker_arguments
@@ -38,6 +40,9 @@ SHARES = (0.0, 0.1, 0.5, 1.0)
 INTERVALS = (0.005, 0.0005)
 """Of ``sys.setswitchinterval``; the first one is Python's default."""
 
+DRAIN_S = 0.1
+"""What was sent at another pace has been stored after so long."""
+
 Answer = dict[str, Any]
 
 
@@ -47,17 +52,20 @@ def receive(
     """Parcels as fast as they come, checked and stored, for every number of actors."""
     sample, rows = SAMPLES[case], []
     replay = _replay(sample)
-    with _secrets(secure) as folder, _receiver(sample, replay, folder) as receiver:
-        with Crowd(receiver.port, case, folder=folder) as crowd:
-            for number in actors:
-                crowd.grow(number)
-                crowd.pace(-1)
-                receiver.run_for(warm_up)
-                before = receiver.usage()
-                receiver.run_for(seconds)
-                rows.append({"actors": number, **receiver.usage().since(before)})
-                crowd.pace(0)
-                receiver.run_for(0.1)
+    with (
+        _secrets(secure) as folder,
+        _receiver(sample, replay, folder) as receiver,
+        Crowd(receiver.port, case, folder=folder) as crowd,
+    ):
+        for number in actors:
+            crowd.grow(number)
+            crowd.pace(-1)
+            receiver.run_for(warm_up)
+            before = receiver.usage()
+            receiver.run_for(seconds)
+            rows.append({"actors": number, **receiver.usage().since(before)})
+            crowd.pace(0)
+            receiver.run_for(DRAIN_S)
     return {**costs(sample, replay, seed), "rows": rows}
 
 
@@ -81,67 +89,86 @@ def broadcast(size: int, *, seconds: float, warm_up: float, seed: int) -> Answer
     payload = np.random.default_rng(seed).bytes(size)
     modules = {BEHAVIOUR: {"policy": nn.Linear(size // 400, 100, bias=False)}}
     publishing = median(_wall(lambda: chunks(1, packed(modules))) for _ in range(5))
-    with _receiver(SAMPLES["pendulum"], replay, None) as receiver:
-        with Crowd(receiver.port, "pendulum", folder=None, clients=CLIENTS // PROCESSES) as crowd:
-            crowd.grow(PROCESSES)
-            alone = measure(update, seconds, warm_up)
-            before, times = receiver.usage(), []
-            over = threading.Event()
-
-            def publish() -> None:
-                for version in range(1, sys.maxsize):
-                    if over.is_set():
-                        return
-                    receiver.board.publish(version, chunks(version, payload))
-                    begin = time.monotonic()
-                    answers = crowd.tell(f"fetch {version - 1}")
-                    times.append(max(answer["at"] for answer in answers) - begin)
-                    if sum(answer["bytes"] for answer in answers) != CLIENTS * (size + 40):
-                        raise RuntimeError("not all actors have got the weights")
-
-            thread = threading.Thread(target=publish)
-            thread.start()
+    with (
+        _receiver(SAMPLES["pendulum"], replay, None) as receiver,
+        Crowd(receiver.port, "pendulum", folder=None, clients=CLIENTS // PROCESSES) as crowd,
+    ):
+        crowd.grow(PROCESSES)
+        alone = measure(update, seconds, warm_up)
+        before = receiver.usage()
+        with _Broadcasts(receiver, crowd, payload) as broadcasts:
             meanwhile = measure(update, seconds, 0.0)
-            over.set()
-            thread.join()
-            used = receiver.usage().since(before)
+        used = receiver.usage().since(before)
     rate, rate_alone = (count / taken for count, taken in (meanwhile, alone))
     return {
+        "actors": CLIENTS,
         "bytes": size,
         "publish_seconds": publishing,
-        "fetch_seconds": times,
+        "fetch_seconds": broadcasts.seconds,
         "updates_per_second": rate,
         "updates_per_second_alone": rate_alone,
-        "server_cpu": (used["server"] + used["other"]) / len(times),
+        "server_cpu": (used["server"] + used["other"]) / len(broadcasts.seconds),
     }
+
+
+class _Broadcasts:
+    """A thread that gives new weights to all actors again and again. A context: it ends behind a whole one.
+
+    seconds: of each, until the last actor had all of them
+    """
+
+    def __init__(self, receiver: Receiver, crowd: Crowd, payload: bytes) -> None:
+        self._receiver, self._crowd, self._payload = receiver, crowd, payload
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self.seconds: list[float] = []
+
+    def __enter__(self) -> _Broadcasts:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._over.is_set():
+            version = len(self.seconds) + 1
+            pieces = chunks(version, self._payload)
+            self._receiver.board.publish(version, pieces)
+            begin = time.monotonic()
+            answers = self._crowd.tell(f"fetch {version - 1}")
+            self.seconds.append(max(answer["at"] for answer in answers) - begin)
+            if sum(answer["bytes"] for answer in answers) != CLIENTS * sum(map(len, pieces)):
+                raise RuntimeError("not all actors have got the weights")
 
 
 def learn(*, prefetchers: int, rounds: int, seconds: float, warm_up: float, seed: int) -> Answer:
     """Updates per second beside traffic, by share of the largest and by switch interval, in turns."""
     agent, replay = build("vectors", seed, prefetchers)
     update, rows = _updating(agent, replay), []
-    with _receiver(SAMPLES["pendulum"], replay, None) as receiver:
+    with (
+        _receiver(SAMPLES["pendulum"], replay, None) as receiver,
+        Crowd(receiver.port, "pendulum", folder=None) as crowd,
+    ):
 
         def step() -> None:
             receiver.take(QUEUE)
             update()
 
-        with Crowd(receiver.port, "pendulum", folder=None) as crowd:
-            crowd.grow(2)
-            crowd.pace(-1)
-            measure(step, 0.0, warm_up)
-            before = receiver.usage()
-            measure(step, seconds, 0.0)
-            found = receiver.usage().since(before)
-            most = found["parcels"] / found["seconds"]
-            for number in range(rounds):
-                for share in SHARES:
-                    crowd.pace(-1 if share == 1.0 else share * most)
-                    for interval in INTERVALS[:: 1 if number % 2 else -1]:
-                        sys.setswitchinterval(interval)
-                        rows.append(
-                            {"share": share, "interval": interval, **_beside(step, receiver, seconds, warm_up)}
-                        )
+        crowd.grow(2)
+        crowd.pace(-1)
+        found = _beside(step, receiver, seconds, warm_up)
+        most = found["parcels"] / found["seconds"]
+        for number, share in product(range(rounds), SHARES):
+            crowd.pace(-1 if share == 1.0 else share * most)
+            receiver.run_for(DRAIN_S)
+            for interval in INTERVALS[:: 1 if number % 2 else -1]:
+                sys.setswitchinterval(interval)
+                found = _beside(step, receiver, seconds, warm_up)
+                rows.append({"share": share, "interval": interval, **found})
     if isinstance(replay, PrefetchedReplay):
         replay.stop()
     return {"most": most, "rows": rows}

@@ -17,7 +17,7 @@ from ds.security import AUTHORITY, CERTIFICATE, KEY, TOKEN, ActorSecurity, Learn
 
 BEHAVIOUR = "default"
 LANES = 5
-"""Parcels of an actor that are under way at the same time, as ``episode_sender_process_num`` says by default."""
+"""Parcels of an actor under way at the same time: ``episode_sender_process_num`` by default."""
 
 AGREED: Mapping[str, int] = {"benchmark": 1}
 HOST = "127.0.0.1"

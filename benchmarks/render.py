@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import render_checkpoints
+import render_inbox
 import render_memory
 import render_pixels
 import render_prefetch
@@ -149,5 +150,6 @@ TABLES: dict[str, Callable[[Path], str]] = {
     **render_representation.TABLES,
     **render_checkpoints.TABLES,
     **render_prefetch.TABLES,
+    **render_inbox.TABLES,
 }
 """What a page may ask for."""

@@ -17,7 +17,7 @@ from cells import MissingError
 from harness import RESULTS, ROOT
 from render import TABLES
 
-NAMES = ("performance", "ablation", "toys", "memory", "representation", "world_model")
+NAMES = ("performance", "ablation", "toys", "memory", "representation", "world_model", "distributed_speed")
 PAGES = tuple(ROOT / "docs" / f"{name}.md" for name in NAMES)
 """Pages that hold tables; links in a table are relative to them."""
 
