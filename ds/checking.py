@@ -89,7 +89,10 @@ def _check_segment(
     for name, value, shape, dtype in _columns(segment, spec, carry):
         _check_column(f"{where}, {name}", value, shape, dtype)
     _check_choices(where, segment, spec.obs)
-    _check_action(where, segment, spec)
+    if spec.action.branches:
+        _check_discrete(where, segment, spec)
+    if spec.action.continuous:
+        _check_continuous(where, segment, spec)
     _check_end(where, segment)
 
 
@@ -117,7 +120,7 @@ def _check_column(where: str, value: Array, shape: tuple[int, ...], dtype: str) 
         raise BadParcel(f"{where}: expected shape {shape}, got {value.shape}")
     if value.dtype != dtype:
         raise BadParcel(f"{where}: expected {dtype}, got {value.dtype}")
-    if value.dtype.kind == "f":
+    if value.dtype.kind == "f" and not np.isfinite(value).all():
         _refuse(where, value, ~np.isfinite(value), "it must be finite")
 
 
@@ -131,9 +134,8 @@ def _check_choices(where: str, segment: Segment, obs: ObsSpec) -> None:
             _refuse(f"{where}, obs {name!r}", value, outside, "there is no such choice")
 
 
-def _check_action(where: str, segment: Segment, spec: AgentSpec) -> None:
-    action, mask, num_onehot = segment.action, segment.action_mask, spec.action.discrete
-    onehot, u = action[:, :num_onehot], action[:, num_onehot:]
+def _check_discrete(where: str, segment: Segment, spec: AgentSpec) -> None:
+    onehot, mask = segment.action[:, : spec.action.discrete], segment.action_mask
     _refuse(f"{where}, action", onehot, (onehot != 0.0) & (onehot != 1.0), "a one-hot has only 0 and 1")
     _refuse(f"{where}, action", onehot, (onehot == 1.0) & ~mask[:-1], "action_mask does not allow that")
     for i, branch in enumerate(spec.action.branch_slices):
@@ -141,6 +143,10 @@ def _check_action(where: str, segment: Segment, spec: AgentSpec) -> None:
         _refuse(f"{where}, action, branch {i}", chosen, chosen != 1.0, "exactly one choice must be made")
         allowed = mask[:, branch].sum(1)
         _refuse(f"{where}, action_mask, branch {i}", allowed, allowed == 0, "a choice must be allowed")
+
+
+def _check_continuous(where: str, segment: Segment, spec: AgentSpec) -> None:
+    u = segment.action[:, spec.action.discrete :]
     _refuse(f"{where}, z", segment.z, np.abs(segment.z) > Z_LIMIT, f"its limit is ±{Z_LIMIT}")
     far = np.abs(np.tanh(segment.z) - u) > TANH_TOLERANCE
     _refuse(f"{where}, action, continuous part", u, far, "it must be tanh(z)")

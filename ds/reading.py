@@ -13,8 +13,11 @@ MAX_DEPTH = 16
 
 Leaf = None | bool | int | float | str | Array
 
-_CONTAINERS = frozenset((*range(0x80, 0xA0), *range(0xDC, 0xE0)))
-"""First bytes of msgpack's arrays and maps."""
+_CONTAINERS = {
+    **dict.fromkeys((*range(0x80, 0x90), 0xDE, 0xDF), "map"),
+    **dict.fromkeys((*range(0x90, 0xA0), 0xDC, 0xDD), "list"),
+}
+"""First bytes of msgpack's maps and arrays."""
 
 _NONE = 0xC0
 _SCALARS = (bool, int, float, str)
@@ -44,10 +47,7 @@ class Reader:
 
     def at_container(self) -> str:
         """``list``, ``map``, or nothing where the next piece is a single value or the end."""
-        first = self._structure[-self.left] if self.left else 0
-        if first not in _CONTAINERS:
-            return ""
-        return "map" if first < 0x90 or first >= 0xDE else "list"
+        return _CONTAINERS.get(self._first(), "")
 
     def enter_list(self, path: str) -> int:
         """Number of elements that follow; :meth:`leave` behind the last."""
@@ -69,7 +69,7 @@ class Reader:
 
     def skip_none(self) -> bool:
         """Whether the next piece was None; any other one stays."""
-        if not self.left or self._structure[-self.left] != _NONE:
+        if self._first() != _NONE:
             return False
         self._unpacker.skip()
         return True
@@ -93,6 +93,11 @@ class Reader:
         if self.left:
             raise WireError(f"{self.left} bytes too many behind the last field")
         self._arrays.finish()
+
+    def _first(self) -> int:
+        """First byte of the next piece, −1 at the end."""
+        at = self._unpacker.tell()
+        return self._structure[at] if at < len(self._structure) else -1
 
     def _array(self, value: msgpack.ExtType, path: str) -> Array:
         if value.code != EXTENSION:
