@@ -15,15 +15,18 @@ from types import TracebackType
 from typing import Any
 
 import psutil
-from inbox_samples import AGREED, BEHAVIOUR, HOST, Sample, learner_security
+from harness import ROOT
+from inbox_samples import AGREED, BEHAVIOUR, HOST, Sample, token
 
 from algorithm.run.group import Recorder
 from algorithm.run.timing import Stopwatch
 from ds.actors import Actors
 from ds.board import Board
+from ds.certificates import make
 from ds.feed import RemoteFeed
 from ds.inbox import Inbox
 from ds.limits import message_limit
+from ds.security import CERTIFICATE, KEY, LearnerSecurity
 from ds.server import Server
 from ds.service import Service, Terms
 
@@ -92,7 +95,7 @@ class Receiver:
             port=0,
             security=learner_security(folder),
             max_message=terms.max_message,
-            on_fault=lambda kind, what: print(f"{kind}: {what}", file=sys.stderr),
+            on_fault=lambda kind, what: None,  # such as who is ended in the middle of a message
         )
         self.port = self._server.start()
         self._ids = {thread.name: thread.native_id for thread in threading.enumerate()}
@@ -173,8 +176,20 @@ class Crowd:
 
     def _begin(self) -> subprocess.Popen[str]:
         return subprocess.Popen(
-            self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=os.environ
+            self._command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=os.environ | {"PYTHONPATH": str(ROOT)},
         )
+
+
+def learner_security(folder: Path | None) -> LearnerSecurity:
+    """Token and TLS, made in ``folder``; nothing without one."""
+    if folder is None:
+        return LearnerSecurity()
+    make(folder, [HOST], days=1)
+    return LearnerSecurity(token(folder), (folder / CERTIFICATE).read_bytes(), (folder / KEY).read_bytes())
 
 
 def _main_thread() -> tuple[float, float]:

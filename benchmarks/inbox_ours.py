@@ -34,6 +34,9 @@ from ds.wire import decode, encode
 
 SIZES = {"0.3 MB": 300_000, "20 MB": 20_000_000}
 CLIENTS, PROCESSES = 64, 4
+SENDERS = 2
+"""Processes that send while the learner makes updates: more than it takes."""
+
 SHARES = (0.0, 0.1, 0.5, 1.0)
 """Of the parcels that the learner takes at most while it makes updates."""
 
@@ -158,7 +161,7 @@ def learn(*, prefetchers: int, rounds: int, seconds: float, warm_up: float, seed
             receiver.take(QUEUE)
             update()
 
-        crowd.grow(2)
+        crowd.grow(SENDERS)
         crowd.pace(-1)
         found = _beside(step, receiver, seconds, warm_up)
         most = found["parcels"] / found["seconds"]

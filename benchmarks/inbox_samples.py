@@ -10,16 +10,16 @@ import numpy as np
 
 from algorithm.data import Array, Segment
 from algorithm.spec import ActionSpec, AgentSpec, ObsSpec
-from ds.agreement import digest
-from ds.certificates import make
 from ds.protocol import PROTOCOL, Hello, Join, Parcel, Part
-from ds.security import AUTHORITY, CERTIFICATE, KEY, TOKEN, ActorSecurity, LearnerSecurity
+from ds.security import AUTHORITY, TOKEN, ActorSecurity
 
 BEHAVIOUR = "default"
 LANES = 5
 """Parcels of an actor under way at the same time: ``episode_sender_process_num`` by default."""
 
-AGREED: Mapping[str, int] = {"benchmark": 1}
+AGREED: Mapping[str, int] = {}
+DIGEST = "44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a"
+"""Of what is agreed, see :func:`ds.agreement.digest`; what that imports would cost each actor a second."""
 HOST = "127.0.0.1"
 
 
@@ -93,25 +93,16 @@ def hello(actor: str) -> Hello:
 
 def join(actor: str, lanes: Sequence[int] = (0,) * LANES) -> Join:
     """Agrees to :data:`AGREED`."""
-    return Join(
-        actor=actor, agreed=AGREED, digest=digest(AGREED), version=0, lanes=tuple(lanes), taken_steps=0
-    )
-
-
-def learner_security(folder: Path | None) -> LearnerSecurity:
-    """Token and TLS, made in ``folder``; nothing without one."""
-    if folder is None:
-        return LearnerSecurity()
-    make(folder, [HOST], days=1)
-    return LearnerSecurity(_token(folder), (folder / CERTIFICATE).read_bytes(), (folder / KEY).read_bytes())
+    return Join(actor=actor, agreed=AGREED, digest=DIGEST, version=0, lanes=tuple(lanes), taken_steps=0)
 
 
 def actor_security(folder: Path | None) -> ActorSecurity:
-    """The other side of :func:`learner_security`."""
+    """Token and TLS with what is in ``folder``; nothing without one."""
     if folder is None:
         return ActorSecurity()
-    return ActorSecurity(_token(folder), (folder / AUTHORITY).read_bytes())
+    return ActorSecurity(token(folder), (folder / AUTHORITY).read_bytes())
 
 
-def _token(folder: Path) -> str:
+def token(folder: Path) -> str:
+    """That everybody shows."""
     return (folder / TOKEN).read_text().strip()
