@@ -114,11 +114,13 @@ def weights(worker: Worker, options: Namespace) -> dict[str, Any]:
     for size in SIZES:
         answer = worker.run([*_times(options), "weights", f"--size={size}"])
         seconds = median(answer["fetch_seconds"])
+        speeds = {name: answer[name]["updates"] / answer[name]["seconds"] for name in ("alone", "meanwhile")}
         found[size] = {
             **answer,
             "seconds": seconds,
             "mb_per_second": answer["actors"] * answer["bytes"] / seconds / 1e6,
-            "ratio": answer["updates_per_second"] / answer["updates_per_second_alone"],
+            "updates_per_second": speeds,
+            "waiting_ms": waiting_ms(answer["meanwhile"]),
         }
         print(f"weights of {size}: {seconds:.3f} s to {answer['actors']} actors", flush=True)
     return found

@@ -100,16 +100,15 @@ def broadcast(size: int, *, seconds: float, warm_up: float, seed: int) -> Answer
         alone = measure(update, seconds, warm_up)
         before = receiver.usage()
         with _Broadcasts(receiver, crowd, payload) as broadcasts:
-            meanwhile = measure(update, seconds, 0.0)
+            meanwhile = _beside(update, receiver, seconds, 0.0)
         used = receiver.usage().since(before)
-    rate, rate_alone = (count / taken for count, taken in (meanwhile, alone))
     return {
         "actors": CLIENTS,
         "bytes": size,
         "publish_seconds": publishing,
         "fetch_seconds": broadcasts.seconds,
-        "updates_per_second": rate,
-        "updates_per_second_alone": rate_alone,
+        "alone": {"updates": alone[0], "seconds": alone[1]},
+        "meanwhile": meanwhile,
         "server_cpu": (used["server"] + used["other"]) / len(broadcasts.seconds),
     }
 

@@ -65,14 +65,15 @@ def weights(results: Path) -> str:
             f"{row['mb_per_second']:.0f}",
             f"{1000 * row['publish_seconds']:.0f}",
             f"{1000 * row['server_cpu']:.0f}",
-            f"{row['updates_per_second_alone']:.1f}",
-            f"{row['updates_per_second']:.1f}",
-            f"{row['ratio']:.2f}",
+            f"{row['updates_per_second']['alone']:.1f}",
+            f"{row['updates_per_second']['meanwhile']:.1f}",
+            f"{row['waiting_ms']:.2f}",
         ]
         for size, row in one(results, "inbox")["weights"].items()
     ]
-    head = ["weights", "actors", "s until all have them", "MB/s", "ms of the main thread to publish"]
-    head += ["CPU-ms of the other threads", "updates/s before", "updates/s meanwhile", "ratio"]
+    head = ["weights", "actors", "s until all have them", "MB/s", "ms to publish, main thread"]
+    head += ["CPU-ms of the threads that send", "updates/s before", "updates/s meanwhile"]
+    head += ["ms an update waits for locks"]
     return table(head, rows)
 
 
@@ -94,7 +95,7 @@ def learn(results: Path) -> str:
         for row in part["rows"]
     ]
     head = ["batches drawn", "traffic", "switch interval, ms", "segments/s", "updates/s"]
-    head += ["CPU-ms an update, main thread", "ms an update it waits for locks", "to no traffic", "to 5 ms"]
+    head += ["CPU-ms an update, main thread", "ms an update waits for locks", "to no traffic", "to 5 ms"]
     return table(head, rows)
 
 

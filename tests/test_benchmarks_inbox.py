@@ -78,7 +78,7 @@ def test_updates_beside_traffic(monkeypatch: pytest.MonkeyPatch) -> None:
     ]
     assert all(row["updates"] == 2 for row in answer["rows"])
     found = inbox_ours.broadcast(3000, seconds=1, warm_up=0, seed=0)
-    assert found["actors"] == 3 and found["fetch_seconds"] and found["updates_per_second"] == 2.0
+    assert found["actors"] == 3 and found["fetch_seconds"] and found["meanwhile"]["updates"] == 1
     json.dumps([answer, found], allow_nan=False)
 
 
@@ -111,9 +111,10 @@ class FakeWorker(harness.Worker):
                 "rows": [row],
             }
         if "weights" in arguments:
-            speeds = {"updates_per_second_alone": 40.0, "updates_per_second": 30.0}
+            alone = {"updates": 80, "seconds": 2.0}
+            meanwhile = {"updates": 60, "seconds": 2.0, "main": 1.25, "queued": 0.6}
             times = {"publish_seconds": 0.125, "fetch_seconds": [0.5, 2.0, 1.0], "server_cpu": 0.25}
-            return {"actors": 64, "bytes": 10**6, **times, **speeds}
+            return {"actors": 64, "bytes": 10**6, **times, "alone": alone, "meanwhile": meanwhile}
         rows = [
             {
                 "share": share,
@@ -147,7 +148,7 @@ def test_tables_of_what_was_measured(tmp_path: Path, monkeypatch: pytest.MonkeyP
         "Load of the machine before and after: 1.2, 1.2.",
     ]
     assert costs[0] == "| 20 × 4 floats | 150 | 75 | 1275 | 250 | 140 | 360 | 2250 |"
-    assert weights[0] == "| 0.3 MB | 64 | 1.00 | 64 | 125 | 250 | 40.0 | 30.0 | 0.75 |"
+    assert weights[0] == "| 0.3 MB | 64 | 1.00 | 64 | 125 | 250 | 40.0 | 30.0 | 2.50 |"
     assert learned == [
         "| 1 thread ahead | 0% | 5 | 0 | 20.0 | 25.0 | 12.50 | 1.00 | 1.00 |",
         "| 1 thread ahead | 0% | 0.5 | 0 | 40.0 | 12.5 | 6.25 | 1.00 | 2.00 |",
