@@ -75,6 +75,11 @@ def paths(table: Mapping[str, tuple[str, ...]]) -> Iterator[str]:
 _MUST_AGREE = frozenset(paths(AGREED))
 
 
+def settings(config: Config) -> dict[str, Any]:
+    """Dotted path -> JSON value of the keys that must be the same on both sides."""
+    return {dotted: _plain(_at(config, path)) for dotted, path in _paths()}
+
+
 def agreed(
     config: LoadedConfig, specs: Mapping[str, AgentSpec], nn_files: Mapping[str, Path | None]
 ) -> dict[str, Any]:
@@ -84,7 +89,7 @@ def agreed(
     nn_files: the task's networks of each behaviour, of which the content counts; None for the defaults
     Raises OSError for a file that cannot be read.
     """
-    found = {dotted: _plain(_at(config.config, path)) for dotted, path in _paths()}
+    found = settings(config.config)
     for name in sorted(config.behaviours):
         for dotted, path in _paths():
             if path[0] in BEHAVIOUR_BLOCKS:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 import os
-import shlex
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from algorithm.config.cli_ds import DistributedOptions
-from algorithm.config.loader import LoadedConfig, load_config
+from algorithm.config.loader import load_config
 from algorithm.config.locate import find_env
 from algorithm.config.schema import DISTRIBUTED_DEFAULTS
 from algorithm.env.base import VecEnv
@@ -18,7 +16,6 @@ from algorithm.errors import UsageError
 from algorithm.replay.buffer import ReplayBuffer
 from algorithm.run.agent import Agent, MakeReplay
 from algorithm.run.assembly import nn_file
-from algorithm.run.console import Console
 from algorithm.run.faults import Faults
 from algorithm.run.feed import Feed
 from algorithm.run.files import write_json
@@ -32,12 +29,14 @@ from ds.agreement import agreed
 from ds.board import Board
 from ds.feed import RemoteFeed
 from ds.inbox import Inbox
+from ds.invitation import invitation
 from ds.limits import message_limit
 from ds.ports import refuse_if_taken
 from ds.prefetch import Prefetching
 from ds.security import learner_security
 from ds.server import Server
 from ds.service import Service, Terms
+from ds.transport import address
 from ds.weights import Publisher
 
 LOOPBACK = "127.0.0.1"
@@ -46,7 +45,6 @@ _WAIT_S = 0.1
 """How soon the loop notices a signal while no actor sends anything."""
 
 _GRACE_S = 2.0
-_LOGGER = logging.getLogger(__name__)
 
 
 def learn(options: DistributedOptions, arguments: Sequence[str]) -> int:
@@ -136,9 +134,11 @@ class Remote:
         )
         port = self._server.start()
         session.stack.callback(self._server.close, _GRACE_S)
-        endpoint = {"host": self._host, "port": port, "pid": os.getpid()}
-        write_json(session.run.endpoint, endpoint)
-        _tell_where(session.console, session.loaded, session.run.argument, endpoint, self._security.banner)
+        write_json(session.run.endpoint, {"host": self._host, "port": port, "pid": os.getpid()})
+        if self._security.banner:
+            session.console.warn(self._security.banner)
+        session.console.message(f"listening on {address(self._host, port)}")
+        session.console.message(f"an actor: {invitation(session.loaded, session.run.argument, port)}")
 
     def end(self, *, stopped: bool) -> None:
         """Actors end with a training that is complete; after a signal they wait for the learner to return."""
@@ -147,7 +147,7 @@ class Remote:
         self._board.finish()
         self._inbox.close()
         until = time.monotonic() + 3 * self._net.heartbeat
-        while self._actors.metrics()["ds/actors"] and time.monotonic() < until:
+        while self._actors.metrics()["ds/actors"] and time.monotonic() < until and not self._session.stop:
             self._actors.expire()
             time.sleep(0.05)
 
@@ -195,24 +195,3 @@ class Remote:
         replays = Prefetching(threads=threads, ahead=base.batch_queue_size)
         self._session.stack.callback(replays.stop)
         return replays
-
-
-def _tell_where(
-    console: Console,
-    loaded: LoadedConfig,
-    argument: str,
-    endpoint: Mapping[str, object],
-    banner: str | None,
-) -> None:
-    """Where the learner listens, and how an actor finds it."""
-    if banner:
-        console.warn(banner)
-    net = loaded.config.net_config
-    flags = f" --learner_host {net.learner_host}" if net.learner_host else ""
-    if endpoint["port"] != 61001:
-        flags += f" --learner_port {endpoint['port']}"
-    if loaded.section not in ("", "default"):
-        flags = f" -c {loaded.section}{flags}"
-    flags += "".join(f" -o {shlex.quote(text)}" for text in loaded.overrides)
-    console.message(f"listening on {endpoint['host']}:{endpoint['port']}")
-    console.message(f"an actor: python main_ds.py {argument} actor{flags}")

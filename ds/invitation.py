@@ -1,0 +1,50 @@
+"""The command that starts an actor which fits a learner."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Iterator, Sequence
+
+from algorithm.config.errors import ConfigError
+from algorithm.config.loader import LoadedConfig, load_config
+from algorithm.config.schema import DISTRIBUTED_DEFAULTS, Config, NetConfig
+from ds.agreement import settings
+
+_EVERYWHERE = ("0.0.0.0", "::")
+
+
+def invitation(loaded: LoadedConfig, argument: str, port: int) -> str:
+    """For a learner of this configuration; it knows what ``-c``, ``-o``, flags and a resumed run changed.
+
+    argument: the task, as it was named on the command line; port: where the learner listens
+    """
+    section = [] if loaded.section in ("", "default") else ["-c", loaded.section]
+    flags = [*section, *_where(loaded.config.net_config, port)]
+    given = list(loaded.overrides)
+    given += _changed(loaded, argument, section[1] if section else None, given)
+    flags += [word for text in given for word in ("-o", text)]
+    return shlex.join(["python", "main_ds.py", argument, "actor", *flags])
+
+
+def _where(net: NetConfig, port: int) -> Iterator[str]:
+    if net.learner_host:
+        yield from ("--learner_host", "HOST" if net.learner_host in _EVERYWHERE else net.learner_host)
+    if port != NetConfig().learner_port:
+        yield from ("--learner_port", str(port))
+    if net.insecure:
+        yield "--insecure"
+
+
+def _changed(loaded: LoadedConfig, argument: str, section: str | None, given: Sequence[str]) -> list[str]:
+    """What an actor of the task would have otherwise, though it must be the same."""
+    try:
+        theirs = _load(argument, section, given)
+    except ConfigError:  # the task has been changed since, and an actor's own start says what is wrong
+        return []
+    ours, others = settings(loaded.config), settings(theirs)
+    return [f"{key}={json.dumps(ours[key])}" for key in ours if ours[key] != others[key]]
+
+
+def _load(argument: str, section: str | None, given: Sequence[str]) -> Config:
+    return load_config(argument, section, given, seed=0, defaults=DISTRIBUTED_DEFAULTS).config

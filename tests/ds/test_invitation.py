@@ -1,0 +1,78 @@
+"""What a learner shows is the command of an actor that fits it."""
+
+from __future__ import annotations
+
+import shlex
+
+import pytest
+
+from algorithm.config.cli_ds import parse_distributed
+from algorithm.config.loader import dump_config, load_config, load_config_file
+from algorithm.config.schema import DISTRIBUTED_DEFAULTS
+from ds.agreement import settings
+from ds.invitation import invitation
+
+TASK = """\
+default:
+  base_config: {env_type: GYM, env_name: Pendulum-v1}
+  nn_config: {rep: {dense_n: 8}}
+many:
+  base_config: {max_episode_length: 30}
+"""
+
+
+@pytest.fixture
+def task(tmp_path, monkeypatch):
+    (tmp_path / "task").mkdir()
+    (tmp_path / "task" / "config.yaml").write_text(TASK)
+    (tmp_path / "task" / "nn_b.py").touch()
+    monkeypatch.chdir(tmp_path)
+
+
+def load(*arguments):
+    options = parse_distributed(["./task", *arguments])
+    own = options.train
+    return load_config(
+        own.env, own.config, own.overrides, options.flags, seed=1, defaults=DISTRIBUTED_DEFAULTS
+    )
+
+
+def shown(loaded, port=61001):
+    """The words after the role, and what an actor of that command has."""
+    words = shlex.split(invitation(loaded, "./task", port))
+    assert words[:4] == ["python", "main_ds.py", "./task", "actor"]
+    return words[4:], load(*words[3:])
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        ([], []),
+        (["-c", "many"], ["-c", "many"]),
+        (["-o", "sac_config.gamma=0.9"], ["-o", "sac_config.gamma=0.9"]),
+        (["--nn", "nn_b"], ["-o", 'sac_config.nn="nn_b"']),
+        (["--env_args", "g=5"], ["-o", 'base_config.env_args={"g": 5}']),
+        (["--insecure", "--learner_host", "10.0.0.1"], ["--learner_host", "10.0.0.1", "--insecure"]),
+        (["--learner_host", "0.0.0.0"], ["--learner_host", "HOST"]),
+    ],
+)
+def test_an_actor_of_that_command_fits(task, flags, words):
+    learner = load("learner", *flags)
+    said, actor = shown(learner)
+    assert said == words
+    assert settings(actor.config) == settings(learner.config)
+
+
+def test_a_learner_that_was_resumed_has_only_its_own_file(task, tmp_path):
+    first = load("learner", "-c", "many", "-o", "sac_config.use_normalization=true")
+    (tmp_path / "own.yaml").write_text(dump_config(first))
+    own = load_config_file(tmp_path / "own.yaml")
+    said, actor = shown(own, port=5)
+    assert said[:2] == ["--learner_port", "5"] and "base_config.max_episode_length=30" in said
+    assert settings(actor.config) == settings(first.config)
+
+
+def test_a_task_that_cannot_be_read_any_more(task, tmp_path):
+    learner = load("learner")
+    (tmp_path / "task" / "config.yaml").write_text("default: {nonsense: 1}")
+    assert invitation(learner, "./task", 5).endswith("actor --learner_port 5")
