@@ -22,7 +22,7 @@ from algorithm.config.cli_ds import DistributedOptions
 from algorithm.config.loader import LoadedConfig, load_config
 from algorithm.config.schema import DISTRIBUTED_DEFAULTS, Config
 from algorithm.env.base import VecEnv
-from algorithm.errors import StorageError, UserError
+from algorithm.errors import StorageError, UsageError, UserError
 from algorithm.run.agent import pick_device
 from algorithm.run.assembly import check_behaviours, make_env, nn_file
 from algorithm.run.console import Console, close_logging, logged, open_console, setup_logging
@@ -92,6 +92,13 @@ def _load(options: DistributedOptions, *, seed: int) -> LoadedConfig:
 def _link(config: Config, console: Console, stop: StopRequest) -> Link:
     net = config.net_config
     host = net.learner_host or LOOPBACK
+    if not net.learner_port:
+        raise UsageError(
+            "there is no port to dial",
+            where="net_config.learner_port",
+            why="0 lets a learner choose one, which an actor has to be told",
+            fix="add --learner_port PORT, which the learner shows",
+        )
     connect = partial(
         Client,
         host,

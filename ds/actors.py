@@ -20,6 +20,7 @@ no lane: it names one that its actor does not have · … before: it has come, a
 MISSED = 3  # heartbeats
 MAX_DEPARTED = 1024  # that are remembered
 MAX_NEWS = 100
+MAX_NAME = 64  # characters; names are remembered, and saved
 UNKNOWN = 1000  # actors that may have come after a checkpoint: none gets a number that another still has
 
 COUNTED = ("dropped", "lost", "stale", "rejected", "duplicates", "gaps")
@@ -66,6 +67,8 @@ class Actors:
         if hello.protocol != PROTOCOL:
             reason = f"the actor speaks protocol {hello.protocol}, the learner {PROTOCOL}"
             return Refused(why="protocol", reason=reason, fix="run the same version on both sides")
+        if not 1 <= len(hello.actor) <= MAX_NAME:
+            return Refused(why="malformed", reason=f"an actor's name has 1 to {MAX_NAME} characters")
         with self._lock:
             member = self._living.get(hello.actor)
             if member is None:

@@ -23,7 +23,8 @@ N = TypeVar("N")
 _SAME_VERSION = "see that a learner listens there, and that both sides have the same version of the program"
 
 _FIXES = {
-    grpc.StatusCode.UNAUTHENTICATED: f"copy the file {TOKEN} from the learner's net_config.secrets",
+    grpc.StatusCode.UNAUTHENTICATED: f"copy the file {TOKEN} from the learner's net_config.secrets; "
+    "where the learner was started with --insecure, add that too",
     grpc.StatusCode.RESOURCE_EXHAUSTED: "lower base_config.max_episode_length, "
     "the transitions of the longest message; it must be the same on both sides",
 }

@@ -83,10 +83,14 @@ def learner_security(net: Net, host: str) -> LearnerSecurity:
 
 
 def actor_security(net: Net, host: str) -> ActorSecurity:
-    """What an actor that dials ``host`` needs. Raises UsageError with what to do where a file is missing."""
-    if is_loopback(host):
-        return ActorSecurity()
+    """What an actor that dials ``host`` needs. Raises UsageError with what to do where a file is missing.
+
+    A learner that listens at every address asks for the token on this machine too; it is shown to whoever
+    listens at a port here only where it may be read on the way anyhow.
+    """
     folder = Path(net.secrets)
+    if is_loopback(host) and not (net.insecure and (folder / TOKEN).exists()):
+        return ActorSecurity()
     token = _read_token(folder / TOKEN, f"copy it from the learner's machine into {folder}")
     if net.insecure:
         return ActorSecurity(token=token)

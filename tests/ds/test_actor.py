@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from algorithm.config.cli_ds import parse_distributed
+from algorithm.errors import UsageError
 from ds import actor
 from ds.errors import LearnerRefused
 from ds.link import Link
@@ -46,9 +47,18 @@ def test_what_made_it_fail_is_in_its_log_and_told_to_the_learner(tmp_path, monke
     assert bye.reason.startswith("it failed: the learner's weights cannot be used · ")
 
 
-@pytest.mark.parametrize("run", ["../../out", "/out", "task/../../../out"])
-def test_a_learner_says_where_nothing_outside_of_the_runs_is_written(tmp_path, monkeypatch, run):
+@pytest.mark.parametrize("run", ["../../out", "{}/out", "task/../../../out"])
+def test_nothing_is_written_outside_of_the_runs_whatever_the_learner_says(tmp_path, monkeypatch, run):
     (tmp_path / "here").mkdir()
-    assert "names a run that is none" in act(tmp_path / "here", monkeypatch, FakeLearner(run=run))
+    learner = FakeLearner(run=run.format(tmp_path))
+    assert "names a run that is none" in act(tmp_path / "here", monkeypatch, learner)
     assert [path.name for path in tmp_path.rglob("*")].count("out") == 0
     assert not (tmp_path / "here" / "models").exists()
+
+
+def test_an_actor_has_to_know_the_port(tmp_path, monkeypatch):
+    (tmp_path / "task").mkdir()
+    (tmp_path / "task" / "config.yaml").write_text(TASK)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match="no port to dial"):
+        actor.act(parse_distributed(["./task", "actor", "--learner_port=0", "--quiet"]), [])

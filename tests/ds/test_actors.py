@@ -92,6 +92,14 @@ def test_another_protocol_is_refused():
     assert str(PROTOCOL) in refused.reason and str(PROTOCOL + 1) in refused.reason
 
 
+@pytest.mark.parametrize("actor", ["", "a" * 65])
+def test_who_has_no_name_or_an_endless_one_is_not_remembered(actor):
+    scene = Scene()
+    refused = scene.hello(actor)
+    assert isinstance(refused, Refused) and refused.why == "malformed"
+    assert scene.actors.state()["members"] == [] and isinstance(scene.hello("a" * 64), Welcome)
+
+
 @pytest.mark.parametrize(
     ("settings", "most"),
     [({"limit": 2}, 2), ({"synchronous": True}, 1), ({"synchronous": True, "limit": 5}, 1)],

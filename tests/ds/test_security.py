@@ -107,6 +107,10 @@ def test_plain_text_by_an_explicit_flag_still_needs_the_token_and_says_so(tmp_pa
     assert security.banner is not None
     assert f"PLAIN TEXT: the learner listens at {ELSEWHERE} without TLS" in security.banner
     assert actor_security(net, ELSEWHERE) == ActorSecurity(token=security.token)
+    assert actor_security(net, "127.0.0.1") == ActorSecurity(token=security.token), (
+        "it may be asked for here too"
+    )
+    assert actor_security(Net(str(tmp_path)), "127.0.0.1") == ActorSecurity(), "not without saying so"
     with learner(security) as one, actor(one.port, actor_security(net, ELSEWHERE)) as client:
         assert client.hello(HELLO) == WELCOME
 
@@ -193,7 +197,7 @@ def test_a_wrong_token_is_refused_and_the_peer_told_of(
     with learner(secured[0]) as one:
         error = refusal(one.port, ActorSecurity(token, secured[1].authority))
         assert error.why == "wrong token or none"
-        assert error.fix == "copy the file token from the learner's net_config.secrets"
+        assert error.fix.startswith("copy the file token from the learner's net_config.secrets;")
         ((kind, what),) = one.faults
         assert kind == "unauthenticated"
         assert what.startswith("127.0.0.1:")
