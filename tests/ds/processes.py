@@ -31,9 +31,9 @@ def begin(folder: Path, name: str, role: str, *flags: str, namespace: str = "") 
     return process
 
 
-def finish(process: BaseProcess) -> int | None:
-    """Its exit code; None if it does not end."""
-    process.join(LIMIT)
+def finish(process: BaseProcess, *, limit: float = LIMIT) -> int | None:
+    """Its exit code; None if it does not end within so many seconds."""
+    process.join(limit)
     return process.exitcode
 
 

@@ -136,7 +136,7 @@ def test_memory_stays_as_it_is_while_actors_wait_for_their_learner(scene):
     actors = [scene.actor(name, *flags) for name in ("first", "second")]
     memory = Memory([learner, *actors])
     with memory.watched():
-        codes = [finish(each) for each in (learner, *actors)]
+        codes = [finish(each, limit=600.0) for each in (learner, *actors)]
     assert codes == [0, 0, 0]
     assert all(whole(made) and not missing(made) for made in scene.stored().values())
     assert max(read_metrics(scene.run / "metrics.csv")["ds/waiting"]) == 5
