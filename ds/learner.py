@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from algorithm.config.cli_ds import DistributedOptions
 from algorithm.config.loader import load_config
@@ -50,6 +50,9 @@ _GRACE_S = 2.0
 def learn(options: DistributedOptions, arguments: Sequence[str]) -> int:
     """Train with actors, or play with what was trained so; returns the exit code."""
     own, folder = options.train, find_env(options.train.env)
+    if own.agents is not None:
+        notice = "--agents has no effect on a learner: it says how many environments an actor has"
+        own = replace(own, notices=(*own.notices, notice))
     if own.plays:
         return play(own, folder)
     if own.resume:

@@ -68,7 +68,7 @@ class BaseConfig(EnvConfig):
         500, "Steps of the longest segment that an actor sends; longer episodes are sent in pieces.", ge=1
     )
     episode_queue_size: Int = option(5, "Segments waiting for the learner at most; then actors wait.", ge=1)
-    episode_sender_process_num: Int = option(5, "Sender streams of an actor.", ge=1)
+    episode_sender_process_num: Int = option(5, "Sender streams of an actor.", ge=1, le=64)
     batch_queue_size: Int = option(5, "Batches waiting for an update at most.", ge=1)
     batch_generator_process_num: Int = option(
         5, "Threads of a learner that draw batches ahead, at most: never more than cores but one.", ge=1
