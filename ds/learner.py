@@ -155,8 +155,8 @@ class Remote:
             time.sleep(0.05)
 
     def _refuse_small_replays(self) -> None:
-        """A segment has to fit into the replay, and one row more."""
-        loaded, length = self._session.loaded, self._base.max_episode_length
+        """A segment has to fit into the replay, and one row more; in synchronous mode it is one step."""
+        loaded, length = self._session.loaded, 1 if self._net.synchronous else self._base.max_episode_length
         for config in (loaded.config, *loaded.behaviours.values()):
             if config.replay_config.capacity <= length:
                 raise UsageError(

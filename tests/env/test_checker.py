@@ -99,6 +99,8 @@ FAULTS = [
 )
 def test_a_fault_is_found_by_its_check_and_no_other(toy, where, level, words):
     checked = examined(toy)
+    if where == "cost close" and not faults(checked):  # what other tests had open was closed meanwhile
+        checked = examined(toy)
     assert faults(checked) == {where: level}
     found = finding(checked, where)
     assert words in found.what

@@ -47,6 +47,7 @@ def test_a_run_leaves_what_it_promises(task, capsys):
     assert (found["steps"], found["updates"], found["seed"]) == (260, 40, 1)  # ¼ · (260 − 100)
     assert found["replay_ratio"] == 0.25
     assert sum(found["time"].values()) == pytest.approx(found["seconds"], abs=0.01)
+    assert found["time"].pop("wait") == 0.0, "nobody else acts"
     assert min(found["time"].values()) > 0.0 and set(found["faults"].values()) == {0}
     assert found["last_eval"]["step"] == 260 and found["last_eval"]["episodes"] == 2
     assert load_config_file(folder / "config.yaml").config.base_config.max_step == 260
