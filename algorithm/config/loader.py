@@ -56,6 +56,15 @@ class LoadedConfig:
         assert seed is not None, "the loader sets the seed"
         return seed
 
+    def is_set(self, dotted: str) -> bool:
+        """Whether a file, an override, a flag or a draw says what the key is; false: it has its default."""
+        node: object = self.raw
+        for key in dotted.split("."):
+            if not isinstance(node, Mapping) or key not in node:
+                return dotted in self.drawn
+            node = node[key]
+        return True
+
     def differences(self) -> dict[str, object]:
         """Dotted path → value of all that is not the default, less the seed; for a screen."""
         found = dict(_differences(self.config, Config()))

@@ -32,7 +32,9 @@ class BaseConfig(EnvConfig):
     max_iter: Limit = option(
         -1, "Training ends after so many iterations; in one, every agent finishes an episode. -1: no limit."
     )
-    max_step: Limit = option(-1, "Training ends after so many steps, summed over environments. -1: no limit.")
+    max_step: Limit = option(
+        100_000, "Training ends after so many steps, summed over environments. -1: no limit."
+    )
     max_step_each_iter: Limit = option(-1, "An episode is truncated after so many steps. -1: no limit.")
     reset_on_iteration: bool = option(
         True,

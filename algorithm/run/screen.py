@@ -45,6 +45,7 @@ def start_screen(
                 ("name", run.name),
                 ("folder", run.shown(run.path)),
                 ("seed", str(loaded.seed)),
+                ("ends", _end(loaded)),
                 ("device", f"{device}, {threads} thread{'s' * (threads > 1)}"),
                 ("versions", versions),
             ],
@@ -119,6 +120,21 @@ def result_json(run: RunDir, outcome: Outcome, seed: int) -> dict[str, object]:
     if set(per_behaviour) - {DEFAULT_BEHAVIOUR}:
         result["behaviours"] = per_behaviour
     return result
+
+
+def _end(loaded: LoadedConfig) -> str:
+    """When training ends by itself, and which key to change if nobody chose that."""
+    base = loaded.config.base_config
+    limits = [
+        f"{limit:,} {what}"
+        for limit, what in ((base.max_iter, "iterations"), (base.max_step, "steps"))
+        if limit > 0
+    ]
+    if not limits:
+        return "when it is stopped: base_config.max_step and max_iter set no limit"
+    first = ", whichever comes first" * (len(limits) > 1)
+    default = "" if loaded.is_set("base_config.max_step") else " (default; base_config.max_step)"
+    return f"at {' or '.join(limits)}{default}{first}"
 
 
 def _environment(base: BaseConfig, env: VecEnv) -> list[tuple[str, str]]:
