@@ -84,7 +84,7 @@ def _resume(options: TrainOptions) -> int:
 def _look(options: TrainOptions) -> int:
     loaded = _load(options, options.seed)
     doing = "looking at the environment" if options.check else "loading torch"
-    _say(options, f"{loaded.env_label}, {loaded.file.name}, section {loaded.section}: {doing}")
+    _say(options, f"{loaded.env_label}, {loaded.source}: {doing}")
     with interruptible_imports():
         if options.check:
             from algorithm.run.preflight.check import check_task as look
@@ -96,7 +96,7 @@ def _look(options: TrainOptions) -> int:
 
 def _train(options: TrainOptions) -> int:
     loaded = _load(options, options.seed)
-    _say(options, f"{loaded.env_label}, {loaded.file.name}, section {loaded.section}: loading torch")
+    _say(options, f"{loaded.env_label}, {loaded.source}: loading torch")
     with interruptible_imports():
         from algorithm.run.repeat import train_repeatedly
 

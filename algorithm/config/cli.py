@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from algorithm.config.flags import (
+    ENV_HELP,
     Ckpt,
     add_acting,
     add_common,
@@ -130,7 +131,7 @@ class _PrintSchema(argparse.Action):
 
 def _train_parser() -> argparse.ArgumentParser:
     parser = make_parser("main.py", "Train a Soft Actor-Critic agent, or let a trained one act.", _EXAMPLES)
-    parser.add_argument("env", help="a folder below envs/, or the path of a folder with a config.yaml")
+    parser.add_argument("env", help=ENV_HELP)
     what = parser.add_argument_group("what to run")
     add_common(what)
     add_training(what)

@@ -10,6 +10,7 @@ from typing import Literal
 from algorithm.config.cli import TrainOptions, config_flags, refuse_mixed
 from algorithm.config.errors import unavailable
 from algorithm.config.flags import (
+    ENV_HELP,
     add_acting,
     add_common,
     add_model,
@@ -142,7 +143,7 @@ def _refuse_for_role(options: DistributedOptions, cluster: ClusterOptions) -> No
 def _parser() -> argparse.ArgumentParser:
     text = "Train one agent with a learner and any number of actors, each a process of its own."
     parser = make_parser("main_ds.py", text, _EXAMPLES)
-    parser.add_argument("env", help="a folder below envs/, or the path of a folder with a config.yaml")
+    parser.add_argument("env", help=ENV_HELP)
     parser.add_argument("role", choices=(*_ROLES, "evolver", "e"), help="the part that this process plays")
     what = parser.add_argument_group("what to run")
     add_common(what)

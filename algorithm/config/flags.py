@@ -14,6 +14,11 @@ from algorithm.config.source import parse_value
 Ckpt = int | Literal["latest", "best"]
 """Which checkpoint: its environment steps, the one saved last, or the one with the best evaluation."""
 
+ENV_HELP = (
+    "a folder below envs/, the path of a folder with a config.yaml, or an environment by its name: an id of "
+    "Gymnasium, module:Id or file.py:Id"
+)
+
 
 class _Parser(argparse.ArgumentParser):
     """Tells a mistake in the shape of every other fault, and names the flag nearest to an unknown one."""
@@ -39,7 +44,10 @@ def make_parser(prog: str, description: str, epilog: str) -> argparse.ArgumentPa
 def add_common(parser: argparse._ActionsContainer) -> None:
     """Flags that say which task and how many environments."""
     parser.add_argument(
-        "--config", "-c", help="section of config.yaml, or a file of the folder, or FILE:SECTION"
+        "--config",
+        "-c",
+        help="section of config.yaml, or a file of the folder, or FILE:SECTION; a file for an environment "
+        "without a folder",
     )
     parser.add_argument("--name", "-n", help="training name; knows {time} and {hostname}")
     parser.add_argument("--agents", "--envs", type=positive, help="number of environments side by side")

@@ -28,6 +28,7 @@ class LoadedConfig:
     """A configuration that is right, and where it came from.
 
     env_label: what the run is filed under, such as ``gym/pendulum``.
+    file:      None for an environment without a folder, of which no file was chosen.
     section:   the chosen section of ``file``; empty if the file is a whole configuration.
     behaviours: the behaviours that ``ma_config`` names; see `for_behaviour`.
     overrides: as given with ``-o``.
@@ -37,13 +38,20 @@ class LoadedConfig:
 
     env_dir: Path
     env_label: str
-    file: Path
+    file: Path | None
     section: str
     config: Config
     behaviours: Mapping[str, Config]
     overrides: tuple[str, ...]
     raw: Mapping[str, Any]
     drawn: Mapping[str, object]
+
+    @property
+    def source(self) -> str:
+        """Where the settings stand, for a person: ``config.yaml, section default``."""
+        if self.file is None:
+            return "the defaults, no file"
+        return f"{self.file.name}, section {self.section}" if self.section else self.file.name
 
     def for_behaviour(self, name: str) -> Config:
         """The configuration of one behaviour: its own where ``ma_config`` names it, else the common one."""
@@ -85,7 +93,7 @@ def load_config(
 ) -> LoadedConfig:
     """The configuration of a task.
 
-    env: a folder below ``envs/`` or the path of any folder with a config.yaml.
+    env: a folder below ``envs/``, the path of any folder with a config.yaml, or the name of an environment.
     config: section, file or ``FILE:SECTION``; None is the section ``default``.
     overrides: ``a.b=value`` each, the value spelt as in YAML. They win over the file.
     flags: dotted path → value of the command line's own flags. They win over ``overrides``.
@@ -104,6 +112,7 @@ def load_config(
     source = find_section(folder, config, problems) if folder else None
     tree = _planted(Branch(), defaults, "the defaults of this command")
     tree = merge(tree, layered(source, problems)) if source else tree
+    tree = _planted(tree, folder.given if folder else {}, "command line")
     tree = _overridden(tree, overrides, flags, problems)
     result = _resolve(tree, seed, problems, require_runnable=require_runnable and source is not None)
     if problems or folder is None or source is None:
@@ -144,8 +153,7 @@ def dump_config(loaded: LoadedConfig) -> str:
         name: {block: _as_yaml(getattr(config, block)) for block in BEHAVIOUR_BLOCKS}
         for name, config in loaded.behaviours.items()
     } or None
-    section = f", section {loaded.section}" if loaded.section else ""
-    head = [f"# {loaded.env_label}: every key, resolved from {loaded.file.name}{section}"]
+    head = [f"# {loaded.env_label}: every key, resolved from {loaded.source}"]
     head += [f"# override: {text}" for text in loaded.overrides]
     head += [f"# drawn: {path} = {inline(value)}" for path, value in loaded.drawn.items()]
     return "\n".join([*(" ".join(line.split()) for line in head), write_yaml(values)])

@@ -18,17 +18,31 @@ _PROJECT_ENVS = Path(__file__).resolve().parents[2] / "envs"
 
 @dataclass(frozen=True)
 class EnvFolder:
-    """A task: its folder and the name its runs are filed under, such as ``gym/pendulum``."""
+    """A task: its folder and the name its runs are filed under, such as ``gym/pendulum``.
+
+    env_name: the environment where nothing else names it; ``path`` is the current folder then
+    """
 
     path: Path
     label: str
+    env_name: str | None = None
+
+    @property
+    def given(self) -> dict[str, object]:
+        """Dotted path → value of what the name of the task says itself."""
+        if self.env_name is None:
+            return {}
+        return {"base_config.env_type": "GYM", "base_config.env_name": self.env_name}
 
 
 @dataclass(frozen=True)
 class Source:
-    """The section that was chosen and the file it stands in, with the file's whole content."""
+    """The section that was chosen and the file it stands in, with the file's whole content.
 
-    file: Path
+    file: None for an environment without a folder, of which no file was chosen
+    """
+
+    file: Path | None
     section: str
     sections: Branch
 
@@ -36,18 +50,26 @@ class Source:
 def find_env(env: str) -> EnvFolder:
     """The folder that ENV names: below ``envs/`` here, below the project's ``envs/``, or any path.
 
-    Raises ConfigError if there is none with a config.yaml, naming similar ones.
+    Where there is none with a config.yaml ENV may be the name of an environment: an id of Gymnasium,
+    ``module:Id`` or ``file.py:Id``. Raises ConfigError if it is neither, naming similar ones.
     """
     roots = _roots()
     for folder in (*(root / env for root in roots), Path(env)):
         folder = folder.resolve()
         if (folder / CONFIG_FILE).is_file():
             return EnvFolder(folder, _label(folder, roots))
-    raise ConfigError([_no_env(env, roots)])
+    from algorithm.config import bare  # it loads Gymnasium, which a task's folder does not need yet
+
+    label = bare.label_of(env)
+    if label is None:
+        raise ConfigError([_no_env(env, roots, bare.near_ids(env))])
+    return EnvFolder(Path.cwd(), label, env)
 
 
 def find_section(folder: EnvFolder, config: str | None, problems: list[Problem]) -> Source | None:
     """What ``--config`` chooses: a section of config.yaml, else a file of the folder, or ``FILE:SECTION``."""
+    if folder.env_name is not None:
+        return _file_beside(folder, config, problems)
     main_file = folder.path / CONFIG_FILE
     main = read_yaml(main_file, problems)
     if config is None:
@@ -64,9 +86,21 @@ def find_section(folder: EnvFolder, config: str | None, problems: list[Problem])
     return _checked(file, section if colon else DEFAULT_SECTION, sections, problems)
 
 
+def _file_beside(folder: EnvFolder, config: str | None, problems: list[Problem]) -> Source | None:
+    """The settings of an environment without a folder: none, or those of a file that ``--config`` names."""
+    if config is None:
+        return Source(None, DEFAULT_SECTION, Branch({DEFAULT_SECTION: Branch()}))
+    name, colon, section = config.rpartition(":")
+    file = _file(folder.path, name if colon else config)
+    if file is None:
+        problems.append(_no_file(config, folder))
+        return None
+    return _checked(file, section if colon else DEFAULT_SECTION, read_yaml(file, problems), problems)
+
+
 def layered(source: Source, problems: list[Problem]) -> Branch:
     """The file's ``default`` section, what the chosen one inherits, the chosen one, merged in that order."""
-    base = Branch({}, shown(source.file))
+    base = Branch({}, shown(source.file) if source.file else "the defaults")
     if DEFAULT_SECTION in source.sections.children:
         base = merge(base, _with_inherited(source.sections, DEFAULT_SECTION, (), problems))
     if source.section == DEFAULT_SECTION:
@@ -180,25 +214,36 @@ def _known_envs(roots: tuple[Path, ...]) -> Iterator[str]:
             yield file.parent.relative_to(root).as_posix()
 
 
-def _no_env(env: str, roots: tuple[Path, ...]) -> Problem:
+def _no_env(env: str, roots: tuple[Path, ...], ids: list[str]) -> Problem:
     known = list(dict.fromkeys(_known_envs(roots)))
     by_last_name = {name.rpartition("/")[2]: name for name in reversed(known)}
     close = did_you_mean(env, known) or by_last_name.get(
         did_you_mean(env.rpartition("/")[2], by_last_name) or ""
     )
     listed = ", ".join(known) or "none"
+    near = " or ".join(f"`{name}`" for name in [*([close] if close else []), *ids])
     exists = next((f for f in (*(root / env for root in roots), Path(env)) if f.is_dir()), None)
     why = f"{shown(exists)} has no {CONFIG_FILE}" if exists else "no folder of that name has a " + CONFIG_FILE
     return Problem(
         f"unknown environment `{env}`",
-        "looked in " + ", ".join([*map(shown, roots), "and as a path"]),
+        "looked in " + ", ".join([*map(shown, roots), "as a path, and among Gymnasium's ids"]),
         why,
-        (f"did you mean `{close}`? " if close else "") + f"environments here: {listed}",
+        (f"did you mean {near}? " if near else "")
+        + f"environments here: {listed}; one of another package is module:Id, one of your own file.py:Id",
     )
 
 
 def _file(folder: Path, name: str) -> Path | None:
     return next((f for f in (folder / name, folder / f"{name}.yaml") if name and f.is_file()), None)
+
+
+def _no_file(config: str, folder: EnvFolder) -> Problem:
+    return Problem(
+        f"unknown configuration `{config}`",
+        f"--config {config}",
+        f"{folder.env_name} has no folder with sections, so -c names a YAML file, and there is no such file",
+        "give the path of a file, or FILE:SECTION; or leave out -c and set single keys with -o",
+    )
 
 
 def _no_config(config: str, folder: Path, main: Branch) -> Problem:

@@ -47,7 +47,8 @@ class EnvConfig(Block):
     )
     env_name: str = option(
         "env_name",
-        "Name of the environment; for GYM an id such as Pendulum-v1 or module:Id.",
+        "Name of the environment; for GYM an id such as Pendulum-v1, module:Id or file.py:Id, of which the "
+        "last two may lie in the task's folder.",
         fixed=_OTHER_TASK,
     )
     env_args: dict[str, Any] | None = option(

@@ -17,7 +17,7 @@ from typing import cast
 from algorithm.errors import StorageError, UsageError
 from algorithm.run.files import finite_or_null, read_json, write_bytes, write_json, write_text
 from algorithm.run.names import candidates, check_name
-from algorithm.run.provenance import git_state, host, library_versions
+from algorithm.run.provenance import file_state, git_state, host, library_versions
 
 MODELS = Path("models")
 """Where runs go: below the current directory."""
@@ -207,8 +207,13 @@ class RunDir:
         """Keep what the command line changed, one a line."""
         write_text(self.overrides, "".join(f"{line}\n" for line in overrides))
 
-    def write_manifest(self, *, arguments: Sequence[str], seeds: Mapping[str, int]) -> None:
-        """Keep what is needed to repeat the run. arguments: ``sys.argv``; seeds: by what they seed."""
+    def write_manifest(
+        self, *, arguments: Sequence[str], seeds: Mapping[str, int], env_file: Path | None = None
+    ) -> None:
+        """Keep what is needed to repeat the run.
+
+        arguments: ``sys.argv``; seeds: by what they seed; env_file: of an environment of the task's own
+        """
         manifest = {
             "env": self.env,
             "name": self.name,
@@ -219,10 +224,18 @@ class RunDir:
             "versions": library_versions(),
             "git": git_state(),
             "host": host(),
+            "env_file": file_state(env_file) if env_file else None,
         }
         write_json(self.manifest, manifest)
 
-    def note_resumed(self, *, arguments: Sequence[str], step: int, overrides: Sequence[str]) -> None:
+    def note_resumed(
+        self,
+        *,
+        arguments: Sequence[str],
+        step: int,
+        overrides: Sequence[str],
+        env_file: Path | None = None,
+    ) -> None:
         """Add to the manifest that the run goes on from ``step``, and to the overrides what is new."""
         manifest = read_json(self.manifest)
         resumed = manifest.get("resumed", [])
@@ -234,11 +247,20 @@ class RunDir:
             "versions": library_versions(),
             "git": git_state(),
             "host": host(),
+            "env_file": file_state(env_file) if env_file else None,
         }
         write_json(self.manifest, {**manifest, "resumed": [*resumed, entry]})
         if overrides:
             before = self.overrides.read_text("utf-8") if self.overrides.exists() else ""
             write_text(self.overrides, before + "".join(f"{line}\n" for line in overrides))
+
+    def has_other(self, env_file: Path) -> bool:
+        """Whether the environment's file is another one than when the run was begun, or last resumed."""
+        manifest = read_json(self.manifest)
+        resumed = manifest.get("resumed")
+        last = resumed[-1] if isinstance(resumed, list) and resumed else manifest
+        known = last.get("env_file") if isinstance(last, Mapping) else None
+        return isinstance(known, Mapping) and known.get("sha256") != file_state(env_file)["sha256"]
 
     def copy_nn(self, source: Path) -> None:
         """Keep the user's networks as they are now, under their own name, which the configuration says."""

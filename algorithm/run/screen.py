@@ -229,7 +229,7 @@ def _algorithm(config: Config, spec: AgentSpec) -> str:
 
 
 def _config(loaded: LoadedConfig) -> list[tuple[str, str]]:
-    rows = [("file", f"{loaded.file.name}, section {loaded.section}" if loaded.section else loaded.file.name)]
+    rows = [("file", loaded.source)]
     rows += [(path, str(value)) for path, value in loaded.differences().items()]
     rows += [("override", text) for text in loaded.overrides]
     return rows + [("drawn", f"{path} = {value}") for path, value in loaded.drawn.items()]

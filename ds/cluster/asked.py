@@ -36,6 +36,7 @@ def make_plan(options: DistributedOptions, folder: EnvFolder) -> Plan:
     return Plan(
         label=folder.label,
         name=name,
+        argument=train.env,
         folder=Path.cwd(),
         commands=_commands(options, name),
         actors=asked.num_actors,

@@ -95,7 +95,7 @@ def _no_such(ray: object, label: str, name: str, address: str | None) -> UsageEr
 
 
 def _scale_command(plan: Plan, address: str) -> str:
-    return f"python main_ds.py {plan.label} cluster -n {plan.name} --scale M --ray {address}"
+    return f"python main_ds.py {plan.argument or plan.label} cluster -n {plan.name} --scale M --ray {address}"
 
 
 def _say(text: str) -> None:

@@ -63,6 +63,7 @@ def play(options: TrainOptions, folder: EnvFolder) -> int:
             loaded.config,
             "evaluate",
             n_envs,
+            folder=folder.path,
             faults=Faults(console),
             render=options.render,
             film=options.video,
