@@ -119,6 +119,7 @@ APPLIED: Mapping[str, Mapping[str, str]] = {
         "v_c": "",
         "clip_epsilon": "",
         "discrete_dqn_epsilon": "",
+        "discrete_soft_target": "",
         "use_n_step_is": "",
         "siamese_use_q": "",
         "siamese_use_adaptive": "",
