@@ -102,6 +102,7 @@ APPLIED: Mapping[str, Mapping[str, str]] = {
         "write_summary_per_step": "",
         "save_model_per_step": "",
         "replay_ratio": "for the steps from now on",
+        "start_repeat": "for random actions from now on",
         "ensemble_q_sample": "",
         "refresh_carry": "",
         "n_step": "",

@@ -65,6 +65,13 @@ class SacConfig(Block):
         ge=0,
         fixed="the updates that are owed are counted from it",
     )
+    start_repeat: Float = option(
+        4.0,
+        "Mean of the number of steps, a geometric one, that a random action of start_step is held. 1: a "
+        "fresh action at each step.",
+        new=True,
+        ge=1,
+    )
 
     ensemble_q_num: Int = option(2, "Number of critics. Usual: 2; REDQ: 10.", ge=1, fixed=_OTHER_NETWORKS)
     ensemble_q_sample: Int = option(
