@@ -37,6 +37,10 @@ class NoReturnScale(nn.Module):
     def observe(self, segment: Segment) -> None:
         """Nothing to learn."""
 
+    def metrics(self) -> dict[str, Tensor]:
+        """Nothing to log."""
+        return {}
+
     def tensors(self) -> dict[str, Tensor]:
         """No state."""
         return {}
@@ -112,6 +116,10 @@ class ReturnScale(nn.Module):
         else:
             self._open[stream] = OpenReturn(start + segment.length, value)
         return np.array(returns)
+
+    def metrics(self) -> dict[str, Tensor]:
+        """What rewards are divided by."""
+        return {"value/return_scale": 1.0 / self.factor}
 
     def tensors(self) -> dict[str, Tensor]:
         """The open returns of n streams, oldest first: ``stream`` and ``step`` [n] int64, ``value`` [n]."""

@@ -115,7 +115,13 @@ class Sac:
             ids=batch.ids,
             anchor=self._burn_in,
             carry=self._refreshed(ctx),
-            metrics={**target_metrics, **critic_metrics, **policy_metrics, **own_metrics},
+            metrics={
+                **self.return_scale.metrics(),
+                **target_metrics,
+                **critic_metrics,
+                **policy_metrics,
+                **own_metrics,
+            },
         )
 
     @property
