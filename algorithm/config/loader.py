@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -12,8 +12,16 @@ from typing import Any
 from algorithm.config.check import build, field_at, fields
 from algorithm.config.draws import draw
 from algorithm.config.errors import ConfigError, Problem
-from algorithm.config.locate import EnvFolder, as_section, find_env, find_section, layered
+from algorithm.config.locate import (
+    EnvFolder,
+    as_section,
+    find_env,
+    find_section,
+    layered,
+    shipped_below,
+)
 from algorithm.config.schema import BEHAVIOUR_BLOCKS, Config
+from algorithm.config.shipped import under_memory
 from algorithm.config.source import inline, parse_value, read_yaml, write_yaml
 from algorithm.config.tree import Branch, Leaf, find, merge, plain, plant_at
 from algorithm.fields import Block
@@ -34,6 +42,8 @@ class LoadedConfig:
     overrides: as given with ``-o``.
     raw:       what the file, overrides and flags said, merged, before draws and without defaults.
     drawn:     what ``random_params`` drew, dotted path → value.
+    for_memory: what was not set and is not the default either, because there is a seq_encoder.
+    shipped:   sections of the framework that lie below.
     """
 
     env_dir: Path
@@ -45,6 +55,8 @@ class LoadedConfig:
     overrides: tuple[str, ...]
     raw: Mapping[str, Any]
     drawn: Mapping[str, object]
+    for_memory: Mapping[str, object] = field(default_factory=dict)
+    shipped: tuple[str, ...] = ()
 
     @property
     def source(self) -> str:
@@ -118,7 +130,14 @@ def load_config(
     if problems or folder is None or source is None:
         raise ConfigError(problems)
     return LoadedConfig(
-        folder.path, folder.label, source.file, source.section, *result[:2], tuple(overrides), *result[2:]
+        folder.path,
+        folder.label,
+        source.file,
+        source.section,
+        *result[:2],
+        tuple(overrides),
+        *result[2:],
+        shipped=shipped_below(source),
     )
 
 
@@ -210,26 +229,36 @@ def _planted(tree: Branch, values: Mapping[str, object], source: str) -> Branch:
     return tree
 
 
-_Resolved = tuple[Config, Mapping[str, Config], Mapping[str, Any], Mapping[str, object]]
+_Resolved = tuple[Config, Mapping[str, Config], Mapping[str, Any], Mapping[str, object], Mapping[str, object]]
 
 
 def _resolve(tree: Branch, seed: int | None, problems: list[Problem], *, require_runnable: bool) -> _Resolved:
-    """Config, behaviours, raw values and draws of a merged tree."""
+    """Config, behaviours, raw values, draws, and what a memory adds, of a merged tree."""
     raw = plain(tree)
     parts = _behaviours(tree, problems)
     tree = _with_seed(tree.without("ma_config"), seed)
     run_seed = plain(find(tree, _SEED) or Leaf(None, ""))
-    common, drawn = draw(tree, run_seed, "", problems)
+    whole, for_memory = under_memory(tree, run_seed, "")
+    common, drawn = draw(whole, run_seed, "", problems)
     config = build(common, problems, require_runnable=require_runnable)
     behaviours: dict[str, Config] = {}
     for name, part in parts.items():
         own = merge(_only(tree, BEHAVIOUR_BLOCKS), part)
         own = own if seed is None else _with_seed(own, seed)
-        own, own_drawn = draw(own, run_seed, f"ma_config.{name}.", problems)
+        prefix = f"ma_config.{name}."
+        own, own_for_memory = under_memory(own, run_seed, prefix)
+        own, own_drawn = draw(own, run_seed, prefix, problems)
         of_the_run = common.without(*BEHAVIOUR_BLOCKS)
         behaviours[name] = build(merge(of_the_run, own), problems, require_runnable=False)
         drawn |= own_drawn
-    return config, MappingProxyType(behaviours), MappingProxyType(raw), MappingProxyType(drawn)
+        for_memory |= {f"{prefix}{path}": value for path, value in own_for_memory.items()}
+    return (
+        config,
+        MappingProxyType(behaviours),
+        MappingProxyType(raw),
+        MappingProxyType(drawn),
+        MappingProxyType(for_memory),
+    )
 
 
 def _with_seed(tree: Branch, seed: int | None) -> Branch:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from algorithm.config import shipped
 from algorithm.config.errors import ConfigError, Problem, did_you_mean, suggest
 from algorithm.config.schema import Config
 from algorithm.config.source import read_yaml, shown
@@ -67,7 +68,10 @@ def find_env(env: str) -> EnvFolder:
 
 
 def find_section(folder: EnvFolder, config: str | None, problems: list[Problem]) -> Source | None:
-    """What ``--config`` chooses: a section of config.yaml, else a file of the folder, or ``FILE:SECTION``."""
+    """What ``--config`` chooses: a section of config.yaml, a file of the folder, or ``FILE:SECTION``.
+
+    Where nothing has the name a section that ships with the framework may.
+    """
     if folder.env_name is not None:
         return _file_beside(folder, config, problems)
     main_file = folder.path / CONFIG_FILE
@@ -78,6 +82,8 @@ def find_section(folder: EnvFolder, config: str | None, problems: list[Problem])
         return Source(main_file, config, main)
     name, colon, section = config.rpartition(":")
     file = _file(folder.path, name if colon else config)
+    if file is None and main is not None and config in shipped.sections().children:
+        return Source(main_file, config, main)
     if file is None:
         if main is not None:
             problems.append(_no_config(config, folder.path, main))
@@ -92,6 +98,8 @@ def _file_beside(folder: EnvFolder, config: str | None, problems: list[Problem])
         return Source(None, DEFAULT_SECTION, Branch({DEFAULT_SECTION: Branch()}))
     name, colon, section = config.rpartition(":")
     file = _file(folder.path, name if colon else config)
+    if file is None and config in shipped.sections().children:
+        return Source(None, config, Branch())
     if file is None:
         problems.append(_no_file(config, folder))
         return None
@@ -101,11 +109,33 @@ def _file_beside(folder: EnvFolder, config: str | None, problems: list[Problem])
 def layered(source: Source, problems: list[Problem]) -> Branch:
     """The file's ``default`` section, what the chosen one inherits, the chosen one, merged in that order."""
     base = Branch({}, shown(source.file) if source.file else "the defaults")
-    if DEFAULT_SECTION in source.sections.children:
-        base = merge(base, _with_inherited(source.sections, DEFAULT_SECTION, (), problems))
-    if source.section == DEFAULT_SECTION:
-        return base
-    return merge(base, _with_inherited(source.sections, source.section, (), problems))
+    sections = shipped.beside(source.sections)
+    for name in _chosen(source):
+        base = merge(base, _with_inherited(sections, name, (), problems))
+    return base
+
+
+def shipped_below(source: Source) -> tuple[str, ...]:
+    """The sections among those that :func:`layered` merges that ship with the framework."""
+    sections = shipped.beside(source.sections)
+    names = [name for chosen in _chosen(source) for name in _ancestry(sections, chosen, ())]
+    return tuple(name for name in dict.fromkeys(names) if name not in source.sections.children)
+
+
+def _chosen(source: Source) -> list[str]:
+    """The sections that count, the later one above."""
+    names = dict.fromkeys((DEFAULT_SECTION, source.section))
+    return [name for name in names if name == source.section or name in source.sections.children]
+
+
+def _ancestry(sections: Branch, name: str, trail: tuple[str, ...]) -> Iterator[str]:
+    """The section and all that it inherits; nothing of what goes in a circle or is not there."""
+    if name in trail or name not in sections.children:
+        return
+    inherited = as_section(sections.children[name], name, []).children.get("inherited")
+    for parent in _parents(inherited, []) if inherited is not None else ():
+        yield from _ancestry(sections, parent, (*trail, name))
+    yield name
 
 
 def as_section(node: Node, name: str, problems: list[Problem]) -> Branch:
@@ -242,7 +272,8 @@ def _no_file(config: str, folder: EnvFolder) -> Problem:
         f"unknown configuration `{config}`",
         f"--config {config}",
         f"{folder.env_name} has no folder with sections, so -c names a YAML file, and there is no such file",
-        "give the path of a file, or FILE:SECTION; or leave out -c and set single keys with -o",
+        "give the path of a file, or FILE:SECTION; or leave out -c and set single keys with -o; "
+        f"sections for every task: {', '.join(shipped.sections().children)}",
     )
 
 
@@ -252,5 +283,6 @@ def _no_config(config: str, folder: Path, main: Branch) -> Problem:
         f"unknown configuration `{config}`",
         f"--config {config}",
         f"{shown(folder / CONFIG_FILE)} has no such section, and its folder no such file",
-        f"{suggest(config, main.children, 'sections')}; files: {', '.join(files)}",
+        f"{suggest(config, main.children, 'sections')}; files: {', '.join(files)}; "
+        f"sections for every task: {', '.join(shipped.sections().children)}",
     )

@@ -16,8 +16,9 @@ from typing import Any, Literal, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
-from algorithm.config.check import block_of, expected, extra
+from algorithm.config.check import block_of, expected, extra, field_at
 from algorithm.config.schema import BEHAVIOUR_BLOCKS, DISTRIBUTED_DEFAULTS, MERGE_KEYS, RANDOM_BLOCKS, Config
+from algorithm.config.shipped import MEMORY, SEED, leaves, reasons
 from algorithm.config.source import inline
 from algorithm.fields import Block
 
@@ -86,6 +87,29 @@ def _comment(text: str, indent: str) -> list[str]:
     return textwrap.wrap(text, _WIDTH, initial_indent=lead, subsequent_indent=lead, break_on_hyphens=False)
 
 
+def _seed_rows() -> Iterator[str]:
+    """Keys of the seed with other defaults now."""
+    why, of_memory = reasons(SEED), leaves(MEMORY)
+    for path, value in leaves(SEED).items():
+        field = field_at(tuple(path.split(".")))
+        assert field is not None, f"{path} of {SEED} is no key"
+        ours = f"`{_default(field)}`"
+        if path in of_memory:
+            ours += f", with a memory `{inline(of_memory[path])}`"
+        if value != field.default or of_memory.get(path, value) != value:
+            yield f"| `{path}` | `{inline(value)}` | {ours} | {why[path]} |"
+
+
+def _memory_rows() -> Iterator[str]:
+    for path, value in leaves(MEMORY).items():
+        field = field_at(tuple(path.split(".")))
+        assert field is not None, f"{path} of {MEMORY} is no key"
+        yield f"| `{path}` | `{_default(field)}` | `{inline(value)}` |"
+
+
+_SEED_ROWS = "\n".join(_seed_rows())
+_MEMORY_ROWS = "\n".join(_memory_rows())
+
 _PAGE_HEAD = f"""\
 # Configuration
 
@@ -99,10 +123,11 @@ once with file and line.
 ## How settings are merged
 
 1. the defaults below (`main_ds.py`: those of `ds/default_config.yaml`),
-2. the section `default` of the file,
-3. what the chosen section names under `inherited`, left to right,
-4. the chosen section (`-c NAME`),
-5. overrides (`-o sac_config.n_step=3`), then flags such as `--agents`.
+2. where `seq_encoder` is set, by whatever comes below: [what suits a memory](#with-a-memory),
+3. the section `default` of the file,
+4. what the chosen section names under `inherited`, left to right,
+5. the chosen section (`-c NAME`),
+6. overrides (`-o sac_config.n_step=3`), then flags such as `--agents`.
 
 Mappings merge key by key; everything else, lists too, replaces. YAML anchors and `<<` work. Numbers may be
 written as `3e-4`; whole ones as `1e6`.
@@ -127,6 +152,40 @@ long_and_calm:
 
 `-c NAME` is a section of `config.yaml`; if there is none, the file `NAME` or `NAME.yaml` of the same folder
 with its own section `default`; `-c FILE:SECTION` says both.
+
+## Sections for every task
+
+`algorithm/sections.yaml` has sections that any section of any task can inherit by name. A section of the
+task's own with the same name goes first. `-c NAME` chooses one too, where the task has neither such a section
+nor such a file. The start screen names those that were inherited.
+
+### Seed
+
+`inherited: seed` brings back the values that this project began with. All other keys of its first listings
+have them by default, but for what a task has to choose: its environment, and `max_step`. That one was -1: a
+training went on until it was stopped, which `max_step: -1` still means.
+
+```yaml
+default:
+  inherited: seed
+  base_config:
+    env_type: GYM
+    env_name: Pendulum-v1
+```
+
+| key | the seed's value | ours | why |
+|---|---|---|---|
+{_SEED_ROWS}
+
+### With a memory
+
+Where `seq_encoder` is `RNN` or `ATTN` these are the defaults, of a task as of a behaviour in `ma_config`; the
+section `memory` has them. They suit windows of steps instead of single steps. A key that is set anywhere
+keeps its value, and the start screen says which were not.
+
+| key | without a memory | with one |
+|---|---|---|
+{_MEMORY_ROWS}
 
 ## Several behaviours
 

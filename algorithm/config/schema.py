@@ -234,7 +234,8 @@ class Config(Block):
 MERGE_KEYS = {
     "ma_config": "Several kinds of agent in one environment: {behaviour: {nn_config, replay_config, "
     "sac_config}}, each laid over the rest of the configuration for the behaviour of that name.",
-    "inherited": "Section or list of sections of the same file that lie below this one, left to right.",
+    "inherited": "Section or list of sections that lie below this one, left to right: of the same file, else "
+    "of algorithm/sections.yaml.",
     "random_params": "Inside a block: values to draw at the start, {key: {in: [...]}}, {key: {std: s}}, "
     "{key: {std: s, truncated: [lo, hi]}} or {key: {truncated: [lo, hi]}}.",
 }

@@ -230,7 +230,11 @@ def _algorithm(config: Config, spec: AgentSpec) -> str:
 
 def _config(loaded: LoadedConfig) -> list[tuple[str, str]]:
     rows = [("file", loaded.source)]
-    rows += [(path, str(value)) for path, value in loaded.differences().items()]
+    rows += [("inherited", f"{name}, which ships with the framework") for name in loaded.shipped]
+    why = " (default with a memory)"
+    rows += [
+        (path, f"{value}{why * (path in loaded.for_memory)}") for path, value in loaded.differences().items()
+    ]
     rows += [("override", text) for text in loaded.overrides]
     return rows + [("drawn", f"{path} = {value}") for path, value in loaded.drawn.items()]
 

@@ -72,7 +72,7 @@ SINGLE = {
     "burn-in of nothing": ("  sac_config: {burn_in_step: 4, learn_step: 2}", "`sac_config.burn_in_step` and `sac_config.seq_encoder` contradict", 5, "burn_in_step to 0"),
     "sequences of nothing": ("  sac_config: {learn_step: 2}", "`sac_config.learn_step` and `sac_config.seq_encoder` contradict", 5, "learn_step to 1"),
     "nothing to refresh": ("  sac_config: {refresh_carry: true, seq_encoder: ATTN, learn_step: 2}", "`sac_config.refresh_carry` and `sac_config.seq_encoder` contradict", 5, "turn refresh_carry off"),
-    "no attention": ("  sac_config: {seq_encoder: ATTN}", "`sac_config.seq_encoder` and `sac_config.burn_in_step` and", 5, "raise learn_step"),
+    "no attention": ("  sac_config: {seq_encoder: ATTN, burn_in_step: 0, learn_step: 1}", "`sac_config.seq_encoder` and `sac_config.burn_in_step` and", 5, "raise learn_step"),
     "a time of day": ("  sac_config: {n_step: 1:30}", "wrong value `sac_config.n_step: 1:30`", 5, "whole number"),
     "idle workers": ("  base_config: {workers: 2}", "`base_config.workers` and `base_config.n_envs`", 5, "raise n_envs"),
     "behaviours": ("  ma_config: 3", "`ma_config` is not a mapping", 5, "or null"),

@@ -173,7 +173,7 @@ def test_the_page_explains_every_key():
 
 def test_every_example_of_the_page_loads(task):
     examples = re.findall(r"```yaml\n(.*?)```", reference.markdown(), re.S)
-    assert len(examples) == 3
+    assert len(examples) == 4
     for example in examples:
         sections = read(example)
         task(example)

@@ -77,3 +77,14 @@ def test_when_it_ends(tmp_path, given, said):
     (tmp_path / "config.yaml").write_text("default: {base_config: {env_type: GYM, env_name: Pendulum-v1}}")
     loaded = load_config(str(tmp_path), overrides=[f"base_config.{text}" for text in given])
     assert screen._end(loaded) == said
+
+
+def test_where_settings_come_from(tmp_path):
+    (tmp_path / "config.yaml").write_text(
+        "default: {inherited: seed, base_config: {env_type: GYM, env_name: Pendulum-v1}}"
+    )
+    loaded = load_config(str(tmp_path), overrides=["sac_config.seq_encoder=RNN", "sac_config.batch_size=9"])
+    rows = screen._config(loaded)
+    assert ("inherited", "seed, which ships with the framework") in rows
+    assert ("sac_config.learn_step", "10 (default with a memory)") in rows
+    assert ("sac_config.batch_size", "9") in rows
