@@ -63,9 +63,8 @@ class Repro(BaseModel):
         except ValidationError as error:
             first = error.errors()[0]
             place = ".".join(map(str, first["loc"])) or "the file"
-            raise StorageError(
-                "this is no repro of a run", where=path, why=f"{place}: {first['msg']}"
-            ) from error
+            why = f"{place} is missing or not what a run writes there"
+            raise StorageError("this is no repro of a run", where=path, why=why) from error
 
 
 class Repros:
