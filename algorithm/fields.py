@@ -110,3 +110,13 @@ def option(
     if fixed is not None:
         extra["fixed"] = fixed
     return Field(default, description=description, json_schema_extra=extra, **bounds)
+
+
+def required(description: str, *, fixed: str | None = None, **bounds: Any) -> Any:  # noqa: ANN401 - as above
+    """Declare a key that only a task can know: it has no default, and nothing runs without it.
+
+    In a block made without it the key is None, whatever its type; in a configuration to be run it never is.
+    """
+    field = option(None, description, fixed=fixed, **bounds)
+    field.json_schema_extra["no_default"] = True
+    return field

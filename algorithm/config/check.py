@@ -21,11 +21,11 @@ from algorithm.fields import Block, Contradiction
 KeyPath = tuple[str, ...]
 
 
-def build(tree: Branch, problems: list[Problem], *, require_runnable: bool, file: str = "") -> Config:
+def build(tree: Branch, problems: list[Problem], *, runnable: str | None = None) -> Config:
     """Validate ``tree``, which has no merge keys. Faults go to ``problems``; a refused key has its default.
 
-    require_runnable: also refuse what loads but cannot be run in this version or names no environment.
-    file:             what has to be edited where a key is missing.
+    runnable: also refuse what cannot be run in this version or names no environment; this is the place to
+              write what is missing.
     """
     refused: set[KeyPath] = set()
     values = _known_values(tree, Config, (), problems, refused)
@@ -39,8 +39,8 @@ def build(tree: Branch, problems: list[Problem], *, require_runnable: bool, file
     problems.extend(
         _contradiction(*found, tree) for found in _contradictions(config) if _sound(*found, refused)
     )
-    if require_runnable:
-        problems.extend(_not_runnable(config, tree, refused, file))
+    if runnable is not None:
+        problems.extend(_not_runnable(config, tree, refused, runnable))
     return config
 
 
@@ -51,9 +51,14 @@ def block_of(field: FieldInfo) -> type[Block] | None:
 
 
 def extra(field: FieldInfo) -> dict[str, Any]:
-    """What `option` noted about a field: ``new``, ``reserved``, ``reserved_values``."""
+    """What `option` and `required` noted about a field: ``new``, ``reserved``, ``no_default``, …"""
     noted = field.json_schema_extra
     return noted if isinstance(noted, dict) else {}
+
+
+def has_default(field: FieldInfo) -> bool:
+    """Whether the key may be left out; what only a task can know may not."""
+    return "no_default" not in extra(field)
 
 
 def fields(model: type[Block] = Config, path: KeyPath = ()) -> Iterator[tuple[KeyPath, FieldInfo]]:
@@ -233,7 +238,8 @@ def _wrong_value(path: KeyPath, item: ErrorDetails, tree: Branch) -> Problem:
         f"wrong value `{'.'.join(path)}: {inline(value)}`",
         node.where,
         f"it must be {may_be}; {reason(item['type'], item['msg'], item['input'], value)}",
-        f"{_meant_choice(value, field)}set it to {may_be}; the default is {_default(field)}",
+        f"{_meant_choice(value, field)}set it to {may_be}"
+        + (f"; the default is {_default(field)}" if has_default(field) else ""),
     )
 
 
@@ -269,7 +275,11 @@ def _paths(block: KeyPath, found: Contradiction) -> list[KeyPath]:
 
 def _sound(block: KeyPath, found: Contradiction, refused: Collection[KeyPath]) -> bool:
     """Whether none of the keys was refused: what stands there now is a default, which nobody wrote."""
-    return not any(path[: len(bad)] == bad for path in _paths(block, found) for bad in refused)
+    return not any(_is_refused(path, refused) for path in _paths(block, found))
+
+
+def _is_refused(path: KeyPath, refused: Collection[KeyPath]) -> bool:
+    return any(path[: len(bad)] == bad for bad in refused)
 
 
 def _contradiction(block: KeyPath, found: Contradiction, tree: Branch) -> Problem:
@@ -290,10 +300,23 @@ def _not_runnable(config: Config, tree: Branch, refused: Collection[KeyPath], fi
             NOT_RUNNABLE[base.env_type],
             "set `env_type: GYM` and the id of a Gymnasium environment as env_name",
         )
-    elif base.env_name == type(base).model_fields["env_name"].default:
+    missing = [
+        path
+        for path, field in fields()
+        if not has_default(field) and find(tree, path) is None and not _is_refused(path, refused)
+    ]
+    if missing:
+        names = " and ".join(f"`{'.'.join(path)}`" for path in missing)
+        lines = [line for key, line in _ENVIRONMENT.items() if ("base_config", key) in missing]
         yield Problem(
-            "no environment is named",
-            nearest_where(tree, ("base_config", "env_name")),
-            "base_config.env_name still has its default",
-            "set it to a Gymnasium id such as Pendulum-v1",
+            f"{names} {'is' if len(missing) == 1 else 'are'} missing",
+            file,
+            "only the task can know its environment: there is no default",
+            "\n".join(["write, for example", "base_config:", *(f"  {line}" for line in lines)]),
         )
+
+
+_ENVIRONMENT = {
+    "env_type": "env_type: GYM",
+    "env_name": "env_name: Pendulum-v1   # any Gymnasium id, or module:Id",
+}

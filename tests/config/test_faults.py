@@ -1,6 +1,7 @@
 """F21: each fault of a configuration with its file, line, path and suggestion, and all of them at once."""
 
 # ruff: noqa: E501 - a table of faults is read across, one fault a line
+import json
 import re
 import subprocess
 import sys
@@ -8,7 +9,7 @@ import sys
 import pytest
 from pydantic import ValidationError
 
-from algorithm.config import Config, ConfigError, load_config, load_config_file
+from algorithm.config import Config, ConfigError, load_config, load_config_file, reference
 from algorithm.config.check import fields
 from tests.config.conftest import PENDULUM, refusal
 
@@ -222,13 +223,59 @@ def test_wrong_overrides_are_told_with_their_text(task, text):
 
 def test_what_cannot_be_run_loads_unless_it_is_to_be_run(task):
     task(
-        "default:\n  base_config: {env_name: x}\ndm:\n  base_config: {env_type: DM_CONTROL}\nbare: {base_config: {env_type: GYM, env_name: env_name}}\n"
+        "u: {base_config: {env_type: UNITY, env_name: x}}\ndm: {base_config: {env_type: DM_CONTROL, env_name: x}}\n"
     )
-    for section, value in (("default", "UNITY"), ("dm", "DM_CONTROL")):
+    for section, value in (("u", "UNITY"), ("dm", "DM_CONTROL")):
         assert load_config("gym/task", section).config.base_config.env_type == value
         problem = only(refusal("gym/task", section, require_runnable=True))
         assert problem.what == f"`base_config.env_type: {value}` is not available in this version"
-    assert only(refusal("gym/task", "bare", require_runnable=True)).what == "no environment is named"
+
+
+@pytest.mark.parametrize(
+    "written, missing",
+    [
+        ("sac_config: {seed: 1}", "`base_config.env_type` and `base_config.env_name` are missing"),
+        ("base_config: {env_name: Pendulum-v1}", "`base_config.env_type` is missing"),
+        ("base_config: {env_type: GYM}", "`base_config.env_name` is missing"),
+    ],
+)
+def test_what_only_the_task_can_know_has_no_default(task, written, missing):
+    task(f"default:\n  {written}\n")
+    changes = {"overrides": ["base_config.n_envs=2"], "defaults": {"base_config.name": "x"}}
+    problem = only(refusal("gym/task", require_runnable=True, **changes))
+    assert problem.what == missing
+    assert problem.where == f"{FILE}, section default"
+    assert ("env_type: GYM" in problem.fix) == ("env_type" in missing)
+    assert ("env_name: Pendulum-v1" in problem.fix) == ("env_name" in missing)
+
+
+def test_a_saved_configuration_without_an_environment_names_its_file(task):
+    file = task("sac_config: {seed: 1}\n", file="saved.yaml")
+    with pytest.raises(ConfigError) as caught:
+        load_config_file(file, require_runnable=True)
+    assert only(caught.value).where == "envs/gym/task/saved.yaml"
+
+
+def test_a_missing_environment_hides_nothing_and_is_not_told_of_a_misspelt_one(task):
+    task(
+        "default: {sac_config: {v_rho: 0.5, gamma: 2}}\nmisspelt: {base_config: {env_typ: GYM, env_name: [x]}}\n"
+    )
+    assert [problem.what.split()[-1] for problem in refusal("gym/task", require_runnable=True).problems] == [
+        *("2`", "other", "missing"),
+    ]
+    found = refusal("gym/task", "config:misspelt", require_runnable=True)
+    assert [problem.what.split()[0] for problem in found.problems][-2:] != ["missing", "missing"]
+    assert not any("missing" in problem.what for problem in found.problems)
+
+
+def test_a_required_key_has_no_default_anywhere():
+    assert "  # env_type:\n" in reference.default_yaml() and "  # env_name:\n" in reference.default_yaml()
+    assert re.search(r"\| `env_type` \| \*required\* \| UNITY or GYM or DM_CONTROL \|", reference.markdown())
+    text = json.dumps(reference.json_schema())
+    schema = json.loads(text)["$defs"]["BaseConfig"]["properties"]
+    assert all("default" not in schema[key] for key in ("env_type", "env_name"))
+    assert all("No default" in schema[key]["description"] for key in ("env_type", "env_name"))
+    assert '"env_type": null' not in text
 
 
 def test_main_ds_exits_2(root):
