@@ -11,6 +11,7 @@ from pydantic import ValidationError
 
 from algorithm.config import Config, ConfigError, load_config, load_config_file, reference
 from algorithm.config.check import fields
+from algorithm.config.nearest import nearest_task
 from tests.config.conftest import PENDULUM, refusal
 
 pytestmark = pytest.mark.fault("F21")
@@ -182,6 +183,51 @@ def test_an_unknown_environment_names_similar_ones(task):
     assert "did you mean `gym/pendulum`" in only(refusal("gym/pendulm")).fix
     assert "did you mean `gym/pendulum`" in only(refusal("pendulum")).fix
     assert "envs/gym has no config.yaml" in only(refusal("gym")).why
+
+
+TASKS = (  # noqa: SIM905 - a list of names is read more easily so
+    "toy/catch toy/hidden_catch toy/queue gym/pendulum gym/cart_pole gym/lunar_lander bullet/hopper "
+    "bullet/half_cheetah bullet/walker popgym/stateless_pendulum own"
+).split()
+
+
+@pytest.mark.parametrize(
+    "env, meant",
+    [
+        ("toy/nope", None),
+        ("nope", None),
+        ("toy", None),
+        ("zzz/zzz", None),
+        ("toy/quue", "toy/queue"),
+        ("toy/hidden_cach", "toy/hidden_catch"),
+        ("tyo/catch", "toy/catch"),
+        ("bullet/catch", "toy/catch"),
+        ("bullet/pendulum", "gym/pendulum"),
+        ("gym/hoper", None),
+        ("hoper", "bullet/hopper"),
+        ("gym/pendulum/", "gym/pendulum"),
+        ("Gym/Pendulum", "gym/pendulum"),
+        ("LunarLander-v3", "gym/lunar_lander"),
+        ("gym/CartPole-v1", "gym/cart_pole"),
+        ("cheetah", "bullet/half_cheetah"),
+        ("envs/gym/pendulm", "gym/pendulum"),
+        ("ownn", "own"),
+    ],
+)
+def test_a_task_that_is_suggested_is_near(env, meant):
+    assert nearest_task(env, TASKS) == meant
+
+
+def test_the_tasks_of_a_folder_are_listed_and_no_others(task):
+    for name in ("toy/catch", "toy/queue", "bullet/hopper"):
+        task(PENDULUM, name=name)
+    assert (
+        only(refusal("toy/nope")).fix
+        == "tasks in toy: catch, corridor, hallway, hidden_catch, hybrid, identity, queue, recall, two_cameras"
+    )
+    assert only(refusal("toy")).fix.startswith("tasks in toy: catch, corridor")
+    assert only(refusal("toy/quue")).fix.startswith("did you mean `toy/queue`? tasks in toy: catch, ")
+    assert "bullet/hopper, " in only(refusal("nope")).fix
 
 
 def test_an_unknown_environment_does_not_hide_a_wrong_override(task):
