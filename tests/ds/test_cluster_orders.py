@@ -220,6 +220,17 @@ def test_what_the_command_line_refuses(tmp_path: Path, monkeypatch: pytest.Monke
         cluster(parse_distributed(["gym/pendulum", "cluster", "--scale", "3"]), ["main_ds.py"])
 
 
+def test_a_flag_without_effect_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["gym/pendulum", "cluster", "--scale", "3", "--unity_port", "5006", "--editor"]
+    with pytest.raises(UsageError):
+        cluster(parse_distributed(words), ["main_ds.py"])
+    told = capsys.readouterr().err.splitlines()
+    assert [line.split(" has no effect on GYM")[0] for line in told] == [
+        "warning: --unity_port",
+        "warning: --editor",
+    ]
+
+
 def test_ray_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     real = builtins.__import__
 
