@@ -208,8 +208,6 @@ def test_what_the_command_line_refuses(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ConfigError, match="n_stepp"):
         planned("-o", "sac_config.n_stepp=3")
-    with pytest.raises(UsageError, match="learner_host"):
-        planned("--learner_host", "10.0.0.1")
     with pytest.raises(StorageError, match="there is no run 'one'"):
         planned("-n", "one", "--resume")
     Path("models/gym/pendulum/one").mkdir(parents=True)
