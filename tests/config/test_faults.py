@@ -343,7 +343,7 @@ SEVERAL = {
         ["`sac_config.v_rho` and `sac_config.v_c` contradict", "`replay_config.capacity` and `sac_config.batch_size`"],
     ),
     "of blocks and a type elsewhere": (
-        "  base_config: {workers: 2, max_iter: few}\n  replay_config: {td_error_min: 2}",
+        "  base_config: {workers: 2, max_iter: few}\n  replay_config: {td_error_min: 2, td_error_max: 1}",
         ["`base_config.max_iter: few`", "`base_config.workers` and", "`replay_config.td_error_min` and"],
     ),
     "with a key that is unknown": (
