@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from algorithm.config.errors import ConfigError, Problem, did_you_mean, suggest
+from algorithm.config.errors import ConfigError, Problem, suggest
+from algorithm.config.nearest import folder_of, nearest_task
 from algorithm.config.schema import Config
 from algorithm.config.source import read_yaml, shown
 from algorithm.config.tree import Branch, Leaf, Node, merge, plain
@@ -182,18 +183,20 @@ def _known_envs(roots: tuple[Path, ...]) -> Iterator[str]:
 
 def _no_env(env: str, roots: tuple[Path, ...]) -> Problem:
     known = list(dict.fromkeys(_known_envs(roots)))
-    by_last_name = {name.rpartition("/")[2]: name for name in reversed(known)}
-    close = did_you_mean(env, known) or by_last_name.get(
-        did_you_mean(env.rpartition("/")[2], by_last_name) or ""
+    close, folder = nearest_task(env, known), folder_of(env, known)
+    inside = [name.rpartition("/")[2] for name in known if folder and name.rpartition("/")[0] == folder]
+    listed = (
+        f"tasks in {folder}: {', '.join(sorted(inside))}"
+        if inside
+        else f"tasks: {', '.join(known) or 'none'}"
     )
-    listed = ", ".join(known) or "none"
     exists = next((f for f in (*(root / env for root in roots), Path(env)) if f.is_dir()), None)
     why = f"{shown(exists)} has no {CONFIG_FILE}" if exists else "no folder of that name has a " + CONFIG_FILE
     return Problem(
         f"unknown environment `{env}`",
         "looked in " + ", ".join([*map(shown, roots), "and as a path"]),
         why,
-        (f"did you mean `{close}`? " if close else "") + f"environments here: {listed}",
+        (f"did you mean `{close}`? " if close else "") + listed,
     )
 
 

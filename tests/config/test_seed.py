@@ -7,8 +7,9 @@ import pytest
 import yaml
 
 from algorithm.config import Config, cli, cli_ds, load_config_file
-from algorithm.config.check import extra, field_at, fields
+from algorithm.config.check import build, extra, field_at, fields, has_default
 from algorithm.config.schema import MERGE_KEYS
+from algorithm.config.tree import plant
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 MAIN_FLAGS = """--config CONFIG -c CONFIG --run --logger_in_file --render --env_args {a:1} --agents 2
@@ -43,7 +44,9 @@ def test_every_key_of_the_listings_is_known_with_its_default(name):
             continue
         field = field_at(path)
         assert field is not None, path
-        if (name, path[-1]) != ("seed_distributed.yaml", "save_model_per_step"):  # 100000 there
+        if path[-1] in ("env_type", "env_name"):
+            assert not has_default(field), "only the task can know its environment"
+        elif (name, path[-1]) != ("seed_distributed.yaml", "save_model_per_step"):  # 100000 there
             assert field.default == value, path
 
 
@@ -61,7 +64,8 @@ def test_the_seed_order_is_kept():
 @pytest.mark.parametrize("name", ["seed_default.yaml", "seed_distributed.yaml"])
 def test_the_listings_load_as_a_whole_configuration(name):
     loaded = load_config_file(GOLDEN / name)
-    expected = {"sac_config.save_model_per_step": 100000} if "distributed" in name else {}
+    expected = {"base_config.env_type": "UNITY", "base_config.env_name": "env_name"}
+    expected |= {"sac_config.save_model_per_step": 100000} if "distributed" in name else {}
     assert loaded.differences() == expected
 
 
@@ -109,4 +113,9 @@ def test_every_flag_of_main_ds_is_read(flag):
 
 
 def test_the_defaults_do_not_contradict_themselves():
-    assert Config() == Config.model_validate(Config().model_dump())
+    problems = []
+    named = {"base_config": {"env_type": "GYM", "env_name": "Pendulum-v1"}}
+    config = build(plant(named, ""), problems, runnable="")
+    assert not problems
+    assert config == Config.model_validate(config.model_dump())
+    assert config.model_copy(update={"base_config": Config().base_config}) == Config()
