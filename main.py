@@ -66,6 +66,7 @@ def _play(options: TrainOptions) -> int:
 
 
 def _report(options: TrainOptions) -> int:
+    _show_notices(options)
     with interruptible_imports():
         from algorithm.run.pages.compare import report
 
@@ -83,6 +84,8 @@ def _resume(options: TrainOptions) -> int:
 
 def _look(options: TrainOptions) -> int:
     loaded = _load(options, options.seed)
+    if options.check:  # all else has a console of its own
+        _show_notices(options)
     doing = "looking at the environment" if options.check else "loading torch"
     _say(options, f"{loaded.env_label}, {loaded.source}: {doing}")
     with interruptible_imports():
@@ -127,6 +130,12 @@ def interruptible_imports() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, former)
+
+
+def _show_notices(options: TrainOptions) -> None:
+    """Say what has no effect, where no console does."""
+    for text in options.notices:
+        print(f"warning: {text}", file=sys.stderr)
 
 
 def _say(options: TrainOptions, text: str) -> None:

@@ -50,7 +50,7 @@ _GRACE_S = 2.0
 def learn(options: DistributedOptions, arguments: Sequence[str]) -> int:
     """Train with actors, or play with what was trained so; returns the exit code."""
     own, folder = options.train, find_env(options.train.env)
-    if own.agents is not None:
+    if own.agents is not None and not own.plays:
         notice = "--agents has no effect on a learner: it says how many environments an actor has"
         own = replace(own, notices=(*own.notices, notice))
     if own.plays:

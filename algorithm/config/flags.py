@@ -89,8 +89,10 @@ def add_acting(parser: argparse._ActionsContainer, *, port: str) -> None:
             "--disable_sample", action="store_true", help="disable sampling when choosing actions"
         )
     parser.add_argument("--logger_in_file", action="store_true", help="write debug lines into train.log too")
-    parser.add_argument(port, "-p", type=positive, help="UNITY: communication port")
-    parser.add_argument("--editor", action="store_true", help="UNITY: running in Unity Editor")
+    parser.add_argument(port, "-p", type=positive, help="UNITY: communication port; no effect on GYM")
+    parser.add_argument(
+        "--editor", action="store_true", help="UNITY: running in Unity Editor; no effect on GYM"
+    )
 
 
 def add_model(parser: argparse._ActionsContainer) -> None:

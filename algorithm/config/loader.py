@@ -22,7 +22,7 @@ from algorithm.config.locate import (
 )
 from algorithm.config.schema import BEHAVIOUR_BLOCKS, Config
 from algorithm.config.shipped import under_memory
-from algorithm.config.source import inline, parse_value, read_yaml, write_yaml
+from algorithm.config.source import inline, parse_value, read_yaml, shown, write_yaml
 from algorithm.config.tree import Branch, Leaf, find, merge, plain, plant_at
 from algorithm.fields import Block
 
@@ -111,7 +111,7 @@ def load_config(
     flags: dotted path → value of the command line's own flags. They win over ``overrides``.
     seed: wins over ``sac_config.seed``; without both a fresh one is drawn.
     defaults: dotted path → value where the file is silent, instead of the schema's own.
-    require_runnable: also refuse what loads but cannot be run in this version, such as UNITY.
+    require_runnable: also refuse what loads but cannot be run: what names no environment, or UNITY as yet.
 
     Raises ConfigError with every fault.
     """
@@ -126,7 +126,9 @@ def load_config(
     tree = merge(tree, layered(source, problems)) if source else tree
     tree = _planted(tree, folder.given if folder else {}, "command line")
     tree = _overridden(tree, overrides, flags, problems)
-    result = _resolve(tree, seed, problems, require_runnable=require_runnable and source is not None)
+    file = shown(source.file) if source and source.file else "command line"
+    runnable = f"{file}, section {source.section}" if source and require_runnable else None
+    result = _resolve(tree, seed, problems, runnable=runnable)
     if problems or folder is None or source is None:
         raise ConfigError(problems)
     return LoadedConfig(
@@ -158,7 +160,7 @@ def load_config_file(
     read = read_yaml(path, problems)
     tree = as_section(read, path.name, problems) if read else Branch()
     tree = _overridden(tree, overrides, flags, problems)
-    result = _resolve(tree, seed, problems, require_runnable=require_runnable and read is not None)
+    result = _resolve(tree, seed, problems, runnable=shown(path) if read and require_runnable else None)
     if problems:
         raise ConfigError(problems)
     folder = env or EnvFolder(path.resolve().parent, path.resolve().parent.name)
@@ -232,15 +234,18 @@ def _planted(tree: Branch, values: Mapping[str, object], source: str) -> Branch:
 _Resolved = tuple[Config, Mapping[str, Config], Mapping[str, Any], Mapping[str, object], Mapping[str, object]]
 
 
-def _resolve(tree: Branch, seed: int | None, problems: list[Problem], *, require_runnable: bool) -> _Resolved:
-    """Config, behaviours, raw values, draws, and what a memory adds, of a merged tree."""
+def _resolve(tree: Branch, seed: int | None, problems: list[Problem], *, runnable: str | None) -> _Resolved:
+    """Config, behaviours, raw values, draws, and what a memory adds, of a merged tree.
+
+    runnable: as in `build`
+    """
     raw = plain(tree)
     parts = _behaviours(tree, problems)
     tree = _with_seed(tree.without("ma_config"), seed)
     run_seed = plain(find(tree, _SEED) or Leaf(None, ""))
     whole, for_memory = under_memory(tree, run_seed, "")
     common, drawn = draw(whole, run_seed, "", problems)
-    config = build(common, problems, require_runnable=require_runnable)
+    config = build(common, problems, runnable=runnable)
     behaviours: dict[str, Config] = {}
     for name, part in parts.items():
         own = merge(_only(tree, BEHAVIOUR_BLOCKS), part)
@@ -249,7 +254,7 @@ def _resolve(tree: Branch, seed: int | None, problems: list[Problem], *, require
         own, own_for_memory = under_memory(own, run_seed, prefix)
         own, own_drawn = draw(own, run_seed, prefix, problems)
         of_the_run = common.without(*BEHAVIOUR_BLOCKS)
-        behaviours[name] = build(merge(of_the_run, own), problems, require_runnable=False)
+        behaviours[name] = build(merge(of_the_run, own), problems)
         drawn |= own_drawn
         for_memory |= {f"{prefix}{path}": value for path, value in own_for_memory.items()}
     return (

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from algorithm.config import shipped
-from algorithm.config.errors import ConfigError, Problem, did_you_mean, suggest
+from algorithm.config.errors import ConfigError, Problem, suggest
+from algorithm.config.nearest import folder_of, nearest_task
 from algorithm.config.schema import Config
 from algorithm.config.source import read_yaml, shown
 from algorithm.config.tree import Branch, Leaf, Node, merge, plain
@@ -246,11 +247,14 @@ def _known_envs(roots: tuple[Path, ...]) -> Iterator[str]:
 
 def _no_env(env: str, roots: tuple[Path, ...], ids: list[str]) -> Problem:
     known = list(dict.fromkeys(_known_envs(roots)))
-    by_last_name = {name.rpartition("/")[2]: name for name in reversed(known)}
-    close = did_you_mean(env, known) or by_last_name.get(
-        did_you_mean(env.rpartition("/")[2], by_last_name) or ""
+    close, folder = nearest_task(env, known), folder_of(env, known)
+    inside = [name.rpartition("/")[2] for name in known if folder and name.rpartition("/")[0] == folder]
+    listed = (
+        f"tasks in {folder}: {', '.join(sorted(inside))}"
+        if inside
+        else f"tasks: {', '.join(known) or 'none'}; "
+        "an environment of another package is module:Id, one of your own file.py:Id"
     )
-    listed = ", ".join(known) or "none"
     near = " or ".join(f"`{name}`" for name in [*([close] if close else []), *ids])
     exists = next((f for f in (*(root / env for root in roots), Path(env)) if f.is_dir()), None)
     why = f"{shown(exists)} has no {CONFIG_FILE}" if exists else "no folder of that name has a " + CONFIG_FILE
@@ -258,8 +262,7 @@ def _no_env(env: str, roots: tuple[Path, ...], ids: list[str]) -> Problem:
         f"unknown environment `{env}`",
         "looked in " + ", ".join([*map(shown, roots), "as a path, and among Gymnasium's ids"]),
         why,
-        (f"did you mean {near}? " if near else "")
-        + f"environments here: {listed}; one of another package is module:Id, one of your own file.py:Id",
+        (f"did you mean {near}? " if near else "") + listed,
     )
 
 

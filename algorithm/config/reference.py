@@ -16,7 +16,7 @@ from typing import Any, Literal, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
-from algorithm.config.check import block_of, expected, extra, field_at
+from algorithm.config.check import block_of, expected, extra, field_at, fields, has_default
 from algorithm.config.schema import BEHAVIOUR_BLOCKS, DISTRIBUTED_DEFAULTS, MERGE_KEYS, RANDOM_BLOCKS, Config
 from algorithm.config.shipped import MEMORY, SEED, leaves, reasons
 from algorithm.config.source import inline
@@ -57,6 +57,9 @@ def _yaml_lines(
     choices = f" One of: {expected(path)}." if block is None and _is_choice(field) else ""
     yield from _comment(f"{marks}{field.description}{choices}", indent)
     if block is None:
+        if not has_default(field):
+            yield f"{indent}# {path[-1]}:"
+            return
         other = defaults.get(".".join(path))
         yield f"{indent}{path[-1]}: {_default(field) if other is None else inline(other)}"
         return
@@ -256,7 +259,7 @@ def markdown() -> str:
             parts.append(_table(f"### {name}", field.description or "", rows))
     rows = [_row((name,), name, field) for name, field in loose]
     rows += [
-        _cells(name, "null", "a mapping", text) for name, text in MERGE_KEYS.items() if name == "ma_config"
+        _cells(name, "`null`", "a mapping", text) for name, text in MERGE_KEYS.items() if name == "ma_config"
     ]
     parts.append(_table("### Other keys of a section", "", rows))
     return "\n".join(parts)
@@ -280,11 +283,12 @@ def _row(path: tuple[str, ...], name: str, field: FieldInfo) -> str:
     marks = "*New.* " * ("new" in extra(field)) + "*Fixed.* " * ("fixed" in extra(field))
     later = _later(field).strip("[] ")
     marks += f"*{later[0].upper()}{later[1:]}.* " if later else ""
-    return _cells(name, _default(field), expected(path), f"{marks}{field.description}")
+    default = f"`{_default(field)}`" if has_default(field) else "*required*"
+    return _cells(name, default, expected(path), f"{marks}{field.description}")
 
 
 def _cells(name: str, default: str, kind: str, text: str) -> str:
-    return " | ".join([f"| `{name}`", f"`{default}`", kind, text.replace("|", "\\|")]) + " |"
+    return " | ".join([f"| `{name}`", default, kind, text.replace("|", "\\|")]) + " |"
 
 
 def json_schema() -> dict[str, Any]:
@@ -293,6 +297,7 @@ def json_schema() -> dict[str, Any]:
     definitions: dict[str, Any] = schema.pop("$defs")
     schema.pop("title")
     section = {**schema, "properties": dict(schema["properties"])}
+    _drop_defaults(section["properties"], definitions)
     names = {name: block_of(field) for name, field in Config.model_fields.items()}
     for name, block in names.items():
         if block is not None and name in RANDOM_BLOCKS:
@@ -318,6 +323,18 @@ def json_schema() -> dict[str, Any]:
         "additionalProperties": {"anyOf": [{"$ref": "#/$defs/Section"}, {"type": "null"}]},
         "$defs": {**definitions, "Section": section},
     }
+
+
+def _drop_defaults(properties: dict[str, Any], definitions: dict[str, Any]) -> None:
+    """Leave a default only where a key has one: not at what is required, and not at whole blocks."""
+    for name, field in Config.model_fields.items():
+        if block_of(field) is not None:
+            properties[name] = {k: v for k, v in properties[name].items() if k != "default"}
+    for path, field in fields():
+        if not has_default(field):
+            block = block_of(Config.model_fields[path[0]])
+            assert block is not None and len(path) == 2, f"{path} is required and not in a block"
+            del definitions[block.__name__]["properties"][path[1]]["default"]
 
 
 def _random_params_schema(keys: list[str]) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, Strict
 
-from algorithm.fields import Block, Int, Limit, option
+from algorithm.fields import Block, Int, Limit, option, required
 
 _UNITY = "Unity environments"
 _SUITES = "more environments"
@@ -40,16 +40,15 @@ class UnityArgs(Block):
 class EnvConfig(Block):
     """The part of ``base_config`` that an environment is built from."""
 
-    env_type: Literal["UNITY", "GYM", "DM_CONTROL"] = option(
-        "UNITY",
-        "Which kind of simulator. Every task's config.yaml sets it; GYM is any Gymnasium environment.",
+    env_type: Literal["UNITY", "GYM", "DM_CONTROL"] = required(
+        "Which kind of simulator; GYM is any Gymnasium environment. No default: the task says it.",
         fixed=_OTHER_TASK,
     )
-    env_name: str = option(
-        "env_name",
+    env_name: str = required(
         "Name of the environment; for GYM an id such as Pendulum-v1, module:Id or file.py:Id, of which the "
-        "last two may lie in the task's folder.",
+        "last two may lie in the task's folder. No default either.",
         fixed=_OTHER_TASK,
+        min_length=1,
     )
     env_args: dict[str, Any] | None = option(
         None,

@@ -63,10 +63,9 @@ class Repro(BaseModel):
             raise StorageError.of(error, what="a file cannot be read", where=path) from error
         except ValidationError as error:
             first = error.errors()[0]
-            place = ".".join(map(str, first["loc"])) or "the file"
-            raise StorageError(
-                "this is no repro of a run", where=path, why=f"{place}: {first['msg']}"
-            ) from error
+            place = ".".join(map(str, first["loc"])) or "its JSON"
+            why = f"{place} is missing or not what a run writes there"
+            raise StorageError("this is no repro of a run", where=path, why=why) from error
 
 
 class Repros:

@@ -288,6 +288,15 @@ def run_names(env: str, *, models: Path = MODELS) -> list[str]:
     return sorted(started, key=lambda name: (started[name], name), reverse=True)
 
 
+def no_run_matches(env: str, pattern: str, *, models: Path = MODELS, argument: str = "") -> UsageError:
+    """The error for a pattern of names that fits none of the runs there are."""
+    known, parent = run_names(env, models=models), _env_folder(env, models)
+    why, fix = _instead(known, argument or env)
+    if known:
+        fix = f"choose one: --report {shlex.quote(known[0])}"
+    return UsageError(f"no run of {env} matches {pattern!r}", where=_shown(parent), why=why, fix=fix)
+
+
 def _now() -> str:
     return datetime.now(timezone.utc).isoformat(timespec="seconds")
 
@@ -308,16 +317,20 @@ def _not_writable(error: OSError, path: Path) -> StorageError:
 
 
 def _unknown(what: str, name: str, known: Sequence[str], parent: Path, argument: str) -> StorageError:
-    if not known:
-        command = shlex.join(["python", "main.py", argument])
-        return StorageError(
-            what, where=_shown(parent), why="nothing was saved there", fix=f"train first: {command}"
-        )
+    why, fix = _instead(known, argument)
     close = difflib.get_close_matches(name, known, n=1)
-    fix = f"did you mean -n {shlex.quote(close[0])}?" if close else f"choose one: -n {shlex.quote(known[0])}"
+    if close:
+        fix = f"did you mean -n {shlex.quote(close[0])}?"
+    return StorageError(what, where=_shown(parent), why=why, fix=fix)
+
+
+def _instead(known: Sequence[str], argument: str) -> tuple[str, str]:
+    """Which runs there are, and what to do where another one was asked for."""
+    if not known:
+        return "nothing was saved there", f"train first: {shlex.join(['python', 'main.py', argument])}"
     more = f" and {len(known) - 10} more" if len(known) > 10 else ""
     why = f"runs there, newest first: {', '.join(known[:10])}{more}"
-    return StorageError(what, where=_shown(parent), why=why, fix=fix)
+    return why, f"choose one: -n {shlex.quote(known[0])}"
 
 
 def _taken(run: RunDir) -> UsageError:

@@ -66,7 +66,7 @@ class SacConfig(Block):
         fixed="the updates that are owed are counted from it",
     )
     start_repeat: Float = option(
-        4.0,
+        8.0,
         "Mean of the number of steps, a geometric one, that a random action of start_step is held. 1: a "
         "fresh action at each step.",
         new=True,

@@ -28,6 +28,8 @@ def cluster(options: DistributedOptions, arguments: Sequence[str]) -> int:
     """
     asked = options.cluster
     assert asked is not None
+    for text in options.train.notices:
+        print(f"warning: {text}", file=sys.stderr)
     folder = find_env(options.train.env)
     if asked.scale is None:
         return train_on_cluster(make_plan(options, folder), asked.ray)

@@ -89,8 +89,8 @@ def test_c_cannot_name_a_section(here):
         ("cartpole-v7", "`CartPole-v1`?"),
         ("LunarLander-v2", "`LunarLander-v3`?"),
         ("HalfCheeta", "`HalfCheetah-v5`"),
-        ("qqqqqq", "one of another package is module:Id, one of your own file.py:Id"),
-        (":X", "one of another package is module:Id"),
+        ("qqqqqq", "of another package is module:Id, one of your own file.py:Id"),
+        (":X", "of another package is module:Id"),
     ],
 )
 def test_what_is_no_name_is_told_with_what_is_near(here, name, said):

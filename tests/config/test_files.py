@@ -82,7 +82,7 @@ free = st.none() | st.dictionaries(texts, values, max_size=3)
 configs = st.builds(
     lambda s, rep, reset, args, name: Config.model_validate(
         {
-            "base_config": {"env_args": args, "name": name or "x"},
+            "base_config": {"env_type": "GYM", "env_name": "x", "env_args": args, "name": name or "x"},
             "reset_config": reset,
             "nn_config": {"rep": rep},
             "sac_config": {**s, "seed": 1},

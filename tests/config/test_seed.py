@@ -7,9 +7,10 @@ import pytest
 import yaml
 
 from algorithm.config import Config, cli, cli_ds, load_config, load_config_file
-from algorithm.config.check import extra, field_at, fields
+from algorithm.config.check import build, extra, field_at, fields, has_default
 from algorithm.config.schema import DISTRIBUTED_DEFAULTS, MERGE_KEYS
 from algorithm.config.shipped import MEMORY, SEED, leaves, reasons
+from algorithm.config.tree import plant
 from tests.config.conftest import PENDULUM
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -46,8 +47,10 @@ def test_every_key_of_the_listings_is_known_with_its_default_or_in_the_seed(name
             continue
         field = field_at(path)
         assert field is not None, path
+        if path[-1] in ("env_type", "env_name"):
+            assert not has_default(field), "only the task can know its environment"
         # There 100000; and the task chooses its end.
-        if (name, path[-1]) != ("seed_distributed.yaml", "save_model_per_step") and path[-1] != "max_step":
+        elif (name, path[-1]) != ("seed_distributed.yaml", "save_model_per_step") and path[-1] != "max_step":
             assert others.get(".".join(path), field.default) == value, path
 
 
@@ -142,4 +145,9 @@ def test_every_flag_of_main_ds_is_read(flag):
 
 
 def test_the_defaults_do_not_contradict_themselves():
-    assert Config() == Config.model_validate(Config().model_dump())
+    problems = []
+    named = {"base_config": {"env_type": "GYM", "env_name": "Pendulum-v1"}}
+    config = build(plant(named, ""), problems, runnable="")
+    assert not problems
+    assert config == Config.model_validate(config.model_dump())
+    assert config.model_copy(update={"base_config": Config().base_config}) == Config()

@@ -8,7 +8,7 @@ from algorithm.config import dump_config, load_config, load_config_file
 from algorithm.config.check import build, field_at
 from algorithm.config.schema import BEHAVIOUR_BLOCKS, Config
 from algorithm.config.shipped import MEMORY, leaves, sections
-from algorithm.config.tree import plant_at
+from algorithm.config.tree import merge, plant_at
 from tests.config.conftest import PENDULUM, refusal
 
 OF_MEMORY = leaves(MEMORY)
@@ -33,13 +33,8 @@ def test_each_is_checked_like_any_other(name):
     problems = []
     tree = sections().children[name]
     if name == MEMORY:
-        tree = tree.with_child(
-            "sac_config",
-            tree.children["sac_config"].with_child(
-                "seq_encoder", plant_at(("x",), "RNN", "here").children["x"]
-            ),
-        )
-    build(tree, problems, require_runnable=False)
+        tree = merge(tree, plant_at(("sac_config", "seq_encoder"), "RNN", "here"))
+    build(tree, problems)
     assert problems == []
     assert all(field_at(tuple(key.split("."))) for key in leaves(name))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -20,6 +21,7 @@ from algorithm.run.playing.evaluate import Performance
 from algorithm.run.playing.scores import Logged, table
 from algorithm.run.rundir import RunDir
 from tests.run.sessions import TASK, run, weights_hash
+from tests.run.test_check import LIMITS
 
 ROOT = Path(__file__).resolve().parents[2]
 SHORT = "base_config.max_step_each_iter=20"
@@ -100,6 +102,23 @@ def test_a_fresh_process_reproduces_what_was_logged_to_the_last_bit(tmp_path, mo
     assert run("-n", "attn", "--eval=1", "--record=seen.npz", "--quiet") == 0
     with np.load("seen.npz", allow_pickle=False) as file:  # the cache too, which no replay stores
         assert (file["0/carry"].reshape(31, -1).any(1) == [False] + [True] * 30).all()
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        *(["--eval=1"], ["--video"], ["--run", "--max_iter=1"], ["--report", "a"], ["--check"]),
+        *(["--resume", "-o", "base_config.max_step=262"], ["-o", "base_config.max_step=20"]),
+    ],
+    ids=" ".join,
+)
+def test_a_flag_without_effect_is_told_whatever_is_done(folder, capsys, monkeypatch, flags):
+    monkeypatch.setattr("algorithm.run.preflight.check.Limits", lambda: LIMITS)
+    assert run(*flags, "--quiet", "-p", "5006", "--editor") == 0
+    said = capsys.readouterr()
+    told = [line for line in (said.out + said.err).splitlines() if "has no effect on GYM" in line]
+    found = dict.fromkeys(re.search(r"warning: (--\w+)", line)[1] for line in told)
+    assert list(found) == ["--port", "--editor"]
 
 
 def test_the_table_says_what_was_played_and_whether_it_was_logged(folder, capsys):

@@ -35,6 +35,7 @@ def test_the_page_of_a_finished_run():
         "faults survived 1 env restarts 1",
         "sac_config.tau 0.01 0.005 0.005",  # this run, the task, the default
         "sac_config.batch_size 16 16 256",
+        "base_config.env_name Pendulum-v1 Pendulum-v1 none",
         "machine box, Linux, 2 processors",
         "versions python 3.11.0, torch 2.0",
         "program commit abcdef, with changes that were not committed",

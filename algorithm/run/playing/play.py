@@ -57,6 +57,8 @@ def play(options: TrainOptions, folder: EnvFolder) -> int:
     with ExitStack() as stack:
         console = stack.enter_context(open_console(quiet=options.quiet))
         stop = stack.enter_context(StopRequest())
+        for text in options.notices:
+            console.warn(text)
         checkpoint = find_checkpoint(run.checkpoints, options.ckpt, warn=console.warn)
         n_envs = loaded.config.base_config.n_envs
         env = make_env(
