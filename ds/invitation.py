@@ -30,10 +30,10 @@ def invitation(loaded: LoadedConfig, argument: str, port: int) -> str:
 
 def _section(loaded: LoadedConfig) -> list[str]:
     """``-c`` with what an actor has to choose; nothing for the task's default and for a resumed run."""
-    if loaded.file is None or not loaded.section:
-        return []
     file = loaded.file
-    if file == loaded.env_dir / CONFIG_FILE:
+    if not loaded.section:
+        return []
+    if file is None or file == loaded.env_dir / CONFIG_FILE:
         return [] if loaded.section == DEFAULT_SECTION else ["-c", loaded.section]
     name = file.relative_to(loaded.env_dir) if file.is_relative_to(loaded.env_dir) else file
     return ["-c", f"{name}:{loaded.section}"]

@@ -13,6 +13,7 @@ from algorithm.config.check import build, field_at, fields
 from algorithm.config.draws import draw
 from algorithm.config.errors import ConfigError, Problem
 from algorithm.config.locate import (
+    DEFAULT_SECTION,
     EnvFolder,
     as_section,
     find_env,
@@ -62,7 +63,7 @@ class LoadedConfig:
     def source(self) -> str:
         """Where the settings stand, for a person: ``config.yaml, section default``."""
         if self.file is None:
-            return "the defaults, no file"
+            return "the defaults, no file" if self.section == DEFAULT_SECTION else f"section {self.section}"
         return f"{self.file.name}, section {self.section}" if self.section else self.file.name
 
     def for_behaviour(self, name: str) -> Config:

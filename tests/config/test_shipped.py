@@ -81,7 +81,7 @@ def test_it_can_be_chosen(task, tmp_path):
     assert (loaded.config.sac_config.tau, loaded.config.sac_config.gamma) == (0.005, 0.5)
     assert (loaded.section, loaded.shipped) == ("seed", ("seed",))
     bare = load_config("CartPole-v1", "seed")
-    assert (bare.config.sac_config.tau, bare.shipped) == (0.005, ("seed",))
+    assert (bare.config.sac_config.tau, bare.shipped, bare.source) == (0.005, ("seed",), "section seed")
     assert bare.config.base_config.env_name == "CartPole-v1"
 
 
@@ -143,9 +143,10 @@ def test_each_behaviour_has_it_for_itself(task):
         "    Runner: {sac_config: {seq_encoder: RNN}}\n    Walker: {sac_config: {gamma: 0.5}}\n"
     )
     loaded = load_config("gym/task", overrides=["ma_config.Runner.sac_config.burn_in_step=2"])
-    runner = {"sac_config.burn_in_step": 2, "sac_config.learn_step": 10, "sac_config.batch_size": 9}
+    learn_step = OF_MEMORY["sac_config.learn_step"]
+    runner = {"sac_config.burn_in_step": 2, "sac_config.learn_step": learn_step, "sac_config.batch_size": 9}
     assert values(loaded, runner, behaviour="Runner") == runner
-    assert dict(loaded.for_memory) == {"ma_config.Runner.sac_config.learn_step": 10}
+    assert dict(loaded.for_memory) == {"ma_config.Runner.sac_config.learn_step": learn_step}
     assert values(loaded, behaviour="Walker") == {**PLAIN, "sac_config.batch_size": 9}
 
 
