@@ -26,7 +26,7 @@ class Recent:
         """An update was made with ``batch``."""
         self._updates.append(result.metrics)
         self._priority, self._weight = result.priority, batch.weight
-        self._anchors = batch.ids[:, result.anchor]
+        self._anchors = result.anchor_ids
 
     def metrics(self, next_id: int) -> dict[str, float]:
         """The mean over the last updates of each value that the newest one has; empty before the first.

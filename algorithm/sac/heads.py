@@ -40,8 +40,8 @@ class ContinuousHead(Protocol):
         """log π − log μ [...] of stored actions, z [..., A_c], behaviour_logp [..., H]."""
         ...
 
-    def losses(self, logp: Tensor, value: Tensor, valid: Tensor) -> dict[str, Tensor]:
-        """Scalar losses ``policy`` and ``alpha``: logp, value, valid [P]."""
+    def losses(self, logp: Tensor, value: Tensor, share: Tensor) -> dict[str, Tensor]:
+        """Scalar losses ``policy`` and ``alpha``: logp, value, share [P]."""
         ...
 
     def metrics(self, u: Tensor, logp: Tensor) -> dict[str, Tensor]:
@@ -77,8 +77,8 @@ class DiscreteHead(Protocol):
         """log π − log μ [...] of flat actions [..., A], behaviour_logp [..., H]."""
         ...
 
-    def losses(self, choice: Choice, q: Tensor, valid: Tensor) -> dict[str, Tensor]:
-        """Scalar losses ``policy`` and ``alpha``: q [P, N] without gradient, valid [P]."""
+    def losses(self, choice: Choice, q: Tensor, share: Tensor) -> dict[str, Tensor]:
+        """Scalar losses ``policy`` and ``alpha``: q [P, N] without gradient, share [P]."""
         ...
 
     def metrics(self, choice: Choice) -> dict[str, Tensor]:

@@ -16,7 +16,7 @@ from algorithm.nn.layer_noise import LayerNoise
 from algorithm.nn.loader import Networks
 from algorithm.nn.normalise import NoNormaliser, Normaliser
 from algorithm.ops.priority import sequence_priority
-from algorithm.ops.shapes import masked_mean
+from algorithm.ops.shapes import masked_mean, valid_share
 from algorithm.sac.config import SacConfig
 from algorithm.sac.critic import Steps, make_critic_loss, make_target
 from algorithm.sac.generators import go_on
@@ -110,7 +110,7 @@ class Sac:
         return UpdateResult(
             priority=sequence_priority(td_error, batch.valid[:, ctx.learned]),
             ids=batch.ids,
-            anchor=self._burn_in,
+            anchor=batch.anchor,
             carry=self._refreshed(ctx),
             metrics={**target_metrics, **critic_metrics, **policy_metrics, **own_metrics},
         )
@@ -280,7 +280,8 @@ class Sac:
         choice = self.composition.choose(policy, mask, lambda: every_q.mean(0))
         # REDQ, algorithm 1: the policy climbs the mean where targets use a subset, the minimum otherwise.
         q = every_q.min(0).values if self._subset == self._num_critics else every_q.mean(0)
-        losses = self.composition.losses(choice, logp, q, _flatten(ctx.batch.valid[:, learned]))
+        share = _flatten(valid_share(ctx.batch.valid[:, learned], logp.dtype))
+        losses = self.composition.losses(choice, logp, q, share)
         if losses:  # with greedy actions alone there is no policy to learn
             self._policy_step.step(losses["policy"] + losses["alpha"])
         return {**_named(losses), **self.composition.metrics(choice, u, logp)}

@@ -26,7 +26,9 @@ def an_update(rng, names=("loss/q", "value/q_mean", "policy/alpha_c")):
     metrics = {name: numbers(*shape) for name, shape in zip(names, [(), (2, 5, 3), (4,)], strict=False)}
     ids = torch.from_numpy(rng.integers(0, 10**9, size=(SIZE, 4)))
     batch = SimpleNamespace(weight=numbers(SIZE), ids=ids)
-    return batch, UpdateResult(priority=numbers(SIZE), ids=ids, anchor=2, metrics=metrics)
+    return batch, UpdateResult(
+        priority=numbers(SIZE), ids=ids, anchor=torch.full((SIZE,), 2), metrics=metrics
+    )
 
 
 def carried_over(recent):
@@ -46,7 +48,10 @@ def test_hand_numbers():
         batch = SimpleNamespace(weight=torch.tensor([1.0, 0.25 * value]), ids=ids)
         metrics = {"loss/q": torch.tensor([value, 3 * value]), "policy/alpha_c": torch.tensor(value)}
         recent.add(
-            batch, UpdateResult(priority=torch.tensor([value, 5.0]), ids=ids, anchor=1, metrics=metrics)
+            batch,
+            UpdateResult(
+                priority=torch.tensor([value, 5.0]), ids=ids, anchor=torch.tensor([1, 1]), metrics=metrics
+            ),
         )
     assert recent.metrics(next_id=30) == {
         "loss/q": 3.0,  # mean of (1 + 3) / 2 and (2 + 6) / 2
