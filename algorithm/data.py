@@ -90,13 +90,15 @@ class SequenceBatch:
 class UpdateResult:
     """What one gradient step hands back. Tensors stay on the device until somebody needs them.
 
-    metrics: name → tensor of any shape; its mean is what gets logged, and only when it is logged.
+    metrics: name → scalar, or values [..., B, T] of learned positions. What gets logged, and only when it is
+             logged, is the mean over the positions that are ``valid``.
     """
 
     priority: Tensor  # [B] 0.9 max + 0.1 mean over learned positions of mean_E |td|; the replay clips it
     ids: Tensor  # [B, W+1] of the batch it came from
     anchor: Tensor  # [B] columns of ``ids`` that the priorities belong to
     carry: Tensor | None = None  # [B, W+1, *C] recomputed ones before each token, with refresh_carry
+    valid: Tensor | None = None  # [B, T] bool, the learned positions that exist; None where no metric has any
     metrics: dict[str, Tensor] = field(default_factory=dict)
 
     @property

@@ -46,12 +46,12 @@ class TanhNormalHead(nn.Module):
         }
 
     def metrics(self, u: Tensor, logp: Tensor) -> dict[str, Tensor]:
-        """Entropy, what it is steered to, temperature, and which components of u [P, A_c] are saturated."""
+        """Entropy, what it is steered to, temperature, and which components of u are saturated [A_c, P]."""
         return {
             "policy/entropy_c": -logp.detach(),
             "policy/target_entropy_c": torch.tensor(self.target_entropy),
             "policy/alpha_c": self.temperature.alpha,
-            "policy/saturation": u.detach().abs() > SATURATED,
+            "policy/saturation": u.detach().t().abs() > SATURATED,
         }
 
 

@@ -112,6 +112,7 @@ class Sac:
             ids=batch.ids,
             anchor=batch.anchor,
             carry=self._refreshed(ctx),
+            valid=batch.valid[:, ctx.learned],
             metrics={**target_metrics, **critic_metrics, **policy_metrics, **own_metrics},
         )
 
@@ -284,7 +285,12 @@ class Sac:
         losses = self.composition.losses(choice, logp, q, share)
         if losses:  # with greedy actions alone there is no policy to learn
             self._policy_step.step(losses["policy"] + losses["alpha"])
-        return {**_named(losses), **self.composition.metrics(choice, u, logp)}
+        metrics = self.composition.metrics(choice, u, logp)
+        shape = (-1, ctx.learn)
+        return {
+            **_named(losses),
+            **{name: value.unflatten(-1, shape) if value.dim() else value for name, value in metrics.items()},
+        }
 
     def _update_extensions(self, ctx: Context) -> dict[str, Tensor]:
         own = {name: loss for x in self.extensions for name, loss in x.own_losses(ctx).items()}

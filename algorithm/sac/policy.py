@@ -70,7 +70,7 @@ class Composition(nn.Module):
         return losses
 
     def metrics(self, choice: Choice, u: Tensor, logp: Tensor) -> dict[str, Tensor]:
-        """Entropies, temperatures and how far actions lie outside, without gradient."""
+        """Entropies, temperatures and how far actions lie outside: scalars or [..., P], without gradient."""
         return {**self.discrete.metrics(choice), **self.continuous.metrics(u, logp)}
 
 
