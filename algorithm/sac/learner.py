@@ -61,7 +61,8 @@ class Sac:
         self._skipped = torch.zeros((), device=device)
         make_step = partial(FlatAdam, learning_rate=rate, max_norm=max_norm, skipped=self._skipped)
         self._critic_step = make_step([self.model.rep, self.model.q])
-        self._policy_step = make_step([self.model.policy, self.composition])
+        # A temperature's gradient is in units of entropy: it says nothing of how far the policy may move.
+        self._policy_step = make_step([self.model.policy], others=[self.composition])
         self._joint_step = _if_any(make_step, [x.joint for x in extensions])
         self._own_step = _if_any(make_step, [x.own for x in extensions])
         # The encoder's part of the critics' gradient: it is the first of their modules.
