@@ -221,10 +221,11 @@ class PrioritizedSampler:
 
 
 class FreshSampler:
-    """Every window of new data once, oldest first, weight 1; what is overwritten before is lost.
+    """Each new transition once as an anchor, oldest first, weight 1; what is overwritten before is lost.
 
-    A transition is ready when the T + n − 2 transitions behind it exist, which its T learned positions and
-    their n steps need, or when its chain has ended before. Ids say what is older: the observation came first.
+    A transition is ready when the T + n − 2 transitions behind it exist, which the T learned positions and
+    their n steps need if it is the first of them, or when its chain has ended before. Ids say what is older:
+    the observation came first.
     """
 
     def __init__(self) -> None:

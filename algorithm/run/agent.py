@@ -119,7 +119,7 @@ class Agent:
             self._memory = Recalled(self.replay, self.sac, config.sac_config)
         self._insertion: LargestPriority | OwnTdError = LargestPriority()
         if config.sac_config.use_add_with_td:
-            self._insertion = OwnTdError(self.replay, self.sac, anchor=config.sac_config.burn_in_step)
+            self._insertion = OwnTdError(self.replay, self.sac)
         linear = config.sac_config.learning_rate_schedule == "linear"
         self._falls_until = config.base_config.max_step if linear else None
 

@@ -26,9 +26,8 @@ class OwnTdError:
     learning begins the error would be that of random networks; the largest priority stands for it.
     """
 
-    def __init__(self, replay: ReplayBuffer, sac: Sac, *, anchor: int) -> None:
-        """anchor: K, the column of a window's ids that a priority belongs to."""
-        self._replay, self._sac, self._anchor = replay, sac, anchor
+    def __init__(self, replay: ReplayBuffer, sac: Sac) -> None:
+        self._replay, self._sac = replay, sac
         self._new: list[Int] = []
 
     def added(self, ids: Int) -> None:
@@ -41,4 +40,4 @@ class OwnTdError:
         if new and learning:
             batch = self._replay.windows(np.concatenate(new))
             error = self._sac.td_error(batch)
-            self._replay.feedback(UpdateResult(priority=error, ids=batch.ids, anchor=self._anchor))
+            self._replay.feedback(UpdateResult(priority=error, ids=batch.ids, anchor=batch.anchor))

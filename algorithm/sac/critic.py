@@ -124,7 +124,9 @@ class VTraceTarget:
             rho_max=self.rho_max,
             c_max=self.c_max,
         )
-        exists = steps.valid[:, 1:].flatten()
+        exists = (
+            steps.valid[:, :-1] & steps.valid[:, 1:]
+        ).flatten()  # behind another, whose target it enters
         rho = masked_mean(ratio.clamp(max=self.rho_max).flatten(), exists)
         clipped = masked_mean((ratio > self.rho_max).to(y.dtype).flatten(), exists)
         return y, {"vtrace/rho_mean": rho, "vtrace/clip_frac": clipped}

@@ -109,7 +109,8 @@ def until_full(replay: PrefetchedReplay) -> None:
 @pytest.mark.parametrize("ahead", [1, 4])
 def test_one_thread_draws_what_a_plain_replay_draws(sampler, ahead, make):
     """In the same order, as long as nothing changes in between."""
-    ours, theirs = make(sampler, threads=1, ahead=ahead), plain(sampler)
+    sizes = {"burn_in": 1, "learn": 4}
+    ours, theirs = make(sampler, threads=1, ahead=ahead, **sizes), plain(sampler, **sizes)
     assert all(batches_equal(ours.sample(), theirs.sample()) for _ in range(20))
 
 
@@ -238,7 +239,7 @@ def test_no_batch_is_torn(sampler, make):
         seen["batches"] += 1
         number = (batch.step + 1.0) * batch.obs_valid * (-1) ** turn
         carry = number[..., None].expand(-1, -1, CARRY)
-        given = result(batch.ids, torch.rand(32), anchor=3, carry=carry)
+        given = result(batch.ids, torch.rand(32), anchor=batch.anchor, carry=carry)
         replay.feedback(given)
         replay.refresh_carry(given)
         assert replay.ready >= 0 and len(replay) <= 400
@@ -268,10 +269,10 @@ def test_rows_wait_until_windows_have_been_read(make):
     reading, go_on = threading.Semaphore(0), threading.Semaphore(0)
     inner = replay._windows.read
 
-    def slow(anchors, weight):
+    def slow(*drawn):
         reading.release()
         assert go_on.acquire(timeout=60)
-        return inner(anchors, weight)
+        return inner(*drawn)
 
     replay._windows.read = slow
     consumer = threading.Thread(target=replay.sample)

@@ -18,15 +18,20 @@ SIZE = 7
 
 
 def an_update(rng, names=("loss/q", "value/q_mean", "policy/alpha_c")):
-    """A batch and a result such as the learner gives: metrics are tensors of any shape."""
+    """A batch and a result such as the learner gives: metrics are scalars or have positions [..., B, T]."""
 
     def numbers(*shape):
         return torch.from_numpy(np.asarray(rng.random(shape, np.float32)))
 
-    metrics = {name: numbers(*shape) for name, shape in zip(names, [(), (2, 5, 3), (4,)], strict=False)}
+    metrics = {
+        name: numbers(*shape) for name, shape in zip(names, [(), (2, SIZE, 3), (SIZE, 3)], strict=False)
+    }
     ids = torch.from_numpy(rng.integers(0, 10**9, size=(SIZE, 4)))
     batch = SimpleNamespace(weight=numbers(SIZE), ids=ids)
-    return batch, UpdateResult(priority=numbers(SIZE), ids=ids, anchor=2, metrics=metrics)
+    valid = torch.from_numpy(rng.random((SIZE, 3)) < 0.6)
+    return batch, UpdateResult(
+        priority=numbers(SIZE), ids=ids, anchor=torch.full((SIZE,), 2), valid=valid, metrics=metrics
+    )
 
 
 def carried_over(recent):
@@ -44,12 +49,20 @@ def test_hand_numbers():
     for value in (1.0, 2.0):
         ids = torch.tensor([[-1, 10], [-1, 20]])
         batch = SimpleNamespace(weight=torch.tensor([1.0, 0.25 * value]), ids=ids)
-        metrics = {"loss/q": torch.tensor([value, 3 * value]), "policy/alpha_c": torch.tensor(value)}
+        q = torch.tensor([[[value, 99.0], [3 * value, 5 * value]]])
+        metrics = {"value/q_mean": q, "policy/alpha_c": torch.tensor(value)}
         recent.add(
-            batch, UpdateResult(priority=torch.tensor([value, 5.0]), ids=ids, anchor=1, metrics=metrics)
+            batch,
+            UpdateResult(
+                priority=torch.tensor([value, 5.0]),
+                ids=ids,
+                anchor=torch.tensor([1, 1]),
+                valid=torch.tensor([[True, False], [True, True]]),
+                metrics=metrics,
+            ),
         )
     assert recent.metrics(next_id=30) == {
-        "loss/q": 3.0,  # mean of (1 + 3) / 2 and (2 + 6) / 2
+        "value/q_mean": 4.5,  # mean of (1 + 3 + 5) / 3 and (2 + 6 + 10) / 3
         "policy/alpha_c": 1.5,
         "replay/priority_mean": 3.5,  # of the last batch, as the two below
         "replay/is_weight_min": 0.5,
@@ -93,13 +106,15 @@ def test_what_a_new_setting_brings_is_averaged_over_the_updates_that_have_it():
     rng, recent = np.random.default_rng(2), Recent()
     recent.add(*an_update(rng, ("loss/q", "old")))
     resumed = carried_over(recent)
-    late = [an_update(rng, ("loss/q", "vtrace/rho_mean")) for _ in range(2)]
+    late = [an_update(rng, ("loss/q",)) for _ in range(2)]
+    for _, result in late:
+        result.metrics["vtrace/rho_mean"] = torch.tensor(rng.random(), dtype=torch.float32)
     for update in late:
         resumed.add(*update)
     for each in (resumed, carried_over(resumed)):
         values = each.metrics(0)
         assert values["vtrace/rho_mean"] == float(
-            torch.stack([result.metrics["vtrace/rho_mean"].mean() for _, result in late]).mean()
+            torch.stack([result.metrics["vtrace/rho_mean"] for _, result in late]).mean()
         )
         assert "old" not in values
 
