@@ -35,7 +35,7 @@ class BaseConfig(EnvConfig):
     max_step: Limit = option(-1, "Training ends after so many steps, summed over environments. -1: no limit.")
     max_step_each_iter: Limit = option(-1, "An episode is truncated after so many steps. -1: no limit.")
     reset_on_iteration: bool = option(
-        True,
+        False,
         "At the end of an iteration reset every environment and truncate what is unfinished. With several "
         "environments false wastes no data.",
     )
