@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from algorithm.data import Float, Int, Segment, SequenceBatch, UpdateResult
+from algorithm.data import Bool, Float, Int, Segment, SequenceBatch, UpdateResult
 from algorithm.replay.records import Pieces, Records, SavedPart
 from algorithm.replay.samplers import FreshSampler, PrioritizedSampler, Sampler, UniformSampler
 from algorithm.replay.storage import NEXT, PREV, STEP, Storage
@@ -150,6 +150,10 @@ class ReplayBuffer:
         if not known.all():
             raise ValueError(f"replay: no transitions stand under the ids {ids[~known].tolist()}")
         return self._windows.read(slots, np.ones(len(ids), np.float32))
+
+    def alive(self, ids: Int) -> Bool:
+        """Which of the rows ``ids``, handed out by this replay, have not been overwritten."""
+        return self._storage.alive(ids)
 
     def spread(self, n: int) -> Int:
         """Ids of ``n`` transitions (or all, if there are fewer), evenly spaced from oldest to newest."""

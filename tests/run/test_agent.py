@@ -20,12 +20,12 @@ SMALL = NnConfig(rep={"dense_n": 8}, q={"dense_n": 8}, policy={"dense_n": 8})
 CART = "CartPole-v1"
 
 
-def agent_and_rollout(env_name=CART, n=2, *, memory=None, **options):
+def agent_and_rollout(env_name=CART, n=2, *, capacity=500, memory=None, **options):
     env = make_vec_env("GYM", env_name, n=n, seed_of=lambda i, episode: 100 * i + episode, wrappers=[])
     sac = {"start_step": 20, "batch_size": 16, "clip_epsilon": -1.0, **options}
     config = Config(
         base_config=BaseConfig(max_step=200),
-        replay_config=ReplayConfig(capacity=500),
+        replay_config=ReplayConfig(capacity=capacity),
         sac_config=SacConfig(**sac),
         nn_config=SMALL,
     )
@@ -65,6 +65,30 @@ def test_new_rows_enter_with_their_own_td_error():
     np.testing.assert_allclose(leaves[ids % 500], expected, rtol=1e-6)
     assert not np.allclose(largest, expected)
     assert first < agent.replay.next_id
+
+
+def test_new_rows_that_their_step_overwrote_need_no_priority():
+    """Six streams in nine rows: a step in which episodes end writes up to twelve."""
+    agent, rollout = agent_and_rollout(n=6, capacity=9, batch_size=2, start_step=3, use_add_with_td=True)
+    settle, lost = agent._insertion.settle, []
+
+    def settled(*, learning):
+        ids = np.concatenate(agent._insertion._new)
+        lost.append(np.count_nonzero(ids < agent.replay.next_id - agent.replay.capacity))
+        settle(learning=learning)
+
+    agent._insertion.settle = settled
+    train(agent, rollout, 300)
+    assert 0 in lost and max(lost) >= 3
+    assert agent.sac.updates > 100
+
+
+def test_where_every_new_row_is_overwritten_nothing_is_judged():
+    agent, rollout = agent_and_rollout(n=6, capacity=9, batch_size=2, start_step=3, use_add_with_td=True)
+    train(agent, rollout, 60)
+    agent._insertion.added(np.arange(6))
+    agent.sac.td_error = lambda batch: pytest.fail("nothing is left to judge")
+    agent._insertion.settle(learning=True)
 
 
 def test_before_learning_begins_new_rows_keep_the_largest_priority():
