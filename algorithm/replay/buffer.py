@@ -186,6 +186,10 @@ class ReplayBuffer:
             ids, td = ids[alive], td[alive]
         self._sampler.feedback(ids % self.capacity, td)
 
+    def anneal(self, done: float) -> None:
+        """Importance-sampling weights of batches from now on are those after ``done`` of the run, 0 to 1."""
+        self._sampler.anneal(done)
+
     def refresh_carry(self, result: UpdateResult) -> None:
         """Replace the stored carries of a batch's rows that are still alive by recomputed ones.
 

@@ -121,6 +121,7 @@ class Agent:
             self._insertion = OwnTdError(self.replay, self.sac, anchor=config.sac_config.burn_in_step)
         linear = config.sac_config.learning_rate_schedule == "linear"
         self._falls_until = config.base_config.max_step if linear else None
+        self._anneals_until = _end_of_annealing(config)
 
     def new_actor(self, purpose: str, *, exploring: bool = False) -> Actor:
         """An actor on this agent's networks with random numbers of its own.
@@ -154,6 +155,8 @@ class Agent:
         watch = watch or Stopwatch()
         self.player.warming_up = step < self.config.sac_config.start_step
         self._set_learning_rate(step)
+        if self._anneals_until is not None:
+            self.replay.anneal(step / self._anneals_until)
         try:
             self._insertion.settle(learning=self.sac.updates > 0)
         except FloatingPointError:  # they keep the largest priority
@@ -312,7 +315,7 @@ def _make_replay(
         sampler = PrioritizedSampler(
             alpha=replay.alpha,
             beta=replay.beta,
-            beta_increment=replay.beta_increment_per_sampling,
+            beta_increment=replay.beta_increment_per_sampling or 0.0,
             td_error_min=replay.td_error_min,
             td_error_max=replay.td_error_max,
         )
@@ -327,6 +330,12 @@ def _make_replay(
         sampler=sampler,
         seed=seed,
     )
+
+
+def _end_of_annealing(config: Config) -> int | None:
+    """The step at which beta is 1; None where it grows with each batch or, without an end, not at all."""
+    base, by_batch = config.base_config, config.replay_config.beta_increment_per_sampling is not None
+    return None if by_batch or base.max_step < 0 else base.max_step
 
 
 def _reserve(

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from algorithm.replay.buffer import PrioritizedSampler, ReplayBuffer, UniformSampler
+from algorithm.replay.buffer import FreshSampler, PrioritizedSampler, ReplayBuffer, UniformSampler
 from algorithm.spec import ActionSpec, AgentSpec, ObsSpec
 from tests.oracles_replay import (
     MIXED,
@@ -172,6 +172,19 @@ def test_weights_by_hand():
         smallest = min(td[anchors])
         np.testing.assert_allclose(batch.weight, (td[anchors] / smallest) ** -beta, rtol=1e-6)
     assert sampler.beta == 1.0
+
+
+@pytest.mark.parametrize("alone", [UniformSampler, FreshSampler])
+def test_beta_is_annealed_to_one(alone):
+    """From where it began, whatever it is now: the same share of a run always means the same."""
+    sampler = PrioritizedSampler(beta=0.5)
+    buffer = filled(sampler)
+    for done, beta in ((0.0, 0.5), (0.5, 0.75), (1.0, 1.0), (1.2, 1.0), (0.1, 0.55)):
+        buffer.anneal(done)
+        assert sampler.beta == pytest.approx(beta)
+        buffer.sample()
+        assert sampler.beta == pytest.approx(beta)
+    filled(alone()).anneal(0.5)  # there are no weights
 
 
 def test_feedback_reaches_the_anchor_only():
