@@ -108,7 +108,8 @@ class Agent:
             warming_up=sac.start_step > 0,
             greedy=greedy,
         )
-        self._recent = Recent()
+        prioritised = sac.use_priority and sac.use_replay_buffer
+        self._recent = Recent(config.replay_config.td_error_max if prioritised else None)
         self.replay = _make_replay(
             make_replay, spec, config, self.networks, stream_seed(seed, "replay", behaviour)
         )
