@@ -21,7 +21,7 @@ class ReplayConfig(Block):
         le=2**29 - 1,
     )
     alpha: Float = option(
-        0.9,
+        0.4,
         "Exponent that turns a TD error into a priority. 0: every row is equally likely.",
         ge=0,
         le=1,
@@ -44,7 +44,7 @@ class ReplayConfig(Block):
     td_error_min: Float = option(
         0.01, "TD errors below this count as this, so that every row keeps a chance.", ge=0
     )
-    td_error_max: Float = option(1.0, "TD errors above this count as this.", gt=0)
+    td_error_max: Float = option(10.0, "TD errors above this count as this.", gt=0)
 
     def contradictions(self) -> Iterator[Contradiction]:
         """The clipping interval of TD errors must not be empty."""

@@ -106,6 +106,7 @@ class Agent:
             self.new_actor("acting", exploring=not greedy),
             stream(seed, "warm-up", behaviour),
             warming_up=sac.start_step > 0,
+            repeat=sac.start_repeat,
             greedy=greedy,
         )
         prioritised = sac.use_priority and sac.use_replay_buffer

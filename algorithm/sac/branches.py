@@ -36,14 +36,19 @@ class BranchHead(_Branches):
     """A categorical distribution per branch (arXiv 1910.07207); log-probabilities are summed over branches.
 
     target_share: what a learned temperature steers the entropy to, as a share of the largest possible one
+    soft_target:  whether values hold the entropy bonus; without it they are those of the rewards alone
+        (arXiv 2509.09838)
     """
 
     needs_q = False
 
-    def __init__(self, action: ActionSpec, temperature: Temperature, target_share: float) -> None:
+    def __init__(
+        self, action: ActionSpec, temperature: Temperature, target_share: float, *, soft_target: bool
+    ) -> None:
         super().__init__(action)
         self.temperature = temperature
         self.target_share = target_share
+        self._soft_target = soft_target
 
     def choose(self, policy: HybridAction, mask: Tensor, mean_q: Callable[[], Tensor]) -> Choice:
         """See :class:`DiscreteHead`."""
@@ -54,9 +59,9 @@ class BranchHead(_Branches):
         """mean_b H(π_b), [P]."""
         return ops.mean_entropy(choice.log_probs, choice.probs, self._num)
 
-    def bonus(self, choice: Choice) -> Tensor:
+    def bonus(self, choice: Choice) -> Tensor | float:
         """See :class:`DiscreteHead`."""
-        return self.temperature.alpha * self.entropy(choice)
+        return self.temperature.alpha * self.entropy(choice) if self._soft_target else 0.0
 
     def log_ratio(self, policy: HybridAction, mask: Tensor, action: Tensor, behaviour_logp: Tensor) -> Tensor:
         """The joint log-probability over branches, minus the first column of ``behaviour_logp``."""

@@ -65,6 +65,13 @@ class SacConfig(Block):
         ge=0,
         fixed="the updates that are owed are counted from it",
     )
+    start_repeat: Float = option(
+        4.0,
+        "Mean of the number of steps, a geometric one, that a random action of start_step is held. 1: a "
+        "fresh action at each step.",
+        new=True,
+        ge=1,
+    )
 
     ensemble_q_num: Int = option(2, "Number of critics. Usual: 2; REDQ: 10.", ge=1, fixed=_OTHER_NETWORKS)
     ensemble_q_sample: Int = option(
@@ -98,13 +105,13 @@ class SacConfig(Block):
     batch_size: Int = option(256, "Windows per gradient update.", ge=1)
 
     tau: Float = option(
-        0.005, "How far target networks move towards the online ones at each of their updates.", gt=0, le=1
+        0.01, "How far target networks move towards the online ones at each of their updates.", gt=0, le=1
     )
     update_target_per_step: Int = option(1, "Gradient updates between two updates of the targets.", ge=1)
 
     init_log_alpha: Float = option(
-        -2.3,
-        "Natural logarithm of the entropy temperature at the start; -2.3 is a temperature of 0.1.",
+        -4.6,
+        "Natural logarithm of the entropy temperature at the start; -4.6 is a temperature of 0.01.",
         fixed="it says where the temperature began, which is in the checkpoint",
     )
     use_auto_alpha: bool = option(
@@ -127,7 +134,7 @@ class SacConfig(Block):
         le=1,
     )
 
-    learning_rate: Float = option(0.0003, "Step size of all optimisers. Usual: 1e-4 to 1e-3.", gt=0)
+    learning_rate: Float = option(0.0007, "Step size of all optimisers. Usual: 1e-4 to 1e-3.", gt=0)
     learning_rate_schedule: Literal["constant", "linear"] = option(
         "constant", "linear: the step size falls to 0 at max_step.", new=True
     )
@@ -140,10 +147,15 @@ class SacConfig(Block):
     v_rho: Float = option(1.0, "V-trace: the ratio in front of a step's TD error is clipped to this.", gt=0)
     v_c: Float = option(1.0, "V-trace: the ratio in the trace is clipped to this; at most v_rho.", ge=0)
     clip_epsilon: Float = option(
-        0.2,
+        0.0,
         "How far a critic may usefully move from its target critic in one update. 0 or less: off.",
     )
 
+    discrete_soft_target: bool = option(
+        True,
+        "Targets hold the entropy bonus of discrete actions too. false: the discrete policy alone has it.",
+        new=True,
+    )
     discrete_dqn_like: bool = option(
         False,
         "Discrete actions are the greedy ones of the critic; there is no discrete policy.",
@@ -207,6 +219,13 @@ class SacConfig(Block):
         False,
         "Normalise vector observations by running mean and variance, clipped to ±5.",
         fixed="the networks have learned on what is normalised, or not",
+    )
+    reward_scaling: bool = option(
+        True,
+        "Divide rewards by the running spread of the discounted returns, so that their unit does not matter. "
+        "Values are shown in the unit of the rewards; TD errors and temperatures are scaled.",
+        new=True,
+        fixed="the critics have learned values of the scaled rewards, or of those as they are",
     )
     use_add_with_td: bool = option(
         False, "New rows enter the replay with the priority of their own TD error; else with the largest."

@@ -15,6 +15,7 @@ from algorithm.nn.distributions import HybridAction
 from algorithm.nn.layer_noise import LayerNoise
 from algorithm.nn.loader import Networks
 from algorithm.nn.normalise import NoNormaliser, Normaliser
+from algorithm.nn.return_scale import NoReturnScale, ReturnScale
 from algorithm.ops.priority import sequence_priority
 from algorithm.ops.shapes import masked_mean
 from algorithm.sac.config import SacConfig
@@ -56,6 +57,8 @@ class Sac:
             ensemble_size=config.ensemble_q_num,
             device=device,
         )
+        scale = ReturnScale(config.gamma) if config.reward_scaling else NoReturnScale()
+        self.return_scale = scale.to(device)
         self.composition = make_composition(spec.action, config).to(device)
         rate, max_norm = config.learning_rate, config.max_grad_norm or math.inf
         self._skipped = torch.zeros((), device=device)
@@ -112,7 +115,13 @@ class Sac:
             ids=batch.ids,
             anchor=self._burn_in,
             carry=self._refreshed(ctx),
-            metrics={**target_metrics, **critic_metrics, **policy_metrics, **own_metrics},
+            metrics={
+                **self.return_scale.metrics(),
+                **target_metrics,
+                **critic_metrics,
+                **policy_metrics,
+                **own_metrics,
+            },
         )
 
     @property
@@ -121,12 +130,13 @@ class Sac:
         return int(self._skipped)
 
     def observe(self, segment: Segment) -> None:
-        """Take the observations of rows that are new in the replay into the running statistics.
+        """Take observations and rewards of rows that are new in the replay into the running statistics.
 
         A segment's first observation is a new row only at an episode's start.
         """
         new = slice(0 if segment.start_step == 0 else 1, None)
         self.model.normaliser.observe({name: value[new] for name, value in segment.obs.items()})
+        self.return_scale.observe(segment)
 
     def scale_learning_rate(self, factor: float) -> None:
         """From now on every optimiser takes steps of ``factor`` times ``learning_rate``."""
@@ -199,7 +209,8 @@ class Sac:
         q = self.model.min_target_q(_flatten(ctx.target_following), u, self._draw_subset())
         shape = (batch.reward.shape[0], -1)
         bonus = self.composition.bonus(choice, logp).view(shape)
-        reward = batch.reward + sum(x.reward_bonus(ctx) for x in self.extensions)
+        scaled = batch.reward * self.return_scale.factor
+        reward = scaled + sum(x.reward_bonus(ctx) for x in self.extensions)
         steps = Steps(
             reward=reward[:, first:],
             terminated=batch.terminated[:, first:],
@@ -209,7 +220,7 @@ class Sac:
             log_ratio=lambda: self._log_ratio(ctx, policy),
         )
         y, metrics = self._return_target(steps)
-        return y, {**metrics, "value/target": y}
+        return y, {**metrics, "value/target": y / self.return_scale.factor}
 
     def _log_ratio(self, ctx: Context, policy: HybridAction) -> Tensor:
         """log π/μ [B, L−1] of the stored actions behind the first: tokens K+1 … W−1."""
@@ -241,7 +252,7 @@ class Sac:
         return detached - y, {
             **metrics,
             "loss/q": loss.detach(),
-            "value/q_mean": detached,
+            "value/q_mean": detached / self.return_scale.factor,
             "optim/grad_norm": norm,
             **{name: value for losses in auxiliary.values() for name, value in _named(losses).items()},
         }
@@ -306,6 +317,7 @@ class Sac:
         optim = {f"{group}.{k}": v for group, adam in self._steps() for k, v in adam.tensors().items()}
         optim["random.update"] = self._generator.get_state()
         optim["random.subset"] = self._subset_generator.get_state()
+        optim |= {f"returns.{k}": v for k, v in self.return_scale.tensors().items()}
         return {"model": self._modules().state_dict(), "optim": optim}
 
     def load_tensors(self, tensors: Mapping[str, Mapping[str, Tensor]], updates: int) -> bool:
@@ -316,6 +328,7 @@ class Sac:
         self.roll_back(tensors)
         optim = tensors["optim"]
         self._subset_generator.set_state(optim["random.subset"])
+        self.return_scale.load_tensors(_below("returns.", optim))
         self.updates = updates
         return go_on(self._generator, optim["random.update"])
 
@@ -327,8 +340,7 @@ class Sac:
         self.load_model(tensors["model"])
         optim = tensors["optim"]
         for group, adam in self._steps():
-            prefix = f"{group}."
-            adam.load_tensors({k.removeprefix(prefix): v for k, v in optim.items() if k.startswith(prefix)})
+            adam.load_tensors(_below(f"{group}.", optim))
 
     def load_model(self, model: Mapping[str, Tensor]) -> None:
         """Only the networks, as inference needs them. Raises ``ValueError`` as :meth:`load_tensors`."""
@@ -348,7 +360,12 @@ class Sac:
 
     def _modules(self) -> nn.Module:
         return nn.ModuleDict(
-            {"model": self.model, "composition": self.composition, "extensions": self.extensions}
+            {
+                "model": self.model,
+                "composition": self.composition,
+                "extensions": self.extensions,
+                "return_scale": self.return_scale,
+            }
         )
 
 
@@ -364,6 +381,11 @@ def _if_any(make: Callable[[Sequence[nn.Module]], FlatAdam], parts: Sequence[nn.
 
 def _named(losses: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {f"loss/{name}": loss.detach() for name, loss in losses.items()}
+
+
+def _below(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Those whose names begin with ``prefix``, without it."""
+    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
 
 
 def _carry_before(ctx: Context) -> Tensor:

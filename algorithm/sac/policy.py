@@ -84,7 +84,9 @@ def make_composition(action: ActionSpec, config: SacConfig) -> Composition:
     if action.branches and config.discrete_dqn_like:
         discrete = GreedyHead(action)
     elif action.branches:
-        discrete = BranchHead(action, temperature(), config.target_d_alpha)
+        discrete = BranchHead(
+            action, temperature(), config.target_d_alpha, soft_target=config.discrete_soft_target
+        )
     continuous: ContinuousHead = NoContinuous()
     if action.continuous:
         continuous = TanhNormalHead(temperature(), -config.target_c_alpha * action.continuous)

@@ -241,7 +241,7 @@ def test_training_survives_an_extreme_number(place, number, options):
 
 
 def test_td_errors_that_are_not_finite_leave_the_priorities_as_they_were():
-    agent, rollout = agent_and_rollout({"events": []}, td_error_max=100.0)
+    agent, rollout = agent_and_rollout({"events": []}, td_error_max=100.0, reward_scaling=False)
     agent.guard.attach(restore=lambda: None, report=Told())
     train(agent, rollout, 60)
     before = agent.replay._sampler.tree.leaves.copy()
@@ -272,7 +272,8 @@ def spoilt(batch):
 
 
 def test_new_transitions_without_a_finite_td_error_keep_the_largest_priority():
-    agent, rollout = agent_and_rollout({"events": [(7, 2, "reward", "3.4e38")]}, use_add_with_td=True, n=1)
+    events = {"events": [(7, 2, "reward", "3.4e38")]}
+    agent, rollout = agent_and_rollout(events, use_add_with_td=True, n=1, reward_scaling=False)
     told = Told()
     agent.guard.attach(restore=lambda: None, report=told)
     while rollout.steps < 36:

@@ -45,6 +45,7 @@ METRICS: Mapping[str, str] = {
     "value/q_mean": "mean of what the critics say about the stored actions",
     "value/target": "mean of the targets they are trained towards",
     "value/clipped": "share of the learned values that clip_epsilon holds back: they have no gradient",
+    "value/return_scale": "what rewards are divided by, with reward_scaling",
     "policy/entropy_c": "entropy of the continuous part of the policy",
     "policy/target_entropy_c": "what that entropy is steered to",
     "policy/alpha_c": "temperature of the continuous part: the worth of a unit of entropy in reward",
