@@ -17,6 +17,7 @@ RECORDED = Path(__file__).resolve().parents[1] / "golden" / "health"
 """Of real runs, with the columns that are watched, to six digits."""
 
 CART_POLE = {"start_step": 500, "batch_size": 128}
+RECORDED_WITH = {"init_log_alpha": -2.3, "learning_rate": 0.0003, "tau": 0.005, "reward_scaling": False}
 RETURNS = {
     "rollout/return_mean": 100.0,
     "rollout/return_min": 50.0,
@@ -26,7 +27,8 @@ RETURNS = {
 
 
 def config(capacity=20_000, **sac):
-    return Config.model_validate({"replay_config": {"capacity": capacity}, "sac_config": sac})
+    replay = {"capacity": capacity, "td_error_max": 1.0}
+    return Config.model_validate({"replay_config": replay, "sac_config": {**RECORDED_WITH, **sac}})
 
 
 def recorded(name):
@@ -109,6 +111,7 @@ def test_a_temperature_beyond_all_returns_runs_away():
         ("it hardly grows", {}, {"growth": 1.02, "start": 20.0}),
         ("it is not learned", {"use_auto_alpha": False}, {}),
         ("nothing is known of returns", {}, {"rollout/length": math.nan}),
+        ("rewards have been divided by little", {}, {"value/return_scale": 1e-6}),
     ],
 )
 def test_other_temperatures_are_left_alone(why, sac, rows):
@@ -222,6 +225,9 @@ def test_critics_beyond_any_return_diverge():
     assert "no more than 1,000 is possible" in only_line(config(gamma=0.999), values())
     # With γ = 1 nothing but an episode is known: 200 steps of 1.
     assert "no more than 200 is possible" in only_line(config(gamma=1.0), values())
+    # Without discrete entropy in the targets no temperature makes up for it.
+    unused = values(**{"policy/alpha_d": 1e4, "policy/entropy_d": 0.5})
+    assert "no more than 200 is possible" in only_line(config(discrete_soft_target=False), unused)
 
 
 @pytest.mark.parametrize(
@@ -230,6 +236,10 @@ def test_critics_beyond_any_return_diverge():
         ("values grow to what is possible", {"value/q_mean": lambda k: 200 * (1 - 0.5**k)}),
         ("they are large and do not grow", {"value/q_mean": 5000.0}),
         ("the bonus is in them", {"growth": 1.5, "policy/alpha_d": 1e4, "policy/entropy_d": 0.5}),
+        (
+            "it is, in the unit of the rewards",
+            {"policy/alpha_d": 1e2, "policy/entropy_d": 0.5, "value/return_scale": 100.0},
+        ),
         ("nothing is known of returns", {"rollout/length": math.nan}),
         ("they swing", {"value/q_mean": lambda k: 1.5**k * (-1) ** k * (3 if k % 3 else 1)}),
     ],
@@ -287,6 +297,7 @@ def test_priorities_that_are_all_the_largest_are_told():
         "priorities are saturated: replay/priority_saturated is 0.95, so that rows are drawn nearly uniformly"
         "; TD errors are 3 · raise replay_config.td_error_max (1), or set sac_config.reward_scaling to true"
     )
+    assert only_line(config(reward_scaling=True), like()).endswith("· raise replay_config.td_error_max (1)")
 
 
 @pytest.mark.parametrize(
@@ -335,6 +346,8 @@ def test_values_beyond_what_rewards_allow_are_told():
     )
     line = only_line(config(init_log_alpha=-1.0), never_finishing("c"))
     assert line.endswith("· lower sac_config.init_log_alpha (-1)")
+    scaled = {"policy/alpha_d": 0.09, "value/return_scale": 10.0}
+    assert only_line(config(), never_finishing(**scaled)) == only_line(config(), never_finishing())
     some = lambda k: math.nan if k % 2 else 90.0  # noqa: E731 - episodes longer than a summary
     assert watch(Health(config()), never_finishing(**{"rollout/return_mean": some}))
 
@@ -354,6 +367,12 @@ def test_values_beyond_what_rewards_allow_are_told():
 )
 def test_other_bonuses_are_left_alone(why, rows):
     assert watch(Health(config()), never_finishing(**rows)) == [], why
+
+
+def test_discrete_entropy_that_is_in_no_target_is_in_no_value():
+    assert watch(Health(config(discrete_soft_target=False)), never_finishing()) == []
+    line = only_line(config(discrete_soft_target=False), never_finishing("c"))
+    assert line.endswith("· lower sac_config.init_log_alpha (-2.3)")
 
 
 @pytest.mark.parametrize("cut", [3, 16, 17, 20])

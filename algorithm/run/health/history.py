@@ -18,6 +18,7 @@ WATCHED = (
     "loss/q",
     "value/q_mean",
     "value/clipped",
+    "value/return_scale",
     "policy/entropy_c",
     "policy/target_entropy_c",
     "policy/alpha_c",
@@ -102,13 +103,18 @@ class History:
         """What rewards alone can make of a value: the largest return, or the largest reward all the time."""
         return max(self.largest_return, self.largest_reward * self.ahead(gamma))
 
-    def bonus(self, gamma: float) -> dict[str, float]:
+    @property
+    def return_scale(self) -> float:
+        """The worth in rewards of what is 1 to the learner."""
+        return next(iter(self.last("value/return_scale", 1)), 1.0)
+
+    def bonus(self, gamma: float, parts: str) -> dict[str, float]:
         """What the entropy of now adds to a value that sees it all the time, by part: ``c``, ``d``."""
         found = {}
-        for part in "cd":
+        for part in parts:
             alpha, entropy = self.last(f"policy/alpha_{part}", 1), self.last(f"policy/entropy_{part}", 1)
             if alpha and entropy:
-                found[part] = alpha[0] * entropy[0] * self.ahead(gamma)
+                found[part] = alpha[0] * entropy[0] * self.return_scale * self.ahead(gamma)
         return found
 
 

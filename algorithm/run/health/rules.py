@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from algorithm.config.schema import Config
 from algorithm.run.health.history import WINDOW, History, rises
-from algorithm.run.health.temperature import EntropyOutOfReach, EntropyTooLow, RunawayTemperature
+from algorithm.run.health.temperature import EntropyOutOfReach, EntropyTooLow, RunawayTemperature, rewarded
 from algorithm.run.health.values import HeldBackCritic, SaturatedPriorities, ValuesOfEntropy
 from algorithm.run.pages.wording import short
 from algorithm.sac.config import SacConfig
@@ -30,7 +30,9 @@ def make_rules(config: Config) -> dict[str, Rule]:
     if sac.clip_epsilon > 0:
         rules["held_back"] = HeldBackCritic(sac)
     if sac.use_priority and sac.use_replay_buffer:
-        rules["priorities"] = SaturatedPriorities(config.replay_config.td_error_max)
+        rules["priorities"] = SaturatedPriorities(
+            config.replay_config.td_error_max, scaled=sac.reward_scaling
+        )
     if sac.use_auto_alpha:
         for part in "cd":
             rules[f"temperature_{part}"] = RunawayTemperature(sac, part)
@@ -127,7 +129,7 @@ class DivergingCritics:
     _RISES, _GROWTH, _BEYOND = 5, 2.0, 5.0
 
     def __init__(self, sac: SacConfig) -> None:
-        self._gamma = sac.gamma
+        self._gamma, self._rewarded = sac.gamma, rewarded(sac)
         averaged = f"sac_config.tau ({sac.tau:g})"
         self._fix = f"lower sac_config.learning_rate ({sac.learning_rate:g}) or {averaged}" + (
             f", or sac_config.n_step ({sac.n_step})" if sac.n_step > 1 else ""
@@ -138,7 +140,7 @@ class DivergingCritics:
         sizes = [abs(value) for value in history.last("value/q_mean", self._RISES + 1)]
         if not sizes or not history.largest_return or not rises(sizes) or sizes[-1] < self._GROWTH * sizes[0]:
             return None
-        bonus = sum(abs(part) for part in history.bonus(self._gamma).values())
+        bonus = sum(abs(part) for part in history.bonus(self._gamma, self._rewarded).values())
         possible = history.earned(self._gamma) + bonus
         if sizes[-1] <= self._BEYOND * possible:
             return None

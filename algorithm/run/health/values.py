@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from algorithm.run.health.history import History
+from algorithm.run.health.temperature import rewarded
 from algorithm.run.pages.wording import short
 from algorithm.sac.config import SacConfig
 
@@ -47,8 +48,11 @@ class SaturatedPriorities:
 
     _COUNT, _SHARE, _BEYOND = 6, 0.9, 2.0
 
-    def __init__(self, td_error_max: float) -> None:
+    def __init__(self, td_error_max: float, *, scaled: bool) -> None:
+        """scaled: rewards are on one scale already."""
         self._largest = td_error_max
+        raised = f"raise replay_config.td_error_max ({td_error_max:g})"
+        self._fix = raised if scaled else f"{raised}, or set sac_config.reward_scaling to true"
 
     def __call__(self, history: History) -> str | None:
         """See the class."""
@@ -63,8 +67,7 @@ class SaturatedPriorities:
             return None
         return (
             f"priorities are saturated: replay/priority_saturated is {short(shares[-1])}, so that rows are "
-            f"drawn nearly uniformly; TD errors are {short(errors[-1])} · raise "
-            f"replay_config.td_error_max ({self._largest:g}), or set sac_config.reward_scaling to true"
+            f"drawn nearly uniformly; TD errors are {short(errors[-1])} · {self._fix}"
         )
 
 
@@ -79,14 +82,14 @@ class ValuesOfEntropy:
     _COUNT, _BEYOND = 5, 1.25
 
     def __init__(self, sac: SacConfig) -> None:
-        self._gamma, self._log_alpha = sac.gamma, sac.init_log_alpha
+        self._gamma, self._log_alpha, self._rewarded = sac.gamma, sac.init_log_alpha, rewarded(sac)
 
     def __call__(self, history: History) -> str | None:
         """See the class."""
         values = history.last("value/q_mean", self._COUNT)
         returns = history.known("rollout/return_mean", self._COUNT)
         earned = history.earned(self._gamma)
-        bonus = history.bonus(self._gamma)
+        bonus = history.bonus(self._gamma, self._rewarded)
         if not values or len(returns) <= self._COUNT // 2 or not history.largest_return:
             return None
         if min(values) <= self._BEYOND * earned or sum(bonus.values()) < values[-1] - earned:
