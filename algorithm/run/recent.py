@@ -42,11 +42,13 @@ class Recent:
         """
         if not self._updates:
             return {}
-        saturated = {} if self.td_error_max is None else {"replay/priority_saturated": _mean(self._saturated)}
+        saturated = {}
+        if self.td_error_max is not None:
+            saturated["replay/priority_saturated"] = float(self._saturated.float().mean())
         return {
             **{name: self._mean(name) for name in self._updates[-1]},
             "replay/priority_mean": float(self._priority.mean()),
-            **{name: float(share) for name, share in saturated.items()},
+            **saturated,
             "replay/is_weight_min": float(self._weight.min()),
             "replay/age_mean": float((next_id - self._anchors).float().mean()),
         }
@@ -68,7 +70,7 @@ class Recent:
                 "means": np.array([[float(_mean(value)) for value in row] for row in table], np.float32),
                 "known": np.array([[value is not nothing for value in row] for row in table]),
                 "priority": np.array([float(_mean(self._priority))], np.float32),
-                "saturated": np.array([float(_mean(self._saturated))], np.float32),
+                "saturated": np.array([float(self._saturated.float().mean())], np.float32),
                 "weight": np.array([float(self._weight.min())], np.float32),
                 "ages": (next_id - self._anchors).cpu().numpy(),
             },
