@@ -88,6 +88,8 @@ class PrefetchedReplay(ReplayBuffer):
 
     __len__ = _guarded(ReplayBuffer.__len__)
     windows = _guarded(ReplayBuffer.windows)
+    alive = _guarded(ReplayBuffer.alive)
+    anneal = _guarded(ReplayBuffer.anneal)
     spread = _guarded(ReplayBuffer.spread)
     carries = _guarded(ReplayBuffer.carries)
     unsaved = _guarded(ReplayBuffer.unsaved)

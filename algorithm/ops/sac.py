@@ -69,6 +69,20 @@ def clipped_critic_loss(
     return _weighted((q - target).square().maximum((clipped - target).square()), weight, valid)
 
 
+def clip_binds(q: Tensor, target: Tensor, q_target: Tensor, *, epsilon: float) -> Tensor:
+    """Where :func:`clipped_critic_loss` has no gradient: Q is ε beyond Q' and should go on that way.
+
+    ``|Q − Q'| > ε and (Q' ± ε − y)² > (Q − y)²``, of the clip of arXiv 1707.06347, eq. 7, applied to Q.
+
+    q, target, q_target: as there
+    Returns [E, B, T] bool.
+    """
+    q = q.detach()
+    clipped = q_target + (q - q_target).clamp(-epsilon, epsilon)
+    beyond = (q - q_target).abs() > epsilon  # within, both are Q but for rounding
+    return beyond & ((clipped - target).square() > (q - target).square())
+
+
 def policy_loss(logp: Tensor, value: Tensor, alpha: Tensor, share: Tensor) -> Tensor:
     """``mean α log π(u|s) − Q(s, u)``, u reparameterised (arXiv 1812.05905, eq. 9).
 

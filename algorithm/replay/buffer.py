@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from algorithm.data import Float, Int, Segment, SequenceBatch, UpdateResult
+from algorithm.data import Bool, Float, Int, Segment, SequenceBatch, UpdateResult
 from algorithm.replay.records import Pieces, Records, SavedPart
 from algorithm.replay.samplers import FreshSampler, PrioritizedSampler, Sampler, UniformSampler
 from algorithm.replay.storage import NEXT, PREV, STEP, Storage
@@ -165,6 +165,10 @@ class ReplayBuffer:
             raise ValueError(f"replay: no transitions stand under the ids {ids[~known].tolist()}")
         return self._windows.read(slots, np.ones(len(ids), np.float32))
 
+    def alive(self, ids: Int) -> Bool:
+        """Which of the rows ``ids``, handed out by this replay, have not been overwritten."""
+        return self._storage.alive(ids)
+
     def spread(self, n: int) -> Int:
         """Ids of ``n`` transitions (or all, if there are fewer), evenly spaced from oldest to newest."""
         slots = np.flatnonzero(self._storage.links[: len(self), NEXT])
@@ -195,6 +199,10 @@ class ReplayBuffer:
         if not alive.all():
             ids, td = ids[alive], td[alive]
         self._sampler.feedback(ids % self.capacity, td)
+
+    def anneal(self, done: float) -> None:
+        """Importance-sampling weights of batches from now on are those after ``done`` of the run, 0 to 1."""
+        self._sampler.anneal(done)
 
     def refresh_carry(self, result: UpdateResult) -> None:
         """Replace the stored carries of a batch's rows that are still alive by recomputed ones.

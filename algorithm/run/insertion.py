@@ -37,7 +37,11 @@ class OwnTdError:
     def settle(self, *, learning: bool) -> None:
         """Give those added since the last call their priorities; FloatingPointError if one is not finite."""
         new, self._new = self._new, []
-        if new and learning:
-            batch = self._replay.windows(np.concatenate(new))
+        if not (new and learning):
+            return
+        ids = np.concatenate(new)
+        ids = ids[self._replay.alive(ids)]  # many streams in a small ring overwrite rows of their own step
+        if ids.size:
+            batch = self._replay.windows(ids)
             error = self._sac.td_error(batch)
             self._replay.feedback(UpdateResult(priority=error, ids=batch.ids, anchor=batch.anchor))

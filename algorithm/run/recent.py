@@ -18,9 +18,14 @@ _NOTHING = torch.empty(0, dtype=torch.bool)
 
 
 class Recent:
-    """Refers to the metrics of the last updates, and to what the last one was made with."""
+    """Refers to the metrics of the last updates, and to what the last one was made with.
 
-    def __init__(self) -> None:
+    td_error_max: TD errors from here on have the same priority; None where there are no priorities
+    """
+
+    def __init__(self, td_error_max: float | None = None) -> None:
+        self.td_error_max = td_error_max
+        self._saturated = torch.empty(0)  # [B] bool
         self._updates: deque[tuple[Mapping[str, Tensor], Tensor]] = deque(maxlen=KEPT)  # metrics, valid
         self._priority = self._weight = self._anchors = torch.empty(0)  # [B] each, of the last one
 
@@ -29,6 +34,8 @@ class Recent:
         self._updates.append((result.metrics, _NOTHING if result.valid is None else result.valid))
         self._priority, self._weight = result.priority, batch.weight
         self._anchors = result.anchor_ids
+        if self.td_error_max is not None:
+            self._saturated = result.priority >= self.td_error_max
 
     def metrics(self, next_id: int) -> dict[str, float]:
         """The mean over the last updates of each value that the newest one has; empty before the first.
@@ -37,9 +44,13 @@ class Recent:
         """
         if not self._updates:
             return {}
+        saturated = {}
+        if self.td_error_max is not None:
+            saturated["replay/priority_saturated"] = float(self._saturated.float().mean())
         return {
             **{name: self._mean(name) for name in self._updates[-1][0]},
             "replay/priority_mean": float(self._priority.mean()),
+            **saturated,
             "replay/is_weight_min": float(self._weight.min()),
             "replay/age_mean": float((next_id - self._anchors).float().mean()),
         }
@@ -63,6 +74,7 @@ class Recent:
                 "means": np.array(means, np.float32),
                 "known": np.array([[name in metrics for name in names] for metrics, _ in self._updates]),
                 "priority": np.array([float(self._priority.float().mean())], np.float32),
+                "saturated": np.array([float(self._saturated.float().mean())], np.float32),
                 "weight": np.array([float(self._weight.min())], np.float32),
                 "ages": (next_id - self._anchors).cpu().numpy(),
             },
@@ -82,9 +94,8 @@ class Recent:
             raise ValueError(f"recent metrics: {arrays['means'].shape} values for {len(names)} names")
         for means, known in zip(torch.from_numpy(arrays["means"]), arrays["known"], strict=True):
             self._updates.append(({names[i]: means[i] for i in np.flatnonzero(known)}, _NOTHING))
-        self._priority, self._weight = (
-            torch.from_numpy(arrays["priority"]),
-            torch.from_numpy(arrays["weight"]),
+        self._priority, self._saturated, self._weight = (
+            torch.from_numpy(arrays[name]) for name in ("priority", "saturated", "weight")
         )
         self._anchors = next_id - torch.from_numpy(arrays["ages"])
 

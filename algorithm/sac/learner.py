@@ -247,11 +247,12 @@ class Sac:
     def _update_critic(self, ctx: Context, y: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         batch, valid = ctx.batch, ctx.batch.valid[:, ctx.learned]
         q = ctx.q(ctx.state[:, ctx.learned])
-        loss = self._critic_loss(q, y, lambda: ctx.target_q(ctx.target_learned), batch.weight, valid)
+        loss, metrics = self._critic_loss(q, y, lambda: ctx.target_q(ctx.target_learned), batch.weight, valid)
         auxiliary = {x: x.auxiliary_losses(ctx) for x in self.extensions}
         norm = self._descend(loss, auxiliary)
         detached = q.detach()
         return detached - y, {
+            **metrics,
             "loss/q": loss.detach(),
             "value/q_mean": detached / self.return_scale.factor,
             "optim/grad_norm": norm,

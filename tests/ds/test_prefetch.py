@@ -138,6 +138,17 @@ def test_priorities_steer_what_is_drawn_ahead(make):
         assert abs(counts[kind] - 8_000 * share) < 5 * (8_000 * share * (1 - share)) ** 0.5
 
 
+def test_beta_reaches_later_batches(make):
+    """Of priorities 1 and 4 weights of a quarter with beta 1: after the batches that were drawn before."""
+    sampler = lambda: PrioritizedSampler(alpha=1.0, beta=0.0, td_error_max=4.0)  # noqa: E731
+    replay = make(sampler, ahead=3)
+    replay.feedback(result(np.arange(40), np.arange(40) % 2 * 3 + 1.0))
+    replay.sample()
+    until_full(replay)
+    replay.anneal(1.0)
+    assert [replay.sample().weight.min().item() for _ in range(4)] == [1.0, 1.0, 1.0, 0.25]
+
+
 def test_feedback_reaches_later_batches(make):
     """One row has all the mass: after the ``ahead`` batches that were drawn before, nothing else comes."""
     replay = make(lambda: PrioritizedSampler(alpha=1.0, td_error_min=0.0), ahead=3)

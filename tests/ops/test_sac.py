@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from algorithm.ops.priority import sequence_priority
 from algorithm.ops.sac import (
+    clip_binds,
     clipped_critic_loss,
     critic_loss,
     log_tanh_jacobian,
@@ -74,6 +75,31 @@ def test_clipped_loss_with_a_wide_clip_is_the_plain_one():
     weight, valid = torch.rand(4), torch.ones(4, 2, dtype=torch.bool)
     wide = clipped_critic_loss(q, y, q_target, weight, valid, epsilon=100.0)
     torch.testing.assert_close(wide, critic_loss(q, y, weight, valid))
+
+
+@pytest.mark.parametrize(
+    ("q", "y", "binds"),
+    [
+        (0.3, 5.0, True),  # further up than 0.2, and should go on
+        (0.3, 0.24, False),  # 0.2 is nearer
+        (0.3, -5.0, False),  # it has to come back
+        (-0.3, -5.0, True),
+        (-0.3, 5.0, False),
+        (0.1, 5.0, False),  # not so far yet
+    ],
+)
+def test_the_clip_binds_where_it_takes_the_gradient(q, y, binds):
+    q, y = torch.full((1, 1, 1), q, requires_grad=True), torch.full((1, 1), y)
+    q_target = torch.zeros(1, 1, 1)
+    valid, weight = torch.ones(1, 1, dtype=torch.bool), torch.ones(1)
+    clipped_critic_loss(q, y, q_target, weight, valid, epsilon=0.2).backward()
+    assert (q.grad.item() == 0.0) == binds
+    assert clip_binds(q, y, q_target, epsilon=0.2).item() == binds
+
+
+def test_rounding_is_no_clip():
+    q, q_target = torch.rand(2, 500, 1) * 100, torch.rand(2, 500, 1) * 100
+    assert not clip_binds(q, torch.rand(500, 1) * 100, q_target, epsilon=100.0).any()
 
 
 def test_policy_loss_by_hand():

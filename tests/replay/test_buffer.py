@@ -176,6 +176,19 @@ def test_weights_by_hand():
     assert sampler.beta == 1.0
 
 
+@pytest.mark.parametrize("alone", [UniformSampler, FreshSampler])
+def test_beta_is_annealed_to_one(alone):
+    """From where it began, whatever it is now: the same share of a run always means the same."""
+    sampler = PrioritizedSampler(beta=0.5)
+    buffer = filled(sampler)
+    for done, beta in ((0.0, 0.5), (0.5, 0.75), (1.0, 1.0), (1.2, 1.0), (0.1, 0.55)):
+        buffer.anneal(done)
+        assert sampler.beta == pytest.approx(beta)
+        buffer.sample()
+        assert sampler.beta == pytest.approx(beta)
+    filled(alone()).anneal(0.5)  # there are no weights
+
+
 def test_feedback_reaches_the_anchor_only():
     sampler = PrioritizedSampler(alpha=1.0, td_error_min=0.0, td_error_max=10.0)
     buffer = filled(sampler, lengths=(5,), batch_size=1, burn_in=1)

@@ -37,14 +37,14 @@ def an_update(rng, names=("loss/q", "value/q_mean", "policy/alpha_c")):
 def carried_over(recent):
     """Through a checkpoint: arrays as they are, the rest as JSON."""
     state = recent.state(next_id=10**9)
-    other = Recent()
+    other = Recent(recent.td_error_max)
     arrays = {name: array.copy() for name, array in state.arrays.items()}
     other.load_state(State(arrays, json.loads(json.dumps(state.meta, allow_nan=False))), next_id=10**9)
     return other
 
 
 def test_hand_numbers():
-    recent = Recent()
+    recent = Recent(td_error_max=2.0)
     assert recent.metrics(0) == {}
     for value in (1.0, 2.0):
         ids = torch.tensor([[-1, 10], [-1, 20]])
@@ -64,10 +64,23 @@ def test_hand_numbers():
     assert recent.metrics(next_id=30) == {
         "value/q_mean": 4.5,  # mean of (1 + 3 + 5) / 3 and (2 + 6 + 10) / 3
         "policy/alpha_c": 1.5,
-        "replay/priority_mean": 3.5,  # of the last batch, as the two below
+        "replay/priority_mean": 3.5,  # of the last batch, as the three below
+        "replay/priority_saturated": 1.0,  # 2 and 5
         "replay/is_weight_min": 0.5,
         "replay/age_mean": 15.0,
     }
+
+
+def test_the_share_of_saturated_priorities():
+    """Of [0, 1) the upper half; a uniform replay has no priorities."""
+    recent, uniform = Recent(td_error_max=0.5), Recent()
+    batch, result = an_update(np.random.default_rng(6))
+    for each in (recent, uniform):
+        each.add(batch, result)
+    share = float((result.priority >= 0.5).float().mean())
+    assert 0 < share < 1
+    assert recent.metrics(0)["replay/priority_saturated"] == share
+    assert "replay/priority_saturated" not in uniform.metrics(0)
 
 
 def test_only_the_last_updates_count():
@@ -81,7 +94,7 @@ def test_only_the_last_updates_count():
 @settings(max_examples=30)
 @given(st.integers(0, 2**32 - 1), st.integers(0, 30), st.integers(0, 30))
 def test_a_stop_changes_no_bit(seed, before, after):
-    straight, stopped = Recent(), Recent()
+    straight, stopped = Recent(td_error_max=0.5), Recent(td_error_max=0.5)
     rng = np.random.default_rng(seed)
     for part in (before, after):
         for _ in range(part):

@@ -11,6 +11,7 @@ from algorithm.data import SequenceBatch
 from algorithm.extensions.base import Context, Extension
 from algorithm.nn.layer_noise import LayerNoise
 from algorithm.nn.noisy import NoisyLinear
+from algorithm.sac.critic import make_critic_loss
 from algorithm.sac.learner import Sac
 from algorithm.spec import ActionSpec, AgentSpec
 from tests.batches import CPU, SMALL, random_batch, small_networks, small_sac, weights
@@ -321,6 +322,16 @@ def test_online_networks_train_inside_an_update_only_and_targets_never():
     seen.clear()
     sac.td_error(random_batch())
     assert set.union(*seen.values()) == {False}
+
+
+def test_the_share_that_is_clipped_counts_what_exists():
+    """Of two critics at three positions, the last is padding: one of four lies beyond the clip."""
+    q = torch.tensor([[[1.0, 0.0, 1.0]], [[0.0, 0.0, 1.0]]])
+    y, target, valid = torch.full((1, 3), 2.0), torch.zeros(2, 1, 3), torch.tensor([[True, True, False]])
+    _, metrics = make_critic_loss(0.2)(q, y, lambda: target, torch.ones(1), valid)
+    assert metrics["value/clipped"].item() == 0.25
+    assert make_critic_loss(-1.0)(q, y, lambda: target, torch.ones(1), valid)[1] == {}
+    assert 0 <= small_sac(clip_epsilon=0.2).update(random_batch()).metrics["value/clipped"] <= 1
 
 
 def test_noise_in_layers_is_drawn_anew_for_every_update():
