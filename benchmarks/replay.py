@@ -94,7 +94,7 @@ def measure(sampler: Sampler, capacity: int, batch_size: int, repeats: int) -> d
         return batch.ids
 
     def feedback(ids: torch.Tensor) -> None:
-        buffer.feedback(UpdateResult(priority=td, ids=ids, anchor=0))
+        buffer.feedback(UpdateResult(priority=td, ids=ids, anchor=torch.zeros(len(ids), dtype=torch.int64)))
 
     def add() -> None:
         nonlocal step

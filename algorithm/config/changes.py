@@ -93,7 +93,7 @@ APPLIED: Mapping[str, Mapping[str, str]] = {
     },
     "": {"reset_config": "from each environment's next reset on; open episodes may end as truncated"},
     "replay_config": {
-        "beta_increment_per_sampling": "",
+        "beta_increment_per_sampling": "a number: from where beta is; null: as if so from the start",
         "td_error_min": _NEW_PRIORITIES,
         "td_error_max": _NEW_PRIORITIES,
     },
@@ -161,9 +161,13 @@ def _extra_data(old: Config, new: Config) -> Effect:
 
 
 def _max_step(old: Config, new: Config) -> Effect:
-    if new.sac_config.learning_rate_schedule == "linear":
-        return Applied("the step size falls to 0 at the new end, and changes at once")
-    return Applied()
+    sac, moved = new.sac_config, []
+    prioritised = sac.use_priority and sac.use_replay_buffer
+    if sac.learning_rate_schedule == "linear":
+        moved.append("the step size falls to 0 at the new end, and changes at once")
+    if prioritised and new.replay_config.beta_increment_per_sampling is None:
+        moved.append("beta reaches 1 at the new end, and changes at once")
+    return Applied("; ".join(moved))
 
 
 RULES: Mapping[str, Rule] = {

@@ -37,7 +37,7 @@ class BaseConfig(EnvConfig):
     )
     max_step_each_iter: Limit = option(-1, "An episode is truncated after so many steps. -1: no limit.")
     reset_on_iteration: bool = option(
-        True,
+        False,
         "At the end of an iteration reset every environment and truncate what is unfinished. With several "
         "environments false wastes no data.",
     )

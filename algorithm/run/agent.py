@@ -109,7 +109,8 @@ class Agent:
             repeat=sac.start_repeat,
             greedy=greedy,
         )
-        self._recent = Recent()
+        prioritised = sac.use_priority and sac.use_replay_buffer
+        self._recent = Recent(config.replay_config.td_error_max if prioritised else None)
         self.replay = _make_replay(
             make_replay, spec, config, self.networks, stream_seed(seed, "replay", behaviour)
         )
@@ -119,9 +120,10 @@ class Agent:
             self._memory = Recalled(self.replay, self.sac, config.sac_config)
         self._insertion: LargestPriority | OwnTdError = LargestPriority()
         if config.sac_config.use_add_with_td:
-            self._insertion = OwnTdError(self.replay, self.sac, anchor=config.sac_config.burn_in_step)
+            self._insertion = OwnTdError(self.replay, self.sac)
         linear = config.sac_config.learning_rate_schedule == "linear"
         self._falls_until = config.base_config.max_step if linear else None
+        self._anneals_until = _end_of_annealing(config)
 
     def new_actor(self, purpose: str, *, exploring: bool = False) -> Actor:
         """An actor on this agent's networks with random numbers of its own.
@@ -155,6 +157,8 @@ class Agent:
         watch = watch or Stopwatch()
         self.player.warming_up = step < self.config.sac_config.start_step
         self._set_learning_rate(step)
+        if self._anneals_until is not None:
+            self.replay.anneal(step / self._anneals_until)
         try:
             self._insertion.settle(learning=self.sac.updates > 0)
         except FloatingPointError:  # they keep the largest priority
@@ -313,7 +317,7 @@ def _make_replay(
         sampler = PrioritizedSampler(
             alpha=replay.alpha,
             beta=replay.beta,
-            beta_increment=replay.beta_increment_per_sampling,
+            beta_increment=replay.beta_increment_per_sampling or 0.0,
             td_error_min=replay.td_error_min,
             td_error_max=replay.td_error_max,
         )
@@ -328,6 +332,12 @@ def _make_replay(
         sampler=sampler,
         seed=seed,
     )
+
+
+def _end_of_annealing(config: Config) -> int | None:
+    """The step at which beta is 1; None where it grows with each batch or, without an end, not at all."""
+    base, by_batch = config.base_config, config.replay_config.beta_increment_per_sampling is not None
+    return None if by_batch or base.max_step < 0 else base.max_step
 
 
 def _reserve(

@@ -68,14 +68,14 @@ class BranchHead(_Branches):
         log_probs, _ = ops.branch_log_probs(logits_of(policy), mask, self.branches)
         return (log_probs * action[..., : self._width]).sum(-1) - behaviour_logp[..., 0]
 
-    def losses(self, choice: Choice, q: Tensor, valid: Tensor) -> dict[str, Tensor]:
+    def losses(self, choice: Choice, q: Tensor, share: Tensor) -> dict[str, Tensor]:
         """See :func:`algorithm.ops.discrete.discrete_policy_loss`; where one action is left, target 0."""
         alpha = self.temperature.alpha
         loss = ops.discrete_policy_loss(choice.log_probs, choice.probs, q, alpha, self._num)
         target = self.target_share * ops.largest_entropy(choice.mask, self.branches)
         return {
-            "policy": masked_mean(loss, valid),
-            "alpha": self.temperature.loss(self.entropy(choice).detach(), target, valid),
+            "policy": masked_mean(loss, share),
+            "alpha": self.temperature.loss(self.entropy(choice).detach(), target, share),
         }
 
     def metrics(self, choice: Choice) -> dict[str, Tensor]:
@@ -105,7 +105,7 @@ class GreedyHead(_Branches):
         """Ratio 1."""
         return 0.0
 
-    def losses(self, choice: Choice, q: Tensor, valid: Tensor) -> dict[str, Tensor]:
+    def losses(self, choice: Choice, q: Tensor, share: Tensor) -> dict[str, Tensor]:
         """Nothing to learn."""
         return {}
 
@@ -140,7 +140,7 @@ class NoBranches(nn.Module):
         """Ratio 1."""
         return 0.0
 
-    def losses(self, choice: Choice, q: Tensor, valid: Tensor) -> dict[str, Tensor]:
+    def losses(self, choice: Choice, q: Tensor, share: Tensor) -> dict[str, Tensor]:
         """Nothing to learn."""
         return {}
 

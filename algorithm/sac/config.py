@@ -139,7 +139,11 @@ class SacConfig(Block):
         "constant", "linear: the step size falls to 0 at max_step.", new=True
     )
     max_grad_norm: Annotated[float, Field(gt=0, allow_inf_nan=False), BeforeValidator(to_number)] | None = (
-        option(None, "Gradients longer than this are shortened to it.", new=True)
+        option(
+            None,
+            "Gradients of networks longer than this are shortened to it; those of temperatures stay.",
+            new=True,
+        )
     )
 
     gamma: Float = option(0.99, "Discount factor per step.", ge=0, le=1)

@@ -17,7 +17,7 @@ from algorithm.nn.loader import Networks
 from algorithm.nn.normalise import NoNormaliser, Normaliser
 from algorithm.nn.return_scale import NoReturnScale, ReturnScale
 from algorithm.ops.priority import sequence_priority
-from algorithm.ops.shapes import masked_mean
+from algorithm.ops.shapes import masked_mean, valid_share
 from algorithm.sac.config import SacConfig
 from algorithm.sac.critic import Steps, make_critic_loss, make_target
 from algorithm.sac.generators import go_on
@@ -64,7 +64,8 @@ class Sac:
         self._skipped = torch.zeros((), device=device)
         make_step = partial(FlatAdam, learning_rate=rate, max_norm=max_norm, skipped=self._skipped)
         self._critic_step = make_step([self.model.rep, self.model.q])
-        self._policy_step = make_step([self.model.policy, self.composition])
+        # A temperature's gradient is in units of entropy: it says nothing of how far the policy may move.
+        self._policy_step = make_step([self.model.policy], others=[self.composition])
         self._joint_step = _if_any(make_step, [x.joint for x in extensions])
         self._own_step = _if_any(make_step, [x.own for x in extensions])
         # The encoder's part of the critics' gradient: it is the first of their modules.
@@ -113,8 +114,9 @@ class Sac:
         return UpdateResult(
             priority=sequence_priority(td_error, batch.valid[:, ctx.learned]),
             ids=batch.ids,
-            anchor=self._burn_in,
+            anchor=batch.anchor,
             carry=self._refreshed(ctx),
+            valid=batch.valid[:, ctx.learned],
             metrics={
                 **self.return_scale.metrics(),
                 **target_metrics,
@@ -245,11 +247,12 @@ class Sac:
     def _update_critic(self, ctx: Context, y: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         batch, valid = ctx.batch, ctx.batch.valid[:, ctx.learned]
         q = ctx.q(ctx.state[:, ctx.learned])
-        loss = self._critic_loss(q, y, lambda: ctx.target_q(ctx.target_learned), batch.weight, valid)
+        loss, metrics = self._critic_loss(q, y, lambda: ctx.target_q(ctx.target_learned), batch.weight, valid)
         auxiliary = {x: x.auxiliary_losses(ctx) for x in self.extensions}
         norm = self._descend(loss, auxiliary)
         detached = q.detach()
         return detached - y, {
+            **metrics,
             "loss/q": loss.detach(),
             "value/q_mean": detached / self.return_scale.factor,
             "optim/grad_norm": norm,
@@ -291,10 +294,16 @@ class Sac:
         choice = self.composition.choose(policy, mask, lambda: every_q.mean(0))
         # REDQ, algorithm 1: the policy climbs the mean where targets use a subset, the minimum otherwise.
         q = every_q.min(0).values if self._subset == self._num_critics else every_q.mean(0)
-        losses = self.composition.losses(choice, logp, q, _flatten(ctx.batch.valid[:, learned]))
+        share = _flatten(valid_share(ctx.batch.valid[:, learned], logp.dtype))
+        losses = self.composition.losses(choice, logp, q, share)
         if losses:  # with greedy actions alone there is no policy to learn
             self._policy_step.step(losses["policy"] + losses["alpha"])
-        return {**_named(losses), **self.composition.metrics(choice, u, logp)}
+        metrics = self.composition.metrics(choice, u, logp)
+        shape = (-1, ctx.learn)
+        return {
+            **_named(losses),
+            **{name: value.unflatten(-1, shape) if value.dim() else value for name, value in metrics.items()},
+        }
 
     def _update_extensions(self, ctx: Context) -> dict[str, Tensor]:
         own = {name: loss for x in self.extensions for name, loss in x.own_losses(ctx).items()}

@@ -164,11 +164,16 @@ def test_extra_data_may_change_where_no_model_is_given_it(loaded):
 
 def test_the_end_of_a_falling_step_size_is_worth_a_word(loaded):
     falling = "sac_config.learning_rate_schedule=linear"
-    assert effects(loaded("base_config.max_step=10"), loaded("base_config.max_step=20")) == {
-        "base_config.max_step": Applied()
-    }
     noted = effects(loaded(falling, "base_config.max_step=10"), loaded(falling, "base_config.max_step=20"))
     assert "step size falls to 0 at the new end" in str(noted["base_config.max_step"])
+
+
+def test_a_new_end_moves_what_beta_grows_to(loaded):
+    key, given = "base_config.max_step", "replay_config.beta_increment_per_sampling=0.1"
+    steps = "base_config.max_step=10", "base_config.max_step=20"
+    assert "beta reaches 1 at the new end" in str(effects(loaded(steps[0]), loaded(steps[1]))[key])
+    for other in (given, "sac_config.use_priority=false"):
+        assert effects(*(loaded(other, end) for end in steps))[key] == Applied()
 
 
 MANY = """\

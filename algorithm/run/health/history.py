@@ -17,6 +17,8 @@ WATCHED = (
     "rollout/length",
     "loss/q",
     "value/q_mean",
+    "value/clipped",
+    "value/return_scale",
     "policy/entropy_c",
     "policy/target_entropy_c",
     "policy/alpha_c",
@@ -24,6 +26,8 @@ WATCHED = (
     "policy/target_entropy_d",
     "policy/alpha_d",
     "policy/saturation",
+    "replay/priority_mean",
+    "replay/priority_saturated",
     "time/replay_ratio",
 )
 """Metrics that are remembered of a summary."""
@@ -69,19 +73,49 @@ class History:
         if not self.random_returns or row.step <= self.random_until:
             self.random_returns.append(row.values["rollout/return_mean"])
 
+    def known(self, name: str, count: int) -> list[float]:
+        """The metric in those of the last ``count`` summaries that have it."""
+        return [row.values[name] for row in list(self.rows)[-count:] if name in row.values]
+
     def last(self, name: str, count: int) -> list[float]:
         """The metric in the last ``count`` summaries; empty unless all of them have it."""
-        rows = list(self.rows)[-count:]
-        values = [row.values[name] for row in rows if name in row.values]
+        values = self.known(name, count)
         return values if len(values) == count else []
 
     def span(self, count: int) -> int:
         """Environment steps between the last summary and the one ``count`` before it."""
         return self.rows[-1].step - self.rows[-1 - count].step
 
+    def ahead(self, gamma: float) -> float:
+        """Steps that a value looks ahead at most: 1 / (1 − γ), or an episode with γ = 1."""
+        return 1 / (1 - gamma) if gamma < 1 else self.longest_episode
+
     def horizon(self, gamma: float) -> float:
         """Steps that a value looks ahead: 1 / (1 − γ), or an episode where that is shorter."""
-        return min(self.longest_episode, 1 / (1 - gamma)) if gamma < 1 else self.longest_episode
+        return min(self.longest_episode, self.ahead(gamma))
+
+    @property
+    def random_return(self) -> float:
+        """Mean return of random actions; an episode must have ended."""
+        return sum(self.random_returns) / len(self.random_returns)
+
+    def earned(self, gamma: float) -> float:
+        """What rewards alone can make of a value: the largest return, or the largest reward all the time."""
+        return max(self.largest_return, self.largest_reward * self.ahead(gamma))
+
+    @property
+    def return_scale(self) -> float:
+        """The worth in rewards of what is 1 to the learner."""
+        return next(iter(self.last("value/return_scale", 1)), 1.0)
+
+    def bonus(self, gamma: float, parts: str) -> dict[str, float]:
+        """What the entropy of now adds to a value that sees it all the time, by part: ``c``, ``d``."""
+        found = {}
+        for part in parts:
+            alpha, entropy = self.last(f"policy/alpha_{part}", 1), self.last(f"policy/entropy_{part}", 1)
+            if alpha and entropy:
+                found[part] = alpha[0] * entropy[0] * self.return_scale * self.ahead(gamma)
+        return found
 
 
 def rises(values: list[float]) -> bool:
