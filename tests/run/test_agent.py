@@ -96,7 +96,7 @@ def test_before_learning_begins_new_rows_keep_the_largest_priority():
     train(agent, rollout, 10)
     assert agent._insertion._new == [] and agent.sac.updates == 0
     leaves = agent.replay._sampler.tree.leaves
-    assert np.unique(leaves[leaves > 0]).tolist() == [1.0]  # td_error_max to any power
+    assert np.unique(leaves[leaves > 0]).tolist() == [10.0**0.4]  # td_error_max ** alpha
 
 
 def test_fresh_windows_are_used_once_in_full_batches():
@@ -130,7 +130,7 @@ def test_the_learning_rate_falls_linearly_to_zero():
     np.testing.assert_allclose(rates, np.array([[0.01, 0.0075, 0.0025, 0.0, 0.0]] * 2).T)
     constant, _ = agent_and_rollout()
     constant.learn(150)
-    assert {adam.learning_rate for _, adam in constant.sac._steps()} == {0.0003}
+    assert {adam.learning_rate for _, adam in constant.sac._steps()} == {0.0007}
 
 
 def betas(agent, steps=(0, 50, 150, 200, 250)):
