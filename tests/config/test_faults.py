@@ -68,7 +68,7 @@ SINGLE = {
     "no priorities to add with": ("  sac_config: {use_add_with_td: true, use_priority: false}", "`sac_config.use_add_with_td`", 5, "turn use_add_with_td off"),
     "no replay to add to": ("  sac_config: {use_add_with_td: true, use_replay_buffer: false}", "`sac_config.use_add_with_td`", 5, "turn use_add_with_td off"),
     "an end that is not known": ("  sac_config: {learning_rate_schedule: linear}\n  base_config: {max_step: -1}", "`sac_config.learning_rate_schedule` and `base_config.max_step`", 5, "set base_config.max_step"),
-    "td error": ("  replay_config: {td_error_min: 2}", "`replay_config.td_error_min` and", 5, "lower td_error_min"),
+    "td error": ("  replay_config: {td_error_min: 20}", "`replay_config.td_error_min` and", 5, "lower td_error_min"),
     "small replay": ("  replay_config: {capacity: 100}", "`replay_config.capacity` and `sac_config.batch_size`", 5, "lower batch_size"),
     "just too small": ("  replay_config: {capacity: 256}", "`replay_config.capacity` and `sac_config.batch_size`", 5, "raise capacity"),
     "more rows than can be linked": ("  replay_config: {capacity: 1e9}", "`replay_config.capacity: 1000000000.0`", 5, "536870911"),
