@@ -105,6 +105,7 @@ APPLIED: Mapping[str, Mapping[str, str]] = {
         "start_repeat": "for random actions from now on",
         "ensemble_q_sample": "",
         "refresh_carry": "",
+        "learn_step": "",
         "n_step": "",
         "batch_size": "",
         "tau": "",
@@ -147,10 +148,10 @@ def _capacity(old: Config, new: Config) -> Effect:
     return Applied()
 
 
-def _window(old: Config, new: Config) -> Effect:
-    seen = [config.sac_config.burn_in_step + config.sac_config.learn_step for config in (old, new)]
+def _seen(old: Config, new: Config) -> Effect:
+    seen = [config.sac_config.burn_in_step for config in (old, new)]
     if new.sac_config.seq_encoder == "ATTN" and seen[0] != seen[1]:
-        return Refused(f"attention was trained on {seen[0]} steps, burn_in_step + learn_step")
+        return Refused(f"attention was trained to see {seen[0]} steps back, burn_in_step")
     return Applied()
 
 
@@ -173,8 +174,7 @@ def _max_step(old: Config, new: Config) -> Effect:
 RULES: Mapping[str, Rule] = {
     "base_config.max_step": _max_step,
     "replay_config.capacity": _capacity,
-    "sac_config.burn_in_step": _window,
-    "sac_config.learn_step": _window,
+    "sac_config.burn_in_step": _seen,
     "sac_config.use_extra_data": _extra_data,
 }
 """Path -> how its effect is found."""

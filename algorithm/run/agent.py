@@ -223,7 +223,7 @@ class Agent:
 
     @property
     def notices(self) -> list[str]:
-        """Keys that are set and have no effect with these observations and actions."""
+        """Keys that are set and have no effect, or less than one might think."""
         sac = self.config.sac_config
         found = []
         if sac.discrete_dqn_like and not self.spec.action.branches:
@@ -232,6 +232,13 @@ class Agent:
             found.append("sac_config.use_normalization has no effect: no observation is a vector of numbers")
         if sac.seq_encoder == "RNN" and sac.learn_step == 1:
             found.append("sac_config.learn_step is 1: no gradient goes through time, so little is remembered")
+        if sac.seq_encoder == "ATTN" and sac.burn_in_step < sac.learn_step - 1:
+            found.append(
+                f"sac_config.burn_in_step is {sac.burn_in_step}: attention sees the last "
+                f"{sac.burn_in_step + 1} observations only (burn_in_step + 1), fewer than the "
+                f"{sac.learn_step} steps of learn_step; raise burn_in_step where what matters lies further "
+                "back"
+            )
         return [*found, *self._notices_of_extensions()]
 
     def _notices_of_extensions(self) -> list[str]:
@@ -302,7 +309,7 @@ def make_networks(
         q=nn.q,
         policy=nn.policy,
         seq_encoder=sac.seq_encoder,
-        context=sac.burn_in_step + sac.learn_step,
+        context=sac.burn_in_step + 1,
     )
 
 

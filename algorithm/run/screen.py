@@ -196,7 +196,7 @@ def _memory(sac: SacConfig) -> Rows:
     if sac.seq_encoder is None:
         return []
     if sac.seq_encoder == "ATTN":
-        return [("memory", f"attention over {burn_in + learn} steps, {learn} learned in a window")]
+        return [("memory", f"attention to the last {burn_in} steps, {learn} learned in a window")]
     states = "stored and refreshed" if sac.refresh_carry else "stored"
     return [
         ("memory", f"recurrent, {burn_in} steps of burn-in, {learn} learned in a window, states {states}")

@@ -80,7 +80,8 @@ class SacConfig(Block):
 
     burn_in_step: Int = option(
         0,
-        "Steps at a window's start that only rebuild what is remembered (R2D2). Usual with memory: 0 to 40.",
+        "RNN: steps at a window's start that only rebuild what is remembered (R2D2); usual: 0 to 40. ATTN: "
+        "how many steps back attention sees, in training as while acting; as many as what matters lies back.",
         ge=0,
     )
     learn_step: Int = option(
@@ -97,8 +98,8 @@ class SacConfig(Block):
     n_step: Int = option(1, "Steps of reward in a target before it bootstraps. Usual: 1 to 5.", ge=1)
     seq_encoder: Literal["RNN", "ATTN"] | None = option(
         None,
-        "Memory of the representation: recurrent, or attention, whose layers see the last burn_in_step + "
-        "learn_step observations and actions.",
+        "Memory of the representation: recurrent, or attention, whose layers see the current observation and "
+        "the burn_in_step before it, with the actions between.",
         fixed=_OTHER_NETWORKS,
     )
 
@@ -300,9 +301,9 @@ class SacConfig(Block):
                 "only a recurrent memory stores what it carries",
                 "set seq_encoder to RNN, or turn refresh_carry off",
             )
-        if self.seq_encoder == "ATTN" and self.burn_in_step + self.learn_step < 2:
+        if self.seq_encoder == "ATTN" and self.burn_in_step == 0:
             yield Contradiction(
-                ("seq_encoder", "burn_in_step", "learn_step"),
-                "attention over burn_in_step + learn_step = 1 observation sees nothing of the past",
-                "raise learn_step or burn_in_step",
+                ("burn_in_step", "seq_encoder"),
+                "attention sees burn_in_step steps back, and with 0 nothing of the past",
+                "set burn_in_step to how many steps back attention shall see, or seq_encoder to RNN or null",
             )

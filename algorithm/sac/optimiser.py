@@ -41,7 +41,7 @@ class FlatAdam:
 
     learning_rate: may be changed between steps
     max_norm:      a longer gradient of ``modules`` is shortened to this norm; infinity leaves it as it is
-    others:        modules that the same steps train; their gradient has no part in that norm, keeps its own
+    others:        modules trained by the same steps, whose gradient neither enters that norm nor is shortened
     skipped:       [] to which 1 is added for each step that was skipped; its own if it is None
     """
 

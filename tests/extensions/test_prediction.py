@@ -49,7 +49,7 @@ def learner(spec=SMALL, *, file=None, depth=1, seed=0, **options):
     torch.manual_seed(seed)
     networks = load_networks(
         spec, file, rep={**SIZES, "dense_depth": depth} if file is None else None, q=SIZES, policy=SIZES,
-        seq_encoder=config.seq_encoder, context=config.burn_in_step + config.learn_step,
+        seq_encoder=config.seq_encoder, context=config.burn_in_step + 1,
     )  # fmt: skip
     build = Build(spec=spec, state_size=networks.state_size, options=config, make_network=networks.make)
     made = make_prediction(build)

@@ -60,7 +60,7 @@ def make_sac(
         q={"dense_n": 8},
         policy={"dense_n": 8},
         seq_encoder=memory,
-        context=config.burn_in_step + config.learn_step,
+        context=config.burn_in_step + 1,
     )
     build = Build(spec=spec, state_size=networks.state_size, options=config, make_network=networks.make)
     extension = make_siamese(build)

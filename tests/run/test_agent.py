@@ -210,3 +210,16 @@ def test_looks_that_are_the_same_are_named(siamese, said):
     assert not told()  # CartPole's vector gets noise
     agent.spec = AgentSpec(ObsSpec(("obs",), ((),), ("int64",), ((16,),)), ActionSpec((2,)))
     assert told() == said
+
+
+@pytest.mark.parametrize(("burn_in", "said"), [(1, True), (2, True), (3, False), (4, False)])
+def test_how_far_attention_sees_is_burn_in_step_and_told_where_it_is_short(burn_in, said):
+    agent, _ = agent_and_rollout(seq_encoder="ATTN", burn_in_step=burn_in, learn_step=4)
+    assert agent.networks.rep.memory.context == burn_in + 1
+    assert agent.player.initial_carry(1).shape[1] == burn_in, "a cache of as many, and the token itself"
+    notice = (
+        f"sac_config.burn_in_step is {burn_in}: attention sees the last {burn_in + 1} observations only "
+        "(burn_in_step + 1), fewer than the 4 steps of learn_step; raise burn_in_step where what matters "
+        "lies further back"
+    )
+    assert agent.notices == ([notice] if said else [])

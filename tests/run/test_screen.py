@@ -28,7 +28,10 @@ SPEC = AgentSpec(OBS, ActionSpec((2,)))
             "recurrent, 5 steps of burn-in, 10 learned",
         ),
         ({"seq_encoder": "RNN", "refresh_carry": True}, "states stored and refreshed"),
-        ({"seq_encoder": "ATTN", "burn_in_step": 5, "learn_step": 10}, "attention over 15 steps, 10 learned"),
+        (
+            {"seq_encoder": "ATTN", "burn_in_step": 5, "learn_step": 10},
+            "attention to the last 5 steps, 10 learned",
+        ),
     ],
 )
 def test_what_remembers(options, said):

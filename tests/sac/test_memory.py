@@ -54,7 +54,7 @@ def make_sac(memory: str, *, spec: AgentSpec = SPEC, **options: object) -> Sac:
         q={"dense_n": 8},
         policy={"dense_n": 8},
         seq_encoder=config.seq_encoder,
-        context=config.burn_in_step + config.learn_step,
+        context=config.burn_in_step + 1,
     )
     return Sac(spec, networks, config, device=CPU, seed=0)
 
@@ -133,14 +133,14 @@ class Player:
 
 @pytest.mark.parametrize("memory", MEMORIES)
 def test_the_state_in_training_is_the_state_while_acting(memory):
-    """With the whole episode in the window for attention; from any row's stored carry for an RNN."""
-    burn_in, learn = (3, 5) if memory in RNN else (0, 12)
+    """With all of the episode so far in the window for attention; from any row's stored carry for an RNN."""
+    burn_in, learn = (3, 5) if memory in RNN else (5, 6)
     sac = make_sac(memory, burn_in_step=burn_in, learn_step=learn)
     player = Player(sac, burn_in=burn_in, learn=learn, lengths=(7, 11))
     player.play(60)
     batch = player.all_windows()
     states = sac.model.encode(sac.model.normaliser(batch.obs), batch, burn_in=burn_in, learn=learn)
-    whole = batch.step[:, 0] == 0 if memory not in RNN else torch.ones(len(batch.ids), dtype=torch.bool)
+    whole = ((batch.step == 0) & batch.obs_valid).any(1) | torch.tensor(memory in RNN)
     compared = 0
     for row in torch.nonzero(whole)[:, 0].tolist():
         for t, id_ in enumerate(batch.ids[row].tolist()):
@@ -149,6 +149,22 @@ def test_the_state_in_training_is_the_state_while_acting(memory):
                 compared += 1
     assert compared > 100
     assert not states.online[~batch.obs_valid].any()
+
+
+@pytest.mark.parametrize("memory", ["1 head", "4 heads", "sinusoidal, gated"])
+def test_every_learned_position_of_attention_sees_what_it_saw_while_acting(memory):
+    """Episodes longer than the window, and windows that begin anywhere; one layer."""
+    sac = make_sac(memory, burn_in_step=3, learn_step=5)
+    player = Player(sac, burn_in=3, learn=5, lengths=(20, 13))
+    player.play(60)
+    batch = player.windows_anywhere(5)
+    states = sac.model.encode(sac.model.normaliser(batch.obs), batch, burn_in=3, learn=5)
+    compared = 0
+    for row, t in torch.nonzero(batch.valid[:, 3:]).tolist():
+        expected = player.states[int(batch.ids[row, 3 + t])]
+        torch.testing.assert_close(states.learned[row, t], expected, atol=1e-5, rtol=1e-5)
+        compared += 1
+    assert compared > 400
 
 
 @pytest.mark.parametrize("memory", RNN)
@@ -171,7 +187,7 @@ def test_a_recurrent_state_is_that_while_acting_wherever_its_window_begins(memor
 @pytest.mark.parametrize("memory", ["4 heads, 3 layers", "sinusoidal, gated"])
 def test_attention_acts_under_the_band_of_training(memory):
     """Episodes longer than the context: a window over the whole of them gives the states of the cache."""
-    sac = make_sac(memory, burn_in_step=1, learn_step=4)
+    sac = make_sac(memory, burn_in_step=4, learn_step=4)
     player = Player(sac, burn_in=0, learn=22, lengths=(20, 13))
     player.play(45)
     batch = player.all_windows()
