@@ -117,13 +117,7 @@ class Sac:
             anchor=batch.anchor,
             carry=self._refreshed(ctx),
             valid=batch.valid[:, ctx.learned],
-            metrics={
-                **self.return_scale.metrics(),
-                **target_metrics,
-                **critic_metrics,
-                **policy_metrics,
-                **own_metrics,
-            },
+            metrics=target_metrics | critic_metrics | policy_metrics | own_metrics,
         )
 
     @property
@@ -222,7 +216,7 @@ class Sac:
             log_ratio=lambda: self._log_ratio(ctx, policy),
         )
         y, metrics = self._return_target(steps)
-        return y, {**metrics, "value/target": y / self.return_scale.factor}
+        return y, metrics | self.return_scale.metrics() | {"value/target": y / self.return_scale.factor}
 
     def _log_ratio(self, ctx: Context, policy: HybridAction) -> Tensor:
         """log π/μ [B, L−1] of the stored actions behind the first: tokens K+1 … W−1."""

@@ -83,12 +83,14 @@ def default_of(dotted):
 def test_the_seeds_values_come_back(task, name, memory):
     task(PENDULUM.replace("default:", "default:\n  inherited: seed"))
     defaults = DISTRIBUTED_DEFAULTS if "distributed" in name else {}
-    loaded = load_config(
-        "gym/task", overrides=[f"sac_config.seq_encoder={memory or 'null'}"], seed=1, defaults=defaults
-    )
+    overrides = [f"sac_config.seq_encoder={memory or 'null'}"]
+    if memory == "ATTN":  # without burn_in_step it would see nothing of the past, which is refused
+        overrides.append("sac_config.burn_in_step=9")
+    loaded = load_config("gym/task", overrides=overrides, seed=1, defaults=defaults)
     assert loaded.shipped == (SEED,)
     values = dict(flat(loaded.config.model_dump()))
     of_the_task = {"env_type", "env_name", "max_step", "seed", "seq_encoder"}
+    of_the_task |= {"burn_in_step"} if memory == "ATTN" else set()
     for path, value in flat(listing(name)):
         if path != ("ma_config",) and path[-1] not in of_the_task:
             assert values[path] == value, path
