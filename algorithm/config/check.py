@@ -90,6 +90,8 @@ def in_words(schema: dict[str, Any]) -> str:
         return str(schema["const"])
     if schema.get("type") == "array" and "prefixItems" in schema:
         return f"a list of {len(schema['prefixItems'])} numbers"
+    if schema.get("type") == "array" and "examples" in schema:
+        return f"a list such as {inline(schema['examples'][0])}"
     return _KINDS[schema.get("type", "object")] + _bounds(schema)
 
 
@@ -210,7 +212,7 @@ def _kind(value: object) -> str:
     return "nothing" if value is None else kinds.get(type(value), "a mapping")
 
 
-_OWN_WORDS = ("limit", "greater_than", "greater_than_equal", "less_than", "less_than_equal")
+_OWN_WORDS = ("limit", "wrapper", "greater_than", "greater_than_equal", "less_than", "less_than_equal")
 """Kinds of error whose message says more than the type of what was written."""
 
 

@@ -37,6 +37,7 @@ def order(toy: str, *, timeout: float = 60.0, limits: Limits = LIMITS) -> Order:
         workers=0,
         length_limit=-1,
         normalised=False,
+        reward_scale=1.0,
         timeout=timeout,
         limits=limits,
     )
