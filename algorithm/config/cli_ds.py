@@ -123,6 +123,7 @@ def _refuse_for_role(options: DistributedOptions, cluster: ClusterOptions) -> No
         "--seed": train.seed is not None,
         "--name": train.name is not None,
         "--max_iter": train.max_iter is not None,
+        "--max_step": train.max_step is not None,
     }
     for flag, given in of_learner.items():
         if role == "actor" and given:

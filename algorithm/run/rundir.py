@@ -207,14 +207,20 @@ class RunDir:
         """Keep what the command line changed, one a line."""
         write_text(self.overrides, "".join(f"{line}\n" for line in overrides))
 
-    def write_manifest(self, *, arguments: Sequence[str], seeds: Mapping[str, int]) -> None:
-        """Keep what is needed to repeat the run. arguments: ``sys.argv``; seeds: by what they seed."""
+    def write_manifest(
+        self, *, arguments: Sequence[str], seeds: Mapping[str, int], render_modes: Sequence[str] = ()
+    ) -> None:
+        """Keep what is needed to repeat the run, and to show it.
+
+        arguments: ``sys.argv``; seeds: by what they seed; render_modes: of the environment
+        """
         manifest = {
             "env": self.env,
             "name": self.name,
             "started": _now(),
             "arguments": list(arguments),
             "seeds": dict(seeds),
+            "render_modes": list(render_modes),
             "python": sys.version.split()[0],
             "versions": library_versions(),
             "git": git_state(),

@@ -14,8 +14,9 @@ from typing import Literal
 import torch
 
 from algorithm.config.changes import Change, table
-from algorithm.config.cli import TrainOptions
+from algorithm.config.cli import TrainOptions, config_flags
 from algorithm.config.loader import LoadedConfig, dump_config
+from algorithm.config.source import inline
 from algorithm.env.base import VecEnv
 from algorithm.errors import StorageError, UsageError
 from algorithm.run.agent import Agent, pick_device
@@ -115,7 +116,7 @@ def conduct(
             raise
         result = result_json(run, outcome, loaded.seed)
         _write_outcome(loaded, run, outcome, result, console)
-        console.finish(*finish_screen(run, outcome, saver.summary))
+        console.finish(*finish_screen(run, outcome, saver.summary, trainer.render_modes))
     return Trained(run, result, stop.exit_code)
 
 
@@ -155,6 +156,12 @@ class Start:
         return [("from", f"step {self.saved.step:,}"), *table(self.changes)]
 
 
+def overlaid(overrides: Sequence[str], flags: Mapping[str, object]) -> list[str]:
+    """What a command line lays over a run's configuration, its flags among it, as overrides."""
+    keys = {key: value for key, value in flags.items() if key != "base_config.name"}
+    return [*overrides, *(f"{key}={inline(value)}" for key, value in keys.items())]
+
+
 @dataclass(frozen=True)
 class Session:
     """What everything before the first step is made from."""
@@ -191,7 +198,7 @@ class Session:
         )
         training = Training(wiring.feed, agents, faults)
         notices = training.restore(start.saved, start.folder, run.replay) if start else []
-        self._write_down(agents, networks, start)
+        self._write_down(agents, networks, start, eval_env.render_modes)
         keeper = self._keeper(start)
         saver = Saver(keeper, training, console)
         for name, agent in agents.items():
@@ -245,7 +252,9 @@ class Session:
         self.stack.callback(env.close)
         return env
 
-    def _write_down(self, agents: Mapping[str, Agent], networks: Path, start: Start | None) -> None:
+    def _write_down(
+        self, agents: Mapping[str, Agent], networks: Path, start: Start | None, render_modes: Sequence[str]
+    ) -> None:
         """What the run is made from; its configuration last, which makes the folder a run."""
         run, loaded = self.run, self.loaded
         for name in agents:
@@ -253,10 +262,13 @@ class Session:
             if file is not None and networks != run.path:
                 run.copy_nn(file)
         if start:
-            run.note_resumed(arguments=self.arguments, step=start.saved.step, overrides=loaded.overrides)
+            overrides = overlaid(loaded.overrides, config_flags(self.options))
+            run.note_resumed(arguments=self.arguments, step=start.saved.step, overrides=overrides)
         else:
             run.write_overrides(loaded.overrides)
-            run.write_manifest(arguments=self.arguments, seeds={"run": loaded.seed})
+            run.write_manifest(
+                arguments=self.arguments, seeds={"run": loaded.seed}, render_modes=render_modes
+            )
         if not start or start.changes:
             run.write_config(dump_config(loaded))
 
