@@ -20,7 +20,7 @@ import pytest
 from algorithm.config.cli import TrainOptions, parse_args
 from algorithm.config.cli_ds import parse_distributed
 from main import main
-from tests.ds.processes import LIMIT, finish, run_command, said
+from tests.ds.processes import finish, run_command, said
 from tests.test_docs import PAGES, ROOT, blocks_of, commands_of
 from tests.test_presets import STEPS, shrunk
 
@@ -146,11 +146,14 @@ def test_a_learner_and_its_actor(pair: tuple[Words, Words], tmp_path: Path) -> N
         port = free.getsockname()[1]
     flags = [f"--learner_port={port}", *shrunk()]
     of_actor = [word for word in flags if not word.startswith("--max_step")]
-    processes = [
-        run_command(tmp_path, name, [*words[2:], *more])
-        for name, words, more in (("learner", pair[0], flags), ("actor", pair[1], of_actor))
-    ]
-    assert [finish(process, limit=LIMIT) for process in processes] == [0, 0], said(tmp_path)
+    learner = run_command(tmp_path, "learner", [*pair[0][2:], *flags])
+    actor = run_command(tmp_path, "actor", [*pair[1][2:], *of_actor])
+    try:
+        assert finish(learner) == 0, said(tmp_path)
+        assert finish(actor) == 0, said(tmp_path)
+    finally:
+        actor.kill()  # it would wait for a learner
+        learner.kill()
     assert list(tmp_path.glob("models/*/*/*/result.json"))
 
 
