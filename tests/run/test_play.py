@@ -262,6 +262,16 @@ def test_a_signal_ends_playing_with_what_was_finished(folder, monkeypatch, capsy
     assert what == "--run" or f"{number}, before all episodes" in said
 
 
+@pytest.mark.parametrize("flags", [["--eval=1"], ["--run", "--max_iter=1"]])
+def test_a_run_whose_step_size_fell_to_its_end_is_played(task, flags):
+    """Playing has no end of its own, and the schedule needs one."""
+    schedule = ("-o", "sac_config.learning_rate_schedule=linear")
+    assert (
+        run("-n", "a", "--quiet", "--max_step=20", *schedule, "-o", "base_config.max_step_each_iter=20") == 0
+    )
+    assert run("-n", "a", "--quiet", *flags) == 0
+
+
 @pytest.mark.fault("F22")
 def test_ctrl_c_at_the_terminal_leaves_a_film_that_can_be_watched(folder):
     """The terminal sends it to all processes in its foreground, ffmpeg among them if it were there."""

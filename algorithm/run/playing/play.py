@@ -37,7 +37,8 @@ from algorithm.run.signals import StopRequest
 from algorithm.spec import DEFAULT_BEHAVIOUR
 
 # The limits and the number of environments of the training do not count here, those of the command line do.
-_OWN_LIMITS = ("base_config.max_step=-1", "base_config.max_iter=-1", "base_config.n_envs=1")
+# A step size that falls to 0 at max_step must have one, though nothing is learned.
+_OWN_LIMITS = (f"base_config.max_step={10**15}", "base_config.max_iter=-1", "base_config.n_envs=1")
 
 
 def play(options: TrainOptions, folder: EnvFolder) -> int:
