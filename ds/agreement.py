@@ -36,6 +36,7 @@ AGREED: Mapping[str, tuple[str, ...]] = {
 FREE: Mapping[str, tuple[str, ...]] = {
     "base_config": (
         *("name", "n_envs", "workers", "env_timeout", "env_restarts", "on_non_finite"),
+        "reward_scale",
         *("max_iter", "max_step", "update_sac_bak_per_step", "max_actors_each_learner"),
         *("episode_queue_size", "episode_sender_process_num"),
         *("batch_queue_size", "batch_generator_process_num"),

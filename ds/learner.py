@@ -141,7 +141,7 @@ class Remote:
         if self._security.banner:
             session.console.warn(self._security.banner)
         session.console.message(f"listening on {address(self._host, port)}")
-        session.console.message(f"an actor: {invitation(session.loaded, session.run.argument, port)}")
+        session.console.command("an actor", invitation(session.loaded, session.run.argument, port))
 
     def end(self, *, stopped: bool) -> None:
         """Actors end with a training that is complete; after a signal they wait for the learner to return."""

@@ -52,6 +52,7 @@ _ROLES_OF: Mapping[str, tuple[Role, ...]] = {
     "name": ("learner", "cluster"),
     "resume": ("learner", "cluster"),
     "max_iter": ("learner", "cluster"),
+    "max_step": ("learner", "cluster"),
     "seed": ("learner", "cluster"),
     "learner_host": ("learner", "actor"),
     "run": ("learner",),

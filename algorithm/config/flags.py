@@ -64,6 +64,7 @@ def add_training(parser: argparse._ActionsContainer) -> None:
         help="go on with the newest run of ENV, or that of -n, with its own settings; -c, -o change them",
     )
     parser.add_argument("--max_iter", type=limit, help="max iteration, -1: no limit")
+    parser.add_argument("--max_step", type=limit, help="max environment steps, -1: no limit")
     parser.add_argument("--seed", type=natural, help="seed of the run; default: the file's, else a fresh one")
     parser.add_argument(
         "--override",
@@ -88,6 +89,7 @@ def add_acting(parser: argparse._ActionsContainer, *, port: str) -> None:
         parser.add_argument(
             "--disable_sample", action="store_true", help="disable sampling when choosing actions"
         )
+        parser.add_argument("--watch", action="store_true", help="--run --render --disable_sample")
     parser.add_argument("--logger_in_file", action="store_true", help="write debug lines into train.log too")
     parser.add_argument(port, "-p", type=positive, help="UNITY: communication port; no effect on GYM")
     parser.add_argument(

@@ -35,7 +35,7 @@ _REASONS = {
     "string_too_short": "is empty",
 }
 _LENGTHS = ("missing", "too_short", "too_long")
-_OWN = "limit"  # raised in algorithm/fields.py, with a sentence of its own
+_OWN = ("limit", "wrapper")  # raised beside the keys, with a sentence of its own
 
 
 def in_words(schema: dict[str, Any]) -> str:
@@ -47,6 +47,8 @@ def in_words(schema: dict[str, Any]) -> str:
     if "const" in schema:
         return str(schema["const"])
     kind = schema.get("type", "object")
+    if kind == "array" and "examples" in schema:
+        return f"a list such as {inline(schema['examples'][0])}"
     if kind == "array":
         return f"a list of {_items(schema)}"
     if kind == "string" and schema.get("minLength"):
@@ -60,7 +62,7 @@ def reason(kind: str, message: str, part: object, value: object) -> str:
     kind, message: the validator's name of the error, and its words, which only count where they are ours
     part:          what it found wrong, ``value`` itself or something in it
     """
-    if kind == _OWN:
+    if kind in _OWN:
         return message
     if kind in _LENGTHS and isinstance(value, list):
         return f"it has {len(value)} value{'s' * (len(value) != 1)}"

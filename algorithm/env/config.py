@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, Strict
+from pydantic import BeforeValidator, Field, Strict, WithJsonSchema
+from pydantic_core import PydanticCustomError
 
-from algorithm.fields import Block, Int, Limit, option, required
+from algorithm.fields import Block, Float, Int, Limit, option, required
 
 _UNITY = "Unity environments"
 _SUITES = "more environments"
@@ -16,6 +17,35 @@ _OTHER_TASK = (
 
 NOT_RUNNABLE = {"UNITY": _UNITY, "DM_CONTROL": _SUITES}
 """Values of ``env_type`` that load but cannot be run in this version, with the part that brings them."""
+
+
+def _named(entry: object) -> object:
+    """A name alone is a wrapper without arguments."""
+    if isinstance(entry, str):
+        return {entry: None}
+    if isinstance(entry, dict) and len(entry) != 1:
+        raise PydanticCustomError("wrapper", "every wrapper has an entry of its own, innermost first")
+    return entry
+
+
+WrapperEntry = Annotated[
+    dict[str, dict[str, Any] | None],
+    BeforeValidator(_named),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "string"},
+                {
+                    "type": "object",
+                    "minProperties": 1,
+                    "maxProperties": 1,
+                    "additionalProperties": {"type": ["object", "null"]},
+                },
+            ]
+        }
+    ),
+]
+"""Name of a wrapper -> its keyword arguments, or None; the name alone may be written as well."""
 
 
 class BuildPath(Block):
@@ -56,11 +86,19 @@ class EnvConfig(Block):
         fixed=_OTHER_TASK,
     )
     unity_args: UnityArgs = Field(default=UnityArgs(), description="Only for Unity environments.")
-    wrappers: Annotated[tuple[dict[str, dict[str, Any] | None], ...], Strict(False)] = option(
+    wrappers: Annotated[tuple[WrapperEntry, ...], Strict(False)] = option(
         (),
-        "Gymnasium wrappers by name, or module:Class, innermost first: [{Name: {kwargs}}].",
+        "Gymnasium wrappers, innermost first: each a name or module:Class, alone or as {Name: {kwargs}}.",
         new=True,
         fixed=_OTHER_TASK,
+        examples=[["Name", "module:Class", {"Name": {"argument": "value"}}]],
+    )
+    reward_scale: Float = option(
+        1.0,
+        "Rewards are learned from times this fixed factor; returns and evaluations are told as they come.",
+        new=True,
+        fixed="what is stored and what the critics have learned is in the old scale",
+        gt=0,
     )
     workers: Int = option(
         0,

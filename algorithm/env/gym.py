@@ -50,6 +50,7 @@ class GymEnv:
         self.name = env.spec.id if env.spec else type(env.unwrapped).__name__
         self.time_limit = env.spec.max_episode_steps if env.spec else None
         self.fps: float | None = env.metadata.get("render_fps")
+        self.render_modes = tuple(env.metadata.get("render_modes") or ())
         adapter = Adapter(env.observation_space, env.action_space, self.name, stack=frame_stack(env))
         self.spec = adapter.spec
         self._observations, self._masks = adapter.observations, adapter.masks

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -86,6 +87,7 @@ class Agent:
         make_replay: MakeReplay = ReplayBuffer,
     ) -> None:
         self.spec, self.config = spec, config
+        self._reward_scale = np.float32(config.base_config.reward_scale)
         sac = config.sac_config
         self.networks = make_networks(spec, config, nn_file, seed, behaviour)
         _reserve(memory, behaviour, spec, config, self.networks.rep.stored_carry_shape)
@@ -141,7 +143,9 @@ class Agent:
         )
 
     def add(self, segment: Segment) -> None:
-        """Store a transition."""
+        """Store a transition; it is learned from with the reward times ``base_config.reward_scale``."""
+        if self._reward_scale != 1.0:
+            segment = replace(segment, reward=segment.reward * self._reward_scale)
         self._insertion.added(self.replay.add(segment))
         self.sac.observe(segment)
 

@@ -208,11 +208,17 @@ class RunDir:
         write_text(self.overrides, "".join(f"{line}\n" for line in overrides))
 
     def write_manifest(
-        self, *, arguments: Sequence[str], seeds: Mapping[str, int], env_file: Path | None = None
+        self,
+        *,
+        arguments: Sequence[str],
+        seeds: Mapping[str, int],
+        render_modes: Sequence[str] = (),
+        env_file: Path | None = None,
     ) -> None:
-        """Keep what is needed to repeat the run.
+        """Keep what is needed to repeat the run, and to show it.
 
-        arguments: ``sys.argv``; seeds: by what they seed; env_file: of an environment of the task's own
+        arguments: ``sys.argv``; seeds: by what they seed; render_modes: of the environment; env_file: of an
+        environment of the task's own
         """
         manifest = {
             "env": self.env,
@@ -220,6 +226,7 @@ class RunDir:
             "started": _now(),
             "arguments": list(arguments),
             "seeds": dict(seeds),
+            "render_modes": list(render_modes),
             "python": sys.version.split()[0],
             "versions": library_versions(),
             "git": git_state(),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import gymnasium
 import numpy as np
@@ -15,6 +15,7 @@ from algorithm.config.schema import BaseConfig, Config
 from algorithm.env.base import VecEnv
 from algorithm.run.agent import Agent
 from algorithm.run.console import Rows
+from algorithm.run.offers import has_display, playing_commands
 from algorithm.run.playing.evaluate import Performance
 from algorithm.run.rundir import RunDir
 from algorithm.run.trainer import Outcome
@@ -61,8 +62,13 @@ def start_screen(
     return sections
 
 
-def finish_screen(run: RunDir, outcome: Outcome, saved: str) -> tuple[Rows, Rows]:
-    """The result, and the commands one wants next. saved: what the checkpoints cost."""
+def finish_screen(
+    run: RunDir, outcome: Outcome, saved: str, render_modes: Sequence[str]
+) -> tuple[Rows, Rows]:
+    """The result, and the commands one wants next.
+
+    saved: what the checkpoints cost; render_modes: of the environment
+    """
     speed = f"{outcome.steps / outcome.seconds:.0f} steps/s" if outcome.seconds else ""
     rows = [
         ("steps", f"{outcome.steps:,} with {outcome.updates:,} updates in {outcome.seconds:.0f} s, {speed}")
@@ -72,12 +78,9 @@ def finish_screen(run: RunDir, outcome: Outcome, saved: str) -> tuple[Rows, Rows
             name = "" if behaviour == DEFAULT_BEHAVIOUR else f" {behaviour}"
             rows.append((f"{title}{name}", _performance(step, performance)))
     rows += [("checkpoints", saved), ("folder", run.shown(run.path))]
-    which = ["--ckpt=best"] if (run.checkpoints / "best.json").exists() else []
     commands = [
         ("go on", _longer(run, outcome)),
-        ("evaluate", run.command("-n", run.name, "--eval=10", *which)),
-        ("watch", run.command("-n", run.name, "--run", "--render", "--disable_sample", *which)),
-        ("film", run.command("-n", run.name, "--video", *which)),
+        *playing_commands(run, render_modes, display=has_display()).items(),
         ("curves", f"tensorboard --logdir {run.shown(run.log)}"),
         ("report", run.shown(run.report)),
     ]
@@ -86,7 +89,7 @@ def finish_screen(run: RunDir, outcome: Outcome, saved: str) -> tuple[Rows, Rows
 
 def _longer(run: RunDir, outcome: Outcome) -> str:
     """The command that goes on with the run, twice as far where it has come to its end."""
-    further = [] if outcome.stopped else ["-o", f"base_config.{outcome.limit}"]
+    further = [] if outcome.stopped else [f"--{outcome.limit}"]
     return run.training_command("-n", run.name, "--resume", *further)
 
 

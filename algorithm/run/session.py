@@ -14,8 +14,9 @@ from typing import Literal
 import torch
 
 from algorithm.config.changes import Change, table
-from algorithm.config.cli import TrainOptions
+from algorithm.config.cli import TrainOptions, config_flags
 from algorithm.config.loader import LoadedConfig, dump_config
+from algorithm.config.source import inline
 from algorithm.env.base import VecEnv
 from algorithm.errors import StorageError, UsageError
 from algorithm.run.agent import Agent, pick_device
@@ -115,7 +116,7 @@ def conduct(
             raise
         result = result_json(run, outcome, loaded.seed)
         _write_outcome(loaded, run, outcome, result, console)
-        console.finish(*finish_screen(run, outcome, saver.summary))
+        console.finish(*finish_screen(run, outcome, saver.summary, trainer.render_modes))
     return Trained(run, result, stop.exit_code)
 
 
@@ -153,6 +154,12 @@ class Start:
     def rows(self) -> Rows:
         """For the start screen."""
         return [("from", f"step {self.saved.step:,}"), *table(self.changes)]
+
+
+def overlaid(overrides: Sequence[str], flags: Mapping[str, object]) -> list[str]:
+    """What a command line lays over a run's configuration, its flags among it, as overrides."""
+    keys = {key: value for key, value in flags.items() if key != "base_config.name"}
+    return [*overrides, *(f"{key}={inline(value)}" for key, value in keys.items())]
 
 
 @dataclass(frozen=True)
@@ -194,7 +201,7 @@ class Session:
         own_env = env_file(self.loaded)
         if start and own_env is not None and run.has_other(own_env):
             notices.append(f"the environment's file {own_env.name} has been changed since")
-        self._write_down(agents, networks, start, own_env)
+        self._write_down(agents, networks, start, eval_env.render_modes, own_env)
         keeper = self._keeper(start)
         saver = Saver(keeper, training, console)
         for name, agent in agents.items():
@@ -257,7 +264,12 @@ class Session:
         return env
 
     def _write_down(
-        self, agents: Mapping[str, Agent], networks: Path, start: Start | None, own_env: Path | None
+        self,
+        agents: Mapping[str, Agent],
+        networks: Path,
+        start: Start | None,
+        render_modes: Sequence[str],
+        own_env: Path | None,
     ) -> None:
         """What the run is made from; its configuration last, which makes the folder a run."""
         run, loaded = self.run, self.loaded
@@ -266,15 +278,18 @@ class Session:
             if file is not None and networks != run.path:
                 run.copy_nn(file)
         if start:
+            overrides = overlaid(loaded.overrides, config_flags(self.options))
             run.note_resumed(
-                arguments=self.arguments,
-                step=start.saved.step,
-                overrides=loaded.overrides,
-                env_file=own_env,
+                arguments=self.arguments, step=start.saved.step, overrides=overrides, env_file=own_env
             )
         else:
             run.write_overrides(loaded.overrides)
-            run.write_manifest(arguments=self.arguments, seeds={"run": loaded.seed}, env_file=own_env)
+            run.write_manifest(
+                arguments=self.arguments,
+                seeds={"run": loaded.seed},
+                render_modes=render_modes,
+                env_file=own_env,
+            )
         if not start or start.changes:
             run.write_config(dump_config(loaded))
 

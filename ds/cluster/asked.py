@@ -81,7 +81,9 @@ def _commands(options: DistributedOptions, name: str) -> MainCommands:
         env=train.env,
         name=name,
         common=common,
-        learner_flags=_words({"--seed": train.seed, "--max_iter": train.max_iter}),
+        learner_flags=_words(
+            {"--seed": train.seed, "--max_iter": train.max_iter, "--max_step": train.max_step}
+        ),
         actor_flags=_switches(options),
         kept=(*kept, *common) if train.resume else kept,
     )

@@ -57,7 +57,7 @@ def train_on_cluster(plan: Plan, address: str | None, *, rule: RestartRule | Non
     try:
         with StopRequest() as stop:  # after Ray, which has a handler of its own
             at = gcs_address(ray)
-            _say(f"Ray is at {at}; to have M actors: {_scale_command(plan, at)}")
+            _say(f"Ray is at {at}; to have M actors:\n{_scale_command(plan, at)}")
             return Cluster(ray, plan, say=_say, rule=rule or RestartRule()).run(stop)
     finally:
         ray.shutdown()

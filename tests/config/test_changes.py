@@ -24,7 +24,7 @@ pytestmark = pytest.mark.fault("F25")
 
 APPLIED_PATHS = {".".join(filter(None, (block, key))) for block, keys in APPLIED.items() for key in keys}
 REFUSED = """base_config.env_type base_config.env_name base_config.env_args base_config.wrappers
-nn_config.rep nn_config.policy nn_config.q replay_config.alpha replay_config.beta
+base_config.reward_scale nn_config.rep nn_config.policy nn_config.q replay_config.alpha replay_config.beta
 sac_config.nn sac_config.seed sac_config.use_replay_buffer sac_config.use_priority sac_config.start_step
 sac_config.ensemble_q_num sac_config.seq_encoder sac_config.init_log_alpha sac_config.use_auto_alpha
 sac_config.discrete_dqn_like sac_config.siamese sac_config.use_normalization

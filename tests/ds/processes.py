@@ -28,6 +28,11 @@ def begin(
     namespace: of the network, see :mod:`tests.ds.networks`; empty for that of the tests
     """
     arguments = [task, role, "--device=cpu", *flags]
+    return run_command(folder, name, arguments, namespace=namespace)
+
+
+def run_command(folder: Path, name: str, arguments: list[str], *, namespace: str = "") -> BaseProcess:
+    """``python main_ds.py arguments…``, likewise."""
     process = _CONTEXT.Process(target=_main, args=(str(folder), f"{name}.txt", arguments, namespace))
     process.start()
     return process

@@ -121,7 +121,8 @@ def test_a_flag_without_effect_is_told_whatever_is_done(folder, capsys, monkeypa
     assert list(found) == ["--port", "--editor"]
 
 
-def test_the_table_says_what_was_played_and_whether_it_was_logged(folder, capsys):
+def test_the_table_says_what_was_played_and_whether_it_was_logged(folder, capsys, monkeypatch):
+    monkeypatch.setenv("DISPLAY", ":0")
     assert run("--eval=2") == 0
     said = capsys.readouterr().out
     returns = evaluation(folder)["behaviours"]["default"]["returns"]
@@ -134,7 +135,7 @@ def test_the_table_says_what_was_played_and_whether_it_was_logged(folder, capsys
     assert rows["min and max"] == f"{min(returns):.1f} and {max(returns):.1f}"
     assert rows["logged"] == "the same, to the last bit"
     assert rows["file"] == "models/task/a/evaluation.json"
-    assert "--ckpt 260 --run --render --disable_sample" in rows["watch"]
+    assert rows["watch"] == "python main.py ./task -n a --watch --ckpt=260"
     assert said.count("episode ") == 2
 
 
@@ -278,6 +279,16 @@ def test_a_signal_ends_playing_with_what_was_finished(folder, monkeypatch, capsy
         assert file["length"].tolist() == [25]
     said = capsys.readouterr().out
     assert what == "--run" or f"{number}, before all episodes" in said
+
+
+@pytest.mark.parametrize("flags", [["--eval=1"], ["--run", "--max_iter=1"]])
+def test_a_run_whose_step_size_fell_to_its_end_is_played(task, flags):
+    """Playing has no end of its own, and the schedule needs one."""
+    schedule = ("-o", "sac_config.learning_rate_schedule=linear")
+    assert (
+        run("-n", "a", "--quiet", "--max_step=20", *schedule, "-o", "base_config.max_step_each_iter=20") == 0
+    )
+    assert run("-n", "a", "--quiet", *flags) == 0
 
 
 @pytest.mark.fault("F22")

@@ -46,13 +46,15 @@ class History:
     """The last summaries and the extremes of the whole run.
 
     random_until:    steps with random actions, ``start_step``
-    largest_return:  size of the largest return of any episode, 0 before the first
+    reward_scale:    ``base_config.reward_scale``, which values and temperatures know of and returns do not
+    largest_return:  size of the largest return of any episode times ``reward_scale``, 0 before the first
     largest_reward:  the same per step of the episode
     longest_episode: mean steps of an episode, the largest so far
     random_returns:  means of the summaries with random actions; of the first one that there is in any case
     """
 
     random_until: int
+    reward_scale: float = 1.0
     rows: deque[Row] = field(default_factory=lambda: deque(maxlen=WINDOW))
     largest_return: float = 0.0
     largest_reward: float = 0.0
@@ -63,10 +65,11 @@ class History:
         """Remember a summary."""
         self.rows.append(row)
         names = ("rollout/return_mean", "rollout/return_min", "rollout/return_max")
-        size = max((abs(row.values[name]) for name in names if name in row.values), default=None)
+        sizes = [self.reward_scale * abs(row.values[name]) for name in names if name in row.values]
         length = row.values.get("rollout/length")
-        if size is None or not length:
+        if not sizes or not length:
             return
+        size = max(sizes)
         self.largest_return = max(self.largest_return, size)
         self.largest_reward = max(self.largest_reward, size / length)
         self.longest_episode = max(self.longest_episode, length)
@@ -89,6 +92,11 @@ class History:
     def ahead(self, gamma: float) -> float:
         """Steps that a value looks ahead at most: 1 / (1 − γ), or an episode with γ = 1."""
         return 1 / (1 - gamma) if gamma < 1 else self.longest_episode
+
+    @property
+    def scaled(self) -> str:
+        """What to say behind ``largest_return``; nothing where it is in the environment's own unit."""
+        return "" if self.reward_scale == 1 else f", scaled by reward_scale ({self.reward_scale:g})"
 
     def horizon(self, gamma: float) -> float:
         """Steps that a value looks ahead: 1 / (1 − γ), or an episode where that is shorter."""

@@ -37,7 +37,8 @@ class RunawayTemperature:
         return (
             f"the temperature runs away: policy/alpha_{self._part} is {short(alpha[-1])}, "
             f"{alpha[-1] / self._start:.0f} times its start, and still grows; its bonus adds {short(bonus)} "
-            f"to a value, and no episode returned more than {short(history.largest_return)} · {self._fix}"
+            f"to a value, and no episode returned more than {short(history.largest_return)}"
+            f"{history.scaled} · {self._fix}"
         )
 
 

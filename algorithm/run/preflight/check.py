@@ -56,6 +56,7 @@ def order_of(loaded: LoadedConfig, limits: Limits) -> Order:
         workers=base.workers,
         length_limit=base.max_step_each_iter,
         normalised=loaded.config.sac_config.use_normalization,
+        reward_scale=base.reward_scale,
         timeout=base.env_timeout,
         limits=limits,
     )
