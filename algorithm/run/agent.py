@@ -18,7 +18,6 @@ from algorithm.extensions.base import Extension
 from algorithm.extensions.options import Build
 from algorithm.nn.augment import Augmentation
 from algorithm.nn.loader import Networks, load_networks
-from algorithm.nn.normalise import vector_names
 from algorithm.replay.buffer import ReplayBuffer
 from algorithm.replay.memory import largest_capacity, replay_bytes
 from algorithm.replay.samplers import FreshSampler, PrioritizedSampler, Sampler, UniformSampler
@@ -232,8 +231,6 @@ class Agent:
         found = []
         if sac.discrete_dqn_like and not self.spec.action.branches:
             found.append("sac_config.discrete_dqn_like has no effect: there is no discrete action")
-        if sac.use_normalization and not vector_names(self.spec.obs):
-            found.append("sac_config.use_normalization has no effect: no observation is a vector of numbers")
         if sac.seq_encoder == "RNN" and sac.learn_step == 1:
             found.append("sac_config.learn_step is 1: no gradient goes through time, so little is remembered")
         if sac.seq_encoder == "ATTN" and sac.burn_in_step < sac.learn_step - 1:

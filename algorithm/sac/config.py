@@ -221,7 +221,7 @@ class SacConfig(Block):
     )
     rnd_n_sample: Int = option(10, "How many actions use_rnd samples.", ge=1)
     use_normalization: bool = option(
-        False,
+        True,
         "Normalise vector observations by running mean and variance, clipped to ±5.",
         fixed="the networks have learned on what is normalised, or not",
     )

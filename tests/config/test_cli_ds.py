@@ -46,9 +46,9 @@ def test_every_flag_of_another_role_is_told_at_once(capsys):
 
 
 SAMPLES = {
-    **{"config": "x", "name": "x", "agents": "2", "env_args": "a=1", "max_iter": "3", "seed": "1"},
+    **{"config": "x", "name": "x", "agents": "2", "env_args": "a=1", "max_iter": "3", "max_step": "9"},
     **{"override": "a.b=1", "learner_host": "h", "learner_port": "1", "unity_port": "1", "device": "cpu"},
-    **{"ckpt": "5", "nn": "x", "num_actors": "2", "ray": "auto", "scale": "2"},
+    **{"seed": "1", "ckpt": "5", "nn": "x", "num_actors": "2", "ray": "auto", "scale": "2"},
     **{"learner_cpus": "2", "actor_cpus": "2"},
 }
 

@@ -28,9 +28,9 @@ def test_a_wrapper_is_a_name_alone_or_with_arguments(tmp_path, text, wrappers):
 
 
 @pytest.mark.parametrize(("text", "fragments"), [
-    ("[5]", ["it is wrong at 5"]),
-    ("[{ClipReward: 5}]", ["it is wrong at 5"]),
-    ("[{TimeLimit: [5]}]", ["it is wrong at [5]"]),
+    ("[5]", ["5 in it is a whole number"]),
+    ("[{ClipReward: 5}]", ["5 in it is a whole number"]),
+    ("[{TimeLimit: [5]}]", ["[5] in it is a list"]),
     ("[{ClipReward: null, TimeLimit: null}]", ["an entry of its own"]),
     ("[{}]", ["an entry of its own"]),
     ("ClipReward", ["ClipReward is text"]),

@@ -192,13 +192,8 @@ def test_a_replay_that_does_not_fit_is_refused_before_it_is_made():
 
 
 def test_keys_without_effect_are_named():
-    agent, _ = agent_and_rollout("Pendulum-v1", discrete_dqn_like=True, use_normalization=True)
+    agent, _ = agent_and_rollout("Pendulum-v1", discrete_dqn_like=True)
     assert agent.notices == ["sac_config.discrete_dqn_like has no effect: there is no discrete action"]
-    pixels = AgentSpec(ObsSpec(("obs",), ((3, 40, 40),), ("uint8",)), ActionSpec((2,)))
-    agent.spec = pixels
-    assert agent.notices == [
-        "sac_config.use_normalization has no effect: no observation is a vector of numbers"
-    ]
 
 
 @pytest.mark.parametrize("siamese, said", [("BYOL", True), ("ATC", False)])
