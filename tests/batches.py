@@ -108,7 +108,7 @@ def small_sac(
 ) -> Sac:
     """A learner with those networks; ``options`` are keys of ``sac_config``."""
     networks = small_networks(spec, rep_depth=rep_depth)
-    config = SacConfig(**{"clip_epsilon": -1.0, **options})
+    config = SacConfig(**{"use_normalization": False, **options})
     return Sac(spec, networks, config, device=CPU, seed=seed, extensions=extensions)
 
 
