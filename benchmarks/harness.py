@@ -148,8 +148,8 @@ class Bench:
         command = [str(python), "-m", "benchmarks.worker", target, json.dumps(arguments)]
         with tempfile.TemporaryDirectory() as folder:
             log = Path(folder) / "output.txt"
-            peak = self.run(command, log, path=[ROOT, ENVS])
-            return {"peak_rss_mb": peak, **read_answer(log.read_text(errors="replace"), of=target)}
+            self.run(command, log, path=[ROOT, ENVS])
+            return read_answer(log.read_text(errors="replace"), of=target)
 
 
 def in_pairs(

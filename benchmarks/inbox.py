@@ -45,8 +45,6 @@ SIZES = {"0.3 MB": 300_000, "20 MB": 20_000_000}
 QUEUE = 5
 """``base_config.episode_queue_size`` by default."""
 
-FOREVER_S = 1e6
-
 
 @smoke(seconds=0.1, cases=["short"], actors=[1], sizes=["0.3 MB"], crowd=1, clients=2)
 def inbox(
@@ -157,7 +155,7 @@ class Receiver:
             security = LearnerSecurity(
                 token(folder), *((folder / one).read_bytes() for one in (CERTIFICATE, KEY))
             )
-        actors = Actors(run="benchmark", seed=0, limit=-1, synchronous=False, heartbeat=FOREVER_S, max_lag=-1)
+        actors = Actors(run="benchmark", seed=0, limit=-1, synchronous=False, heartbeat=1e6, max_lag=-1)
         self._inbox, self.board, watch = Inbox(QUEUE), Board({BEHAVIOUR: False}), Stopwatch()
         recorders: Any = {BEHAVIOUR: replay}
         self.feed = RemoteFeed(

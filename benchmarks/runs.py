@@ -21,7 +21,6 @@ import yaml
 from benchmarks.harness import ENVS, ROOT, Bench
 from benchmarks.worker import Answer, WorkerError
 
-LIBRARY = "advanced-soft-actor-critic"
 TRAINED = ("model.rep.", "model.q.", "model.policy.")
 """Beginnings of the names of trained weights in a checkpoint; targets are not among them."""
 
@@ -135,7 +134,7 @@ def read(run: Path) -> Answer:
     with (run / "metrics.csv").open(newline="") as file:
         points = [(row["step"], row.get("eval/return_mean")) for row in csv.DictReader(file)]
     return {
-        "library": LIBRARY,
+        "library": "advanced-soft-actor-critic",
         "version": f"{git['commit']}{'+' if git['changed'] else ''}",
         "date": manifest["started"][:10],
         "threads": sac["threads"],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 from collections.abc import Callable, Mapping
 from functools import partial
 from statistics import fmean
@@ -111,6 +112,7 @@ def _fit(
         "seconds": seconds,
         "time": spent,
         "curve": evaluation.curve if evaluation else [],
+        "peak_rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
     }
 
 

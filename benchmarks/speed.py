@@ -90,7 +90,7 @@ def update_rate(answer: Answer) -> float:
     return float(answer["updates"] / (answer["time"]["sample"] + answer["time"]["update"]))
 
 
-@smoke(rounds=1, updates=1, filled=150, cases=["gru", "attn"])
+@smoke(rounds=1, updates=1, filled=150, cases=["gru"])
 def memory(
     bench: Bench,
     _: Any,

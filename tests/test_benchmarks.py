@@ -142,7 +142,7 @@ def test_no_answer_is_an_error(output: str) -> None:
 
 def test_a_worker_has_a_process_of_its_own() -> None:
     answer = Bench().ours("harness:machine")
-    assert answer["python"] == ".".join(map(str, sys.version_info[:3])) and answer["peak_rss_mb"] > 5
+    assert answer["python"] == ".".join(map(str, sys.version_info[:3]))
 
 
 def test_what_runs_has_one_thread(tmp_path: Path) -> None:
@@ -280,6 +280,12 @@ def test_theirs_is_told_what_ours_is_trained_with(task: str) -> None:
     sac = config.sac_config
     assert (sac.n_step, sac.use_priority, sac.replay_ratio, sac.threads) == (1, False, 1, 1)
     assert config.eval_config.episodes == 10
+
+
+@pytest.mark.parametrize("case", speed.CASES)
+def test_every_memory_is_a_section(case: str) -> None:
+    sac = load_config(str(speed.MEMORY), case, require_runnable=True).config.sac_config
+    assert sac.seq_encoder and sac.batch_size == 64
 
 
 # ---- learning
