@@ -145,7 +145,8 @@ def test_a_worker_has_a_process_of_its_own() -> None:
     assert answer["python"] == ".".join(map(str, sys.version_info[:3]))
 
 
-def test_what_runs_has_one_thread(tmp_path: Path) -> None:
+def test_what_runs_has_one_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "7")
     Bench().run([sys.executable, "-c", "import os; print(os.environ['OMP_NUM_THREADS'])"], tmp_path / "log")
     assert (tmp_path / "log").read_text() == "1\n"
 
