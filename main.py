@@ -66,6 +66,7 @@ def _play(options: TrainOptions) -> int:
 
 
 def _report(options: TrainOptions) -> int:
+    _show_notices(options)
     with interruptible_imports():
         from algorithm.run.pages.compare import report
 
@@ -83,8 +84,10 @@ def _resume(options: TrainOptions) -> int:
 
 def _look(options: TrainOptions) -> int:
     loaded = _load(options, options.seed)
+    if options.check:  # all else has a console of its own
+        _show_notices(options)
     doing = "looking at the environment" if options.check else "loading torch"
-    _say(options, f"{loaded.env_label}, {loaded.file.name}, section {loaded.section}: {doing}")
+    _say(options, f"{loaded.env_label}, {loaded.source}: {doing}")
     with interruptible_imports():
         if options.check:
             from algorithm.run.preflight.check import check_task as look
@@ -96,7 +99,7 @@ def _look(options: TrainOptions) -> int:
 
 def _train(options: TrainOptions) -> int:
     loaded = _load(options, options.seed)
-    _say(options, f"{loaded.env_label}, {loaded.file.name}, section {loaded.section}: loading torch")
+    _say(options, f"{loaded.env_label}, {loaded.source}: loading torch")
     with interruptible_imports():
         from algorithm.run.repeat import train_repeatedly
 
@@ -127,6 +130,12 @@ def interruptible_imports() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, former)
+
+
+def _show_notices(options: TrainOptions) -> None:
+    """Say what has no effect, where no console does."""
+    for text in options.notices:
+        print(f"warning: {text}", file=sys.stderr)
 
 
 def _say(options: TrainOptions, text: str) -> None:

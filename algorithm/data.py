@@ -51,10 +51,10 @@ class Segment:
 
 @dataclass(frozen=True, kw_only=True)
 class SequenceBatch:
-    """B windows of W transitions and W+1 tokens; learned positions are K … K+T−1, the anchor is K.
+    """B windows of W transitions and W+1 tokens; learned positions are K … K+T−1, the anchor is one of them.
 
     Padding (before an episode's start, past its end, overwritten rows) is zero everywhere, also in ``step``;
-    ``ids`` is −1 there.
+    ``ids`` is −1 there. It may stand on both sides of the anchor, which exists, in the learned part too.
     """
 
     obs: dict[str, Tensor]  # [B, W+1, ...]
@@ -70,7 +70,8 @@ class SequenceBatch:
     terminated: Tensor  # [B, W] bool
     valid: Tensor  # [B, W] bool  the transition exists
     carry: Tensor  # [B, *C_stored] before the first valid row
-    weight: Tensor  # [B] importance-sampling weights
+    anchor: Tensor  # [B] int64, column of the transition that was drawn
+    weight: Tensor  # [B] importance-sampling weights of the anchors
 
     @property
     def window(self) -> int:
@@ -89,14 +90,21 @@ class SequenceBatch:
 class UpdateResult:
     """What one gradient step hands back. Tensors stay on the device until somebody needs them.
 
-    metrics: name → tensor of any shape; its mean is what gets logged, and only when it is logged.
+    metrics: name → scalar, or values [..., B, T] of learned positions. What gets logged, and only when it is
+             logged, is the mean over the positions that are ``valid``.
     """
 
     priority: Tensor  # [B] 0.9 max + 0.1 mean over learned positions of mean_E |td|; the replay clips it
     ids: Tensor  # [B, W+1] of the batch it came from
-    anchor: int  # K: column of ``ids`` that the priority belongs to
+    anchor: Tensor  # [B] columns of ``ids`` that the priorities belong to
     carry: Tensor | None = None  # [B, W+1, *C] recomputed ones before each token, with refresh_carry
+    valid: Tensor | None = None  # [B, T] bool, the learned positions that exist; None where no metric has any
     metrics: dict[str, Tensor] = field(default_factory=dict)
+
+    @property
+    def anchor_ids(self) -> Tensor:
+        """[B] ids of the transitions that the priorities belong to."""
+        return self.ids.gather(1, self.anchor.unsqueeze(1)).squeeze(1)
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,6 @@ from pydantic import (
     ConfigDict,
     Field,
     WithJsonSchema,
-    model_validator,
 )
 from pydantic_core import PydanticCustomError
 
@@ -76,16 +75,11 @@ class Block(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     def contradictions(self) -> Iterator[Contradiction]:
-        """Pairs of values of this block that exclude each other; overridden where there are any."""
-        return iter(())
+        """Pairs of values of this block that exclude each other; overridden where there are any.
 
-    @model_validator(mode="after")
-    def _refuse_contradictions(self) -> Block:
-        found = list(self.contradictions())
-        if found:
-            text = "; ".join(f"{', '.join(c.keys)}: {c.why}" for c in found)
-            raise PydanticCustomError("contradiction", "{text}", {"text": text, "found": found})
-        return self
+        Whoever reads a configuration asks, not the constructor: a wrong value elsewhere must not hide them.
+        """
+        return iter(())
 
 
 def option(
@@ -116,3 +110,13 @@ def option(
     if fixed is not None:
         extra["fixed"] = fixed
     return Field(default, description=description, json_schema_extra=extra, **bounds)
+
+
+def required(description: str, *, fixed: str | None = None, **bounds: Any) -> Any:  # noqa: ANN401 - as above
+    """Declare a key that only a task can know: it has no default, and nothing runs without it.
+
+    In a block made without it the key is None, whatever its type; in a configuration to be run it never is.
+    """
+    field = option(None, description, fixed=fixed, **bounds)
+    field.json_schema_extra["no_default"] = True
+    return field

@@ -7,8 +7,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-PEER = ("stable-baselines3", "sb3")
-
 
 class Missing(Exception):  # noqa: N818 - a table that is not there yet is no error
     """There are no figures for a table; the argument is what ``make bench ONLY=…`` calls them."""
@@ -62,7 +60,11 @@ def commits(figures: Mapping[str, Any]) -> list[str]:
     made = [one.get("runs", []) for one in (figures, *dict(figures.get("tasks", {})).values())]
     sides = [side for runs in made for side in (runs.values() if isinstance(runs, dict) else [runs])]
     rows = [row for side in sides for row in side]
-    ours = {row["version"] for row in rows if row.get("library", row.get("side")) not in PEER}
+    ours = {
+        row["version"]
+        for row in rows
+        if row.get("library", row.get("side")) not in ("stable-baselines3", "sb3")
+    }
     return sorted({commit(one) for one in ours}) or [commit(figures["version"])]
 
 

@@ -50,7 +50,9 @@ def times(kind: str, capacity: int, repeats: int, batch_size: int = 256) -> dict
         return batch.ids
 
     def feedback(ids: torch.Tensor) -> None:
-        buffer.feedback(UpdateResult(priority=priority, ids=ids, anchor=0))
+        buffer.feedback(
+            UpdateResult(priority=priority, ids=ids, anchor=torch.zeros(len(ids), dtype=torch.int64))
+        )
 
     for _ in range(capacity // batch_size // 2):  # priorities as mixed as in training
         feedback(sample())

@@ -74,6 +74,10 @@ def make_acting(
         extensions=extensions,
     )
     player = TrainingPlayer(
-        spec, actor, stream(own_seed, "warm-up", behaviour), warming_up=sac.start_step > 0
+        spec,
+        actor,
+        stream(own_seed, "warm-up", behaviour),
+        warming_up=sac.start_step > 0,
+        repeat=sac.start_repeat,
     )
     return Acting(player, acting_parts(model, extensions, spec.action, sac))

@@ -218,6 +218,7 @@ class _Work:
             self.loaded.config,
             "train",
             base.n_envs,
+            folder=self.loaded.env_dir,
             faults=faults,
             workers=base.workers,
             log=folder / "workers" if base.workers else None,
@@ -271,7 +272,7 @@ class _Work:
 
     def _on_non_finite(self, faults: Faults, folder: Path) -> OnNonFinite:
         config = self.loaded.config
-        repros = Repros(folder / "faults", config)
+        repros = Repros(folder / "faults", config, self.loaded.env_dir)
         drops = config.base_config.on_non_finite == "drop"
         return Drop(repros, faults, most=math.inf) if drops else Stop(repros)
 

@@ -27,7 +27,8 @@ AGREED: Mapping[str, tuple[str, ...]] = {
     "nn_config": ("rep", "policy", "q"),
     "sac_config": (
         *("nn", "seq_encoder", "burn_in_step", "learn_step", "ensemble_q_num", "use_normalization"),
-        *("discrete_dqn_like", "discrete_dqn_epsilon", "use_rnd", "rnd_n_sample", "action_noise"),
+        *("discrete_dqn_like", "discrete_dqn_epsilon", "use_rnd", "rnd_n_sample"),
+        *("action_noise", "start_repeat"),
     ),
 }
 """Block -> keys that change what networks are, what acting does or what the environment is."""
@@ -35,6 +36,7 @@ AGREED: Mapping[str, tuple[str, ...]] = {
 FREE: Mapping[str, tuple[str, ...]] = {
     "base_config": (
         *("name", "n_envs", "workers", "env_timeout", "env_restarts", "on_non_finite"),
+        "reward_scale",
         *("max_iter", "max_step", "update_sac_bak_per_step", "max_actors_each_learner"),
         *("episode_queue_size", "episode_sender_process_num"),
         *("batch_queue_size", "batch_generator_process_num"),
@@ -53,6 +55,7 @@ FREE: Mapping[str, tuple[str, ...]] = {
     "sac_config": (
         *("seed", "threads", "write_summary_per_step", "save_model_per_step", "start_step"),
         *("use_replay_buffer", "use_priority", "replay_ratio", "batch_size", "use_add_with_td"),
+        *("reward_scaling", "discrete_soft_target"),
         *("ensemble_q_sample", "n_step", "refresh_carry", "tau", "update_target_per_step"),
         *("init_log_alpha", "use_auto_alpha", "target_c_alpha", "target_d_alpha"),
         *("learning_rate", "learning_rate_schedule", "max_grad_norm"),

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from algorithm.config.errors import ConfigError
 from algorithm.config.loader import LoadedConfig, load_config
+from algorithm.config.locate import CONFIG_FILE, DEFAULT_SECTION
 from algorithm.config.schema import DISTRIBUTED_DEFAULTS, Config, NetConfig
 from ds.agreement import settings
 
@@ -19,12 +20,23 @@ def invitation(loaded: LoadedConfig, argument: str, port: int) -> str:
 
     argument: the task, as it was named on the command line; port: where the learner listens
     """
-    section = [] if loaded.section in ("", "default") else ["-c", loaded.section]
+    section = _section(loaded)
     flags = [*section, *_where(loaded.config.net_config, port)]
     given = list(loaded.overrides)
     given += _changed(loaded, argument, section[1] if section else None, given)
     flags += [word for text in given for word in ("-o", text)]
     return shlex.join(["python", "main_ds.py", argument, "actor", *flags])
+
+
+def _section(loaded: LoadedConfig) -> list[str]:
+    """``-c`` with what an actor has to choose; nothing for the task's default and for a resumed run."""
+    file = loaded.file
+    if not loaded.section:
+        return []
+    if file is None or file == loaded.env_dir / CONFIG_FILE:
+        return [] if loaded.section == DEFAULT_SECTION else ["-c", loaded.section]
+    name = file.relative_to(loaded.env_dir) if file.is_relative_to(loaded.env_dir) else file
+    return ["-c", f"{name}:{loaded.section}"]
 
 
 def _where(net: NetConfig, port: int) -> Iterator[str]:

@@ -50,7 +50,7 @@ _GRACE_S = 2.0
 def learn(options: DistributedOptions, arguments: Sequence[str]) -> int:
     """Train with actors, or play with what was trained so; returns the exit code."""
     own, folder = options.train, find_env(options.train.env)
-    if own.agents is not None:
+    if own.agents is not None and not own.plays:
         notice = "--agents has no effect on a learner: it says how many environments an actor has"
         own = replace(own, notices=(*own.notices, notice))
     if own.plays:
@@ -141,7 +141,7 @@ class Remote:
         if self._security.banner:
             session.console.warn(self._security.banner)
         session.console.message(f"listening on {address(self._host, port)}")
-        session.console.message(f"an actor: {invitation(session.loaded, session.run.argument, port)}")
+        session.console.command("an actor", invitation(session.loaded, session.run.argument, port))
 
     def end(self, *, stopped: bool) -> None:
         """Actors end with a training that is complete; after a signal they wait for the learner to return."""

@@ -88,6 +88,8 @@ class PrefetchedReplay(ReplayBuffer):
 
     __len__ = _guarded(ReplayBuffer.__len__)
     windows = _guarded(ReplayBuffer.windows)
+    alive = _guarded(ReplayBuffer.alive)
+    anneal = _guarded(ReplayBuffer.anneal)
     spread = _guarded(ReplayBuffer.spread)
     carries = _guarded(ReplayBuffer.carries)
     unsaved = _guarded(ReplayBuffer.unsaved)
@@ -130,8 +132,9 @@ class PrefetchedReplay(ReplayBuffer):
     def feedback(self, result: UpdateResult) -> None:
         """See :class:`ReplayBuffer`."""
         priority, ids = result.priority.detach().cpu(), result.ids.cpu()  # waits for the device, not locked
+        fetched = replace(result, priority=priority, ids=ids, anchor=result.anchor.cpu())
         with self._lock:
-            super().feedback(replace(result, priority=priority, ids=ids))
+            super().feedback(fetched)
 
     # ---- what changes rows
 
@@ -245,7 +248,7 @@ class PrefetchedReplay(ReplayBuffer):
             self._work.wait_for(lambda: self._over or self._missing)
             if self._over:
                 return False
-            drawn = self._sampler.sample(self.batch_size, self._rng)
+            drawn = self._draw()
             self._reading += 1
         made: list[SequenceBatch] = []
         try:

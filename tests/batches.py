@@ -54,6 +54,7 @@ def random_batch(
         terminated=(torch.rand(size, window, generator=g) < 0.2) & valid,
         valid=valid,
         carry=torch.zeros(size, 0),
+        anchor=torch.zeros(size, dtype=torch.int64),
         weight=torch.rand(size, generator=g),
     )
 

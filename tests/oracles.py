@@ -52,6 +52,16 @@ def vtrace_target(
     return y
 
 
+def window_mean(values, valid):
+    """Each window's mean over what exists, then the mean over the windows in which something does."""
+    means = []
+    for of_window, exists in zip(values, valid, strict=True):
+        there = [value for value, one in zip(of_window, exists, strict=True) if one]
+        if there:
+            means.append(sum(there) / len(there))
+    return sum(means) / max(1, len(means))
+
+
 class PlainSac:
     """One-step SAC as the paper's algorithm box: a module and an Adam for each part, nothing flat or shared.
 

@@ -174,8 +174,8 @@ class NaiveReplay:
     def transitions(self) -> list[int]:
         return [i for i, row in enumerate(self.rows) if row.acted is not None and self.alive(i)]
 
-    def window(self, anchor: int) -> dict[str, np.ndarray]:
-        """The window of one anchor, field by field as in SequenceBatch, obs by name."""
+    def window(self, anchor: int, place: int = 0) -> dict[str, np.ndarray]:
+        """The window whose learned position ``place`` is the anchor, field by field as in SequenceBatch."""
         width = self.burn_in + self.learn + self.n_step - 1
         action = self.spec.action
         out: dict[str, np.ndarray] = dict(self.spec.obs.zeros(width + 1))
@@ -190,10 +190,11 @@ class NaiveReplay:
         out["reward"] = np.zeros(width, np.float32)
         out["terminated"] = np.zeros(width, bool)
         out["valid"] = np.zeros(width, bool)
+        out["anchor"] = np.int64(self.burn_in + place)
         episode = next(e for e in self.episodes if anchor in e)
-        place = episode.index(anchor)
+        first = episode.index(anchor) - place - self.burn_in
         for token in range(width, -1, -1):
-            at = place + token - self.burn_in
+            at = first + token
             if not (0 <= at < len(episode) and self.alive(episode[at])):
                 continue
             row = self.rows[episode[at]]
@@ -221,12 +222,14 @@ class NaiveReplay:
         return np.stack(frames[::-1])
 
 
-def assert_batch_equals(batch: SequenceBatch, replay: NaiveReplay, anchors: list[int]) -> None:
-    """Every window of the batch is the oracle's, bit for bit."""
+def assert_batch_equals(
+    batch: SequenceBatch, replay: NaiveReplay, anchors: list[int], places: list[int] | None = None
+) -> None:
+    """Every window of the batch is the oracle's, bit for bit; each anchor comes first, or at its place."""
     fields = {name: value.numpy() for name, value in vars(batch).items() if name not in ("obs", "weight")}
     fields.update({name: value.numpy() for name, value in batch.obs.items()})
     for i, anchor in enumerate(anchors):
-        expected = replay.window(anchor)
+        expected = replay.window(anchor, places[i] if places is not None else 0)
         assert fields.keys() == expected.keys()
         for name, value in expected.items():
             got = fields[name][i]

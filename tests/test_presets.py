@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from pathlib import Path
 
 import gymnasium as gym
 import numpy as np
 import pytest
-import torch
 import yaml
 
 from algorithm.config import Config, load_config
@@ -17,9 +17,6 @@ from algorithm.config.cli import TrainOptions, config_flags, parse_args
 from algorithm.config.cli_ds import parse_distributed
 from algorithm.env.base import VecEnv
 from algorithm.env.registry import make_vec_env
-from algorithm.run.assembly import make_agents
-from algorithm.run.memory import MemoryBudget
-from algorithm.run.rollout import Rollout
 from algorithm.run.seeding import episode_seeds
 from algorithm.spec import DEFAULT_BEHAVIOUR, ActionSpec, ObsSpec
 from main import main
@@ -35,17 +32,29 @@ SECTIONS = [
 ]
 
 SMALL = (
-    "sac_config.start_step=8",
+    "base_config.max_step_each_iter=40",
+    "sac_config.start_step=100",
     "sac_config.batch_size=8",
-    "sac_config.replay_ratio=0.25",
-    "replay_config.capacity=100",
+    "sac_config.replay_ratio=0.05",
+    "replay_config.capacity=1000",
+    "eval_config.episodes=1",
+    "sac_config.write_summary_per_step=200",
+    "eval_config.per_step=200",
 )
-"""Little enough to learn in a moment, whatever the section says."""
-IN_WORKERS = ("bullet/half_cheetah", "workers")
-"""The one section whose worker processes are started; the others' copies run in this process."""
+"""Little enough to learn in a moment, and nothing that a section is about."""
+STEPS = 200
+SLOW = {("atari/breakout", "dqn"), ("atari/pong", "default")} | {
+    (label, section) for label, section in SECTIONS if section == "workers" and label != "bullet/half_cheetah"
+}
+"""Those that cost most; a section of the same kind is trained in any case."""
 
 
-def make_env(config: Config, n: int, workers: int = 0) -> VecEnv:
+def shrunk() -> list[str]:
+    """Flags that make a training a matter of a second."""
+    return [f"--max_step={STEPS}", "--device=cpu", *(word for text in SMALL for word in ("-o", text))]
+
+
+def make_env(config: Config, n: int) -> VecEnv:
     """The environments of a configuration; the first failure of one is an error."""
     base = config.base_config
     return make_vec_env(
@@ -56,7 +65,6 @@ def make_env(config: Config, n: int, workers: int = 0) -> VecEnv:
         seed_of=episode_seeds(1, "train"),
         options=config.reset_config,
         wrappers=base.wrappers,
-        workers=workers,
         timeout=base.env_timeout,
         restarts=0,
     )
@@ -75,32 +83,29 @@ def test_the_shipped_tasks_are_found() -> None:
     assert {f"{suite}/{name}" for suite, names in TASKS.items() for name in names} <= set(LABELS)
 
 
-@pytest.mark.parametrize(("label", "section"), SECTIONS)
-def test_a_section_trains(label: str, section: str) -> None:
-    loaded = load_config(label, section, SMALL, seed=1, require_runnable=True)
-    base = loaded.config.base_config
-    workers = base.workers if (label, section) == IN_WORKERS else 0
-    env = make_env(loaded.config, base.n_envs, workers)
-    try:
-        device = torch.device("cpu")
-        agents = make_agents(loaded, env.specs, loaded.env_dir, device, memory=MemoryBudget())
-        agent = agents[DEFAULT_BEHAVIOUR]
-        rollout = Rollout(
-            env,
-            {name: one.player for name, one in agents.items()},
-            agents,
-            length_limit=base.max_step_each_iter,
-        )
-        for step in range(1, 17):
-            rollout.step()
-            agent.learn(step * base.n_envs)
-    finally:
-        env.close()
-    assert agent.sac.updates == (16 * base.n_envs - 8) // 4
-    metrics = agent.metrics(16 * base.n_envs)
-    losses = [value for name, value in metrics.items() if name.startswith("loss/")]
-    assert "loss/q" in metrics
-    assert all(torch.isfinite(torch.tensor(loss)) for loss in losses)
+@pytest.mark.parametrize(
+    ("label", "section"),
+    [pytest.param(*one, marks=pytest.mark.slow) if one in SLOW else one for one in SECTIONS],
+)
+def test_a_section_trains(
+    label: str,
+    section: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """From the command line to the page about the run, with its own networks, wrappers and workers."""
+    monkeypatch.chdir(tmp_path)
+    told = main([label, "-c", section, "-n", "run", "--seed=1", "--quiet", *shrunk()]), capsys.readouterr()
+    assert told[0] == 0, told[1]
+    run = tmp_path / "models" / label / "run"
+    result = json.loads((run / "result.json").read_text())
+    assert result["steps"] >= STEPS and result["updates"] >= 4 and result["last_eval"]["episodes"] >= 1
+    assert not any(result["faults"].values())
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    losses = {key: value for row in rows for key, value in row.items() if key.startswith("loss/")}
+    assert "loss/q" in losses and all(map(math.isfinite, losses.values()))
+    assert (run / "report.html").exists()
 
 
 @pytest.mark.parametrize(("label", "section"), SECTIONS)
@@ -247,7 +252,7 @@ def test_the_task_of_the_page_trains_as_it_is_written(
     python, configuration = (
         next(block.text for block in blocks if block.language == language) for language in ("python", "yaml")
     )
-    command = next(options for options in commands_in(TASKS_PAGE) if options.env.startswith("own/"))
+    command, again = (options for options in commands_in(TASKS_PAGE) if options.env.startswith("own/"))
     folder = tmp_path / "envs" / command.env
     folder.mkdir(parents=True)
     (folder / "environment.py").write_text(python)
@@ -257,5 +262,7 @@ def test_the_task_of_the_page_trains_as_it_is_written(
     monkeypatch.delitem(gym.registry, "Thermostat-v0", raising=False)  # left by test_docs
     assert main([command.env, "--seed=1", "--device=cpu", "--quiet"]) == 0, capsys.readouterr().err
     (result,) = (tmp_path / "models" / command.env).glob("*/result.json")
+    assert again.run and again.max_iter == 10
+    assert main([command.env, "--run", "--disable_sample", "--max_iter=10", "--quiet"]) == 0
     solved = float(re.search(r"better than −(\d+)", TASKS_PAGE.read_text("utf-8"))[1])
     assert -solved < json.loads(result.read_text())["last_eval"]["mean"] < 0

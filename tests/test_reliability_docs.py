@@ -9,6 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from algorithm.errors import EnvError, UsageError
+from algorithm.run.signals import _HANDLED
+from main import guarded
+
 ROOT = Path(__file__).resolve().parents[1]
 FAULTS = [f"F{number:02d}" for number in range(1, 30)]
 LATER = "comes with population training"
@@ -81,6 +85,56 @@ def test_every_listed_test_injects_its_fault(page: str, marked: dict[str, set[st
 
 def test_no_other_fault_is_marked(marked: dict[str, set[str]]) -> None:
     assert set(marked) <= set(FAULTS)
+
+
+CODE_ROW = re.compile(r"^\| ([\d, ]+) \| (.+) \|$", re.M)
+PROGRAM = [
+    ROOT / "main.py",
+    *sorted((ROOT / "algorithm").rglob("*.py")),
+    *sorted((ROOT / "ds").rglob("*.py")),
+]
+
+
+def codes_of(sources: Iterable[str]) -> set[int]:
+    """Every number that a class of errors has as its ``exit_code``, or that ``guarded`` returns."""
+    found: set[int] = set()
+    for source in sources:
+        tree = ast.parse(source)
+        known = {ast.unparse(one.targets[0]): one.value for one in tree.body if isinstance(one, ast.Assign)}
+        for node in ast.walk(tree):
+            values: list[ast.expr | None] = []
+            if isinstance(node, ast.ClassDef):
+                assigned = [one for one in node.body if isinstance(one, ast.Assign)]
+                values = [one.value for one in assigned if ast.unparse(one.targets[0]) == "exit_code"]
+            elif isinstance(node, ast.FunctionDef) and node.name == "guarded":
+                values = [one.value for one in ast.walk(node) if isinstance(one, ast.Return)]
+            for value in values:
+                number = known.get(value.id) if isinstance(value, ast.Name) else value
+                if isinstance(number, ast.Constant):
+                    found.add(int(number.value))
+    return found
+
+
+def test_the_table_has_every_exit_code_and_no_other(page: str) -> None:
+    told = {int(code) for codes, _ in CODE_ROW.findall(page) for code in codes.split(",")}
+    of_signals = {128 + number for number in _HANDLED}
+    assert told == {0, *codes_of(file.read_text("utf-8") for file in PROGRAM), *of_signals}
+
+
+def test_codes_are_found() -> None:
+    source = "TWO = 2\nclass A(E):\n    exit_code = TWO\nclass B(E):\n    exit_code = 7\n    other = 8\n"
+    assert codes_of([source, "def guarded():\n    return 1 if x else 3\n    return 9\n"]) == {2, 7, 9}
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [(RuntimeError("x"), 1), (KeyboardInterrupt(), 130), (UsageError("x"), 2), (EnvError("x"), 4)],
+)
+def test_a_command_ends_with_the_code_of_its_error(error: BaseException, code: int) -> None:
+    def command() -> int:
+        raise error
+
+    assert guarded(command, debug=False) == code
 
 
 SOURCE = """\

@@ -59,6 +59,7 @@ class Guests:
     """
 
     arrangement = "a house"
+    render_modes = ()
     time_limit = None
 
     def __init__(

@@ -59,6 +59,7 @@ class Rooms:
     """
 
     arrangement = "a house"
+    render_modes = ()
     time_limit = None
 
     def __init__(self, bad: set[tuple[int, int]]) -> None:

@@ -93,7 +93,7 @@ APPLIED: Mapping[str, Mapping[str, str]] = {
     },
     "": {"reset_config": "from each environment's next reset on; open episodes may end as truncated"},
     "replay_config": {
-        "beta_increment_per_sampling": "",
+        "beta_increment_per_sampling": "a number: from where beta is; null: as if so from the start",
         "td_error_min": _NEW_PRIORITIES,
         "td_error_max": _NEW_PRIORITIES,
     },
@@ -102,8 +102,10 @@ APPLIED: Mapping[str, Mapping[str, str]] = {
         "write_summary_per_step": "",
         "save_model_per_step": "",
         "replay_ratio": "for the steps from now on",
+        "start_repeat": "for random actions from now on",
         "ensemble_q_sample": "",
         "refresh_carry": "",
+        "learn_step": "",
         "n_step": "",
         "batch_size": "",
         "tau": "",
@@ -119,6 +121,7 @@ APPLIED: Mapping[str, Mapping[str, str]] = {
         "v_c": "",
         "clip_epsilon": "",
         "discrete_dqn_epsilon": "",
+        "discrete_soft_target": "",
         "use_n_step_is": "",
         "siamese_use_q": "",
         "siamese_use_adaptive": "",
@@ -145,10 +148,10 @@ def _capacity(old: Config, new: Config) -> Effect:
     return Applied()
 
 
-def _window(old: Config, new: Config) -> Effect:
-    seen = [config.sac_config.burn_in_step + config.sac_config.learn_step for config in (old, new)]
+def _seen(old: Config, new: Config) -> Effect:
+    seen = [config.sac_config.burn_in_step for config in (old, new)]
     if new.sac_config.seq_encoder == "ATTN" and seen[0] != seen[1]:
-        return Refused(f"attention was trained on {seen[0]} steps, burn_in_step + learn_step")
+        return Refused(f"attention was trained to see {seen[0]} steps back, burn_in_step")
     return Applied()
 
 
@@ -159,16 +162,19 @@ def _extra_data(old: Config, new: Config) -> Effect:
 
 
 def _max_step(old: Config, new: Config) -> Effect:
-    if new.sac_config.learning_rate_schedule == "linear":
-        return Applied("the step size falls to 0 at the new end, and changes at once")
-    return Applied()
+    sac, moved = new.sac_config, []
+    prioritised = sac.use_priority and sac.use_replay_buffer
+    if sac.learning_rate_schedule == "linear":
+        moved.append("the step size falls to 0 at the new end, and changes at once")
+    if prioritised and new.replay_config.beta_increment_per_sampling is None:
+        moved.append("beta reaches 1 at the new end, and changes at once")
+    return Applied("; ".join(moved))
 
 
 RULES: Mapping[str, Rule] = {
     "base_config.max_step": _max_step,
     "replay_config.capacity": _capacity,
-    "sac_config.burn_in_step": _window,
-    "sac_config.learn_step": _window,
+    "sac_config.burn_in_step": _seen,
     "sac_config.use_extra_data": _extra_data,
 }
 """Path -> how its effect is found."""

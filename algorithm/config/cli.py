@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from algorithm.config.flags import (
+    ENV_HELP,
     Ckpt,
     add_acting,
     add_common,
@@ -32,7 +33,7 @@ examples:
   # go on with a run that was stopped or killed, exactly where its newest checkpoint was made
   python main.py gym/pendulum -n NAME --resume
   # watch a trained run act, without sampling; measure it; film it
-  python main.py gym/pendulum -n NAME --run --render --disable_sample
+  python main.py gym/pendulum -n NAME --watch
   python main.py gym/pendulum -n NAME --eval 10 --ckpt best
   python main.py gym/pendulum -n NAME --video
   # look at an environment before training, and at what a training would cost
@@ -70,6 +71,7 @@ class TrainOptions:
     env_args: Mapping[str, Any] | None = None
     agents: int | None = None
     max_iter: int | None = None
+    max_step: int | None = None
     name: str | None = None
     disable_sample: bool = False
     use_env_nn: bool = False
@@ -92,6 +94,7 @@ def config_flags(options: TrainOptions) -> dict[str, object]:
     keys = {
         "base_config.n_envs": options.agents,
         "base_config.max_iter": options.max_iter,
+        "base_config.max_step": options.max_step,
         "base_config.name": options.name,
         "base_config.env_args": options.env_args,
         "sac_config.nn": options.nn,
@@ -109,6 +112,8 @@ def parse_args(argv: Sequence[str] | None = None) -> TrainOptions:
     """
     given = vars(_train_parser().parse_args(argv))
     given.pop("schema", None)
+    if given.pop("watch"):
+        given |= {"run": True, "render": True, "disable_sample": True}
     notices = [
         f"--{flag} has no effect on GYM: it is for Unity environments"
         for flag in ("port", "editor")
@@ -130,7 +135,7 @@ class _PrintSchema(argparse.Action):
 
 def _train_parser() -> argparse.ArgumentParser:
     parser = make_parser("main.py", "Train a Soft Actor-Critic agent, or let a trained one act.", _EXAMPLES)
-    parser.add_argument("env", help="a folder below envs/, or the path of a folder with a config.yaml")
+    parser.add_argument("env", help=ENV_HELP)
     what = parser.add_argument_group("what to run")
     add_common(what)
     add_training(what)

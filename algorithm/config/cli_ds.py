@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from algorithm.config.cli import TrainOptions, config_flags, refuse_mixed
 from algorithm.config.errors import unavailable
 from algorithm.config.flags import (
+    ENV_HELP,
     add_acting,
     add_common,
     add_model,
@@ -44,6 +45,33 @@ _ROLES: Mapping[str, Role] = {
     "a": "actor",
     "cluster": "cluster",
 }
+
+
+_NAMES: Mapping[Role, str] = {"learner": "the learner", "actor": "an actor", "cluster": "the role cluster"}
+_ROLES_OF: Mapping[str, tuple[Role, ...]] = {
+    "name": ("learner", "cluster"),
+    "resume": ("learner", "cluster"),
+    "max_iter": ("learner", "cluster"),
+    "max_step": ("learner", "cluster"),
+    "seed": ("learner", "cluster"),
+    "learner_host": ("learner", "actor"),
+    "run": ("learner",),
+    "render": ("learner",),
+    "ckpt": ("learner",),
+    "num_actors": ("cluster",),
+    "ray": ("cluster",),
+    "scale": ("cluster",),
+    "learner_cpus": ("cluster",),
+    "actor_cpus": ("cluster",),
+}
+"""Flag -> the roles that take it; every role takes the others. The help says so, and the rest is refused."""
+
+_OTHERS_WORK: Mapping[Role, str] = {
+    "learner": "Ray places and counts",
+    "actor": "an actor does what the learner says",
+    "cluster": "a cluster trains, and it finds the learner's address by itself",
+}
+"""Why a role does not take what is another's."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,10 +119,8 @@ class ClusterOptions:
 def parse_distributed(argv: Sequence[str] | None = None) -> DistributedOptions:
     """Read the command line of ``main_ds.py``; None is that of this process. Leaves as :func:`parse_args`."""
     given = vars(_parser().parse_args(argv))
-    name = given.pop("role")
-    if name not in _ROLES:
-        leave(unavailable(f"main_ds.py {name}", "command line", "population training", "start a learner"))
-    role = _ROLES[name]
+    role = _ROLES[given.pop("role")]
+    _refuse_for_role(given, role)
     own = {key: given.pop(key) for key in ("learner_host", "learner_port", "insecure")}
     cluster = ClusterOptions(**{key: given.pop(key) for key in ClusterOptions.__dataclass_fields__})
     notices = [
@@ -108,28 +134,20 @@ def parse_distributed(argv: Sequence[str] | None = None) -> DistributedOptions:
         role=role, train=train, **own, cluster=cluster if role == "cluster" else None
     )
     refuse_mixed(train)
-    _refuse_for_role(options, cluster)
     return options
 
 
-def _refuse_for_role(options: DistributedOptions, cluster: ClusterOptions) -> None:
-    """Refuse flags that are another role's."""
-    train, role = options.train, options.role
-    of_learner = {
-        "--run": train.run,
-        "--render": train.render,
-        "--ckpt": train.ckpt is not None,
-        "--resume": train.resume,
-        "--seed": train.seed is not None,
-        "--name": train.name is not None,
-        "--max_iter": train.max_iter is not None,
-    }
-    for flag, given in of_learner.items():
-        if role == "actor" and given:
-            leave(cannot(f"{flag} is for the learner", "an actor does what the learner says", "leave it out"))
-    if role != "cluster" and cluster != ClusterOptions():
-        leave(cannot("this flag is for the role cluster", "Ray places and counts", "leave it out"))
-    if role == "cluster" and (cluster.num_actors is None) == (cluster.scale is None):
+def _refuse_for_role(given: Mapping[str, object], role: Role) -> None:
+    """Refuse flags that are another role's. given: all flags, those that were not given at their defaults"""
+    parser = _parser()
+    problems = [
+        cannot(f"--{flag} is for {_listed(_NAMES[r] for r in roles)}", _OTHERS_WORK[role], "leave it out")
+        for flag, roles in _ROLES_OF.items()
+        if role not in roles and given[flag] != parser.get_default(flag)
+    ]
+    if problems:
+        leave(*problems)
+    if role == "cluster" and (given["num_actors"] is None) == (given["scale"] is None):
         leave(
             cannot(
                 "cluster needs --num_actors N, or --scale N for one that is running",
@@ -139,11 +157,25 @@ def _refuse_for_role(options: DistributedOptions, cluster: ClusterOptions) -> No
         )
 
 
+def _listed(words: Iterable[str]) -> str:
+    return " and ".join(words)
+
+
+def _role(text: str) -> str:
+    """A role by its name or letter; that of a later part is told as such."""
+    if text in ("evolver", "e"):
+        leave(unavailable(f"main_ds.py {text}", "command line", "population training", "start a learner"))
+    return text
+
+
 def _parser() -> argparse.ArgumentParser:
-    text = "Train one agent with a learner and any number of actors, each a process of its own."
+    text = (
+        "Train one agent with a learner and any number of actors, each a process of its own.\n"
+        "[ROLE, ROLE] behind a flag: only these roles take it."
+    )
     parser = make_parser("main_ds.py", text, _EXAMPLES)
-    parser.add_argument("env", help="a folder below envs/, or the path of a folder with a config.yaml")
-    parser.add_argument("role", choices=(*_ROLES, "evolver", "e"), help="the part that this process plays")
+    parser.add_argument("env", help=ENV_HELP)
+    parser.add_argument("role", type=_role, choices=tuple(_ROLES), help="the part that this process plays")
     what = parser.add_argument_group("what to run")
     add_common(what)
     add_training(what)
@@ -160,4 +192,14 @@ def _parser() -> argparse.ArgumentParser:
     ray.add_argument("--scale", type=natural, metavar="N", help="give the running cluster -n NAME N actors")
     ray.add_argument("--learner_cpus", type=float, default=1.0, help="CPUs that Ray keeps for the learner")
     ray.add_argument("--actor_cpus", type=float, default=1.0, help="and for each actor; may be a fraction")
+    _note_roles(parser)
     return parser
+
+
+def _note_roles(parser: argparse.ArgumentParser) -> None:
+    """Let the help say which roles take a flag, where not all do."""
+    for action in parser._actions:
+        if action.dest in _ROLES_OF:
+            action.help = f"{action.help} [{', '.join(_ROLES_OF[action.dest])}]"
+        if action.dest == "agents":
+            action.help = f"{action.help}; no effect on a learner that trains"

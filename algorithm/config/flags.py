@@ -14,6 +14,11 @@ from algorithm.config.source import parse_value
 Ckpt = int | Literal["latest", "best"]
 """Which checkpoint: its environment steps, the one saved last, or the one with the best evaluation."""
 
+ENV_HELP = (
+    "a folder below envs/, the path of a folder with a config.yaml, or an environment by its name: an id of "
+    "Gymnasium, module:Id or file.py:Id"
+)
+
 
 class _Parser(argparse.ArgumentParser):
     """Tells a mistake in the shape of every other fault, and names the flag nearest to an unknown one."""
@@ -39,7 +44,10 @@ def make_parser(prog: str, description: str, epilog: str) -> argparse.ArgumentPa
 def add_common(parser: argparse._ActionsContainer) -> None:
     """Flags that say which task and how many environments."""
     parser.add_argument(
-        "--config", "-c", help="section of config.yaml, or a file of the folder, or FILE:SECTION"
+        "--config",
+        "-c",
+        help="section of config.yaml, or a file of the folder, or FILE:SECTION; a file for an environment "
+        "without a folder",
     )
     parser.add_argument("--name", "-n", help="training name; knows {time} and {hostname}")
     parser.add_argument("--agents", "--envs", type=positive, help="number of environments side by side")
@@ -56,6 +64,7 @@ def add_training(parser: argparse._ActionsContainer) -> None:
         help="go on with the newest run of ENV, or that of -n, with its own settings; -c, -o change them",
     )
     parser.add_argument("--max_iter", type=limit, help="max iteration, -1: no limit")
+    parser.add_argument("--max_step", type=limit, help="max environment steps, -1: no limit")
     parser.add_argument("--seed", type=natural, help="seed of the run; default: the file's, else a fresh one")
     parser.add_argument(
         "--override",
@@ -80,9 +89,12 @@ def add_acting(parser: argparse._ActionsContainer, *, port: str) -> None:
         parser.add_argument(
             "--disable_sample", action="store_true", help="disable sampling when choosing actions"
         )
+        parser.add_argument("--watch", action="store_true", help="--run --render --disable_sample")
     parser.add_argument("--logger_in_file", action="store_true", help="write debug lines into train.log too")
-    parser.add_argument(port, "-p", type=positive, help="UNITY: communication port")
-    parser.add_argument("--editor", action="store_true", help="UNITY: running in Unity Editor")
+    parser.add_argument(port, "-p", type=positive, help="UNITY: communication port; no effect on GYM")
+    parser.add_argument(
+        "--editor", action="store_true", help="UNITY: running in Unity Editor; no effect on GYM"
+    )
 
 
 def add_model(parser: argparse._ActionsContainer) -> None:

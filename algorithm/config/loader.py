@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -12,9 +12,18 @@ from typing import Any
 from algorithm.config.check import build, field_at, fields
 from algorithm.config.draws import draw
 from algorithm.config.errors import ConfigError, Problem
-from algorithm.config.locate import EnvFolder, as_section, find_env, find_section, layered
+from algorithm.config.locate import (
+    DEFAULT_SECTION,
+    EnvFolder,
+    as_section,
+    find_env,
+    find_section,
+    layered,
+    shipped_below,
+)
 from algorithm.config.schema import BEHAVIOUR_BLOCKS, Config
-from algorithm.config.source import inline, parse_value, read_yaml, write_yaml
+from algorithm.config.shipped import under_memory
+from algorithm.config.source import inline, parse_value, read_yaml, shown, write_yaml
 from algorithm.config.tree import Branch, Leaf, find, merge, plain, plant_at
 from algorithm.fields import Block
 
@@ -28,22 +37,34 @@ class LoadedConfig:
     """A configuration that is right, and where it came from.
 
     env_label: what the run is filed under, such as ``gym/pendulum``.
+    file:      None for an environment without a folder, of which no file was chosen.
     section:   the chosen section of ``file``; empty if the file is a whole configuration.
     behaviours: the behaviours that ``ma_config`` names; see `for_behaviour`.
     overrides: as given with ``-o``.
     raw:       what the file, overrides and flags said, merged, before draws and without defaults.
     drawn:     what ``random_params`` drew, dotted path → value.
+    for_memory: what was not set and is not the default either, because there is a seq_encoder.
+    shipped:   sections of the framework that lie below.
     """
 
     env_dir: Path
     env_label: str
-    file: Path
+    file: Path | None
     section: str
     config: Config
     behaviours: Mapping[str, Config]
     overrides: tuple[str, ...]
     raw: Mapping[str, Any]
     drawn: Mapping[str, object]
+    for_memory: Mapping[str, object] = field(default_factory=dict)
+    shipped: tuple[str, ...] = ()
+
+    @property
+    def source(self) -> str:
+        """Where the settings stand, for a person: ``config.yaml, section default``."""
+        if self.file is None:
+            return "the defaults, no file" if self.section == DEFAULT_SECTION else f"section {self.section}"
+        return f"{self.file.name}, section {self.section}" if self.section else self.file.name
 
     def for_behaviour(self, name: str) -> Config:
         """The configuration of one behaviour: its own where ``ma_config`` names it, else the common one."""
@@ -55,6 +76,15 @@ class LoadedConfig:
         seed = self.config.sac_config.seed
         assert seed is not None, "the loader sets the seed"
         return seed
+
+    def is_set(self, dotted: str) -> bool:
+        """Whether a file, an override, a flag or a draw says what the key is; false: it has its default."""
+        node: object = self.raw
+        for key in dotted.split("."):
+            if not isinstance(node, Mapping) or key not in node:
+                return dotted in self.drawn
+            node = node[key]
+        return True
 
     def differences(self) -> dict[str, object]:
         """Dotted path → value of all that is not the default, less the seed; for a screen."""
@@ -76,13 +106,13 @@ def load_config(
 ) -> LoadedConfig:
     """The configuration of a task.
 
-    env: a folder below ``envs/`` or the path of any folder with a config.yaml.
+    env: a folder below ``envs/``, the path of any folder with a config.yaml, or the name of an environment.
     config: section, file or ``FILE:SECTION``; None is the section ``default``.
     overrides: ``a.b=value`` each, the value spelt as in YAML. They win over the file.
     flags: dotted path → value of the command line's own flags. They win over ``overrides``.
     seed: wins over ``sac_config.seed``; without both a fresh one is drawn.
     defaults: dotted path → value where the file is silent, instead of the schema's own.
-    require_runnable: also refuse what loads but cannot be run in this version, such as UNITY.
+    require_runnable: also refuse what loads but cannot be run: what names no environment, or UNITY as yet.
 
     Raises ConfigError with every fault.
     """
@@ -95,12 +125,22 @@ def load_config(
     source = find_section(folder, config, problems) if folder else None
     tree = _planted(Branch(), defaults, "the defaults of this command")
     tree = merge(tree, layered(source, problems)) if source else tree
+    tree = _planted(tree, folder.given if folder else {}, "command line")
     tree = _overridden(tree, overrides, flags, problems)
-    result = _resolve(tree, seed, problems, require_runnable=require_runnable and source is not None)
+    file = shown(source.file) if source and source.file else "command line"
+    runnable = f"{file}, section {source.section}" if source and require_runnable else None
+    result = _resolve(tree, seed, problems, runnable=runnable)
     if problems or folder is None or source is None:
         raise ConfigError(problems)
     return LoadedConfig(
-        folder.path, folder.label, source.file, source.section, *result[:2], tuple(overrides), *result[2:]
+        folder.path,
+        folder.label,
+        source.file,
+        source.section,
+        *result[:2],
+        tuple(overrides),
+        *result[2:],
+        shipped=shipped_below(source),
     )
 
 
@@ -121,7 +161,7 @@ def load_config_file(
     read = read_yaml(path, problems)
     tree = as_section(read, path.name, problems) if read else Branch()
     tree = _overridden(tree, overrides, flags, problems)
-    result = _resolve(tree, seed, problems, require_runnable=require_runnable and read is not None)
+    result = _resolve(tree, seed, problems, runnable=shown(path) if read and require_runnable else None)
     if problems:
         raise ConfigError(problems)
     folder = env or EnvFolder(path.resolve().parent, path.resolve().parent.name)
@@ -135,8 +175,7 @@ def dump_config(loaded: LoadedConfig) -> str:
         name: {block: _as_yaml(getattr(config, block)) for block in BEHAVIOUR_BLOCKS}
         for name, config in loaded.behaviours.items()
     } or None
-    section = f", section {loaded.section}" if loaded.section else ""
-    head = [f"# {loaded.env_label}: every key, resolved from {loaded.file.name}{section}"]
+    head = [f"# {loaded.env_label}: every key, resolved from {loaded.source}"]
     head += [f"# override: {text}" for text in loaded.overrides]
     head += [f"# drawn: {path} = {inline(value)}" for path, value in loaded.drawn.items()]
     return "\n".join([*(" ".join(line.split()) for line in head), write_yaml(values)])
@@ -193,26 +232,39 @@ def _planted(tree: Branch, values: Mapping[str, object], source: str) -> Branch:
     return tree
 
 
-_Resolved = tuple[Config, Mapping[str, Config], Mapping[str, Any], Mapping[str, object]]
+_Resolved = tuple[Config, Mapping[str, Config], Mapping[str, Any], Mapping[str, object], Mapping[str, object]]
 
 
-def _resolve(tree: Branch, seed: int | None, problems: list[Problem], *, require_runnable: bool) -> _Resolved:
-    """Config, behaviours, raw values and draws of a merged tree."""
+def _resolve(tree: Branch, seed: int | None, problems: list[Problem], *, runnable: str | None) -> _Resolved:
+    """Config, behaviours, raw values, draws, and what a memory adds, of a merged tree.
+
+    runnable: as in `build`
+    """
     raw = plain(tree)
     parts = _behaviours(tree, problems)
     tree = _with_seed(tree.without("ma_config"), seed)
     run_seed = plain(find(tree, _SEED) or Leaf(None, ""))
-    common, drawn = draw(tree, run_seed, "", problems)
-    config = build(common, problems, require_runnable=require_runnable)
+    whole, for_memory = under_memory(tree, run_seed, "")
+    common, drawn = draw(whole, run_seed, "", problems)
+    config = build(common, problems, runnable=runnable)
     behaviours: dict[str, Config] = {}
     for name, part in parts.items():
         own = merge(_only(tree, BEHAVIOUR_BLOCKS), part)
         own = own if seed is None else _with_seed(own, seed)
-        own, own_drawn = draw(own, run_seed, f"ma_config.{name}.", problems)
+        prefix = f"ma_config.{name}."
+        own, own_for_memory = under_memory(own, run_seed, prefix)
+        own, own_drawn = draw(own, run_seed, prefix, problems)
         of_the_run = common.without(*BEHAVIOUR_BLOCKS)
-        behaviours[name] = build(merge(of_the_run, own), problems, require_runnable=False)
+        behaviours[name] = build(merge(of_the_run, own), problems)
         drawn |= own_drawn
-    return config, MappingProxyType(behaviours), MappingProxyType(raw), MappingProxyType(drawn)
+        for_memory |= {f"{prefix}{path}": value for path, value in own_for_memory.items()}
+    return (
+        config,
+        MappingProxyType(behaviours),
+        MappingProxyType(raw),
+        MappingProxyType(drawn),
+        MappingProxyType(for_memory),
+    )
 
 
 def _with_seed(tree: Branch, seed: int | None) -> Branch:

@@ -6,7 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from algorithm.config.errors import ConfigError, Problem, did_you_mean, suggest
+from algorithm.config import shipped
+from algorithm.config.errors import ConfigError, Problem, suggest
+from algorithm.config.nearest import folder_of, nearest_task
 from algorithm.config.schema import Config
 from algorithm.config.source import read_yaml, shown
 from algorithm.config.tree import Branch, Leaf, Node, merge, plain
@@ -18,17 +20,31 @@ _PROJECT_ENVS = Path(__file__).resolve().parents[2] / "envs"
 
 @dataclass(frozen=True)
 class EnvFolder:
-    """A task: its folder and the name its runs are filed under, such as ``gym/pendulum``."""
+    """A task: its folder and the name its runs are filed under, such as ``gym/pendulum``.
+
+    env_name: the environment where nothing else names it; ``path`` is the current folder then
+    """
 
     path: Path
     label: str
+    env_name: str | None = None
+
+    @property
+    def given(self) -> dict[str, object]:
+        """Dotted path → value of what the name of the task says itself."""
+        if self.env_name is None:
+            return {}
+        return {"base_config.env_type": "GYM", "base_config.env_name": self.env_name}
 
 
 @dataclass(frozen=True)
 class Source:
-    """The section that was chosen and the file it stands in, with the file's whole content."""
+    """The section that was chosen and the file it stands in, with the file's whole content.
 
-    file: Path
+    file: None for an environment without a folder, of which no file was chosen
+    """
+
+    file: Path | None
     section: str
     sections: Branch
 
@@ -36,18 +52,29 @@ class Source:
 def find_env(env: str) -> EnvFolder:
     """The folder that ENV names: below ``envs/`` here, below the project's ``envs/``, or any path.
 
-    Raises ConfigError if there is none with a config.yaml, naming similar ones.
+    Where there is none with a config.yaml ENV may be the name of an environment: an id of Gymnasium,
+    ``module:Id`` or ``file.py:Id``. Raises ConfigError if it is neither, naming similar ones.
     """
     roots = _roots()
     for folder in (*(root / env for root in roots), Path(env)):
         folder = folder.resolve()
         if (folder / CONFIG_FILE).is_file():
             return EnvFolder(folder, _label(folder, roots))
-    raise ConfigError([_no_env(env, roots)])
+    from algorithm.config import bare  # it loads Gymnasium, which a task's folder does not need yet
+
+    label = bare.label_of(env)
+    if label is None:
+        raise ConfigError([_no_env(env, roots, bare.near_ids(env))])
+    return EnvFolder(Path.cwd(), label, env)
 
 
 def find_section(folder: EnvFolder, config: str | None, problems: list[Problem]) -> Source | None:
-    """What ``--config`` chooses: a section of config.yaml, else a file of the folder, or ``FILE:SECTION``."""
+    """What ``--config`` chooses: a section of config.yaml, a file of the folder, or ``FILE:SECTION``.
+
+    Where nothing has the name a section that ships with the framework may.
+    """
+    if folder.env_name is not None:
+        return _file_beside(folder, config, problems)
     main_file = folder.path / CONFIG_FILE
     main = read_yaml(main_file, problems)
     if config is None:
@@ -56,6 +83,8 @@ def find_section(folder: EnvFolder, config: str | None, problems: list[Problem])
         return Source(main_file, config, main)
     name, colon, section = config.rpartition(":")
     file = _file(folder.path, name if colon else config)
+    if file is None and main is not None and config in shipped.sections().children:
+        return Source(main_file, config, main)
     if file is None:
         if main is not None:
             problems.append(_no_config(config, folder.path, main))
@@ -64,14 +93,50 @@ def find_section(folder: EnvFolder, config: str | None, problems: list[Problem])
     return _checked(file, section if colon else DEFAULT_SECTION, sections, problems)
 
 
+def _file_beside(folder: EnvFolder, config: str | None, problems: list[Problem]) -> Source | None:
+    """The settings of an environment without a folder: none, or those of a file that ``--config`` names."""
+    if config is None:
+        return Source(None, DEFAULT_SECTION, Branch({DEFAULT_SECTION: Branch()}))
+    name, colon, section = config.rpartition(":")
+    file = _file(folder.path, name if colon else config)
+    if file is None and config in shipped.sections().children:
+        return Source(None, config, Branch())
+    if file is None:
+        problems.append(_no_file(config, folder))
+        return None
+    return _checked(file, section if colon else DEFAULT_SECTION, read_yaml(file, problems), problems)
+
+
 def layered(source: Source, problems: list[Problem]) -> Branch:
     """The file's ``default`` section, what the chosen one inherits, the chosen one, merged in that order."""
-    base = Branch({}, shown(source.file))
-    if DEFAULT_SECTION in source.sections.children:
-        base = merge(base, _with_inherited(source.sections, DEFAULT_SECTION, (), problems))
-    if source.section == DEFAULT_SECTION:
-        return base
-    return merge(base, _with_inherited(source.sections, source.section, (), problems))
+    base = Branch({}, shown(source.file) if source.file else "the defaults")
+    sections = shipped.beside(source.sections)
+    for name in _chosen(source):
+        base = merge(base, _with_inherited(sections, name, (), problems))
+    return base
+
+
+def shipped_below(source: Source) -> tuple[str, ...]:
+    """The sections among those that :func:`layered` merges that ship with the framework."""
+    sections = shipped.beside(source.sections)
+    names = [name for chosen in _chosen(source) for name in _ancestry(sections, chosen, ())]
+    return tuple(name for name in dict.fromkeys(names) if name not in source.sections.children)
+
+
+def _chosen(source: Source) -> list[str]:
+    """The sections that count, the later one above."""
+    names = dict.fromkeys((DEFAULT_SECTION, source.section))
+    return [name for name in names if name == source.section or name in source.sections.children]
+
+
+def _ancestry(sections: Branch, name: str, trail: tuple[str, ...]) -> Iterator[str]:
+    """The section and all that it inherits; nothing of what goes in a circle or is not there."""
+    if name in trail or name not in sections.children:
+        return
+    inherited = as_section(sections.children[name], name, []).children.get("inherited")
+    for parent in _parents(inherited, []) if inherited is not None else ():
+        yield from _ancestry(sections, parent, (*trail, name))
+    yield name
 
 
 def as_section(node: Node, name: str, problems: list[Problem]) -> Branch:
@@ -180,25 +245,39 @@ def _known_envs(roots: tuple[Path, ...]) -> Iterator[str]:
             yield file.parent.relative_to(root).as_posix()
 
 
-def _no_env(env: str, roots: tuple[Path, ...]) -> Problem:
+def _no_env(env: str, roots: tuple[Path, ...], ids: list[str]) -> Problem:
     known = list(dict.fromkeys(_known_envs(roots)))
-    by_last_name = {name.rpartition("/")[2]: name for name in reversed(known)}
-    close = did_you_mean(env, known) or by_last_name.get(
-        did_you_mean(env.rpartition("/")[2], by_last_name) or ""
+    close, folder = nearest_task(env, known), folder_of(env, known)
+    inside = [name.rpartition("/")[2] for name in known if folder and name.rpartition("/")[0] == folder]
+    listed = (
+        f"tasks in {folder}: {', '.join(sorted(inside))}"
+        if inside
+        else f"tasks: {', '.join(known) or 'none'}; "
+        "an environment of another package is module:Id, one of your own file.py:Id"
     )
-    listed = ", ".join(known) or "none"
+    near = " or ".join(f"`{name}`" for name in [*([close] if close else []), *ids])
     exists = next((f for f in (*(root / env for root in roots), Path(env)) if f.is_dir()), None)
     why = f"{shown(exists)} has no {CONFIG_FILE}" if exists else "no folder of that name has a " + CONFIG_FILE
     return Problem(
         f"unknown environment `{env}`",
-        "looked in " + ", ".join([*map(shown, roots), "and as a path"]),
+        "looked in " + ", ".join([*map(shown, roots), "as a path, and among Gymnasium's ids"]),
         why,
-        (f"did you mean `{close}`? " if close else "") + f"environments here: {listed}",
+        (f"did you mean {near}? " if near else "") + listed,
     )
 
 
 def _file(folder: Path, name: str) -> Path | None:
     return next((f for f in (folder / name, folder / f"{name}.yaml") if name and f.is_file()), None)
+
+
+def _no_file(config: str, folder: EnvFolder) -> Problem:
+    return Problem(
+        f"unknown configuration `{config}`",
+        f"--config {config}",
+        f"{folder.env_name} has no folder with sections, so -c names a YAML file, and there is no such file",
+        "give the path of a file, or FILE:SECTION; or leave out -c and set single keys with -o; "
+        f"sections for every task: {', '.join(shipped.sections().children)}",
+    )
 
 
 def _no_config(config: str, folder: Path, main: Branch) -> Problem:
@@ -207,5 +286,6 @@ def _no_config(config: str, folder: Path, main: Branch) -> Problem:
         f"unknown configuration `{config}`",
         f"--config {config}",
         f"{shown(folder / CONFIG_FILE)} has no such section, and its folder no such file",
-        f"{suggest(config, main.children, 'sections')}; files: {', '.join(files)}",
+        f"{suggest(config, main.children, 'sections')}; files: {', '.join(files)}; "
+        f"sections for every task: {', '.join(shipped.sections().children)}",
     )

@@ -16,8 +16,9 @@ from typing import Any, Literal, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
-from algorithm.config.check import block_of, expected, extra
+from algorithm.config.check import block_of, expected, extra, field_at, fields, has_default
 from algorithm.config.schema import BEHAVIOUR_BLOCKS, DISTRIBUTED_DEFAULTS, MERGE_KEYS, RANDOM_BLOCKS, Config
+from algorithm.config.shipped import MEMORY, SEED, leaves, reasons
 from algorithm.config.source import inline
 from algorithm.fields import Block
 
@@ -56,6 +57,9 @@ def _yaml_lines(
     choices = f" One of: {expected(path)}." if block is None and _is_choice(field) else ""
     yield from _comment(f"{marks}{field.description}{choices}", indent)
     if block is None:
+        if not has_default(field):
+            yield f"{indent}# {path[-1]}:"
+            return
         other = defaults.get(".".join(path))
         yield f"{indent}{path[-1]}: {_default(field) if other is None else inline(other)}"
         return
@@ -86,6 +90,29 @@ def _comment(text: str, indent: str) -> list[str]:
     return textwrap.wrap(text, _WIDTH, initial_indent=lead, subsequent_indent=lead, break_on_hyphens=False)
 
 
+def _seed_rows() -> Iterator[str]:
+    """Keys of the seed with other defaults now."""
+    why, of_memory = reasons(SEED), leaves(MEMORY)
+    for path, value in leaves(SEED).items():
+        field = field_at(tuple(path.split(".")))
+        assert field is not None, f"{path} of {SEED} is no key"
+        ours = f"`{_default(field)}`"
+        if path in of_memory:
+            ours += f", with a memory `{inline(of_memory[path])}`"
+        if value != field.default or of_memory.get(path, value) != value:
+            yield f"| `{path}` | `{inline(value)}` | {ours} | {why[path]} |"
+
+
+def _memory_rows() -> Iterator[str]:
+    for path, value in leaves(MEMORY).items():
+        field = field_at(tuple(path.split(".")))
+        assert field is not None, f"{path} of {MEMORY} is no key"
+        yield f"| `{path}` | `{_default(field)}` | `{inline(value)}` |"
+
+
+_SEED_ROWS = "\n".join(_seed_rows())
+_MEMORY_ROWS = "\n".join(_memory_rows())
+
 _PAGE_HEAD = f"""\
 # Configuration
 
@@ -99,10 +126,11 @@ once with file and line.
 ## How settings are merged
 
 1. the defaults below (`main_ds.py`: those of `ds/default_config.yaml`),
-2. the section `default` of the file,
-3. what the chosen section names under `inherited`, left to right,
-4. the chosen section (`-c NAME`),
-5. overrides (`-o sac_config.n_step=3`), then flags such as `--agents`.
+2. where `seq_encoder` is set, by whatever comes below: [what suits a memory](#with-a-memory),
+3. the section `default` of the file,
+4. what the chosen section names under `inherited`, left to right,
+5. the chosen section (`-c NAME`),
+6. overrides (`-o sac_config.n_step=3`), then flags such as `--agents`.
 
 Mappings merge key by key; everything else, lists too, replaces. YAML anchors and `<<` work. Numbers may be
 written as `3e-4`; whole ones as `1e6`.
@@ -127,6 +155,40 @@ long_and_calm:
 
 `-c NAME` is a section of `config.yaml`; if there is none, the file `NAME` or `NAME.yaml` of the same folder
 with its own section `default`; `-c FILE:SECTION` says both.
+
+## Sections for every task
+
+`algorithm/sections.yaml` has sections that any section of any task can inherit by name. A section of the
+task's own with the same name goes first. `-c NAME` chooses one too, where the task has neither such a section
+nor such a file. The start screen names those that were inherited.
+
+### Seed
+
+`inherited: seed` brings back the values that this project began with. All other keys of its first listings
+have them by default, but for what a task has to choose: its environment, and `max_step`. That one was -1: a
+training went on until it was stopped, which `max_step: -1` still means.
+
+```yaml
+default:
+  inherited: seed
+  base_config:
+    env_type: GYM
+    env_name: Pendulum-v1
+```
+
+| key | the seed's value | ours | why |
+|---|---|---|---|
+{_SEED_ROWS}
+
+### With a memory
+
+Where `seq_encoder` is `RNN` or `ATTN` these are the defaults, of a task as of a behaviour in `ma_config`; the
+section `memory` has them. They suit windows of steps instead of single steps. A key that is set anywhere
+keeps its value, and the start screen says which were not.
+
+| key | without a memory | with one |
+|---|---|---|
+{_MEMORY_ROWS}
 
 ## Several behaviours
 
@@ -197,7 +259,7 @@ def markdown() -> str:
             parts.append(_table(f"### {name}", field.description or "", rows))
     rows = [_row((name,), name, field) for name, field in loose]
     rows += [
-        _cells(name, "null", "a mapping", text) for name, text in MERGE_KEYS.items() if name == "ma_config"
+        _cells(name, "`null`", "a mapping", text) for name, text in MERGE_KEYS.items() if name == "ma_config"
     ]
     parts.append(_table("### Other keys of a section", "", rows))
     return "\n".join(parts)
@@ -221,11 +283,12 @@ def _row(path: tuple[str, ...], name: str, field: FieldInfo) -> str:
     marks = "*New.* " * ("new" in extra(field)) + "*Fixed.* " * ("fixed" in extra(field))
     later = _later(field).strip("[] ")
     marks += f"*{later[0].upper()}{later[1:]}.* " if later else ""
-    return _cells(name, _default(field), expected(path), f"{marks}{field.description}")
+    default = f"`{_default(field)}`" if has_default(field) else "*required*"
+    return _cells(name, default, expected(path), f"{marks}{field.description}")
 
 
 def _cells(name: str, default: str, kind: str, text: str) -> str:
-    return " | ".join([f"| `{name}`", f"`{default}`", kind, text.replace("|", "\\|")]) + " |"
+    return " | ".join([f"| `{name}`", default, kind, text.replace("|", "\\|")]) + " |"
 
 
 def json_schema() -> dict[str, Any]:
@@ -234,6 +297,7 @@ def json_schema() -> dict[str, Any]:
     definitions: dict[str, Any] = schema.pop("$defs")
     schema.pop("title")
     section = {**schema, "properties": dict(schema["properties"])}
+    _drop_defaults(section["properties"], definitions)
     names = {name: block_of(field) for name, field in Config.model_fields.items()}
     for name, block in names.items():
         if block is not None and name in RANDOM_BLOCKS:
@@ -259,6 +323,18 @@ def json_schema() -> dict[str, Any]:
         "additionalProperties": {"anyOf": [{"$ref": "#/$defs/Section"}, {"type": "null"}]},
         "$defs": {**definitions, "Section": section},
     }
+
+
+def _drop_defaults(properties: dict[str, Any], definitions: dict[str, Any]) -> None:
+    """Leave a default only where a key has one: not at what is required, and not at whole blocks."""
+    for name, field in Config.model_fields.items():
+        if block_of(field) is not None:
+            properties[name] = {k: v for k, v in properties[name].items() if k != "default"}
+    for path, field in fields():
+        if not has_default(field):
+            block = block_of(Config.model_fields[path[0]])
+            assert block is not None and len(path) == 2, f"{path} is required and not in a block"
+            del definitions[block.__name__]["properties"][path[1]]["default"]
 
 
 def _random_params_schema(keys: list[str]) -> dict[str, Any]:

@@ -32,10 +32,12 @@ class BaseConfig(EnvConfig):
     max_iter: Limit = option(
         -1, "Training ends after so many iterations; in one, every agent finishes an episode. -1: no limit."
     )
-    max_step: Limit = option(-1, "Training ends after so many steps, summed over environments. -1: no limit.")
+    max_step: Limit = option(
+        100_000, "Training ends after so many steps, summed over environments. -1: no limit."
+    )
     max_step_each_iter: Limit = option(-1, "An episode is truncated after so many steps. -1: no limit.")
     reset_on_iteration: bool = option(
-        True,
+        False,
         "At the end of an iteration reset every environment and truncate what is unfinished. With several "
         "environments false wastes no data.",
     )
@@ -232,7 +234,8 @@ class Config(Block):
 MERGE_KEYS = {
     "ma_config": "Several kinds of agent in one environment: {behaviour: {nn_config, replay_config, "
     "sac_config}}, each laid over the rest of the configuration for the behaviour of that name.",
-    "inherited": "Section or list of sections of the same file that lie below this one, left to right.",
+    "inherited": "Section or list of sections that lie below this one, left to right: of the same file, else "
+    "of algorithm/sections.yaml.",
     "random_params": "Inside a block: values to draw at the start, {key: {in: [...]}}, {key: {std: s}}, "
     "{key: {std: s, truncated: [lo, hi]}} or {key: {truncated: [lo, hi]}}.",
 }

@@ -131,6 +131,11 @@ class VecEnv(Protocol):
         ...
 
     @property
+    def render_modes(self) -> tuple[str, ...]:
+        """Gymnasium's names of the ways in which environment 0 can be shown."""
+        ...
+
+    @property
     def arrangement(self) -> str:
         """How many there are and where they run, for a person: ``4 copies in 2 worker processes``."""
         ...

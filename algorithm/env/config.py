@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, Strict
+from pydantic import BeforeValidator, Field, Strict, WithJsonSchema
+from pydantic_core import PydanticCustomError
 
-from algorithm.fields import Block, Int, Limit, option
+from algorithm.fields import Block, Float, Int, Limit, option, required
 
 _UNITY = "Unity environments"
 _SUITES = "more environments"
@@ -16,6 +17,35 @@ _OTHER_TASK = (
 
 NOT_RUNNABLE = {"UNITY": _UNITY, "DM_CONTROL": _SUITES}
 """Values of ``env_type`` that load but cannot be run in this version, with the part that brings them."""
+
+
+def _named(entry: object) -> object:
+    """A name alone is a wrapper without arguments."""
+    if isinstance(entry, str):
+        return {entry: None}
+    if isinstance(entry, dict) and len(entry) != 1:
+        raise PydanticCustomError("wrapper", "every wrapper has an entry of its own, innermost first")
+    return entry
+
+
+WrapperEntry = Annotated[
+    dict[str, dict[str, Any] | None],
+    BeforeValidator(_named),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "string"},
+                {
+                    "type": "object",
+                    "minProperties": 1,
+                    "maxProperties": 1,
+                    "additionalProperties": {"type": ["object", "null"]},
+                },
+            ]
+        }
+    ),
+]
+"""Name of a wrapper -> its keyword arguments, or None; the name alone may be written as well."""
 
 
 class BuildPath(Block):
@@ -40,15 +70,15 @@ class UnityArgs(Block):
 class EnvConfig(Block):
     """The part of ``base_config`` that an environment is built from."""
 
-    env_type: Literal["UNITY", "GYM", "DM_CONTROL"] = option(
-        "UNITY",
-        "Which kind of simulator. Every task's config.yaml sets it; GYM is any Gymnasium environment.",
+    env_type: Literal["UNITY", "GYM", "DM_CONTROL"] = required(
+        "Which kind of simulator; GYM is any Gymnasium environment. No default: the task says it.",
         fixed=_OTHER_TASK,
     )
-    env_name: str = option(
-        "env_name",
-        "Name of the environment; for GYM an id such as Pendulum-v1 or module:Id.",
+    env_name: str = required(
+        "Name of the environment; for GYM an id such as Pendulum-v1, module:Id or file.py:Id, of which the "
+        "last two may lie in the task's folder. No default either.",
         fixed=_OTHER_TASK,
+        min_length=1,
     )
     env_args: dict[str, Any] | None = option(
         None,
@@ -56,11 +86,19 @@ class EnvConfig(Block):
         fixed=_OTHER_TASK,
     )
     unity_args: UnityArgs = Field(default=UnityArgs(), description="Only for Unity environments.")
-    wrappers: Annotated[tuple[dict[str, dict[str, Any] | None], ...], Strict(False)] = option(
+    wrappers: Annotated[tuple[WrapperEntry, ...], Strict(False)] = option(
         (),
-        "Gymnasium wrappers by name, or module:Class, innermost first: [{Name: {kwargs}}].",
+        "Gymnasium wrappers, innermost first: each a name or module:Class, alone or as {Name: {kwargs}}.",
         new=True,
         fixed=_OTHER_TASK,
+        examples=[["Name", "module:Class", {"Name": {"argument": "value"}}]],
+    )
+    reward_scale: Float = option(
+        1.0,
+        "Rewards are learned from times this fixed factor; returns and evaluations are told as they come.",
+        new=True,
+        fixed="what is stored and what the critics have learned is in the old scale",
+        gt=0,
     )
     workers: Int = option(
         0,

@@ -46,7 +46,7 @@ class Copies:
             raise
         first = self._envs[indices.start]
         self.name, self.spec, self.time_limit = first.name, first.spec, first.time_limit
-        self.actions, self.fps = first.actions, first.fps
+        self.actions, self.fps, self.render_modes = first.actions, first.fps, first.render_modes
         self._shapes = {name: shape for name, shape, _ in self.spec.obs.items()}
 
     def reset(self, board: Board, indices: Iterable[int]) -> list[Failure]:

@@ -22,6 +22,7 @@ class Executor(Protocol):
     actions: OwnActions
     time_limit: int | None
     fps: float | None  # of pictures; None where there are none
+    render_modes: tuple[str, ...]  # of a copy in this process; none elsewhere
     arrangement: str  # how many there are and where they run, for a person
 
     @property
@@ -64,6 +65,7 @@ class InProcess:
         self._copies = Copies(make, range(n))
         self.name, self.spec, self.time_limit = self._copies.name, self._copies.spec, self._copies.time_limit
         self.actions, self.fps = self._copies.actions, self._copies.fps
+        self.render_modes = self._copies.render_modes
         self.board = Board(self.spec, n)
         self.arrangement = f"{n} in process"
         self._n = n

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import sys
 from collections.abc import Mapping
@@ -19,6 +18,7 @@ from algorithm.data import Float
 from algorithm.env.adapter import Adapter
 from algorithm.env.base import Picture
 from algorithm.env.extras import advice
+from algorithm.env.named import offered, registered
 from algorithm.env.observations import frame_stack
 from algorithm.env.quiet import silence
 from algorithm.env.single import Seen
@@ -50,6 +50,7 @@ class GymEnv:
         self.name = env.spec.id if env.spec else type(env.unwrapped).__name__
         self.time_limit = env.spec.max_episode_steps if env.spec else None
         self.fps: float | None = env.metadata.get("render_fps")
+        self.render_modes = tuple(env.metadata.get("render_modes") or ())
         adapter = Adapter(env.observation_space, env.action_space, self.name, stack=frame_stack(env))
         self.spec = adapter.spec
         self._observations, self._masks = adapter.observations, adapter.masks
@@ -95,20 +96,17 @@ class GymEnv:
 
 def has_vector_class(env_id: str, n: int) -> bool:
     """Whether ``n`` copies are best made by the vector class that the environment brings."""
-    module, colon, name = env_id.rpartition(":")
-    if colon:
-        try:
-            with _silenced(env_id):
-                importlib.import_module(module)
-        except ImportError:
-            return False  # whoever makes the single environment reports it
-    spec = gym.registry.get(name)
+    try:
+        with _silenced(env_id):
+            spec = gym.registry.get(registered(env_id))
+    except Exception:
+        return False  # whoever makes the single environment reports it
     return spec is not None and spec.vector_entry_point is not None and (n > 1 or spec.entry_point is None)
 
 
 def make_vector(env_id: str, n: int, env_args: Mapping[str, Any]) -> gym.vector.VectorEnv:
     """``n`` copies in the environment's own vector class."""
-    return gym.make_vec(env_id, num_envs=n, vectorization_mode="vector_entry_point", **env_args)
+    return gym.make_vec(registered(env_id), num_envs=n, vectorization_mode="vector_entry_point", **env_args)
 
 
 def _is_from(packages: tuple[str, ...], env_id: str) -> bool:
@@ -131,7 +129,7 @@ def _silenced(env_id: str) -> AbstractContextManager[None]:
 class GymRecipe:
     """How to make a copy, in this process or in another one. Called with the copy's index.
 
-    env_id:   a registered id, or ``module:Id``, which imports the module first
+    env_id:   as :func:`~algorithm.env.named.locate` returns it
     env_args: keyword arguments of ``gymnasium.make``
     wrappers: ``base_config.wrappers``, innermost first
     options:  given to every reset
@@ -163,7 +161,7 @@ class GymRecipe:
         with _silenced(self.env_id):
             try:
                 # The passive checker costs a third of a small environment's step.
-                env = gym.make(self.env_id, disable_env_checker=True, **kwargs)
+                env = gym.make(registered(self.env_id), disable_env_checker=True, **kwargs)
                 if _is_pybullet(self.env_id):
                     # It prints, and its first episode differs in the last bits from the same one later on.
                     env.reset(seed=0)
@@ -172,11 +170,14 @@ class GymRecipe:
                     "the environment could not be made",
                     where=f"{self.env_id} with {dict(kwargs)}" if kwargs else self.env_id,
                     why=f"{type(error).__name__}: {error}",
-                    fix=advice(
-                        error, "check base_config.env_name and env_args; module:Id imports a module first"
-                    ),
+                    fix=advice(error, self._elsewhere(error)),
                 ) from error
         return env
+
+    def _elsewhere(self, error: Exception) -> str:
+        """Where to look for what could not be made."""
+        known = offered(self.env_id) if isinstance(error, gym.error.UnregisteredEnv) else ""
+        return known or "check base_config.env_name and env_args; module:Id imports a module first"
 
     def _made_and_shown(self) -> gym.Env[Any, Any]:
         """With a window, which most environments open when their first episode begins."""
@@ -187,7 +188,7 @@ class GymRecipe:
         try:
             # Not silenced: what is printed about a window may be all that is left of it.
             kwargs = {**self.env_args, "render_mode": "human"}
-            env = gym.make(self.env_id, disable_env_checker=True, **kwargs)
+            env = gym.make(registered(self.env_id), disable_env_checker=True, **kwargs)
             env.reset(seed=0)
         except Exception as error:
             if env is not None:

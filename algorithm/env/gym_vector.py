@@ -106,6 +106,11 @@ class GymVectorEnv:
         """None: there are no pictures."""
 
     @property
+    def render_modes(self) -> tuple[str, ...]:
+        """None: what is shown are single environments."""
+        return ()
+
+    @property
     def time_limit(self) -> int | None:
         """Steps after which the class truncates an episode, where the registry knows it."""
         spec = self._env.spec

@@ -33,6 +33,7 @@ class EnvPool:
         self._n = len(self._board.seed)
         self.specs: Mapping[str, AgentSpec] = {DEFAULT_BEHAVIOUR: executor.spec}
         self.time_limit, self.fps = executor.time_limit, executor.fps
+        self.render_modes = executor.render_modes
         self.arrangement = executor.arrangement
         self._ids: Int = np.arange(self._n)
         self._ids.flags.writeable = False  # the same array every time

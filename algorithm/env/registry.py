@@ -12,6 +12,7 @@ from algorithm.env.base import EpisodeSeed, Fault, OnFault, VecEnv
 from algorithm.env.executor import Executor, InProcess
 from algorithm.env.gym import GymRecipe, has_vector_class, make_vector
 from algorithm.env.gym_vector import GymVectorEnv
+from algorithm.env.named import locate
 from algorithm.env.pool import EnvPool
 from algorithm.env.single import MakeSingle
 from algorithm.env.workers import Workers
@@ -24,6 +25,7 @@ class Task:
     """Which environments are wanted; see :func:`make_vec_env`."""
 
     env_name: str
+    folder: Path | None
     env_args: Mapping[str, Any]
     n: int
     seed_of: EpisodeSeed
@@ -39,8 +41,9 @@ Pooled = Callable[[MakeSingle], VecEnv]
 
 
 def _gym(task: Task, pooled: Pooled) -> VecEnv:
+    env_id = locate(task.env_name, task.folder)
     recipe = GymRecipe(
-        env_id=task.env_name,
+        env_id=env_id,
         env_args=task.env_args,
         wrappers=task.wrappers,
         options=task.options,
@@ -48,8 +51,8 @@ def _gym(task: Task, pooled: Pooled) -> VecEnv:
         film=task.film,
     )
     plain = not (task.workers or task.wrappers or task.render or task.film)
-    if plain and has_vector_class(task.env_name, task.n):
-        make = partial(make_vector, task.env_name, task.n, task.env_args)
+    if plain and has_vector_class(env_id, task.n):
+        make = partial(make_vector, env_id, task.n, task.env_args)
         return GymVectorEnv(make, seed_of=task.seed_of, options=task.options, name=task.env_name)
     return pooled(recipe)
 
@@ -65,6 +68,7 @@ def make_vec_env(
     env_type: str,
     env_name: str,
     *,
+    folder: Path | None = None,
     env_args: Mapping[str, Any] | None = None,
     n: int = 1,
     seed_of: EpisodeSeed,
@@ -83,6 +87,7 @@ def make_vec_env(
     Several copies of an environment that brings a vector class of its own run in that class, unless there are
     wrappers, workers, a window or a film.
 
+    folder:   of the task, where files and modules of its own are looked for first
     env_args: keyword arguments of the environment
     options:  given to every reset
     render:   show copy 0 in a window
@@ -114,6 +119,7 @@ def make_vec_env(
 
     task = Task(
         env_name=env_name,
+        folder=folder,
         env_args=env_args or {},
         n=n,
         seed_of=seed_of,

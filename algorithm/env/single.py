@@ -57,6 +57,11 @@ class SingleEnv(Protocol):
         """Steps per second of the simulator's own time, where it is known."""
         ...
 
+    @property
+    def render_modes(self) -> tuple[str, ...]:
+        """Gymnasium's names of the ways in which it can be shown."""
+        ...
+
     def reset(self, seed: int) -> Seen:
         """Begin an episode; its first observation. Raises BrokenSpaceError."""
         ...

@@ -51,6 +51,7 @@ class Workers:
             self.name, self.spec, self.time_limit = hello.name, hello.spec, hello.time_limit
             self.actions = hello.actions
             self.fps: float | None = None  # no pictures
+            self.render_modes: tuple[str, ...] = ()
             self.board = self._board = SharedBoard(self.spec, n)
             for worker in self._workers:
                 worker.send("board", self.board.name)

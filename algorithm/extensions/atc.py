@@ -11,6 +11,7 @@ from algorithm.extensions.base import Context, States
 from algorithm.extensions.two_looks import Judge, TwoLooks
 from algorithm.nn.augment import Augmentation
 from algorithm.ops.contrastive import info_nce_accuracy, info_nce_loss
+from algorithm.ops.shapes import valid_share
 
 MAX_PAIRS = 1024
 """Pairs that are compared with each other in an update, which takes the square of that; see :class:`Atc`."""
@@ -48,9 +49,10 @@ class Atc(TwoLooks):
         """InfoNCE over the pairs of the batch."""
         anchor, positive, valid = pairs(ctx, first.learned, second.target_following)
         chosen = _some(valid, ctx.generator)
-        logits, valid = self._fit(anchor[chosen], positive[chosen]), valid[chosen]
-        self._accuracy = info_nce_accuracy(logits.detach(), valid)
-        return info_nce_loss(logits, valid)
+        share = valid_share(valid.view(-1, ctx.learn), anchor.dtype).flatten()
+        logits, share = self._fit(anchor[chosen], positive[chosen]), share[chosen]
+        self._accuracy = info_nce_accuracy(logits.detach(), valid[chosen])
+        return info_nce_loss(logits, share)
 
     def metrics(self) -> Mapping[str, Tensor]:
         """``siamese/accuracy``, see :func:`~algorithm.ops.contrastive.info_nce_accuracy`."""

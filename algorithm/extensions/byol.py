@@ -11,7 +11,7 @@ from algorithm.extensions.base import Context, States
 from algorithm.extensions.two_looks import Judge, TwoLooks
 from algorithm.nn.augment import Augmentation
 from algorithm.ops.contrastive import cosine_loss
-from algorithm.ops.shapes import masked_mean
+from algorithm.ops.shapes import window_mean
 
 
 class Byol(TwoLooks):
@@ -43,9 +43,9 @@ class Byol(TwoLooks):
 
     def contrast(self, ctx: Context, first: States, second: States) -> Tensor:
         """Mean of both directions."""
-        exists = ctx.batch.obs_valid[:, ctx.learned].flatten()
+        exists = ctx.batch.obs_valid[:, ctx.learned]
         loss = self._distance(first, second) + self._distance(second, first)
-        return masked_mean(0.5 * loss, exists)
+        return window_mean(0.5 * loss.view(exists.shape), exists)
 
     @torch.no_grad()
     def updated(self, tau: float) -> None:

@@ -12,7 +12,7 @@ from algorithm.extensions.base import Context, Extension
 from algorithm.extensions.options import Build
 from algorithm.nn.dynamics import check_dynamic
 from algorithm.ops.intrinsic import merge_moments, prediction_error, standard_deviation
-from algorithm.ops.shapes import masked_mean
+from algorithm.ops.shapes import masked_mean, window_mean
 
 
 class Surprise(Protocol):
@@ -97,7 +97,7 @@ class Curiosity(Extension):
         with torch.no_grad():
             self._metrics = _summary(self._scaled(known), valid)
             self.deviation.observe(known, valid)
-        return {"curiosity": masked_mean(known.flatten(), valid.flatten())}
+        return {"curiosity": window_mean(known, valid)}
 
     def metrics(self) -> Mapping[str, Tensor]:
         """See :class:`Extension`: mean and deviation of the bonus over the learned transitions."""

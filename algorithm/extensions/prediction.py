@@ -13,7 +13,7 @@ from algorithm.extensions.options import Build
 from algorithm.nn.images import ImageLayout, image_layouts
 from algorithm.nn.world import check_world
 from algorithm.ops.prediction import bounded_std, choice_error, squared_error, transition_loss
-from algorithm.ops.shapes import masked_mean
+from algorithm.ops.shapes import window_mean
 from algorithm.spec import ObsSpec
 
 Error = Callable[[Tensor, Tensor], Tensor]
@@ -53,7 +53,7 @@ class Prediction(Extension):
         self._shown: Mapping[str, tuple[Tensor, Tensor]] = {}  # observed and predicted image of one position
 
     def auxiliary_losses(self, ctx: Context) -> Mapping[str, Tensor]:
-        """``transition``, ``reward`` and ``observation``: means over the valid learned positions."""
+        """``transition``, ``reward`` and ``observation``: means over the learned positions that exist."""
         batch, learned = ctx.batch, ctx.learned
         transition, reward, observation = self.joint
         state, action, valid = ctx.state[:, learned], batch.action[:, learned], batch.valid[:, learned]
@@ -61,16 +61,19 @@ class Prediction(Extension):
         mean, raw_std = transition(state, action, self._extra(obs))
         following = ctx.target_following[:, : ctx.learn].detach()  # token K+1+t follows position K+t
         seen = observation(state)
-        self._shown = {name: (obs[name][0, 0].clone(), seen[name][0, 0].detach()) for name in self._layouts}
+        first = valid[:1].to(torch.int8).argmax(1)  # an index on the device, so that nothing waits for it
+        self._shown = {
+            name: (obs[name][0][first][0], seen[name][0][first][0].detach()) for name in self._layouts
+        }
         reward_error = (reward(state, action) - batch.reward[:, learned]).square()
         return {
             "transition": transition_loss(following, mean, bounded_std(raw_std), valid, kl=self._kl),
-            "reward": masked_mean(reward_error.flatten(), valid.flatten()),
+            "reward": window_mean(reward_error, valid),
             "observation": self._observation_loss(seen, obs, valid),
         }
 
     def pictures(self) -> Mapping[str, Tensor]:
-        """Each image of the last batch's first anchor, which exists, beside what its state says of it."""
+        """Each image of the first learned step of the last batch, beside what its state says of it."""
         return {
             f"observation/{name}": torch.cat([_picture(self._layouts[name], x) for x in pair], 1)
             for name, pair in self._shown.items()
@@ -80,7 +83,7 @@ class Prediction(Extension):
         """Sum over the observations of their mean error."""
         error = sum(error(prediction[name], obs[name]) for name, error in self._errors.items())
         assert isinstance(error, Tensor)
-        return masked_mean(error.flatten(), valid.flatten())
+        return window_mean(error, valid)
 
 
 def make_prediction(build: Build) -> Prediction | None:

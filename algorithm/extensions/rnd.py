@@ -11,7 +11,7 @@ from algorithm.extensions.base import Context, Extension
 from algorithm.extensions.options import Build
 from algorithm.nn.dynamics import check_dynamic
 from algorithm.ops.intrinsic import distillation_error
-from algorithm.ops.shapes import masked_mean
+from algorithm.ops.shapes import window_mean
 
 
 class Novelty(Extension):
@@ -37,7 +37,7 @@ class Novelty(Extension):
         """See :class:`Extension`: the mean error of the learned transitions."""
         valid = ctx.batch.valid[:, ctx.learned]
         error = self._error(ctx.state[:, ctx.learned].detach(), ctx.batch.action[:, ctx.learned])
-        return {"rnd": masked_mean(torch.where(valid, error, 0.0).flatten(), valid.flatten())}
+        return {"rnd": window_mean(torch.where(valid, error, 0.0), valid)}
 
     def score_actions(self, state: Tensor, action: Tensor) -> Tensor:
         """See :class:`Extension`: the errors of M actions [N, M, A] in states [N, S], [N, M]."""

@@ -41,6 +41,7 @@ class RandomShift(nn.Module):
     """DrQ's random shift (arXiv 2004.13649): while training, each image moves by up to ``pad`` pixels.
 
     It acts in train mode only, that is inside an update; acting and target networks see images as they are.
+    Under a memory all images of a window move alike, see :class:`OneLook`.
 
     pad: largest shift in either direction, in pixels; DrQ takes 4 for images of 84 pixels
     """
@@ -50,18 +51,53 @@ class RandomShift(nn.Module):
         if pad < 1:
             raise ValueError(f"RandomShift: pad must be at least 1 pixel, got {pad}")
         self.pad = pad
+        self.look: OneLook | None = None
 
     def forward(self, images: Tensor) -> Tensor:
         """images [P, H, W, C] -> the same shape and dtype."""
         if not self.training:
             return images
-        shape = (2, len(images))
-        down, right = torch.randint(-self.pad, self.pad + 1, shape, device=images.device)
+        down, right = self.look.offsets(self, images) if self.look else self.draw(len(images), images.device)
         return shift_images(images, down, right)
+
+    def draw(self, count: int, device: torch.device) -> Tensor:
+        """How far ``count`` images move down and right, [2, count]."""
+        return torch.randint(-self.pad, self.pad + 1, (2, count), device=device)
 
     def extra_repr(self) -> str:
         """The shift, where a network is printed."""
         return f"pad={self.pad}"
+
+
+class OneLook:
+    """A context in which every :class:`RandomShift` of a network moves the images of a window alike.
+
+    What a memory learns of is what changes from one image to the next: an offset for each would add movements
+    that were never seen. A window may be encoded in several passes, inside this context each: offsets are
+    drawn with the first and kept.
+
+    network: gets images of windows in flat batches, [B·T, H, W, C], one window after the other
+    windows: B
+    """
+
+    def __init__(self, network: nn.Module, windows: int) -> None:
+        self._shifts = [module for module in network.modules() if isinstance(module, RandomShift)]
+        self._windows = windows
+        self._drawn: dict[RandomShift, Tensor] = {}
+
+    def offsets(self, shift: RandomShift, images: Tensor) -> Tensor:
+        """[2, P] for the images [P, ...] of one pass."""
+        if shift not in self._drawn:
+            self._drawn[shift] = shift.draw(self._windows, images.device)
+        return self._drawn[shift].repeat_interleave(len(images) // self._windows, 1)
+
+    def __enter__(self) -> None:
+        for shift in self._shifts:
+            shift.look = self
+
+    def __exit__(self, *_: object) -> None:
+        for shift in self._shifts:
+            shift.look = None
 
 
 class Augmentation:

@@ -83,8 +83,8 @@ def load_networks(
     if seen.keys() & (rep or {}).keys():
         raise ModelError(
             "nn_config.rep.context cannot be set",
-            why="with attention it is burn_in_step + learn_step, in training as while acting",
-            fix="change sac_config.burn_in_step or learn_step",
+            why="with attention it is burn_in_step + 1, in training as while acting",
+            fix="change sac_config.burn_in_step",
         )
     rep_module = build("ModelRep", {**seen, **(rep or {})}, spec)
     state_size = check_rep(rep_module, spec, where["ModelRep"], seq_encoder)

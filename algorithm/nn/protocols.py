@@ -34,7 +34,7 @@ class Rep(nn.Module):
 
     With attention (``ATTN``), which is also given ``context``, the number of tokens a query may see, itself
     included, ``carry_shape`` is that of a cache for acting, and nothing is stored: in a window, whose carry
-    has width 0, the context is the window. Acting is one token at a time, with the cache as carry.
+    has width 0, it is found among the tokens before. Acting is one token at a time, with the cache as carry.
 
     carry_shape:        C, the carry of one agent while acting; all zeros when nothing is remembered.
     stored_carry_shape: what the replay stores of it per row.

@@ -6,27 +6,31 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from algorithm.ops.shapes import check_shapes, masked_mean
+from algorithm.ops.shapes import check_shapes, masked_mean, window_mean
 
 
-def info_nce_loss(logits: Tensor, valid: Tensor) -> Tensor:
+def info_nce_loss(logits: Tensor, weight: Tensor) -> Tensor:
     """``mean_i log Σ_j exp(l_ij − max_k l_ik) − (l_ii − max_k l_ik)`` over the pairs that exist.
 
     The cross entropy of finding each anchor's own positive among those of all pairs (InfoNCE,
     arXiv 1807.03748, eq. 4; ATC, arXiv 2009.08319).
 
     logits: [P, P] how well anchor i (row) and positive j (column) fit
-    valid:  [P] bool, pairs that exist; neither the row nor the column of another one changes anything
+    weight: [P] of each pair in the mean, see :func:`~algorithm.ops.shapes.masked_mean`; where it is 0 there
+            is no pair, and neither row nor column changes anything
     Returns a scalar; log of the number of pairs where all fit equally well, 0 where there is no pair.
     """
-    logits = _of_pairs("info_nce_loss", logits, valid)
-    return masked_mean(logits.logsumexp(-1) - logits.diagonal(), valid)  # logsumexp takes the maximum out
+    logits = _of_pairs("info_nce_loss", logits, weight > 0)
+    return masked_mean(logits.logsumexp(-1) - logits.diagonal(), weight)  # logsumexp takes the maximum out
 
 
 def info_nce_accuracy(logits: Tensor, valid: Tensor) -> Tensor:
     """Share of the anchors whose best match is their own positive, ``mean_i [argmax_j l_ij = i]``.
 
-    By chance it is 1 / the number of pairs that exist. Arguments as of :func:`info_nce_loss`.
+    By chance it is 1 / the number of pairs that exist.
+
+    logits: as of :func:`info_nce_loss`
+    valid:  [P] bool, pairs that exist
     """
     logits = _of_pairs("info_nce_accuracy", logits, valid)
     own = torch.arange(len(logits), device=logits.device)
@@ -44,7 +48,7 @@ def cosine_loss(prediction: Tensor, target: Tensor) -> Tensor:
 
 
 def q_consistency_loss(q: Tensor, target: Tensor, valid: Tensor) -> Tensor:
-    """``L = mean_{e,i} (Q_e − Q'_e)²`` over the valid positions i and all critics e.
+    """``L = mean_{e,i} (Q_e − Q'_e)²`` over all critics e and the positions i, each window's mean at a time.
 
     Augmentation that shall not change values, as in DrQ (arXiv 2004.13649).
 
@@ -55,7 +59,7 @@ def q_consistency_loss(q: Tensor, target: Tensor, valid: Tensor) -> Tensor:
     """
     check_shapes("q_consistency_loss", q.shape, {"target": target})
     check_shapes("q_consistency_loss", q.shape[1:], {"valid": valid})
-    return masked_mean((q - target).square().mean(0).flatten(), valid.flatten())
+    return window_mean((q - target).square().mean(0), valid)
 
 
 def _of_pairs(function: str, logits: Tensor, valid: Tensor) -> Tensor:

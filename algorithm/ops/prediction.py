@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from algorithm.ops.sac import HALF_LOG_2PI
-from algorithm.ops.shapes import check_shapes, masked_mean
+from algorithm.ops.shapes import check_shapes, window_mean
 
 STD_RANGE = (0.1, 1.0)
 """A likelihood grows without bound where a standard deviation may go to 0, and the encoder would help it."""
@@ -45,7 +45,7 @@ def standard_normal_kl(mean: Tensor, std: Tensor) -> Tensor:
 
 
 def transition_loss(target: Tensor, mean: Tensor, std: Tensor, valid: Tensor, *, kl: float) -> Tensor:
-    """``L = mean_t −log N(s'_t; μ_t, σ_t²) + kl · KL(N(μ_t, σ_t²) ‖ N(0, 1))`` over valid positions.
+    """``L = mean_t −log N(s'_t; μ_t, σ_t²) + kl · KL(N(μ_t, σ_t²) ‖ N(0, 1))``, a mean of each window's.
 
     target:    [B, T, S] states that followed, without gradient
     mean, std: [B, T, S] of the predicted ones
@@ -54,7 +54,7 @@ def transition_loss(target: Tensor, mean: Tensor, std: Tensor, valid: Tensor, *,
     """
     check_shapes("transition_loss", target.shape[:-1], {"valid": valid})
     each = gaussian_nll(target, mean, std) + kl * standard_normal_kl(mean, std)
-    return masked_mean(each.flatten(), valid.flatten())
+    return window_mean(each, valid)
 
 
 def squared_error(prediction: Tensor, target: Tensor) -> Tensor:

@@ -69,30 +69,46 @@ def clipped_critic_loss(
     return _weighted((q - target).square().maximum((clipped - target).square()), weight, valid)
 
 
-def policy_loss(logp: Tensor, value: Tensor, alpha: Tensor, valid: Tensor) -> Tensor:
-    """``mean α log π(u|s) − Q(s, u)`` over valid positions, u reparameterised (arXiv 1812.05905, eq. 9).
+def clip_binds(q: Tensor, target: Tensor, q_target: Tensor, *, epsilon: float) -> Tensor:
+    """Where :func:`clipped_critic_loss` has no gradient: Q is ε beyond Q' and should go on that way.
 
-    logp:  [B, T] of the fresh action
-    value: [B, T] reduced Q of it
+    ``|Q − Q'| > ε and (Q' ± ε − y)² > (Q − y)²``, of the clip of arXiv 1707.06347, eq. 7, applied to Q.
+
+    q, target, q_target: as there
+    Returns [E, B, T] bool.
+    """
+    q = q.detach()
+    clipped = q_target + (q - q_target).clamp(-epsilon, epsilon)
+    beyond = (q - q_target).abs() > epsilon  # within, both are Q but for rounding
+    return beyond & ((clipped - target).square() > (q - target).square())
+
+
+def policy_loss(logp: Tensor, value: Tensor, alpha: Tensor, share: Tensor) -> Tensor:
+    """``mean α log π(u|s) − Q(s, u)``, u reparameterised (arXiv 1812.05905, eq. 9).
+
+    logp:  [P] of the fresh action
+    value: [P] reduced Q of it
     alpha: scalar, without gradient
+    share: [P] of each position in its window's mean, see :func:`~algorithm.ops.shapes.valid_share`
     Returns a scalar.
     """
-    check_shapes("policy_loss", logp.shape, {"value": value, "valid": valid})
-    return masked_mean((alpha * logp - value).flatten(), valid.flatten())
+    check_shapes("policy_loss", logp.shape, {"value": value, "share": share})
+    return masked_mean(alpha * logp - value, share)
 
 
 def temperature_loss(
-    log_alpha: Tensor, entropy: Tensor, target_entropy: float | Tensor, valid: Tensor
+    log_alpha: Tensor, entropy: Tensor, target_entropy: float | Tensor, share: Tensor
 ) -> Tensor:
     """``log α · mean (H − H̄)``: falls while the entropy exceeds its target (arXiv 1812.05905, eq. 18).
 
     log_alpha:      scalar with gradient (the common variant in log α)
-    entropy:        [B, T] of the policy, without gradient; −log π(u|s) of a fresh action stands for it
-    target_entropy: a number, or [B, T]
+    entropy:        [P] of the policy, without gradient; −log π(u|s) of a fresh action stands for it
+    target_entropy: a number, or [P]
+    share:          [P] as in :func:`policy_loss`
     Returns a scalar.
     """
-    check_shapes("temperature_loss", entropy.shape, {"valid": valid})
-    return log_alpha * masked_mean((entropy - target_entropy).flatten(), valid.flatten())
+    check_shapes("temperature_loss", entropy.shape, {"share": share})
+    return log_alpha * masked_mean(entropy - target_entropy, share)
 
 
 def _check_critic_shapes(name: str, q: Tensor, target: Tensor, weight: Tensor, valid: Tensor) -> None:

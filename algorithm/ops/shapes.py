@@ -21,6 +21,8 @@ def check_shapes(function: str, shape: tuple[int, ...], tensors: Mapping[str, Te
 def valid_share(valid: Tensor, dtype: torch.dtype) -> Tensor:
     """Weights of a mean over the last dimension of what is valid: ``v_t / max(1, Σ_t v_t)``.
 
+    Of weights they are shares: ``valid`` may hold any from 0 to 1.
+
     Multiplying by them and summing is that mean; they carry no gradient, so a loss stays two kernels long.
 
     valid: [..., T] bool or 0/1
@@ -34,7 +36,20 @@ def masked_mean(x: Tensor, valid: Tensor) -> Tensor:
     """Mean over the last dimension of what is valid: ``Σ_t v_t x_t / max(1, Σ_t v_t)``.
 
     x:     [..., T]
-    valid: [..., T] bool or 0/1
+    valid: [..., T] bool, or weights from 0 to 1 whose sum is 0 or at least 1
     Returns [...]; 0 where nothing is valid.
     """
     return (x * valid_share(valid, x.dtype)).sum(-1)
+
+
+def window_mean(x: Tensor, valid: Tensor) -> Tensor:
+    """Mean over windows of each window's mean: ``1/B' Σ_b Σ_t v_bt x_bt / Σ_t v_bt`` over the B' not empty.
+
+    A window is drawn the more often the more of it is valid (see ``algorithm/replay/buffer.py``), so this
+    gives every transition of an episode the same weight, which a mean over all that is valid does not.
+
+    x:     [B, T]
+    valid: [B, T] bool or 0/1
+    Returns a scalar; 0 where nothing is valid.
+    """
+    return masked_mean(x.flatten(), valid_share(valid, x.dtype).flatten())

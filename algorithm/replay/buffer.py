@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from algorithm.data import Float, Int, Segment, SequenceBatch, UpdateResult
+from algorithm.data import Bool, Float, Int, Segment, SequenceBatch, UpdateResult
 from algorithm.replay.records import Pieces, Records, SavedPart
 from algorithm.replay.samplers import FreshSampler, PrioritizedSampler, Sampler, UniformSampler
 from algorithm.replay.storage import NEXT, PREV, STEP, Storage
@@ -78,6 +78,7 @@ class ReplayBuffer:
         self._writer = Writer(self._storage)
         self._windows = WindowReader(self._storage, burn_in=burn_in, learn=learn, n_step=n_step)
         self._sampler = sampler
+        self._learn = learn
         self._sampler.attach(self._storage, learn + n_step - 2)
         self._rng = np.random.default_rng(seed)
 
@@ -138,10 +139,23 @@ class ReplayBuffer:
         """A batch of windows on the CPU, or None while fewer than ``batch_size`` are ``ready``."""
         if self.ready < self.batch_size:
             return None
-        return self._windows.read(*self._sampler.sample(self.batch_size, self._rng))
+        return self._windows.read(*self._draw())
+
+    def _draw(self) -> tuple[Int, Float, Int]:
+        """Slots, weights and places [B] of a batch's anchors.
+
+        An anchor is each of its window's learned positions with the same probability. A window is then drawn
+        in proportion to the learned positions of it that exist, and a mean over these gives every transition
+        of an episode the same weight. Were the anchor always the first, no window would begin before the
+        episode, and its first steps would be learned less than others, its last ones more.
+        """
+        slots, weight = self._sampler.sample(self.batch_size, self._rng)
+        if self._learn == 1:
+            return slots, weight, np.zeros(self.batch_size, np.int64)
+        return slots, weight, self._rng.integers(self._learn, size=self.batch_size)
 
     def windows(self, ids: Int) -> SequenceBatch:
-        """The windows anchored at the transitions ``ids`` [n], each of weight 1, as far as they exist now.
+        """The windows that learn from the transitions ``ids`` [n] on, each of weight 1, as far as they exist.
 
         Raises ValueError for an id that is no transition or has been overwritten.
         """
@@ -150,6 +164,10 @@ class ReplayBuffer:
         if not known.all():
             raise ValueError(f"replay: no transitions stand under the ids {ids[~known].tolist()}")
         return self._windows.read(slots, np.ones(len(ids), np.float32))
+
+    def alive(self, ids: Int) -> Bool:
+        """Which of the rows ``ids``, handed out by this replay, have not been overwritten."""
+        return self._storage.alive(ids)
 
     def spread(self, n: int) -> Int:
         """Ids of ``n`` transitions (or all, if there are fewer), evenly spaced from oldest to newest."""
@@ -176,11 +194,15 @@ class ReplayBuffer:
                 f"replay feedback: {bad} of {td.size} TD errors are not finite, the update that made them "
                 "diverged; no priority was changed"
             )
-        ids = result.ids[:, result.anchor].cpu().numpy()
+        ids = result.anchor_ids.cpu().numpy()
         alive = self._storage.alive(ids)
         if not alive.all():
             ids, td = ids[alive], td[alive]
         self._sampler.feedback(ids % self.capacity, td)
+
+    def anneal(self, done: float) -> None:
+        """Importance-sampling weights of batches from now on are those after ``done`` of the run, 0 to 1."""
+        self._sampler.anneal(done)
 
     def refresh_carry(self, result: UpdateResult) -> None:
         """Replace the stored carries of a batch's rows that are still alive by recomputed ones.

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Annotated
 
-from algorithm.fields import Block, Contradiction, Float, Int, option
+from pydantic import BeforeValidator, Field
+
+from algorithm.fields import Block, Contradiction, Float, Int, option, to_number
 
 
 class ReplayConfig(Block):
@@ -18,7 +21,7 @@ class ReplayConfig(Block):
         le=2**29 - 1,
     )
     alpha: Float = option(
-        0.9,
+        0.4,
         "Exponent that turns a TD error into a priority. 0: every row is equally likely.",
         ge=0,
         le=1,
@@ -31,11 +34,17 @@ class ReplayConfig(Block):
         le=1,
         fixed="it says where beta began, which has grown since",
     )
-    beta_increment_per_sampling: Float = option(0.001, "How much beta grows with each sampled batch.", ge=0)
+    beta_increment_per_sampling: (
+        Annotated[float, Field(ge=0, allow_inf_nan=False), BeforeValidator(to_number)] | None
+    ) = option(
+        None,
+        "How much beta grows with each sampled batch. null: linearly, to 1 at max_step; without a max_step "
+        "it stays.",
+    )
     td_error_min: Float = option(
         0.01, "TD errors below this count as this, so that every row keeps a chance.", ge=0
     )
-    td_error_max: Float = option(1.0, "TD errors above this count as this.", gt=0)
+    td_error_max: Float = option(10.0, "TD errors above this count as this.", gt=0)
 
     def contradictions(self) -> Iterator[Contradiction]:
         """The clipping interval of TD errors must not be empty."""

@@ -42,6 +42,9 @@ class Sampler(Protocol):
     def feedback(self, slots: Int, td: Float) -> None:
         """New TD errors [n], finite, of the transitions in ``slots`` [n]; of duplicates the last counts."""
 
+    def anneal(self, done: float) -> None:
+        """``done`` of the run, a share from 0 to 1, is over; more counts as 1."""
+
     @property
     def nbytes(self) -> int:
         """Bytes reserved."""
@@ -93,6 +96,9 @@ class UniformSampler:
     def feedback(self, slots: Int, td: Float) -> None:
         """TD errors do not matter here."""
 
+    def anneal(self, done: float) -> None:
+        """There are no weights."""
+
     @property
     def nbytes(self) -> int:
         """No memory."""
@@ -120,15 +126,15 @@ class PrioritizedSampler:
         *,
         alpha: float = 0.9,
         beta: float = 0.4,
-        beta_increment: float = 0.001,
+        beta_increment: float = 0.0,
         td_error_min: float = 0.01,
         td_error_max: float = 1.0,
     ) -> None:
         """How strongly errors steer the draw.
 
         alpha: 0 draws uniformly, 1 in proportion to the error; usual 0.6 to 0.9.
-        beta: how much of the bias the weights take back, 1 all of it; grows by ``beta_increment`` at every
-            sampling until it is 1.
+        beta: how much of the bias the weights take back, 1 all of it. It grows to 1, linearly over the run by
+            :meth:`anneal`, or by ``beta_increment`` at every sampling.
         td_error_min: keeps transitions without error in play; td_error_max: stops outliers from taking over.
         Raises ValueError for values out of range.
         """
@@ -143,7 +149,7 @@ class PrioritizedSampler:
                 f"got {td_error_min}, {td_error_max}"
             )
         self.alpha = alpha
-        self.beta = beta
+        self.beta = self._first_beta = beta
         self.beta_increment = beta_increment
         self.td_error_min = td_error_min
         self.td_error_max = td_error_max
@@ -197,6 +203,10 @@ class PrioritizedSampler:
         self._tree.update(slots, priority)
         self._largest = max(self._largest or 0.0, float(priority.max(initial=0.0)))
 
+    def anneal(self, done: float) -> None:
+        """See ``Sampler``; beta follows from ``done`` alone (arXiv 1511.05952, section 3.4)."""
+        self.beta = self._first_beta + (1.0 - self._first_beta) * min(1.0, done)
+
     @property
     def nbytes(self) -> int:
         """See ``Sampler``."""
@@ -221,10 +231,11 @@ class PrioritizedSampler:
 
 
 class FreshSampler:
-    """Every window of new data once, oldest first, weight 1; what is overwritten before is lost.
+    """Each new transition once as an anchor, oldest first, weight 1; what is overwritten before is lost.
 
-    A transition is ready when the T + n − 2 transitions behind it exist, which its T learned positions and
-    their n steps need, or when its chain has ended before. Ids say what is older: the observation came first.
+    A transition is ready when the T + n − 2 transitions behind it exist, which the T learned positions and
+    their n steps need if it is the first of them, or when its chain has ended before. Ids say what is older:
+    the observation came first.
     """
 
     def __init__(self) -> None:
@@ -257,6 +268,9 @@ class FreshSampler:
 
     def feedback(self, slots: Int, td: Float) -> None:
         """TD errors do not matter here."""
+
+    def anneal(self, done: float) -> None:
+        """There are no weights."""
 
     @property
     def nbytes(self) -> int:

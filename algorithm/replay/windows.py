@@ -24,17 +24,19 @@ class WindowReader:
                 f"replay windows need burn_in ≥ 0, learn ≥ 1, n_step ≥ 1; got {burn_in}, {learn}, {n_step}"
             )
         self._storage = storage
-        self._anchor = burn_in
-        self._window = burn_in + learn + n_step - 1
-        self._offsets = np.arange(-burn_in, learn + n_step)  # steps from the anchor to each token
+        self._burn_in, self._learn = burn_in, learn
+        self._ahead = learn + n_step - 1  # tokens behind the first learned one
+        self._window = burn_in + self._ahead
         # Tokens read before the window: one for its action, and the older frames of its first token.
         self._lead = max(field.stack - 1 for field in storage.layout.fields) or 1
         self._others = {
             field.matrix: field.stack for field in storage.layout.fields if field.matrix != "real"
         }
 
-    def read(self, anchors: Int, weight: Float) -> SequenceBatch:
+    def read(self, anchors: Int, weight: Float, place: Int | None = None) -> SequenceBatch:
         """The windows of ``anchors`` [B], slots of transitions. The tensors share no memory with the storage.
+
+        place: [B] which of the learned positions each anchor is, 0 … T−1; None for the first
 
         ``action`` is a view of ``prev_action``, one token later. The frames of a stack are views of one
         another: read them, never write to them.
@@ -46,7 +48,8 @@ class WindowReader:
         """
         storage, lead = self._storage, self._lead
         layout, discrete = storage.layout, storage.discrete
-        ids, exists, terminated, step = self._follow(anchors)
+        place = np.zeros(len(anchors), np.int64) if place is None else place
+        ids, exists, terminated = self._follow(anchors, place)
         slots = ids % storage.capacity
         # The row before the window comes along for its action.
         near, there = slots[:, lead - 1 :], exists[:, lead - 1 :]
@@ -60,7 +63,7 @@ class WindowReader:
             obs=self._observations(slots, token_exists, real[:, 1:]),
             prev_action=torch.from_numpy(actions),
             action_mask=torch.from_numpy(byte[:, 1:, :discrete].view(np.bool_)),
-            step=torch.from_numpy((step + self._offsets) * token_exists),
+            step=torch.from_numpy(self._steps(anchors, place) * token_exists),
             obs_valid=torch.from_numpy(token_exists),
             ids=torch.from_numpy(tokens),
             action=torch.from_numpy(actions[:, 1:]),
@@ -70,26 +73,28 @@ class WindowReader:
             terminated=torch.from_numpy(terminated),
             valid=torch.from_numpy(token_exists[:, :-1] & token_exists[:, 1:]),
             carry=torch.from_numpy(self._carries(near[:, 1])),
+            anchor=torch.from_numpy(self._burn_in + place),
             weight=torch.from_numpy(weight),
         )
 
-    def _follow(self, anchors: Int) -> tuple[Int, Bool, Bool, NDArray[np.int32]]:
-        """Walk both ways from the anchors.
+    def _follow(self, anchors: Int, place: Int) -> tuple[Int, Bool, Bool]:
+        """Walk both ways from the anchors, as far as the window that reaches furthest.
 
         Returns ids and exists [B, lead + W+1] of the ``lead`` tokens before the window and its own (where a
-        token does not exist, the id is that of its nearest neighbour which does), terminated [B, W], and the
-        anchors' step [B, 1].
+        token does not exist, the id is that of its nearest neighbour which does), and terminated [B, W].
         """
-        storage, batch, width, lead = self._storage, len(anchors), self._window, self._lead
+        storage, batch, lead = self._storage, len(anchors), self._lead
+        back = lead + self._burn_in + int(place.max(initial=0))
+        ahead = self._ahead - int(place.min(initial=self._learn - 1))
         oldest = storage.next_id - storage.capacity
-        ids = np.empty((batch, lead + width + 1), np.int64)
-        exists = np.ones((batch, lead + width + 1), np.bool_)
-        terminated = np.zeros((batch, width), np.bool_)
+        ids = np.empty((batch, back + ahead + 1), np.int64)
+        exists = np.ones((batch, back + ahead + 1), np.bool_)
+        terminated = np.zeros((batch, back + ahead), np.bool_)
         anchor_links = storage.links.take(anchors, axis=0)
         start = storage.ids_in(anchors)
-        ids[:, lead + self._anchor] = start
+        ids[:, back] = start
         links, here = anchor_links, start
-        for token in range(lead + self._anchor - 1, -1, -1):
+        for token in range(back - 1, -1, -1):
             previous = here - links[:, PREV]
             # Ids only grow along a chain: what stands before an overwritten row is overwritten too.
             alive = (previous < here) & (previous >= oldest)
@@ -98,15 +103,30 @@ class WindowReader:
             if token:
                 links = storage.links.take(here % storage.capacity, axis=0)
         links, here = anchor_links, start
-        for position in range(self._anchor, width):
+        for position in range(back, back + ahead):
             forward = links[:, NEXT]
             distance = forward >> FLAG_BITS
             terminated[:, position] = forward & TERMINATED
             here = here + distance
-            ids[:, lead + position + 1], exists[:, lead + position + 1] = here, distance
-            if position + 1 < width:
+            ids[:, position + 1], exists[:, position + 1] = here, distance
+            if position + 1 < back + ahead:
                 links = storage.links.take(here % storage.capacity, axis=0)
-        return ids, exists, terminated, anchor_links[:, STEP:]
+        tokens = lead + self._window + 1
+        if ids.shape[1] == tokens:  # every anchor has the same place
+            return ids, exists, terminated[:, lead:]
+        first = (back - lead - self._burn_in - place)[:, None]
+        columns = first + np.arange(tokens)
+        return (
+            np.take_along_axis(ids, columns, 1),
+            np.take_along_axis(exists, columns, 1),
+            np.take_along_axis(terminated, columns[:, lead:-1], 1),
+        )
+
+    def _steps(self, anchors: Int, place: Int) -> Int:
+        """Step in the episode of every token [B, W+1], whether it exists or not."""
+        first = self._storage.links.take(anchors, axis=0)[:, STEP] - self._burn_in - place
+        steps: Int = first[:, None] + np.arange(self._window + 1)
+        return steps
 
     def _actions(self, real: Float, byte: NDArray[np.uint8]) -> Float:
         """The action before each token, [B, W+1, A], from rows [B, W+2, …]; u is restored from z."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -86,6 +87,7 @@ class Agent:
         make_replay: MakeReplay = ReplayBuffer,
     ) -> None:
         self.spec, self.config = spec, config
+        self._reward_scale = np.float32(config.base_config.reward_scale)
         sac = config.sac_config
         self.networks = make_networks(spec, config, nn_file, seed, behaviour)
         _reserve(memory, behaviour, spec, config, self.networks.rep.stored_carry_shape)
@@ -106,9 +108,11 @@ class Agent:
             self.new_actor("acting", exploring=not greedy),
             stream(seed, "warm-up", behaviour),
             warming_up=sac.start_step > 0,
+            repeat=sac.start_repeat,
             greedy=greedy,
         )
-        self._recent = Recent()
+        prioritised = sac.use_priority and sac.use_replay_buffer
+        self._recent = Recent(config.replay_config.td_error_max if prioritised else None)
         self.replay = _make_replay(
             make_replay, spec, config, self.networks, stream_seed(seed, "replay", behaviour)
         )
@@ -118,9 +122,10 @@ class Agent:
             self._memory = Recalled(self.replay, self.sac, config.sac_config)
         self._insertion: LargestPriority | OwnTdError = LargestPriority()
         if config.sac_config.use_add_with_td:
-            self._insertion = OwnTdError(self.replay, self.sac, anchor=config.sac_config.burn_in_step)
+            self._insertion = OwnTdError(self.replay, self.sac)
         linear = config.sac_config.learning_rate_schedule == "linear"
         self._falls_until = config.base_config.max_step if linear else None
+        self._anneals_until = _end_of_annealing(config)
 
     def new_actor(self, purpose: str, *, exploring: bool = False) -> Actor:
         """An actor on this agent's networks with random numbers of its own.
@@ -138,7 +143,9 @@ class Agent:
         )
 
     def add(self, segment: Segment) -> None:
-        """Store a transition."""
+        """Store a transition; it is learned from with the reward times ``base_config.reward_scale``."""
+        if self._reward_scale != 1.0:
+            segment = replace(segment, reward=segment.reward * self._reward_scale)
         self._insertion.added(self.replay.add(segment))
         self.sac.observe(segment)
 
@@ -154,6 +161,8 @@ class Agent:
         watch = watch or Stopwatch()
         self.player.warming_up = step < self.config.sac_config.start_step
         self._set_learning_rate(step)
+        if self._anneals_until is not None:
+            self.replay.anneal(step / self._anneals_until)
         try:
             self._insertion.settle(learning=self.sac.updates > 0)
         except FloatingPointError:  # they keep the largest priority
@@ -218,7 +227,7 @@ class Agent:
 
     @property
     def notices(self) -> list[str]:
-        """Keys that are set and have no effect with these observations and actions."""
+        """Keys that are set and have no effect, or less than one might think."""
         sac = self.config.sac_config
         found = []
         if sac.discrete_dqn_like and not self.spec.action.branches:
@@ -227,6 +236,13 @@ class Agent:
             found.append("sac_config.use_normalization has no effect: no observation is a vector of numbers")
         if sac.seq_encoder == "RNN" and sac.learn_step == 1:
             found.append("sac_config.learn_step is 1: no gradient goes through time, so little is remembered")
+        if sac.seq_encoder == "ATTN" and sac.burn_in_step < sac.learn_step - 1:
+            found.append(
+                f"sac_config.burn_in_step is {sac.burn_in_step}: attention sees the last "
+                f"{sac.burn_in_step + 1} observations only (burn_in_step + 1), fewer than the "
+                f"{sac.learn_step} steps of learn_step; raise burn_in_step where what matters lies further "
+                "back"
+            )
         return [*found, *self._notices_of_extensions()]
 
     def _notices_of_extensions(self) -> list[str]:
@@ -297,7 +313,7 @@ def make_networks(
         q=nn.q,
         policy=nn.policy,
         seq_encoder=sac.seq_encoder,
-        context=sac.burn_in_step + sac.learn_step,
+        context=sac.burn_in_step + 1,
     )
 
 
@@ -312,7 +328,7 @@ def _make_replay(
         sampler = PrioritizedSampler(
             alpha=replay.alpha,
             beta=replay.beta,
-            beta_increment=replay.beta_increment_per_sampling,
+            beta_increment=replay.beta_increment_per_sampling or 0.0,
             td_error_min=replay.td_error_min,
             td_error_max=replay.td_error_max,
         )
@@ -327,6 +343,12 @@ def _make_replay(
         sampler=sampler,
         seed=seed,
     )
+
+
+def _end_of_annealing(config: Config) -> int | None:
+    """The step at which beta is 1; None where it grows with each batch or, without an end, not at all."""
+    base, by_batch = config.base_config, config.replay_config.beta_increment_per_sampling is not None
+    return None if by_batch or base.max_step < 0 else base.max_step
 
 
 def _reserve(

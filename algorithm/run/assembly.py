@@ -11,6 +11,7 @@ import torch
 from algorithm.config.loader import LoadedConfig
 from algorithm.config.schema import Config
 from algorithm.env.base import VecEnv
+from algorithm.env.named import file_of, locate
 from algorithm.env.registry import make_vec_env
 from algorithm.errors import StorageError, UsageError
 from algorithm.replay.buffer import ReplayBuffer
@@ -28,6 +29,7 @@ def make_env(
     purpose: Literal["train", "evaluate"],
     n: int,
     *,
+    folder: Path,
     faults: Faults,
     render: bool = False,
     workers: int = 0,
@@ -37,6 +39,7 @@ def make_env(
 ) -> VecEnv:
     """The environments of a run for one purpose, seeded for it.
 
+    folder: of the task, for environments of its own
     workers: processes for them, 0 for none but this one; log: folder for what those print
     film: the first of them can be asked for pictures
     seed: instead of the run's own
@@ -48,6 +51,7 @@ def make_env(
     return make_vec_env(
         base.env_type,
         base.env_name,
+        folder=folder,
         env_args=base.env_args,
         n=n,
         seed_of=episode_seeds(seed, purpose),
@@ -100,10 +104,15 @@ def check_behaviours(loaded: LoadedConfig, specs: Mapping[str, AgentSpec]) -> No
     if unknown:
         raise UsageError(
             f"ma_config names {', '.join(map(repr, unknown))}, which the environment does not have",
-            where=str(loaded.file),
+            where=loaded.file or loaded.source,
             why=f"its behaviours are {', '.join(map(repr, specs))}",
             fix="rename or remove that part of ma_config",
         )
+
+
+def env_file(loaded: LoadedConfig) -> Path | None:
+    """The file of an environment of the task's own; None for what is imported by its module or id."""
+    return file_of(locate(loaded.config.base_config.env_name, loaded.env_dir))
 
 
 def nn_file(config: Config, folder: Path) -> Path | None:

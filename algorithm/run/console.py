@@ -115,6 +115,10 @@ class Console(ABC):
         """Show one line of information."""
 
     @abstractmethod
+    def command(self, purpose: str, command: str) -> None:
+        """Show a command on one line, so that it can be copied; ``purpose``: what it is for."""
+
+    @abstractmethod
     def warn(self, text: str) -> None:
         """Show a warning now, and once more at the end."""
 
@@ -198,6 +202,10 @@ class LineConsole(Console):
         self._warnings.bury()
         self._emit(text)
 
+    def command(self, purpose: str, command: str) -> None:
+        """Both on one line."""
+        self.message(f"{purpose}: {command}")
+
     def warn(self, text: str) -> None:
         """The text, through ``alert``."""
         self._warnings.add(text)
@@ -209,8 +217,9 @@ class LineConsole(Console):
         width = max((len(name) for name, _ in (*summary, *commands)), default=0)
         self._emit("result")
         self._table(summary, width)
-        self._emit("next")
-        self._table(commands, width)
+        if commands:
+            self._emit("next")
+            self._table(commands, width)
 
     def close(self) -> None:
         """Repeat the warnings."""
@@ -245,44 +254,6 @@ class QuietConsole(LineConsole):
         """Nothing."""
 
 
-class _Tee(Console):
-    """Several consoles as one: the screen and the log."""
-
-    def __init__(self, *consoles: Console) -> None:
-        self._consoles = consoles
-
-    def start(self, sections: Sections) -> None:
-        for console in self._consoles:
-            console.start(sections)
-
-    def due(self) -> bool:
-        return any(console.due() for console in self._consoles)
-
-    def progress(self, progress: Progress) -> None:
-        for console in self._consoles:
-            console.progress(progress)
-
-    def evaluation(self, evaluation: Evaluation, *, best: bool) -> None:
-        for console in self._consoles:
-            console.evaluation(evaluation, best=best)
-
-    def message(self, text: str) -> None:
-        for console in self._consoles:
-            console.message(text)
-
-    def warn(self, text: str) -> None:
-        for console in self._consoles:
-            console.warn(text)
-
-    def finish(self, summary: Rows, commands: Rows) -> None:
-        for console in self._consoles:
-            console.finish(summary, commands)
-
-    def close(self) -> None:
-        for console in self._consoles:
-            console.close()
-
-
 def open_console(
     *, quiet: bool = False, logger: logging.Logger | None = None, stream: TextIO | None = None
 ) -> Console:
@@ -302,9 +273,11 @@ def open_console(
 
 def logged(screen: Console, logger: logging.Logger) -> Console:
     """``screen`` and the log; once the log cannot be written, the screen says so."""
+    from algorithm.run.tee import Tee
+
     for run_log in _run_logs():
         run_log.tell = screen.warn
-    return _Tee(screen, LineConsole(logger.info, logger.warning))
+    return Tee(screen, LineConsole(logger.info, logger.warning))
 
 
 def setup_logging(path: Path, *, debug: bool) -> logging.Logger:

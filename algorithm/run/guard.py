@@ -163,10 +163,12 @@ class _Cause:
 def _advice(reward: float, observation: float) -> str:
     if max(reward, observation) < LARGE:
         return "lower sac_config.learning_rate, or set sac_config.max_grad_norm"
-    wrapper, what = (
-        ("ClipReward", "rewards") if reward >= observation else ("TransformObservation", "sensors")
-    )
-    return f"clip or scale {what} with a wrapper (base_config.wrappers, such as {wrapper})"
+    if reward >= observation:
+        return (
+            "scale rewards by base_config.reward_scale, or clip them: base_config.wrappers: "
+            "[{ClipReward: {max_reward: 10}}]"
+        )
+    return "clip or scale sensors with a wrapper of your own: base_config.wrappers: [module:Class]"
 
 
 def _largest(x: Tensor, valid: Tensor) -> float:

@@ -26,9 +26,8 @@ class OwnTdError:
     learning begins the error would be that of random networks; the largest priority stands for it.
     """
 
-    def __init__(self, replay: ReplayBuffer, sac: Sac, *, anchor: int) -> None:
-        """anchor: K, the column of a window's ids that a priority belongs to."""
-        self._replay, self._sac, self._anchor = replay, sac, anchor
+    def __init__(self, replay: ReplayBuffer, sac: Sac) -> None:
+        self._replay, self._sac = replay, sac
         self._new: list[Int] = []
 
     def added(self, ids: Int) -> None:
@@ -38,7 +37,11 @@ class OwnTdError:
     def settle(self, *, learning: bool) -> None:
         """Give those added since the last call their priorities; FloatingPointError if one is not finite."""
         new, self._new = self._new, []
-        if new and learning:
-            batch = self._replay.windows(np.concatenate(new))
+        if not (new and learning):
+            return
+        ids = np.concatenate(new)
+        ids = ids[self._replay.alive(ids)]  # many streams in a small ring overwrite rows of their own step
+        if ids.size:
+            batch = self._replay.windows(ids)
             error = self._sac.td_error(batch)
-            self._replay.feedback(UpdateResult(priority=error, ids=batch.ids, anchor=self._anchor))
+            self._replay.feedback(UpdateResult(priority=error, ids=batch.ids, anchor=batch.anchor))

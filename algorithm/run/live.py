@@ -95,6 +95,11 @@ class LiveConsole(Console):
         self._warnings.bury()
         self._terminal.print(Text(text))
 
+    def command(self, purpose: str, command: str) -> None:
+        """Above the panel."""
+        self._warnings.bury()
+        print_commands(self._terminal, [(purpose, command)])
+
     def warn(self, text: str) -> None:
         """The text, above the panel."""
         self._warnings.add(text)
@@ -111,10 +116,7 @@ class LiveConsole(Console):
         self._terminal.print(
             Panel(table, title="result", title_align="left", border_style="green", width=self._width)
         )
-        width = max((len(name) for name, _ in commands), default=0)
-        for name, command in commands:
-            line = Text.assemble((f"  {name:<{width}}  ", "dim"), command)
-            self._terminal.print(line, soft_wrap=True)  # one line for the terminal, so that it can be copied
+        print_commands(self._terminal, commands)
 
     def close(self) -> None:
         """Leave the last panel and repeat the warnings."""
@@ -253,6 +255,22 @@ class LiveConsole(Console):
         curve = spark(values[-min(room, 20) :], self._glyphs.levels) if room > 0 else ""
         text.pad_right(max(self._width - 4 - _LABEL_WIDTH - len(text) - len(curve), 0))
         return text.append(curve, style=style)
+
+
+def print_commands(terminal: Terminal, commands: Rows) -> None:
+    """(purpose, command), each command on one line.
+
+    Where they do not fit beside each other, all purposes stand above their commands, as a shell's comments.
+    A command that is wider than the terminal by itself is one line nevertheless, so that it can be copied.
+    """
+    width = max((len(purpose) for purpose, _ in commands), default=0)
+    beside = all(2 + width + 2 + len(command) <= terminal.width for _, command in commands)
+    for purpose, command in commands:
+        if beside:
+            line = Text.assemble((f"  {purpose:<{width}}  ", "dim"), command)
+        else:
+            line = Text.assemble((f"# {purpose}\n", "dim"), command)
+        terminal.print(line, soft_wrap=True)
 
 
 def spark(values: list[float], levels: str) -> str:

@@ -8,7 +8,7 @@ import numpy as np
 
 from algorithm.data import Array, Bool, Float, State
 from algorithm.sac.actor import Actor, ActorOutput
-from algorithm.spec import AgentSpec
+from algorithm.spec import Z_LIMIT, AgentSpec
 
 
 class TrainingPlayer:
@@ -16,6 +16,7 @@ class TrainingPlayer:
 
     actor:      samples from the policy, exploring
     rng:        of random actions
+    repeat:     mean number of steps that a random action is held, ≥ 1
     warming_up: act uniformly at random; whoever counts the steps sets it
     greedy:     take the policy's mode instead of a sample
     """
@@ -27,9 +28,11 @@ class TrainingPlayer:
         rng: np.random.Generator,
         *,
         warming_up: bool,
+        repeat: float = 1.0,
         greedy: bool = False,
     ) -> None:
         self._action, self._actor, self._rng, self._greedy = spec.action, actor, rng, greedy
+        self._hold = 1.0 - 1.0 / repeat
         self.warming_up = warming_up
 
     @property
@@ -44,12 +47,29 @@ class TrainingPlayer:
     def act(
         self, obs: Mapping[str, Array], prev_action: Float, carry: Float, action_mask: Bool
     ) -> ActorOutput:
-        """Sampled from the policy, or uniformly random while ``warming_up``."""
+        """Sampled from the policy, or random while ``warming_up``.
+
+        A random action is uniform, and held for a geometric number of steps: pushes that change direction at
+        each step cancel out, and a task of momentum shows little of itself (arXiv 2006.01782). The
+        log-probability is that of the uniform distribution, the marginal one.
+        """
         if not self.warming_up:
             return self._actor.act(obs, prev_action, carry, action_mask, greedy=self._greedy)
         action, z, logp = self._action.random(self._rng, action_mask)
+        held = self._held(prev_action, action_mask)
+        u = prev_action[held, self._action.discrete :]
+        z[held] = np.arctanh(u.astype(np.float64)).clip(-Z_LIMIT, Z_LIMIT)
+        action[held] = prev_action[held]
+        action[:, self._action.discrete :] = np.tanh(z)
         after = self._actor.remember(obs, prev_action, carry)
         return ActorOutput(action=action, z=z, behaviour_logp=logp, carry=after)
+
+    def _held(self, prev_action: Float, mask: Bool) -> Bool:
+        """Which agents [N] repeat their last action; none at an episode's start, where all of it is 0."""
+        discrete = self._action.discrete
+        allowed = ~(prev_action[:, :discrete].astype(np.bool_) & ~mask).any(1)
+        held: Bool = (self._rng.random(len(mask)) < self._hold) & prev_action.any(1) & allowed
+        return held
 
     def state(self) -> State:
         """Of its random numbers, and whether it is warming up."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import platform
 import shutil
@@ -27,6 +28,11 @@ def library_versions() -> dict[str, str | None]:
         with contextlib.suppress(metadata.PackageNotFoundError):
             versions[name] = metadata.version(name)
     return versions
+
+
+def file_state(file: Path) -> dict[str, object]:
+    """Where a file is and what it holds. Raises OSError."""
+    return {"path": str(file), "sha256": hashlib.sha256(file.read_bytes()).hexdigest()}
 
 
 def git_state(source: Path = SOURCE) -> dict[str, object] | None:

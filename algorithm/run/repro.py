@@ -20,6 +20,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from algorithm.config.schema import Config
 from algorithm.env.base import Observation, StepResult, Trace
+from algorithm.env.named import locate
 from algorithm.env.registry import make_vec_env
 from algorithm.errors import StorageError, UserError
 from algorithm.run.files import write_text
@@ -62,17 +63,19 @@ class Repro(BaseModel):
             raise StorageError.of(error, what="a file cannot be read", where=path) from error
         except ValidationError as error:
             first = error.errors()[0]
-            place = ".".join(map(str, first["loc"])) or "the file"
-            raise StorageError(
-                "this is no repro of a run", where=path, why=f"{place}: {first['msg']}"
-            ) from error
+            place = ".".join(map(str, first["loc"])) or "its JSON"
+            why = f"{place} is missing or not what a run writes there"
+            raise StorageError("this is no repro of a run", where=path, why=why) from error
 
 
 class Repros:
-    """Writes them into ``folder``, which is made with the first one, until there are ``LIMIT``."""
+    """Writes them into ``folder``, which is made with the first one, until there are ``LIMIT``.
 
-    def __init__(self, folder: Path, config: Config) -> None:
-        self._folder, self._config = folder, config
+    task: its folder, where an environment of its own lies
+    """
+
+    def __init__(self, folder: Path, config: Config, task: Path | None = None) -> None:
+        self._folder, self._config, self._task = folder, config, task
 
     def record(
         self,
@@ -105,7 +108,7 @@ class Repros:
             environment_step=environment_step,
             episode_step=episode_step,
             env_type=base.env_type,
-            env_name=base.env_name,
+            env_name=locate(base.env_name, self._task),
             env_args=base.env_args,
             wrappers=list(base.wrappers),
             reset_config=self._config.reset_config,

@@ -98,7 +98,7 @@ def _start(checkpoint: Path, changed: Sequence[Change], wanted: LoadedConfig, ru
     for key, done in (("max_step", saved.step), ("max_iter", tally["iteration"])):
         limit = getattr(base, key)
         if 0 < limit <= done and _has_ended(run, saved.step):
-            longer = run.training_command("-n", run.name, "--resume", "-o", f"base_config.{key}={2 * done}")
+            longer = run.training_command("-n", run.name, "--resume", f"--{key}={2 * done}")
             raise UsageError(
                 "nothing is left to do",
                 where=run.shown(checkpoint),

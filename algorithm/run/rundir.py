@@ -17,7 +17,7 @@ from typing import cast
 from algorithm.errors import StorageError, UsageError
 from algorithm.run.files import finite_or_null, read_json, write_bytes, write_json, write_text
 from algorithm.run.names import candidates, check_name
-from algorithm.run.provenance import git_state, host, library_versions
+from algorithm.run.provenance import file_state, git_state, host, library_versions
 
 MODELS = Path("models")
 """Where runs go: below the current directory."""
@@ -207,22 +207,42 @@ class RunDir:
         """Keep what the command line changed, one a line."""
         write_text(self.overrides, "".join(f"{line}\n" for line in overrides))
 
-    def write_manifest(self, *, arguments: Sequence[str], seeds: Mapping[str, int]) -> None:
-        """Keep what is needed to repeat the run. arguments: ``sys.argv``; seeds: by what they seed."""
+    def write_manifest(
+        self,
+        *,
+        arguments: Sequence[str],
+        seeds: Mapping[str, int],
+        render_modes: Sequence[str] = (),
+        env_file: Path | None = None,
+    ) -> None:
+        """Keep what is needed to repeat the run, and to show it.
+
+        arguments: ``sys.argv``; seeds: by what they seed; render_modes: of the environment; env_file: of an
+        environment of the task's own
+        """
         manifest = {
             "env": self.env,
             "name": self.name,
             "started": _now(),
             "arguments": list(arguments),
             "seeds": dict(seeds),
+            "render_modes": list(render_modes),
             "python": sys.version.split()[0],
             "versions": library_versions(),
             "git": git_state(),
             "host": host(),
+            "env_file": file_state(env_file) if env_file else None,
         }
         write_json(self.manifest, manifest)
 
-    def note_resumed(self, *, arguments: Sequence[str], step: int, overrides: Sequence[str]) -> None:
+    def note_resumed(
+        self,
+        *,
+        arguments: Sequence[str],
+        step: int,
+        overrides: Sequence[str],
+        env_file: Path | None = None,
+    ) -> None:
         """Add to the manifest that the run goes on from ``step``, and to the overrides what is new."""
         manifest = read_json(self.manifest)
         resumed = manifest.get("resumed", [])
@@ -234,11 +254,20 @@ class RunDir:
             "versions": library_versions(),
             "git": git_state(),
             "host": host(),
+            "env_file": file_state(env_file) if env_file else None,
         }
         write_json(self.manifest, {**manifest, "resumed": [*resumed, entry]})
         if overrides:
             before = self.overrides.read_text("utf-8") if self.overrides.exists() else ""
             write_text(self.overrides, before + "".join(f"{line}\n" for line in overrides))
+
+    def has_other(self, env_file: Path) -> bool:
+        """Whether the environment's file is another one than when the run was begun, or last resumed."""
+        manifest = read_json(self.manifest)
+        resumed = manifest.get("resumed")
+        last = resumed[-1] if isinstance(resumed, list) and resumed else manifest
+        known = last.get("env_file") if isinstance(last, Mapping) else None
+        return isinstance(known, Mapping) and known.get("sha256") != file_state(env_file)["sha256"]
 
     def copy_nn(self, source: Path) -> None:
         """Keep the user's networks as they are now, under their own name, which the configuration says."""
@@ -266,6 +295,15 @@ def run_names(env: str, *, models: Path = MODELS) -> list[str]:
     return sorted(started, key=lambda name: (started[name], name), reverse=True)
 
 
+def no_run_matches(env: str, pattern: str, *, models: Path = MODELS, argument: str = "") -> UsageError:
+    """The error for a pattern of names that fits none of the runs there are."""
+    known, parent = run_names(env, models=models), _env_folder(env, models)
+    why, fix = _instead(known, argument or env)
+    if known:
+        fix = f"choose one: --report {shlex.quote(known[0])}"
+    return UsageError(f"no run of {env} matches {pattern!r}", where=_shown(parent), why=why, fix=fix)
+
+
 def _now() -> str:
     return datetime.now(timezone.utc).isoformat(timespec="seconds")
 
@@ -286,16 +324,20 @@ def _not_writable(error: OSError, path: Path) -> StorageError:
 
 
 def _unknown(what: str, name: str, known: Sequence[str], parent: Path, argument: str) -> StorageError:
-    if not known:
-        command = shlex.join(["python", "main.py", argument])
-        return StorageError(
-            what, where=_shown(parent), why="nothing was saved there", fix=f"train first: {command}"
-        )
+    why, fix = _instead(known, argument)
     close = difflib.get_close_matches(name, known, n=1)
-    fix = f"did you mean -n {shlex.quote(close[0])}?" if close else f"choose one: -n {shlex.quote(known[0])}"
+    if close:
+        fix = f"did you mean -n {shlex.quote(close[0])}?"
+    return StorageError(what, where=_shown(parent), why=why, fix=fix)
+
+
+def _instead(known: Sequence[str], argument: str) -> tuple[str, str]:
+    """Which runs there are, and what to do where another one was asked for."""
+    if not known:
+        return "nothing was saved there", f"train first: {shlex.join(['python', 'main.py', argument])}"
     more = f" and {len(known) - 10} more" if len(known) > 10 else ""
     why = f"runs there, newest first: {', '.join(known[:10])}{more}"
-    return StorageError(what, where=_shown(parent), why=why, fix=fix)
+    return why, f"choose one: -n {shlex.quote(known[0])}"
 
 
 def _taken(run: RunDir) -> UsageError:

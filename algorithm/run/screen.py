@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import gymnasium
 import numpy as np
@@ -15,6 +15,7 @@ from algorithm.config.schema import BaseConfig, Config
 from algorithm.env.base import VecEnv
 from algorithm.run.agent import Agent
 from algorithm.run.console import Rows
+from algorithm.run.offers import has_display, playing_commands
 from algorithm.run.playing.evaluate import Performance
 from algorithm.run.rundir import RunDir
 from algorithm.run.trainer import Outcome
@@ -45,6 +46,7 @@ def start_screen(
                 ("name", run.name),
                 ("folder", run.shown(run.path)),
                 ("seed", str(loaded.seed)),
+                ("ends", _end(loaded)),
                 ("device", f"{device}, {threads} thread{'s' * (threads > 1)}"),
                 ("versions", versions),
             ],
@@ -60,8 +62,13 @@ def start_screen(
     return sections
 
 
-def finish_screen(run: RunDir, outcome: Outcome, saved: str) -> tuple[Rows, Rows]:
-    """The result, and the commands one wants next. saved: what the checkpoints cost."""
+def finish_screen(
+    run: RunDir, outcome: Outcome, saved: str, render_modes: Sequence[str]
+) -> tuple[Rows, Rows]:
+    """The result, and the commands one wants next.
+
+    saved: what the checkpoints cost; render_modes: of the environment
+    """
     speed = f"{outcome.steps / outcome.seconds:.0f} steps/s" if outcome.seconds else ""
     rows = [
         ("steps", f"{outcome.steps:,} with {outcome.updates:,} updates in {outcome.seconds:.0f} s, {speed}")
@@ -71,12 +78,9 @@ def finish_screen(run: RunDir, outcome: Outcome, saved: str) -> tuple[Rows, Rows
             name = "" if behaviour == DEFAULT_BEHAVIOUR else f" {behaviour}"
             rows.append((f"{title}{name}", _performance(step, performance)))
     rows += [("checkpoints", saved), ("folder", run.shown(run.path))]
-    which = ["--ckpt=best"] if (run.checkpoints / "best.json").exists() else []
     commands = [
         ("go on", _longer(run, outcome)),
-        ("evaluate", run.command("-n", run.name, "--eval=10", *which)),
-        ("watch", run.command("-n", run.name, "--run", "--render", "--disable_sample", *which)),
-        ("film", run.command("-n", run.name, "--video", *which)),
+        *playing_commands(run, render_modes, display=has_display()).items(),
         ("curves", f"tensorboard --logdir {run.shown(run.log)}"),
         ("report", run.shown(run.report)),
     ]
@@ -85,7 +89,7 @@ def finish_screen(run: RunDir, outcome: Outcome, saved: str) -> tuple[Rows, Rows
 
 def _longer(run: RunDir, outcome: Outcome) -> str:
     """The command that goes on with the run, twice as far where it has come to its end."""
-    further = [] if outcome.stopped else ["-o", f"base_config.{outcome.limit}"]
+    further = [] if outcome.stopped else [f"--{outcome.limit}"]
     return run.training_command("-n", run.name, "--resume", *further)
 
 
@@ -119,6 +123,21 @@ def result_json(run: RunDir, outcome: Outcome, seed: int) -> dict[str, object]:
     if set(per_behaviour) - {DEFAULT_BEHAVIOUR}:
         result["behaviours"] = per_behaviour
     return result
+
+
+def _end(loaded: LoadedConfig) -> str:
+    """When training ends by itself, and which key to change if nobody chose that."""
+    base = loaded.config.base_config
+    limits = [
+        f"{limit:,} {what}"
+        for limit, what in ((base.max_iter, "iterations"), (base.max_step, "steps"))
+        if limit > 0
+    ]
+    if not limits:
+        return "when it is stopped: base_config.max_step and max_iter set no limit"
+    first = ", whichever comes first" * (len(limits) > 1)
+    default = "" if loaded.is_set("base_config.max_step") else " (default; base_config.max_step)"
+    return f"at {' or '.join(limits)}{default}{first}"
 
 
 def _environment(base: BaseConfig, env: VecEnv) -> list[tuple[str, str]]:
@@ -180,7 +199,7 @@ def _memory(sac: SacConfig) -> Rows:
     if sac.seq_encoder is None:
         return []
     if sac.seq_encoder == "ATTN":
-        return [("memory", f"attention over {burn_in + learn} steps, {learn} learned in a window")]
+        return [("memory", f"attention to the last {burn_in} steps, {learn} learned in a window")]
     states = "stored and refreshed" if sac.refresh_carry else "stored"
     return [
         ("memory", f"recurrent, {burn_in} steps of burn-in, {learn} learned in a window, states {states}")
@@ -213,8 +232,12 @@ def _algorithm(config: Config, spec: AgentSpec) -> str:
 
 
 def _config(loaded: LoadedConfig) -> list[tuple[str, str]]:
-    rows = [("file", f"{loaded.file.name}, section {loaded.section}" if loaded.section else loaded.file.name)]
-    rows += [(path, str(value)) for path, value in loaded.differences().items()]
+    rows = [("file", loaded.source)]
+    rows += [("inherited", f"{name}, which ships with the framework") for name in loaded.shipped]
+    why = " (default with a memory)"
+    rows += [
+        (path, f"{value}{why * (path in loaded.for_memory)}") for path, value in loaded.differences().items()
+    ]
     rows += [("override", text) for text in loaded.overrides]
     return rows + [("drawn", f"{path} = {value}") for path, value in loaded.drawn.items()]
 

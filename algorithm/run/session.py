@@ -14,12 +14,13 @@ from typing import Literal
 import torch
 
 from algorithm.config.changes import Change, table
-from algorithm.config.cli import TrainOptions
+from algorithm.config.cli import TrainOptions, config_flags
 from algorithm.config.loader import LoadedConfig, dump_config
+from algorithm.config.source import inline
 from algorithm.env.base import VecEnv
 from algorithm.errors import StorageError, UsageError
 from algorithm.run.agent import Agent, pick_device
-from algorithm.run.assembly import make_agents, make_env, nn_file
+from algorithm.run.assembly import env_file, make_agents, make_env, nn_file
 from algorithm.run.checkpoints.checkpoint import Checkpoint
 from algorithm.run.checkpoints.keeper import Keeper
 from algorithm.run.console import Console, Rows, close_logging, open_console, setup_logging
@@ -115,7 +116,7 @@ def conduct(
             raise
         result = result_json(run, outcome, loaded.seed)
         _write_outcome(loaded, run, outcome, result, console)
-        console.finish(*finish_screen(run, outcome, saver.summary))
+        console.finish(*finish_screen(run, outcome, saver.summary, trainer.render_modes))
     return Trained(run, result, stop.exit_code)
 
 
@@ -155,6 +156,12 @@ class Start:
         return [("from", f"step {self.saved.step:,}"), *table(self.changes)]
 
 
+def overlaid(overrides: Sequence[str], flags: Mapping[str, object]) -> list[str]:
+    """What a command line lays over a run's configuration, its flags among it, as overrides."""
+    keys = {key: value for key, value in flags.items() if key != "base_config.name"}
+    return [*overrides, *(f"{key}={inline(value)}" for key, value in keys.items())]
+
+
 @dataclass(frozen=True)
 class Session:
     """What everything before the first step is made from."""
@@ -191,7 +198,10 @@ class Session:
         )
         training = Training(wiring.feed, agents, faults)
         notices = training.restore(start.saved, start.folder, run.replay) if start else []
-        self._write_down(agents, networks, start)
+        own_env = env_file(self.loaded)
+        if start and own_env is not None and run.has_other(own_env):
+            notices.append(f"the environment's file {own_env.name} has been changed since")
+        self._write_down(agents, networks, start, eval_env.render_modes, own_env)
         keeper = self._keeper(start)
         saver = Saver(keeper, training, console)
         for name, agent in agents.items():
@@ -223,7 +233,7 @@ class Session:
     def on_non_finite(self, faults: Faults, *, most: float = math.inf) -> OnNonFinite:
         """What becomes of episodes with such numbers; ``most`` of them may be dropped."""
         config = self.loaded.config
-        repros = Repros(self.run.faults, config)
+        repros = Repros(self.run.faults, config, self.loaded.env_dir)
         drops = config.base_config.on_non_finite == "drop"
         return Drop(repros, faults, most=most) if drops else Stop(repros)
 
@@ -240,12 +250,27 @@ class Session:
         """Environments that are closed with the session; see :func:`~algorithm.run.assembly.make_env`."""
         log = self.run.workers if workers else None
         env = make_env(
-            self.loaded.config, purpose, n, faults=faults, render=render, workers=workers, log=log, film=film
+            self.loaded.config,
+            purpose,
+            n,
+            folder=self.loaded.env_dir,
+            faults=faults,
+            render=render,
+            workers=workers,
+            log=log,
+            film=film,
         )
         self.stack.callback(env.close)
         return env
 
-    def _write_down(self, agents: Mapping[str, Agent], networks: Path, start: Start | None) -> None:
+    def _write_down(
+        self,
+        agents: Mapping[str, Agent],
+        networks: Path,
+        start: Start | None,
+        render_modes: Sequence[str],
+        own_env: Path | None,
+    ) -> None:
         """What the run is made from; its configuration last, which makes the folder a run."""
         run, loaded = self.run, self.loaded
         for name in agents:
@@ -253,10 +278,18 @@ class Session:
             if file is not None and networks != run.path:
                 run.copy_nn(file)
         if start:
-            run.note_resumed(arguments=self.arguments, step=start.saved.step, overrides=loaded.overrides)
+            overrides = overlaid(loaded.overrides, config_flags(self.options))
+            run.note_resumed(
+                arguments=self.arguments, step=start.saved.step, overrides=overrides, env_file=own_env
+            )
         else:
             run.write_overrides(loaded.overrides)
-            run.write_manifest(arguments=self.arguments, seeds={"run": loaded.seed})
+            run.write_manifest(
+                arguments=self.arguments,
+                seeds={"run": loaded.seed},
+                render_modes=render_modes,
+                env_file=own_env,
+            )
         if not start or start.changes:
             run.write_config(dump_config(loaded))
 

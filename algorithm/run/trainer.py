@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -82,6 +82,11 @@ class Trainer:
         self._process = psutil.Process()
         self._step_rate, self._update_rate = Rate(), Rate()
         self._started = time.monotonic()
+
+    @property
+    def render_modes(self) -> Sequence[str]:
+        """Ways in which the environment can be shown."""
+        return self._eval_env.render_modes
 
     def train(self) -> Outcome:
         """Run until ``max_step``, ``max_iter`` or a signal; save, and evaluate unless a signal ended it."""

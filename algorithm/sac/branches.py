@@ -36,14 +36,19 @@ class BranchHead(_Branches):
     """A categorical distribution per branch (arXiv 1910.07207); log-probabilities are summed over branches.
 
     target_share: what a learned temperature steers the entropy to, as a share of the largest possible one
+    soft_target:  whether values hold the entropy bonus; without it they are those of the rewards alone
+        (arXiv 2509.09838)
     """
 
     needs_q = False
 
-    def __init__(self, action: ActionSpec, temperature: Temperature, target_share: float) -> None:
+    def __init__(
+        self, action: ActionSpec, temperature: Temperature, target_share: float, *, soft_target: bool
+    ) -> None:
         super().__init__(action)
         self.temperature = temperature
         self.target_share = target_share
+        self._soft_target = soft_target
 
     def choose(self, policy: HybridAction, mask: Tensor, mean_q: Callable[[], Tensor]) -> Choice:
         """See :class:`DiscreteHead`."""
@@ -54,23 +59,23 @@ class BranchHead(_Branches):
         """mean_b H(π_b), [P]."""
         return ops.mean_entropy(choice.log_probs, choice.probs, self._num)
 
-    def bonus(self, choice: Choice) -> Tensor:
+    def bonus(self, choice: Choice) -> Tensor | float:
         """See :class:`DiscreteHead`."""
-        return self.temperature.alpha * self.entropy(choice)
+        return self.temperature.alpha * self.entropy(choice) if self._soft_target else 0.0
 
     def log_ratio(self, policy: HybridAction, mask: Tensor, action: Tensor, behaviour_logp: Tensor) -> Tensor:
         """The joint log-probability over branches, minus the first column of ``behaviour_logp``."""
         log_probs, _ = ops.branch_log_probs(logits_of(policy), mask, self.branches)
         return (log_probs * action[..., : self._width]).sum(-1) - behaviour_logp[..., 0]
 
-    def losses(self, choice: Choice, q: Tensor, valid: Tensor) -> dict[str, Tensor]:
+    def losses(self, choice: Choice, q: Tensor, share: Tensor) -> dict[str, Tensor]:
         """See :func:`algorithm.ops.discrete.discrete_policy_loss`; where one action is left, target 0."""
         alpha = self.temperature.alpha
         loss = ops.discrete_policy_loss(choice.log_probs, choice.probs, q, alpha, self._num)
         target = self.target_share * ops.largest_entropy(choice.mask, self.branches)
         return {
-            "policy": masked_mean(loss, valid),
-            "alpha": self.temperature.loss(self.entropy(choice).detach(), target, valid),
+            "policy": masked_mean(loss, share),
+            "alpha": self.temperature.loss(self.entropy(choice).detach(), target, share),
         }
 
     def metrics(self, choice: Choice) -> dict[str, Tensor]:
@@ -100,7 +105,7 @@ class GreedyHead(_Branches):
         """Ratio 1."""
         return 0.0
 
-    def losses(self, choice: Choice, q: Tensor, valid: Tensor) -> dict[str, Tensor]:
+    def losses(self, choice: Choice, q: Tensor, share: Tensor) -> dict[str, Tensor]:
         """Nothing to learn."""
         return {}
 
@@ -135,7 +140,7 @@ class NoBranches(nn.Module):
         """Ratio 1."""
         return 0.0
 
-    def losses(self, choice: Choice, q: Tensor, valid: Tensor) -> dict[str, Tensor]:
+    def losses(self, choice: Choice, q: Tensor, share: Tensor) -> dict[str, Tensor]:
         """Nothing to learn."""
         return {}
 

@@ -65,6 +65,13 @@ class SacConfig(Block):
         ge=0,
         fixed="the updates that are owed are counted from it",
     )
+    start_repeat: Float = option(
+        8.0,
+        "Mean of the number of steps, a geometric one, that a random action of start_step is held. 1: a "
+        "fresh action at each step.",
+        new=True,
+        ge=1,
+    )
 
     ensemble_q_num: Int = option(2, "Number of critics. Usual: 2; REDQ: 10.", ge=1, fixed=_OTHER_NETWORKS)
     ensemble_q_sample: Int = option(
@@ -73,7 +80,8 @@ class SacConfig(Block):
 
     burn_in_step: Int = option(
         0,
-        "Steps at a window's start that only rebuild what is remembered (R2D2). Usual with memory: 0 to 40.",
+        "RNN: steps at a window's start that only rebuild what is remembered (R2D2); usual: 0 to 40. ATTN: "
+        "how many steps back attention sees, in training as while acting; as many as what matters lies back.",
         ge=0,
     )
     learn_step: Int = option(
@@ -90,21 +98,21 @@ class SacConfig(Block):
     n_step: Int = option(1, "Steps of reward in a target before it bootstraps. Usual: 1 to 5.", ge=1)
     seq_encoder: Literal["RNN", "ATTN"] | None = option(
         None,
-        "Memory of the representation: recurrent, or attention, whose layers see the last burn_in_step + "
-        "learn_step observations and actions.",
+        "Memory of the representation: recurrent, or attention, whose layers see the current observation and "
+        "the burn_in_step before it, with the actions between.",
         fixed=_OTHER_NETWORKS,
     )
 
     batch_size: Int = option(256, "Windows per gradient update.", ge=1)
 
     tau: Float = option(
-        0.005, "How far target networks move towards the online ones at each of their updates.", gt=0, le=1
+        0.01, "How far target networks move towards the online ones at each of their updates.", gt=0, le=1
     )
     update_target_per_step: Int = option(1, "Gradient updates between two updates of the targets.", ge=1)
 
     init_log_alpha: Float = option(
-        -2.3,
-        "Natural logarithm of the entropy temperature at the start; -2.3 is a temperature of 0.1.",
+        -4.6,
+        "Natural logarithm of the entropy temperature at the start; -4.6 is a temperature of 0.01.",
         fixed="it says where the temperature began, which is in the checkpoint",
     )
     use_auto_alpha: bool = option(
@@ -127,12 +135,16 @@ class SacConfig(Block):
         le=1,
     )
 
-    learning_rate: Float = option(0.0003, "Step size of all optimisers. Usual: 1e-4 to 1e-3.", gt=0)
+    learning_rate: Float = option(0.0007, "Step size of all optimisers. Usual: 1e-4 to 1e-3.", gt=0)
     learning_rate_schedule: Literal["constant", "linear"] = option(
         "constant", "linear: the step size falls to 0 at max_step.", new=True
     )
     max_grad_norm: Annotated[float, Field(gt=0, allow_inf_nan=False), BeforeValidator(to_number)] | None = (
-        option(None, "Gradients longer than this are shortened to it.", new=True)
+        option(
+            None,
+            "Gradients of networks longer than this are shortened to it; those of temperatures stay.",
+            new=True,
+        )
     )
 
     gamma: Float = option(0.99, "Discount factor per step.", ge=0, le=1)
@@ -140,10 +152,15 @@ class SacConfig(Block):
     v_rho: Float = option(1.0, "V-trace: the ratio in front of a step's TD error is clipped to this.", gt=0)
     v_c: Float = option(1.0, "V-trace: the ratio in the trace is clipped to this; at most v_rho.", ge=0)
     clip_epsilon: Float = option(
-        0.2,
+        0.0,
         "How far a critic may usefully move from its target critic in one update. 0 or less: off.",
     )
 
+    discrete_soft_target: bool = option(
+        True,
+        "Targets hold the entropy bonus of discrete actions too. false: the discrete policy alone has it.",
+        new=True,
+    )
     discrete_dqn_like: bool = option(
         False,
         "Discrete actions are the greedy ones of the critic; there is no discrete policy.",
@@ -207,6 +224,13 @@ class SacConfig(Block):
         False,
         "Normalise vector observations by running mean and variance, clipped to ±5.",
         fixed="the networks have learned on what is normalised, or not",
+    )
+    reward_scaling: bool = option(
+        True,
+        "Divide rewards by the running spread of the discounted returns, so that their unit does not matter. "
+        "Values are shown in the unit of the rewards; TD errors and temperatures are scaled.",
+        new=True,
+        fixed="the critics have learned values of the scaled rewards, or of those as they are",
     )
     use_add_with_td: bool = option(
         False, "New rows enter the replay with the priority of their own TD error; else with the largest."
@@ -277,9 +301,9 @@ class SacConfig(Block):
                 "only a recurrent memory stores what it carries",
                 "set seq_encoder to RNN, or turn refresh_carry off",
             )
-        if self.seq_encoder == "ATTN" and self.burn_in_step + self.learn_step < 2:
+        if self.seq_encoder == "ATTN" and self.burn_in_step == 0:
             yield Contradiction(
-                ("seq_encoder", "burn_in_step", "learn_step"),
-                "attention over burn_in_step + learn_step = 1 observation sees nothing of the past",
-                "raise learn_step or burn_in_step",
+                ("burn_in_step", "seq_encoder"),
+                "attention sees burn_in_step steps back, and with 0 nothing of the past",
+                "set burn_in_step to how many steps back attention shall see, or seq_encoder to RNN or null",
             )

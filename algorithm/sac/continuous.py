@@ -38,20 +38,20 @@ class TanhNormalHead(nn.Module):
         """Both are densities of u, so that the Jacobian cancels."""
         return continuous_part(policy).logp(z) - behaviour_logp[..., -1]
 
-    def losses(self, logp: Tensor, value: Tensor, valid: Tensor) -> dict[str, Tensor]:
+    def losses(self, logp: Tensor, value: Tensor, share: Tensor) -> dict[str, Tensor]:
         """See :func:`algorithm.ops.sac.policy_loss` and :func:`~algorithm.ops.sac.temperature_loss`."""
         return {
-            "policy": policy_loss(logp, value, self.temperature.alpha, valid),
-            "alpha": self.temperature.loss(-logp.detach(), self.target_entropy, valid),
+            "policy": policy_loss(logp, value, self.temperature.alpha, share),
+            "alpha": self.temperature.loss(-logp.detach(), self.target_entropy, share),
         }
 
     def metrics(self, u: Tensor, logp: Tensor) -> dict[str, Tensor]:
-        """Entropy, what it is steered to, temperature, and which components of u [P, A_c] are saturated."""
+        """Entropy, what it is steered to, temperature, and which components of u are saturated [A_c, P]."""
         return {
             "policy/entropy_c": -logp.detach(),
             "policy/target_entropy_c": torch.tensor(self.target_entropy),
             "policy/alpha_c": self.temperature.alpha,
-            "policy/saturation": u.detach().abs() > SATURATED,
+            "policy/saturation": u.detach().t().abs() > SATURATED,
         }
 
 
@@ -71,7 +71,7 @@ class NoContinuous(nn.Module):
         """Zero."""
         return behaviour_logp.new_zeros(behaviour_logp.shape[:-1])
 
-    def losses(self, logp: Tensor, value: Tensor, valid: Tensor) -> dict[str, Tensor]:
+    def losses(self, logp: Tensor, value: Tensor, share: Tensor) -> dict[str, Tensor]:
         """Nothing to learn."""
         return {}
 

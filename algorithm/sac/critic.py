@@ -9,16 +9,19 @@ from typing import Protocol
 from torch import Tensor
 
 from algorithm.ops.returns import one_step, soft_n_step, soft_vtrace
-from algorithm.ops.sac import clipped_critic_loss, critic_loss
+from algorithm.ops.sac import clip_binds, clipped_critic_loss, critic_loss
 from algorithm.ops.shapes import masked_mean
 
 
 class CriticLoss(Protocol):
-    """Scalar loss of q [E, B, T] against y [B, T]; ``q_target`` is only evaluated by a loss that needs it."""
+    """Scalar loss of q [E, B, T] against y [B, T]; the second result are values worth logging.
+
+    ``q_target`` is only evaluated by a loss that needs it.
+    """
 
     def __call__(
         self, q: Tensor, y: Tensor, q_target: Callable[[], Tensor], weight: Tensor, valid: Tensor
-    ) -> Tensor:
+    ) -> tuple[Tensor, dict[str, Tensor]]:
         """weight [B], valid [B, T]; ``q_target()`` gives the target critics' [E, B, T]."""
         ...
 
@@ -28,9 +31,9 @@ class PlainCriticLoss:
 
     def __call__(
         self, q: Tensor, y: Tensor, q_target: Callable[[], Tensor], weight: Tensor, valid: Tensor
-    ) -> Tensor:
+    ) -> tuple[Tensor, dict[str, Tensor]]:
         """See :func:`algorithm.ops.sac.critic_loss`."""
-        return critic_loss(q, y, weight, valid)
+        return critic_loss(q, y, weight, valid), {}
 
 
 @dataclass(frozen=True)
@@ -41,9 +44,13 @@ class ClippedCriticLoss:
 
     def __call__(
         self, q: Tensor, y: Tensor, q_target: Callable[[], Tensor], weight: Tensor, valid: Tensor
-    ) -> Tensor:
+    ) -> tuple[Tensor, dict[str, Tensor]]:
         """See :func:`algorithm.ops.sac.clipped_critic_loss`."""
-        return clipped_critic_loss(q, y, q_target(), weight, valid, epsilon=self.epsilon)
+        target = q_target()
+        binds = clip_binds(q, y, target, epsilon=self.epsilon)
+        share = masked_mean(binds.float().mean(0).flatten(), valid.flatten())
+        loss = clipped_critic_loss(q, y, target, weight, valid, epsilon=self.epsilon)
+        return loss, {"value/clipped": share}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,7 +131,9 @@ class VTraceTarget:
             rho_max=self.rho_max,
             c_max=self.c_max,
         )
-        exists = steps.valid[:, 1:].flatten()
+        exists = (
+            steps.valid[:, :-1] & steps.valid[:, 1:]
+        ).flatten()  # behind another, whose target it enters
         rho = masked_mean(ratio.clamp(max=self.rho_max).flatten(), exists)
         clipped = masked_mean((ratio > self.rho_max).to(y.dtype).flatten(), exists)
         return y, {"vtrace/rho_mean": rho, "vtrace/clip_frac": clipped}

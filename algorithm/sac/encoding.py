@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Protocol
@@ -11,6 +12,7 @@ from torch import Tensor
 
 from algorithm.data import SequenceBatch
 from algorithm.extensions.base import Obs, States
+from algorithm.nn.augment import OneLook
 from algorithm.nn.protocols import Rep
 
 
@@ -43,10 +45,15 @@ class _Window:
     def _learned(self) -> slice:
         return slice(self.burn_in, self.burn_in + self.learn)
 
+    @property
+    def _look(self) -> AbstractContextManager[None]:
+        """Entered for each pass: without memory every image is shifted on its own."""
+        return nullcontext()
+
     def _run(self, by: Rep, carry: Tensor, tokens: slice, *, gradient: bool) -> tuple[Tensor, Tensor]:
         """States and carries of some tokens, from the carry before them."""
         batch, seen = self.batch, {name: value[:, tokens] for name, value in self.obs.items()}
-        with torch.set_grad_enabled(gradient):
+        with self._look, torch.set_grad_enabled(gradient):
             return by(seen, batch.prev_action[:, tokens], carry, batch.obs_valid[:, tokens])
 
 
@@ -87,7 +94,15 @@ class _Whole(_Window):
         return self._run(self.target, self.batch.carry, slice(None), gradient=False)[0]
 
 
-class WholeWindow(_Whole):
+class _Remembered(_Whole):
+    """With a memory all images of a window are shifted alike."""
+
+    @cached_property
+    def _look(self) -> OneLook:
+        return OneLook(self.rep, len(self.batch.reward))
+
+
+class WholeWindow(_Remembered):
     """Attention: every token of the window is an input of the learned states, with gradient."""
 
 
@@ -137,7 +152,7 @@ class TokenByToken(_Window):
         return self._run(by, self.batch.carry, tokens, gradient=gradient)[0]
 
 
-class Recurrent(_Whole):
+class Recurrent(_Remembered):
     """A recurrent memory: each network runs over the window once, from the stored carry (R2D2, section 3).
 
     The burn-in only brings the carry up to date; nothing of it gets a gradient. Nor do the tokens behind the

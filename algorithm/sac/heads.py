@@ -40,12 +40,12 @@ class ContinuousHead(Protocol):
         """log π − log μ [...] of stored actions, z [..., A_c], behaviour_logp [..., H]."""
         ...
 
-    def losses(self, logp: Tensor, value: Tensor, valid: Tensor) -> dict[str, Tensor]:
-        """Scalar losses ``policy`` and ``alpha``: logp, value, valid [P]."""
+    def losses(self, logp: Tensor, value: Tensor, share: Tensor) -> dict[str, Tensor]:
+        """Scalar losses ``policy`` and ``alpha``: logp, value, share [P]."""
         ...
 
     def metrics(self, u: Tensor, logp: Tensor) -> dict[str, Tensor]:
-        """What is worth logging, without gradient."""
+        """What is worth logging, scalars or [..., P], without gradient."""
         ...
 
 
@@ -77,12 +77,12 @@ class DiscreteHead(Protocol):
         """log π − log μ [...] of flat actions [..., A], behaviour_logp [..., H]."""
         ...
 
-    def losses(self, choice: Choice, q: Tensor, valid: Tensor) -> dict[str, Tensor]:
-        """Scalar losses ``policy`` and ``alpha``: q [P, N] without gradient, valid [P]."""
+    def losses(self, choice: Choice, q: Tensor, share: Tensor) -> dict[str, Tensor]:
+        """Scalar losses ``policy`` and ``alpha``: q [P, N] without gradient, share [P]."""
         ...
 
     def metrics(self, choice: Choice) -> dict[str, Tensor]:
-        """What is worth logging, without gradient."""
+        """What is worth logging, scalars or [..., P], without gradient."""
         ...
 
 

@@ -15,8 +15,9 @@ from algorithm.nn.distributions import HybridAction
 from algorithm.nn.layer_noise import LayerNoise
 from algorithm.nn.loader import Networks
 from algorithm.nn.normalise import NoNormaliser, Normaliser
+from algorithm.nn.return_scale import NoReturnScale, ReturnScale
 from algorithm.ops.priority import sequence_priority
-from algorithm.ops.shapes import masked_mean
+from algorithm.ops.shapes import masked_mean, valid_share
 from algorithm.sac.config import SacConfig
 from algorithm.sac.critic import Steps, make_critic_loss, make_target
 from algorithm.sac.generators import go_on
@@ -56,12 +57,15 @@ class Sac:
             ensemble_size=config.ensemble_q_num,
             device=device,
         )
+        scale = ReturnScale(config.gamma) if config.reward_scaling else NoReturnScale()
+        self.return_scale = scale.to(device)
         self.composition = make_composition(spec.action, config).to(device)
         rate, max_norm = config.learning_rate, config.max_grad_norm or math.inf
         self._skipped = torch.zeros((), device=device)
         make_step = partial(FlatAdam, learning_rate=rate, max_norm=max_norm, skipped=self._skipped)
         self._critic_step = make_step([self.model.rep, self.model.q])
-        self._policy_step = make_step([self.model.policy, self.composition])
+        # A temperature's gradient is in units of entropy: it says nothing of how far the policy may move.
+        self._policy_step = make_step([self.model.policy], others=[self.composition])
         self._joint_step = _if_any(make_step, [x.joint for x in extensions])
         self._own_step = _if_any(make_step, [x.own for x in extensions])
         # The encoder's part of the critics' gradient: it is the first of their modules.
@@ -110,9 +114,10 @@ class Sac:
         return UpdateResult(
             priority=sequence_priority(td_error, batch.valid[:, ctx.learned]),
             ids=batch.ids,
-            anchor=self._burn_in,
+            anchor=batch.anchor,
             carry=self._refreshed(ctx),
-            metrics={**target_metrics, **critic_metrics, **policy_metrics, **own_metrics},
+            valid=batch.valid[:, ctx.learned],
+            metrics=target_metrics | critic_metrics | policy_metrics | own_metrics,
         )
 
     @property
@@ -121,12 +126,13 @@ class Sac:
         return int(self._skipped)
 
     def observe(self, segment: Segment) -> None:
-        """Take the observations of rows that are new in the replay into the running statistics.
+        """Take observations and rewards of rows that are new in the replay into the running statistics.
 
         A segment's first observation is a new row only at an episode's start.
         """
         new = slice(0 if segment.start_step == 0 else 1, None)
         self.model.normaliser.observe({name: value[new] for name, value in segment.obs.items()})
+        self.return_scale.observe(segment)
 
     def scale_learning_rate(self, factor: float) -> None:
         """From now on every optimiser takes steps of ``factor`` times ``learning_rate``."""
@@ -199,7 +205,8 @@ class Sac:
         q = self.model.min_target_q(_flatten(ctx.target_following), u, self._draw_subset())
         shape = (batch.reward.shape[0], -1)
         bonus = self.composition.bonus(choice, logp).view(shape)
-        reward = batch.reward + sum(x.reward_bonus(ctx) for x in self.extensions)
+        scaled = batch.reward * self.return_scale.factor
+        reward = scaled + sum(x.reward_bonus(ctx) for x in self.extensions)
         steps = Steps(
             reward=reward[:, first:],
             terminated=batch.terminated[:, first:],
@@ -209,7 +216,7 @@ class Sac:
             log_ratio=lambda: self._log_ratio(ctx, policy),
         )
         y, metrics = self._return_target(steps)
-        return y, {**metrics, "value/target": y}
+        return y, metrics | self.return_scale.metrics() | {"value/target": y / self.return_scale.factor}
 
     def _log_ratio(self, ctx: Context, policy: HybridAction) -> Tensor:
         """log π/μ [B, L−1] of the stored actions behind the first: tokens K+1 … W−1."""
@@ -234,13 +241,14 @@ class Sac:
     def _update_critic(self, ctx: Context, y: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         batch, valid = ctx.batch, ctx.batch.valid[:, ctx.learned]
         q = ctx.q(ctx.state[:, ctx.learned])
-        loss = self._critic_loss(q, y, lambda: ctx.target_q(ctx.target_learned), batch.weight, valid)
+        loss, metrics = self._critic_loss(q, y, lambda: ctx.target_q(ctx.target_learned), batch.weight, valid)
         auxiliary = {x: x.auxiliary_losses(ctx) for x in self.extensions}
         norm = self._descend(loss, auxiliary)
         detached = q.detach()
         return detached - y, {
+            **metrics,
             "loss/q": loss.detach(),
-            "value/q_mean": detached,
+            "value/q_mean": detached / self.return_scale.factor,
             "optim/grad_norm": norm,
             **{name: value for losses in auxiliary.values() for name, value in _named(losses).items()},
         }
@@ -280,10 +288,16 @@ class Sac:
         choice = self.composition.choose(policy, mask, lambda: every_q.mean(0))
         # REDQ, algorithm 1: the policy climbs the mean where targets use a subset, the minimum otherwise.
         q = every_q.min(0).values if self._subset == self._num_critics else every_q.mean(0)
-        losses = self.composition.losses(choice, logp, q, _flatten(ctx.batch.valid[:, learned]))
+        share = _flatten(valid_share(ctx.batch.valid[:, learned], logp.dtype))
+        losses = self.composition.losses(choice, logp, q, share)
         if losses:  # with greedy actions alone there is no policy to learn
             self._policy_step.step(losses["policy"] + losses["alpha"])
-        return {**_named(losses), **self.composition.metrics(choice, u, logp)}
+        metrics = self.composition.metrics(choice, u, logp)
+        shape = (-1, ctx.learn)
+        return {
+            **_named(losses),
+            **{name: value.unflatten(-1, shape) if value.dim() else value for name, value in metrics.items()},
+        }
 
     def _update_extensions(self, ctx: Context) -> dict[str, Tensor]:
         own = {name: loss for x in self.extensions for name, loss in x.own_losses(ctx).items()}
@@ -305,6 +319,7 @@ class Sac:
         optim = {f"{group}.{k}": v for group, adam in self._steps() for k, v in adam.tensors().items()}
         optim["random.update"] = self._generator.get_state()
         optim["random.subset"] = self._subset_generator.get_state()
+        optim |= {f"returns.{k}": v for k, v in self.return_scale.tensors().items()}
         return {"model": self._modules().state_dict(), "optim": optim}
 
     def load_tensors(self, tensors: Mapping[str, Mapping[str, Tensor]], updates: int) -> bool:
@@ -315,6 +330,7 @@ class Sac:
         self.roll_back(tensors)
         optim = tensors["optim"]
         self._subset_generator.set_state(optim["random.subset"])
+        self.return_scale.load_tensors(_below("returns.", optim))
         self.updates = updates
         return go_on(self._generator, optim["random.update"])
 
@@ -326,8 +342,7 @@ class Sac:
         self.load_model(tensors["model"])
         optim = tensors["optim"]
         for group, adam in self._steps():
-            prefix = f"{group}."
-            adam.load_tensors({k.removeprefix(prefix): v for k, v in optim.items() if k.startswith(prefix)})
+            adam.load_tensors(_below(f"{group}.", optim))
 
     def load_model(self, model: Mapping[str, Tensor]) -> None:
         """Only the networks, as inference needs them. Raises ``ValueError`` as :meth:`load_tensors`."""
@@ -347,7 +362,12 @@ class Sac:
 
     def _modules(self) -> nn.Module:
         return nn.ModuleDict(
-            {"model": self.model, "composition": self.composition, "extensions": self.extensions}
+            {
+                "model": self.model,
+                "composition": self.composition,
+                "extensions": self.extensions,
+                "return_scale": self.return_scale,
+            }
         )
 
 
@@ -363,6 +383,11 @@ def _if_any(make: Callable[[Sequence[nn.Module]], FlatAdam], parts: Sequence[nn.
 
 def _named(losses: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {f"loss/{name}": loss.detach() for name, loss in losses.items()}
+
+
+def _below(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Those whose names begin with ``prefix``, without it."""
+    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
 
 
 def _carry_before(ctx: Context) -> Tensor:

@@ -20,12 +20,13 @@ class Shorten:
     def __init__(self, max_norm: float) -> None:
         self._max_norm = max_norm
 
-    def __call__(self, gradient: Tensor, norm: Tensor) -> None:
-        """gradient [P] of that ``norm``; a factor, so that nothing waits for the device."""
+    def __call__(self, gradient: Tensor) -> None:
+        """gradient [P]; a factor, so that nothing waits for the device."""
+        norm = torch.linalg.vector_norm(gradient)
         gradient.mul_((self._max_norm / norm.clamp(min=1e-12)).clamp(max=1.0))
 
 
-def _leave(gradient: Tensor, norm: Tensor) -> None:
+def _leave(gradient: Tensor) -> None:
     """No limit."""
 
 
@@ -39,7 +40,8 @@ class FlatAdam:
     second moment that would be an infinity, which never goes away and holds a parameter still for ever.
 
     learning_rate: may be changed between steps
-    max_norm:      a longer gradient is shortened to this norm; infinity leaves it as it is
+    max_norm:      a longer gradient of ``modules`` is shortened to this norm; infinity leaves it as it is
+    others:        modules trained by the same steps, whose gradient neither enters that norm nor is shortened
     skipped:       [] to which 1 is added for each step that was skipped; its own if it is None
     """
 
@@ -49,9 +51,11 @@ class FlatAdam:
         learning_rate: float,
         *,
         max_norm: float = math.inf,
+        others: Sequence[nn.Module] = (),
         skipped: Tensor | None = None,
     ) -> None:
-        self.flat = FlatParameters(modules)
+        self.flat = FlatParameters([*modules, *others])
+        self._limited = slice(0, sum(p.numel() for p in nn.ModuleList(modules).parameters()))
         self.learning_rate = learning_rate
         self._shorten = Shorten(max_norm) if math.isfinite(max_norm) else _leave
         self._moments = torch.zeros_like(self.flat.data), torch.zeros_like(self.flat.data)
@@ -105,7 +109,7 @@ class FlatAdam:
         norm = torch.linalg.vector_norm(gradient)
         torch.logical_not(norm < self._longest, out=self._unusable)  # also true for NaN
         self.skipped.add_(self._unusable)
-        self._shorten(gradient, norm)
+        self._shorten(gradient[self._limited])
         self._move(gradient)
         return norm
 

@@ -57,19 +57,20 @@ class Composition(nn.Module):
         continuous = self.continuous.log_ratio(policy, z, behaviour_logp)
         return continuous + self.discrete.log_ratio(policy, mask, action, behaviour_logp)
 
-    def losses(self, choice: Choice, logp: Tensor, q: Tensor, valid: Tensor) -> dict[str, Tensor]:
+    def losses(self, choice: Choice, logp: Tensor, q: Tensor, share: Tensor) -> dict[str, Tensor]:
         """Policy and temperature loss by name, each the sum over the parts; empty if nothing is learned.
 
-        logp [P] of the fresh u, with gradient; q [P, N] of it, with gradient to u only; valid [P].
+        logp [P] of the fresh u, with gradient; q [P, N] of it, with gradient to u only; share [P] of each
+        position in its window's mean.
         Both losses share no parameter, so that one backward pass of their sum and one optimiser serve them.
         """
-        losses = self.continuous.losses(logp, self.expected(q, choice), valid)
-        for name, loss in self.discrete.losses(choice, q.detach(), valid).items():
+        losses = self.continuous.losses(logp, self.expected(q, choice), share)
+        for name, loss in self.discrete.losses(choice, q.detach(), share).items():
             losses[name] = losses[name] + loss if name in losses else loss
         return losses
 
     def metrics(self, choice: Choice, u: Tensor, logp: Tensor) -> dict[str, Tensor]:
-        """Entropies, temperatures and how far actions lie outside, without gradient."""
+        """Entropies, temperatures and how far actions lie outside: scalars or [..., P], without gradient."""
         return {**self.discrete.metrics(choice), **self.continuous.metrics(u, logp)}
 
 
@@ -84,7 +85,9 @@ def make_composition(action: ActionSpec, config: SacConfig) -> Composition:
     if action.branches and config.discrete_dqn_like:
         discrete = GreedyHead(action)
     elif action.branches:
-        discrete = BranchHead(action, temperature(), config.target_d_alpha)
+        discrete = BranchHead(
+            action, temperature(), config.target_d_alpha, soft_target=config.discrete_soft_target
+        )
     continuous: ContinuousHead = NoContinuous()
     if action.continuous:
         continuous = TanhNormalHead(temperature(), -config.target_c_alpha * action.continuous)

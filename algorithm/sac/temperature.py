@@ -18,8 +18,8 @@ class Temperature(Protocol):
         """exp(log α), a scalar without gradient."""
         ...
 
-    def loss(self, entropy: Tensor, target: float | Tensor, valid: Tensor) -> Tensor:
-        """Scalar loss that moves α; entropy [P] without gradient, target one number or [P], valid [P]."""
+    def loss(self, entropy: Tensor, target: float | Tensor, share: Tensor) -> Tensor:
+        """Scalar loss that moves α; entropy [P] without gradient, target one number or [P], share [P]."""
         ...
 
 
@@ -37,7 +37,7 @@ class FixedTemperature(nn.Module):
         """exp(log α), a scalar."""
         return self.log_alpha.exp()
 
-    def loss(self, entropy: Tensor, target: float | Tensor, valid: Tensor) -> Tensor:
+    def loss(self, entropy: Tensor, target: float | Tensor, share: Tensor) -> Tensor:
         """Nothing to learn: zero."""
         return torch.zeros_like(self.log_alpha)
 
@@ -54,6 +54,6 @@ class LearnedTemperature(nn.Module):
         """exp(log α), a scalar without gradient."""
         return self.log_alpha.detach().exp()
 
-    def loss(self, entropy: Tensor, target: float | Tensor, valid: Tensor) -> Tensor:
+    def loss(self, entropy: Tensor, target: float | Tensor, share: Tensor) -> Tensor:
         """``log α · mean(H − H̄)``."""
-        return temperature_loss(self.log_alpha, entropy, target, valid)
+        return temperature_loss(self.log_alpha, entropy, target, share)

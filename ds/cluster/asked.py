@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -12,7 +11,6 @@ from algorithm.config.cli_ds import DistributedOptions
 from algorithm.config.loader import load_config, load_config_file
 from algorithm.config.locate import EnvFolder
 from algorithm.config.schema import DISTRIBUTED_DEFAULTS, Config, NetConfig
-from algorithm.errors import UsageError
 from algorithm.run.names import expand_name
 from algorithm.run.rundir import MODELS, RunDir
 from ds.cluster.connect import PROJECT
@@ -24,18 +22,12 @@ def make_plan(options: DistributedOptions, folder: EnvFolder) -> Plan:
     train, asked = options.train, options.cluster
     assert asked is not None
     assert asked.num_actors is not None
-    if train.plays or options.learner_host is not None:
-        raise UsageError(
-            "the cluster cannot do that",
-            where=" ".join(sys.argv[1:]),
-            why="it trains, and it finds the learner's address by itself",
-            fix="leave out --learner_host; play with python main_ds.py ENV learner",
-        )
     name, config = _resumed(options, folder) if train.resume else _new(options, folder)
     own_secrets = config.net_config.secrets != NetConfig().secrets
     return Plan(
         label=folder.label,
         name=name,
+        argument=train.env,
         folder=Path.cwd(),
         commands=_commands(options, name),
         actors=asked.num_actors,
@@ -89,7 +81,9 @@ def _commands(options: DistributedOptions, name: str) -> MainCommands:
         env=train.env,
         name=name,
         common=common,
-        learner_flags=_words({"--seed": train.seed, "--max_iter": train.max_iter}),
+        learner_flags=_words(
+            {"--seed": train.seed, "--max_iter": train.max_iter, "--max_step": train.max_step}
+        ),
         actor_flags=_switches(options),
         kept=(*kept, *common) if train.resume else kept,
     )

@@ -28,6 +28,8 @@ def cluster(options: DistributedOptions, arguments: Sequence[str]) -> int:
     """
     asked = options.cluster
     assert asked is not None
+    for text in options.train.notices:
+        print(f"warning: {text}", file=sys.stderr)
     folder = find_env(options.train.env)
     if asked.scale is None:
         return train_on_cluster(make_plan(options, folder), asked.ray)
@@ -55,7 +57,7 @@ def train_on_cluster(plan: Plan, address: str | None, *, rule: RestartRule | Non
     try:
         with StopRequest() as stop:  # after Ray, which has a handler of its own
             at = gcs_address(ray)
-            _say(f"Ray is at {at}; to have M actors: {_scale_command(plan, at)}")
+            _say(f"Ray is at {at}; to have M actors:\n{_scale_command(plan, at)}")
             return Cluster(ray, plan, say=_say, rule=rule or RestartRule()).run(stop)
     finally:
         ray.shutdown()
@@ -95,7 +97,7 @@ def _no_such(ray: object, label: str, name: str, address: str | None) -> UsageEr
 
 
 def _scale_command(plan: Plan, address: str) -> str:
-    return f"python main_ds.py {plan.label} cluster -n {plan.name} --scale M --ray {address}"
+    return f"python main_ds.py {plan.argument or plan.label} cluster -n {plan.name} --scale M --ray {address}"
 
 
 def _say(text: str) -> None:

@@ -68,6 +68,7 @@ class Plan:
     """A training on a cluster.
 
     label, name: the run's, see ``RunDir``.
+    argument: what the user types for the environment, where it is not the label.
     folder:  where all processes start; the run lies in ``models/<label>/<name>`` below it.
     actors:  how many at first.
     port:    of the learner; 0: a free one.
@@ -85,6 +86,7 @@ class Plan:
     actor_cpus: float = 1.0
     port: int = 0
     resume: bool = False
+    argument: str = ""
     secrets: MakeSecrets | None = field(default=make_secrets)
     fence: float = 90.0
 

@@ -24,11 +24,11 @@ pytestmark = pytest.mark.fault("F25")
 
 APPLIED_PATHS = {".".join(filter(None, (block, key))) for block, keys in APPLIED.items() for key in keys}
 REFUSED = """base_config.env_type base_config.env_name base_config.env_args base_config.wrappers
-nn_config.rep nn_config.policy nn_config.q replay_config.alpha replay_config.beta
+base_config.reward_scale nn_config.rep nn_config.policy nn_config.q replay_config.alpha replay_config.beta
 sac_config.nn sac_config.seed sac_config.use_replay_buffer sac_config.use_priority sac_config.start_step
 sac_config.ensemble_q_num sac_config.seq_encoder sac_config.init_log_alpha sac_config.use_auto_alpha
 sac_config.discrete_dqn_like sac_config.siamese sac_config.use_normalization
-sac_config.use_prediction sac_config.curiosity sac_config.use_rnd"""
+sac_config.reward_scaling sac_config.use_prediction sac_config.curiosity sac_config.use_rnd"""
 
 OTHER_NETWORKS = "the networks would be others than those that were trained"
 
@@ -74,7 +74,7 @@ def test_exactly_these_keys_are_refused():
 def test_the_same_configuration_has_no_changes(loaded):
     assert changes(loaded(), loaded()) == []
     assert changes(loaded("base_config.name=a"), loaded("base_config.name=b")) == []
-    assert changes(loaded(), loaded("sac_config.gamma=0.99", "replay_config.td_error_max=1")) == []
+    assert changes(loaded(), loaded("sac_config.gamma=0.99", "replay_config.td_error_max=10")) == []
     refuse([])
 
 
@@ -92,7 +92,7 @@ def test_changes_are_shown_with_what_happens(loaded):
             "truncated",
         ),
         ("sac_config.ensemble_q_num", f"2 → 4, refused: {OTHER_NETWORKS}"),
-        ("sac_config.learning_rate", "0.0003 → 0.001, applied"),
+        ("sac_config.learning_rate", "0.0007 → 0.001, applied"),
         ("sac_config.action_noise", "[0.0, 0.5] → null, applied"),
     ]
 
@@ -134,7 +134,7 @@ def test_a_replay_may_grow_and_not_shrink(loaded):
     assert isinstance(effects(large, small)["replay_config.capacity"], Refused)
 
 
-def test_windows_may_change_where_attention_does_not_see_them(loaded):
+def test_windows_may_change_but_not_how_far_back_attention_sees(loaded):
     def windows(kind, burn_in, learn):
         return loaded(
             f"sac_config.seq_encoder={kind}",
@@ -143,9 +143,9 @@ def test_windows_may_change_where_attention_does_not_see_them(loaded):
         )
 
     assert set(effects(windows("RNN", 4, 4), windows("RNN", 2, 8)).values()) == {Applied()}
-    assert set(effects(windows("ATTN", 4, 4), windows("ATTN", 2, 6)).values()) == {Applied()}
-    refused = effects(windows("ATTN", 4, 4), windows("ATTN", 4, 8))["sac_config.learn_step"]
-    assert refused == Refused("attention was trained on 8 steps, burn_in_step + learn_step")
+    assert set(effects(windows("ATTN", 4, 4), windows("ATTN", 4, 8)).values()) == {Applied()}
+    refused = effects(windows("ATTN", 4, 4), windows("ATTN", 2, 4))["sac_config.burn_in_step"]
+    assert refused == Refused("attention was trained to see 4 steps back, burn_in_step")
 
 
 def test_extra_data_may_change_where_no_model_is_given_it(loaded):
@@ -164,11 +164,16 @@ def test_extra_data_may_change_where_no_model_is_given_it(loaded):
 
 def test_the_end_of_a_falling_step_size_is_worth_a_word(loaded):
     falling = "sac_config.learning_rate_schedule=linear"
-    assert effects(loaded("base_config.max_step=10"), loaded("base_config.max_step=20")) == {
-        "base_config.max_step": Applied()
-    }
     noted = effects(loaded(falling, "base_config.max_step=10"), loaded(falling, "base_config.max_step=20"))
     assert "step size falls to 0 at the new end" in str(noted["base_config.max_step"])
+
+
+def test_a_new_end_moves_what_beta_grows_to(loaded):
+    key, given = "base_config.max_step", "replay_config.beta_increment_per_sampling=0.1"
+    steps = "base_config.max_step=10", "base_config.max_step=20"
+    assert "beta reaches 1 at the new end" in str(effects(loaded(steps[0]), loaded(steps[1]))[key])
+    for other in (given, "sac_config.use_priority=false"):
+        assert effects(*(loaded(other, end) for end in steps))[key] == Applied()
 
 
 MANY = """\
@@ -190,7 +195,7 @@ def test_a_behaviour_is_compared_with_itself(task):
     task(MANY)
     old, moved, alone = (load_config("gym/task", section, seed=1) for section in (None, "moved", "alone"))
     assert [(change.path, change.before, change.after) for change in changes(old, moved)] == [
-        ("sac_config.tau", 0.005, 0.5),
+        ("sac_config.tau", 0.01, 0.5),
         ("ma_config.left.nn_config.q", {"dense_n": 8}, {"dense_n": 16}),
         ("ma_config.left.sac_config.gamma", 0.9, 0.8),
     ]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from algorithm.config import load_config
@@ -30,6 +32,66 @@ def test_what_the_learner_decides_is_no_actors_flag(flags, capsys):
 @pytest.mark.parametrize("flag", ["--num_actors=2", "--ray=1.2.3.4:5", "--scale=2", "--actor_cpus=0.5"])
 def test_what_ray_is_told_is_the_clusters(flag, capsys):
     assert "role cluster" in refusal(capsys, "task", "learner", flag)
+
+
+@pytest.mark.parametrize("flag", ["--run", "--render", "--ckpt=5", "--learner_host=10.0.0.1"])
+def test_what_a_cluster_cannot_do_is_refused_before_it_starts(flag, capsys):
+    said = refusal(capsys, "task", "cluster", "--num_actors=2", flag)
+    assert f"{flag.split('=')[0]} is for the learner" in said
+
+
+def test_every_flag_of_another_role_is_told_at_once(capsys):
+    said = refusal(capsys, "task", "actor", "--render", "--seed=0", "--scale=2")
+    assert [flag in said for flag in ("1. --seed", "2. --render", "3. --scale")] == [True] * 3
+
+
+SAMPLES = {
+    **{"config": "x", "name": "x", "agents": "2", "env_args": "a=1", "max_iter": "3", "seed": "1"},
+    **{"override": "a.b=1", "learner_host": "h", "learner_port": "1", "unity_port": "1", "device": "cpu"},
+    **{"ckpt": "5", "nn": "x", "num_actors": "2", "ray": "auto", "scale": "2"},
+    **{"learner_cpus": "2", "actor_cpus": "2"},
+}
+
+
+def helped(capsys):
+    """Flag -> the roles that ``--help`` says take it, by the words that it really prints."""
+    with pytest.raises(SystemExit):
+        parse_distributed(["--help"])
+    text = capsys.readouterr().out.partition("examples:")[0]
+    entries = re.findall(r"^  (--\w+)(.*?)(?=^  -|^$)", text, re.M | re.S)
+    found = {}
+    for flag, entry in entries:
+        said = re.search(r"\[([a-z ,\n]+)\]", entry)
+        found[flag] = set(re.split(r",\s+", said[1])) if said else {"learner", "actor", "cluster"}
+    return found
+
+
+@pytest.mark.parametrize("role", ["learner", "actor", "cluster"])
+def test_the_help_offers_exactly_what_a_role_takes(role, capsys):
+    offered = helped(capsys)
+    assert {"--run", "--learner_host", "--scale", "--agents", "--quiet"} <= set(offered)
+    for flag, roles in offered.items():
+        value = SAMPLES.get(flag[2:])
+        words = [flag] if value is None else [f"{flag}={value}"]
+        if role == "cluster" and flag not in ("--num_actors", "--scale"):
+            words.append("--num_actors=2")
+        try:
+            parse_distributed(["task", role, *words])
+        except SystemExit:
+            assert role not in roles, f"{flag} is offered to {role} and refused"
+        else:
+            assert role in roles, f"{flag} is taken by {role}, and the help says it is not"
+        capsys.readouterr()
+
+
+def test_the_help_names_no_role_that_is_refused(capsys):
+    with pytest.raises(SystemExit):
+        parse_distributed(["--help"])
+    text = " ".join(capsys.readouterr().out.split())
+    assert "evolver" not in text
+    assert "{learner,l,actor,a,cluster}" in text
+    assert "no effect on a learner" in text and "no effect on GYM" in text
+    assert "evolver" not in refusal(capsys, "task", "lerner")
 
 
 def test_a_cluster_starts_or_is_scaled(capsys):

@@ -1,12 +1,17 @@
 """F21: each fault of a configuration with its file, line, path and suggestion, and all of them at once."""
 
 # ruff: noqa: E501 - a table of faults is read across, one fault a line
+import json
+import re
 import subprocess
 import sys
 
 import pytest
+from pydantic import ValidationError
 
-from algorithm.config import ConfigError, load_config, load_config_file
+from algorithm.config import Config, ConfigError, load_config, load_config_file, reference
+from algorithm.config.check import fields
+from algorithm.config.nearest import nearest_task
 from tests.config.conftest import PENDULUM, refusal
 
 pytestmark = pytest.mark.fault("F21")
@@ -62,8 +67,8 @@ SINGLE = {
     "too much noise": ("  sac_config: {action_noise: [0, 1.5]}", "`sac_config.action_noise", 5, "a list of 2 numbers"),
     "no priorities to add with": ("  sac_config: {use_add_with_td: true, use_priority: false}", "`sac_config.use_add_with_td`", 5, "turn use_add_with_td off"),
     "no replay to add to": ("  sac_config: {use_add_with_td: true, use_replay_buffer: false}", "`sac_config.use_add_with_td`", 5, "turn use_add_with_td off"),
-    "an end that is not known": ("  sac_config: {learning_rate_schedule: linear}", "`sac_config.learning_rate_schedule` and `base_config.max_step`", 5, "set base_config.max_step"),
-    "td error": ("  replay_config: {td_error_min: 2}", "`replay_config.td_error_min` and", 5, "lower td_error_min"),
+    "an end that is not known": ("  sac_config: {learning_rate_schedule: linear}\n  base_config: {max_step: -1}", "`sac_config.learning_rate_schedule` and `base_config.max_step`", 5, "set base_config.max_step"),
+    "td error": ("  replay_config: {td_error_min: 20}", "`replay_config.td_error_min` and", 5, "lower td_error_min"),
     "small replay": ("  replay_config: {capacity: 100}", "`replay_config.capacity` and `sac_config.batch_size`", 5, "lower batch_size"),
     "just too small": ("  replay_config: {capacity: 256}", "`replay_config.capacity` and `sac_config.batch_size`", 5, "raise capacity"),
     "more rows than can be linked": ("  replay_config: {capacity: 1e9}", "`replay_config.capacity: 1000000000.0`", 5, "536870911"),
@@ -71,8 +76,8 @@ SINGLE = {
     "long memory": ("  sac_config: {burn_in_step: 524288, seq_encoder: RNN}", "`replay_config.capacity` and `sac_config.burn_in_step`", 5, "lower burn_in_step"),
     "burn-in of nothing": ("  sac_config: {burn_in_step: 4, learn_step: 2}", "`sac_config.burn_in_step` and `sac_config.seq_encoder` contradict", 5, "burn_in_step to 0"),
     "sequences of nothing": ("  sac_config: {learn_step: 2}", "`sac_config.learn_step` and `sac_config.seq_encoder` contradict", 5, "learn_step to 1"),
-    "nothing to refresh": ("  sac_config: {refresh_carry: true, seq_encoder: ATTN, learn_step: 2}", "`sac_config.refresh_carry` and `sac_config.seq_encoder` contradict", 5, "turn refresh_carry off"),
-    "no attention": ("  sac_config: {seq_encoder: ATTN}", "`sac_config.seq_encoder` and `sac_config.burn_in_step` and", 5, "raise learn_step"),
+    "nothing to refresh": ("  sac_config: {refresh_carry: true, seq_encoder: ATTN, burn_in_step: 2}", "`sac_config.refresh_carry` and `sac_config.seq_encoder` contradict", 5, "turn refresh_carry off"),
+    "no attention": ("  sac_config: {seq_encoder: ATTN, burn_in_step: 0, learn_step: 9}", "`sac_config.burn_in_step` and `sac_config.seq_encoder` contradict", 5, "steps back"),
     "a time of day": ("  sac_config: {n_step: 1:30}", "wrong value `sac_config.n_step: 1:30`", 5, "whole number"),
     "idle workers": ("  base_config: {workers: 2}", "`base_config.workers` and `base_config.n_envs`", 5, "raise n_envs"),
     "behaviours": ("  ma_config: 3", "`ma_config` is not a mapping", 5, "or null"),
@@ -180,6 +185,51 @@ def test_an_unknown_environment_names_similar_ones(task):
     assert "envs/gym has no config.yaml" in only(refusal("gym")).why
 
 
+TASKS = (  # noqa: SIM905 - a list of names is read more easily so
+    "toy/catch toy/hidden_catch toy/queue gym/pendulum gym/cart_pole gym/lunar_lander bullet/hopper "
+    "bullet/half_cheetah bullet/walker popgym/stateless_pendulum own"
+).split()
+
+
+@pytest.mark.parametrize(
+    "env, meant",
+    [
+        ("toy/nope", None),
+        ("nope", None),
+        ("toy", None),
+        ("zzz/zzz", None),
+        ("toy/quue", "toy/queue"),
+        ("toy/hidden_cach", "toy/hidden_catch"),
+        ("tyo/catch", "toy/catch"),
+        ("bullet/catch", "toy/catch"),
+        ("bullet/pendulum", "gym/pendulum"),
+        ("gym/hoper", None),
+        ("hoper", "bullet/hopper"),
+        ("gym/pendulum/", "gym/pendulum"),
+        ("Gym/Pendulum", "gym/pendulum"),
+        ("LunarLander-v3", "gym/lunar_lander"),
+        ("gym/CartPole-v1", "gym/cart_pole"),
+        ("cheetah", "bullet/half_cheetah"),
+        ("envs/gym/pendulm", "gym/pendulum"),
+        ("ownn", "own"),
+    ],
+)
+def test_a_task_that_is_suggested_is_near(env, meant):
+    assert nearest_task(env, TASKS) == meant
+
+
+def test_the_tasks_of_a_folder_are_listed_and_no_others(task):
+    for name in ("toy/catch", "toy/queue", "bullet/hopper"):
+        task(PENDULUM, name=name)
+    assert (
+        only(refusal("toy/nope")).fix
+        == "tasks in toy: catch, corridor, hallway, hidden_catch, hybrid, identity, queue, recall, two_cameras"
+    )
+    assert only(refusal("toy")).fix.startswith("tasks in toy: catch, corridor")
+    assert only(refusal("toy/quue")).fix.startswith("did you mean `toy/queue`? tasks in toy: catch, ")
+    assert "bullet/hopper, " in only(refusal("nope")).fix
+
+
 def test_an_unknown_environment_does_not_hide_a_wrong_override(task):
     task(PENDULUM)
     assert [p.where for p in refusal("nothing", overrides=["sac_config.n_stp=2"]).problems][1:] == [
@@ -219,13 +269,59 @@ def test_wrong_overrides_are_told_with_their_text(task, text):
 
 def test_what_cannot_be_run_loads_unless_it_is_to_be_run(task):
     task(
-        "default:\n  base_config: {env_name: x}\ndm:\n  base_config: {env_type: DM_CONTROL}\nbare: {base_config: {env_type: GYM, env_name: env_name}}\n"
+        "u: {base_config: {env_type: UNITY, env_name: x}}\ndm: {base_config: {env_type: DM_CONTROL, env_name: x}}\n"
     )
-    for section, value in (("default", "UNITY"), ("dm", "DM_CONTROL")):
+    for section, value in (("u", "UNITY"), ("dm", "DM_CONTROL")):
         assert load_config("gym/task", section).config.base_config.env_type == value
         problem = only(refusal("gym/task", section, require_runnable=True))
         assert problem.what == f"`base_config.env_type: {value}` is not available in this version"
-    assert only(refusal("gym/task", "bare", require_runnable=True)).what == "no environment is named"
+
+
+@pytest.mark.parametrize(
+    "written, missing",
+    [
+        ("sac_config: {seed: 1}", "`base_config.env_type` and `base_config.env_name` are missing"),
+        ("base_config: {env_name: Pendulum-v1}", "`base_config.env_type` is missing"),
+        ("base_config: {env_type: GYM}", "`base_config.env_name` is missing"),
+    ],
+)
+def test_what_only_the_task_can_know_has_no_default(task, written, missing):
+    task(f"default:\n  {written}\n")
+    changes = {"overrides": ["base_config.n_envs=2"], "defaults": {"base_config.name": "x"}}
+    problem = only(refusal("gym/task", require_runnable=True, **changes))
+    assert problem.what == missing
+    assert problem.where == f"{FILE}, section default"
+    assert ("env_type: GYM" in problem.fix) == ("env_type" in missing)
+    assert ("env_name: Pendulum-v1" in problem.fix) == ("env_name" in missing)
+
+
+def test_a_saved_configuration_without_an_environment_names_its_file(task):
+    file = task("sac_config: {seed: 1}\n", file="saved.yaml")
+    with pytest.raises(ConfigError) as caught:
+        load_config_file(file, require_runnable=True)
+    assert only(caught.value).where == "envs/gym/task/saved.yaml"
+
+
+def test_a_missing_environment_hides_nothing_and_is_not_told_of_a_misspelt_one(task):
+    task(
+        "default: {sac_config: {v_rho: 0.5, gamma: 2}}\nmisspelt: {base_config: {env_typ: GYM, env_name: [x]}}\n"
+    )
+    assert [problem.what.split()[-1] for problem in refusal("gym/task", require_runnable=True).problems] == [
+        *("2`", "other", "missing"),
+    ]
+    found = refusal("gym/task", "config:misspelt", require_runnable=True)
+    assert [problem.what.split()[0] for problem in found.problems][-2:] != ["missing", "missing"]
+    assert not any("missing" in problem.what for problem in found.problems)
+
+
+def test_a_required_key_has_no_default_anywhere():
+    assert "  # env_type:\n" in reference.default_yaml() and "  # env_name:\n" in reference.default_yaml()
+    assert re.search(r"\| `env_type` \| \*required\* \| UNITY or GYM or DM_CONTROL \|", reference.markdown())
+    text = json.dumps(reference.json_schema())
+    schema = json.loads(text)["$defs"]["BaseConfig"]["properties"]
+    assert all("default" not in schema[key] for key in ("env_type", "env_name"))
+    assert all("No default" in schema[key]["description"] for key in ("env_type", "env_name"))
+    assert '"env_type": null' not in text
 
 
 def test_main_ds_exits_2(root):
@@ -234,3 +330,160 @@ def test_main_ds_exits_2(root):
     )
     assert done.returncode == 2
     assert "not available in this version" in done.stderr and "\n  where  " in done.stderr
+
+
+SEVERAL = {
+    # what is written below `default`, what is said of it
+    "of one block": (
+        "  sac_config: {gamma: 1.5, burn_in_step: 3}",
+        ["`sac_config.gamma: 1.5`", "`sac_config.burn_in_step` and `sac_config.seq_encoder` contradict"],
+    ),
+    "of a block and of the whole": (
+        "  sac_config: {v_rho: 0.5}\n  replay_config: {capacity: 100}",
+        ["`sac_config.v_rho` and `sac_config.v_c` contradict", "`replay_config.capacity` and `sac_config.batch_size`"],
+    ),
+    "of blocks and a type elsewhere": (
+        "  base_config: {workers: 2, max_iter: few}\n  replay_config: {td_error_min: 2, td_error_max: 1}",
+        ["`base_config.max_iter: few`", "`base_config.workers` and", "`replay_config.td_error_min` and"],
+    ),
+    "with a key that is unknown": (
+        "  sac_config: {zzzzzz: 1, v_rho: 0.5}",
+        ["unknown key `sac_config.zzzzzz`", "`sac_config.v_rho` and `sac_config.v_c` contradict"],
+    ),
+    "not of a value that is wrong": (
+        "  sac_config: {seq_encoder: GRU, burn_in_step: 3}",
+        ["`sac_config.seq_encoder: GRU`"],
+    ),
+    "not of a key that is misspelt": (
+        "  sac_config: {seq_encodr: RNN, burn_in_step: 3}",
+        ["unknown key `sac_config.seq_encodr`"],
+    ),
+    "not of a key elsewhere": (
+        "  base_config: {seq_encoder: RNN}\n  sac_config: {burn_in_step: 3}",
+        ["unknown key `base_config.seq_encoder`"],
+    ),
+    "not of a block that is misspelt": (
+        "  sac_confg: {batch_size: 64}\n  replay_config: {capacity: 100}",
+        ["unknown key `sac_confg`"],
+    ),
+    "not of a block that is none": (
+        "  sac_config: 64\n  replay_config: {capacity: 100}",
+        ["`sac_config` has no keys"],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("written, said", SEVERAL.values(), ids=SEVERAL)
+def test_a_wrong_value_hides_no_contradiction_of_others(task, written, said):
+    task("default:\n" + written + "\n")
+    found = [problem.what for problem in refusal("gym/task").problems]
+    assert len(found) == len(said), found
+    for what, expected in zip(found, said, strict=True):
+        assert expected in what
+
+
+@pytest.mark.parametrize(
+    "written, meant",
+    [
+        ("base_config: {env_type: gym}", "GYM"),
+        ("base_config: {env_type: Gymm}", "GYM"),
+        ("base_config: {on_non_finite: Drop}", "drop"),
+        ("sac_config: {seq_encoder: attention}", "ATTN"),
+        ("sac_config: {seq_encoder: rnn}", "RNN"),
+        ("sac_config: {siamese: none}", "null"),
+        ("sac_config: {seed: None}", "null"),
+        ("sac_config: {learning_rate_schedule: liner}", "linear"),
+        ("checkpoint_config: {replay: Always}", "always"),
+    ],
+)
+def test_the_choice_that_was_meant_is_suggested(task, written, meant):
+    task(f"default:\n  {written}\n")
+    assert only(refusal("gym/task")).fix.startswith(f"did you mean `{meant}`?")
+
+
+@pytest.mark.parametrize(
+    "written", ["sac_config: {threads: AUTO}", "sac_config: {siamese: 3}", "sac_config: {n_step: none}"]
+)
+def test_nothing_is_suggested_that_would_be_refused(task, written):
+    task(f"default:\n  {written}\n")
+    assert "did you mean" not in only(refusal("gym/task")).fix
+
+
+REASONS = {
+    "sac_config: {gamma: 1.5}": "it must be a number from 0 to 1; 1.5 is too large",
+    "sac_config: {n_step: 0}": "it must be a whole number ≥ 1; 0 is too small",
+    'sac_config: {n_step: "-1"}': 'it must be a whole number ≥ 1; "-1" is too small',
+    "sac_config: {tau: 0}": "it must be a number > 0 and ≤ 1; 0 is too small",
+    "sac_config: {n_step: 2.5}": "it must be a whole number ≥ 1; 2.5 has a fraction",
+    "sac_config: {n_step: .inf}": "it must be a whole number ≥ 1; .inf is not finite",
+    "sac_config: {tau: .nan}": "it must be a number > 0 and ≤ 1; .nan is not finite",
+    "sac_config: {n_step: true}": "it must be a whole number ≥ 1; true is a boolean",
+    "sac_config: {use_priority: 1}": "it must be true or false; 1 is a whole number",
+    "sac_config: {n_step: null}": "it must be a whole number ≥ 1; null is nothing",
+    "sac_config: {n_step: [1]}": "it must be a whole number ≥ 1; [1] is a list",
+    "sac_config: {siamese: SIM}": "it must be ATC or BYOL or null; SIM is none of these",
+    "sac_config: {threads: 0}": "it must be a whole number ≥ 1 or auto; 0 is too small",
+    "sac_config: {action_noise: [0.1]}": "it must be a list of 2 numbers from 0 to 1 or null; it has 1 value",
+    "sac_config: {action_noise: [0, 1.5]}": "it must be a list of 2 numbers from 0 to 1 or null; 1.5 in it is too large",
+    "sac_config: {action_noise: 0.1}": "it must be a list of 2 numbers from 0 to 1 or null; 0.1 is a number",
+    "checkpoint_config: {milestones: [1e3, x]}": "it must be a list of whole numbers; x in it is text",
+    'base_config: {name: ""}': 'it must be text that is not empty; "" is empty',
+    "nn_config: {rep: conv}": "it must be a mapping or null; conv is text",
+    "base_config: {max_step: 0}": "it must be -1 or a whole number ≥ 1; 0 would allow nothing at all; no limit is written -1",
+}
+
+
+@pytest.mark.parametrize("written, why", REASONS.items(), ids=REASONS)
+def test_the_reason_is_said_in_plain_words(task, written, why):
+    task(f"default:\n  {written}\n")
+    assert only(refusal("gym/task")).why.replace("'", '"') == why
+
+
+WRONG = (
+    None, True, 1, -7, 0, 2.5, 10**30, float("inf"), float("-inf"), float("nan"), "", "text", "-3", "nan", "1e999", [],
+    [None], ["text"], [0.5], [-1, 2.5], [0, 1, 2], [[1], 2], [{"a": 1}], {}, {"a": 1}, {"a": {"b": [None]}},
+)  # fmt: skip
+PYDANTIC = re.compile(
+    r"input should|valid (integer|number|boolean|string|list|tuple|dictionary|dict)|unable to|parse|literal|union|"
+    r"greater than|less than|instance of|permitted|field required|fractional|characters|should have|"
+    r"for further information|pydantic|validation|value error|NoneType|type=|\bfloat\b|\bint\b|\bstr\b|\bdict\b|\btuple\b",
+    re.IGNORECASE,
+)
+
+
+@pytest.mark.parametrize("path", [path for path, _ in fields()], ids=".".join)
+def test_no_message_has_words_of_the_validator(task, path):
+    task("default: {}\n")
+    for value in WRONG:
+        try:
+            load_config("gym/task", flags={".".join(path): value})
+        except ConfigError as error:
+            for problem in error.problems:
+                found = PYDANTIC.search(f"{problem.what} {problem.why} {problem.fix}")
+                assert not found, f"{found[0]!r} in: {problem}"
+                assert problem.why and problem.fix
+        else:
+            assert Config.model_validate(nested(path, value)), f"{path} may be {value}"
+
+
+def test_every_kind_of_refusal_was_among_them():
+    """The walk above is worth what it meets: each kind of error that the schema can give."""
+    met = set()
+    for path, _ in fields():
+        for value in WRONG:
+            try:
+                Config.model_validate(nested(path, value))
+            except ValidationError as error:
+                met |= {item["type"] for item in error.errors()}
+    assert met >= {
+        *("int_type", "float_type", "bool_type", "string_type", "string_too_short"),
+        *("finite_number", "greater_than", "greater_than_equal", "less_than_equal", "literal_error", "limit"),
+        *("dict_type", "tuple_type", "missing", "too_long"),
+    }
+
+
+def nested(path, value):
+    """The mapping with ``value`` at ``path`` and nothing else."""
+    for key in reversed(path):
+        value = {key: value}
+    return value

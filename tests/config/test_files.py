@@ -82,7 +82,7 @@ free = st.none() | st.dictionaries(texts, values, max_size=3)
 configs = st.builds(
     lambda s, rep, reset, args, name: Config.model_validate(
         {
-            "base_config": {"env_args": args, "name": name or "x"},
+            "base_config": {"env_type": "GYM", "env_name": "x", "env_args": args, "name": name or "x"},
             "reset_config": reset,
             "nn_config": {"rep": rep},
             "sac_config": {**s, "seed": 1},
@@ -173,7 +173,7 @@ def test_the_page_explains_every_key():
 
 def test_every_example_of_the_page_loads(task):
     examples = re.findall(r"```yaml\n(.*?)```", reference.markdown(), re.S)
-    assert len(examples) == 3
+    assert len(examples) == 4
     for example in examples:
         sections = read(example)
         task(example)

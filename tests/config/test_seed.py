@@ -6,9 +6,12 @@ from pathlib import Path
 import pytest
 import yaml
 
-from algorithm.config import Config, cli, cli_ds, load_config_file
-from algorithm.config.check import extra, field_at, fields
-from algorithm.config.schema import MERGE_KEYS
+from algorithm.config import Config, cli, cli_ds, load_config, load_config_file
+from algorithm.config.check import build, extra, field_at, fields, has_default
+from algorithm.config.schema import DISTRIBUTED_DEFAULTS, MERGE_KEYS
+from algorithm.config.shipped import MEMORY, SEED, leaves, reasons
+from algorithm.config.tree import plant
+from tests.config.conftest import PENDULUM
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 MAIN_FLAGS = """--config CONFIG -c CONFIG --run --logger_in_file --render --env_args {a:1} --agents 2
@@ -36,15 +39,19 @@ def listing(name):
 
 
 @pytest.mark.parametrize("name", ["seed_default.yaml", "seed_distributed.yaml"])
-def test_every_key_of_the_listings_is_known_with_its_default(name):
+def test_every_key_of_the_listings_is_known_with_its_default_or_in_the_seed(name):
+    others = leaves(SEED)
     for path, value in flat(listing(name)):
         if path == ("ma_config",):
             assert "ma_config" in MERGE_KEYS
             continue
         field = field_at(path)
         assert field is not None, path
-        if (name, path[-1]) != ("seed_distributed.yaml", "save_model_per_step"):  # 100000 there
-            assert field.default == value, path
+        if path[-1] in ("env_type", "env_name"):
+            assert not has_default(field), "only the task can know its environment"
+        # There 100000; and the task chooses its end.
+        elif (name, path[-1]) != ("seed_distributed.yaml", "save_model_per_step") and path[-1] != "max_step":
+            assert others.get(".".join(path), field.default) == value, path
 
 
 def test_keys_not_in_a_listing_are_marked_new():
@@ -61,8 +68,39 @@ def test_the_seed_order_is_kept():
 @pytest.mark.parametrize("name", ["seed_default.yaml", "seed_distributed.yaml"])
 def test_the_listings_load_as_a_whole_configuration(name):
     loaded = load_config_file(GOLDEN / name)
-    expected = {"sac_config.save_model_per_step": 100000} if "distributed" in name else {}
-    assert loaded.differences() == expected
+    written = {".".join(path): value for path, value in flat(listing(name))}
+    expected = {key: value for key, value in written.items() if value != default_of(key)}
+    assert loaded.differences() == {k: v for k, v in expected.items() if k != "ma_config"}
+
+
+def default_of(dotted):
+    field = field_at(tuple(dotted.split(".")))
+    return None if field is None else field.default
+
+
+@pytest.mark.parametrize("memory", [None, "RNN", "ATTN"])
+@pytest.mark.parametrize("name", ["seed_default.yaml", "seed_distributed.yaml"])
+def test_the_seeds_values_come_back(task, name, memory):
+    task(PENDULUM.replace("default:", "default:\n  inherited: seed"))
+    defaults = DISTRIBUTED_DEFAULTS if "distributed" in name else {}
+    overrides = [f"sac_config.seq_encoder={memory or 'null'}"]
+    if memory == "ATTN":  # without burn_in_step it would see nothing of the past, which is refused
+        overrides.append("sac_config.burn_in_step=9")
+    loaded = load_config("gym/task", overrides=overrides, seed=1, defaults=defaults)
+    assert loaded.shipped == (SEED,)
+    values = dict(flat(loaded.config.model_dump()))
+    of_the_task = {"env_type", "env_name", "max_step", "seed", "seq_encoder"}
+    of_the_task |= {"burn_in_step"} if memory == "ATTN" else set()
+    for path, value in flat(listing(name)):
+        if path != ("ma_config",) and path[-1] not in of_the_task:
+            assert values[path] == value, path
+
+
+def test_every_value_of_the_seed_that_is_another_one_has_a_reason():
+    of_memory, why = leaves(MEMORY), reasons(SEED)
+    for key, value in leaves(SEED).items():
+        if {default_of(key), of_memory.get(key, value)} != {value}:
+            assert len(why.get(key, "")) > 20, key
 
 
 def test_exactly_the_keys_of_later_parts_are_reserved():
@@ -109,4 +147,9 @@ def test_every_flag_of_main_ds_is_read(flag):
 
 
 def test_the_defaults_do_not_contradict_themselves():
-    assert Config() == Config.model_validate(Config().model_dump())
+    problems = []
+    named = {"base_config": {"env_type": "GYM", "env_name": "Pendulum-v1"}}
+    config = build(plant(named, ""), problems, runnable="")
+    assert not problems
+    assert config == Config.model_validate(config.model_dump())
+    assert config.model_copy(update={"base_config": Config().base_config}) == Config()

@@ -20,12 +20,19 @@ _CONTEXT = multiprocessing.get_context("forkserver")
 _CONTEXT.set_forkserver_preload(["tests.run.preloaded", "tests.ds.preloaded"])
 
 
-def begin(folder: Path, name: str, role: str, *flags: str, namespace: str = "") -> BaseProcess:
-    """``python main_ds.py ./task ROLE flags…`` in ``folder``; what it prints goes into ``NAME.txt``.
+def begin(
+    folder: Path, name: str, role: str, *flags: str, namespace: str = "", task: str = "./task"
+) -> BaseProcess:
+    """``python main_ds.py TASK ROLE flags…`` in ``folder``; what it prints goes into ``NAME.txt``.
 
     namespace: of the network, see :mod:`tests.ds.networks`; empty for that of the tests
     """
-    arguments = ["./task", role, "--device=cpu", *flags]
+    arguments = [task, role, "--device=cpu", *flags]
+    return run_command(folder, name, arguments, namespace=namespace)
+
+
+def run_command(folder: Path, name: str, arguments: list[str], *, namespace: str = "") -> BaseProcess:
+    """``python main_ds.py arguments…``, likewise."""
     process = _CONTEXT.Process(target=_main, args=(str(folder), f"{name}.txt", arguments, namespace))
     process.start()
     return process
@@ -42,9 +49,9 @@ def said(folder: Path) -> str:
     return "\n".join(f"== {file.name}\n{file.read_text()}" for file in sorted(folder.glob("*.txt")))
 
 
-def port_of(folder: Path, run: str) -> int:
+def port_of(folder: Path, run: str, *, label: str = "task") -> int:
     """Where the learner of a run listens, as soon as it does."""
-    endpoint = folder / "models" / "task" / run / "endpoint.json"
+    endpoint = folder / "models" / label / run / "endpoint.json"
     wait_for(endpoint.exists, f"no learner of {run}", folder)
     return int(json.loads(endpoint.read_text())["port"])
 

@@ -56,7 +56,7 @@ def test_it_is_json_and_has_a_digest_that_order_does_not_change():
     [
         (
             {"base_config": {"env_name": "Other-v0"}},
-            'base_config.env_name: the learner has "env_name", the actor "Other-v0"',
+            'base_config.env_name: the learner has null, the actor "Other-v0"',
         ),
         ({"reset_config": {"level": 2}}, 'reset_config: the learner has null, the actor {"level": 2}'),
         (

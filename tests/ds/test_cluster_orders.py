@@ -208,8 +208,6 @@ def test_what_the_command_line_refuses(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ConfigError, match="n_stepp"):
         planned("-o", "sac_config.n_stepp=3")
-    with pytest.raises(UsageError, match="learner_host"):
-        planned("--learner_host", "10.0.0.1")
     with pytest.raises(StorageError, match="there is no run 'one'"):
         planned("-n", "one", "--resume")
     Path("models/gym/pendulum/one").mkdir(parents=True)
@@ -218,6 +216,17 @@ def test_what_the_command_line_refuses(tmp_path: Path, monkeypatch: pytest.Monke
     assert planned("-o", "net_config.secrets=/mine").secrets is None
     with pytest.raises(UsageError, match="add -n NAME"):
         cluster(parse_distributed(["gym/pendulum", "cluster", "--scale", "3"]), ["main_ds.py"])
+
+
+def test_a_flag_without_effect_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["gym/pendulum", "cluster", "--scale", "3", "--unity_port", "5006", "--editor"]
+    with pytest.raises(UsageError):
+        cluster(parse_distributed(words), ["main_ds.py"])
+    told = capsys.readouterr().err.splitlines()
+    assert [line.split(" has no effect on GYM")[0] for line in told] == [
+        "warning: --unity_port",
+        "warning: --editor",
+    ]
 
 
 def test_ray_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:

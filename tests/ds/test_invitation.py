@@ -76,3 +76,23 @@ def test_a_task_that_cannot_be_read_any_more(task, tmp_path):
     learner = load("learner")
     (tmp_path / "task" / "config.yaml").write_text("default: {nonsense: 1}")
     assert invitation(learner, "./task", 5).endswith("actor --learner_port 5")
+
+
+@pytest.mark.parametrize(
+    ("env", "chosen", "words"),
+    [
+        ("./task", "more:fast", ["-c", "more.yaml:fast"]),
+        ("./task", "more.yaml", ["-c", "more.yaml:default"]),
+        ("./task", "seed", ["-c", "seed"]),
+        ("CartPole-v1", None, []),
+        ("CartPole-v1", "seed", ["-c", "seed"]),
+        ("CartPole-v1", "task/more.yaml:fast", ["-c", "task/more.yaml:fast"]),
+    ],
+)
+def test_a_file_or_a_section_of_everybody_is_chosen_again(task, tmp_path, env, chosen, words):
+    (tmp_path / "task" / "more.yaml").write_text(TASK.replace("many", "fast"))
+    learner = load_config(env, chosen, seed=1, defaults=DISTRIBUTED_DEFAULTS)
+    said = shlex.split(invitation(learner, env, 61001))
+    assert said == ["python", "main_ds.py", env, "actor", *words]
+    actor = load_config(env, words[1] if words else None, seed=1, defaults=DISTRIBUTED_DEFAULTS)
+    assert actor.config == learner.config

@@ -10,6 +10,8 @@ import pytest
 
 import main
 import main_ds
+from algorithm.config.cli_ds import parse_distributed
+from ds.learner import learn
 
 TASK = """\
 default:
@@ -68,3 +70,12 @@ def test_a_run_is_resumed_only_by_what_began_it(folder, capsys, by_learner):
     assert code == 2
     said = capsys.readouterr().err
     assert "it can be resumed only as it was begun" in said and right in said
+
+
+@pytest.mark.parametrize(("flags", "told"), [(["--run"], False), (["--resume"], True)])
+def test_that_agents_have_no_effect_is_said_only_where_it_is_true(monkeypatch, flags, told):
+    seen = []
+    for name in ("play", "resume"):
+        monkeypatch.setattr(f"ds.learner.{name}", lambda own, *_, **__: seen.append(own) or 0)
+    assert learn(parse_distributed(["gym/pendulum", "learner", "--agents=2", *flags]), []) == 0
+    assert any("--agents has no effect" in notice for notice in seen[0].notices) == told

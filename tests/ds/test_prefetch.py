@@ -109,7 +109,8 @@ def until_full(replay: PrefetchedReplay) -> None:
 @pytest.mark.parametrize("ahead", [1, 4])
 def test_one_thread_draws_what_a_plain_replay_draws(sampler, ahead, make):
     """In the same order, as long as nothing changes in between."""
-    ours, theirs = make(sampler, threads=1, ahead=ahead), plain(sampler)
+    sizes = {"burn_in": 1, "learn": 4}
+    ours, theirs = make(sampler, threads=1, ahead=ahead, **sizes), plain(sampler, **sizes)
     assert all(batches_equal(ours.sample(), theirs.sample()) for _ in range(20))
 
 
@@ -135,6 +136,17 @@ def test_priorities_steer_what_is_drawn_ahead(make):
     for kind in range(4):
         share = (kind + 1) / 10
         assert abs(counts[kind] - 8_000 * share) < 5 * (8_000 * share * (1 - share)) ** 0.5
+
+
+def test_beta_reaches_later_batches(make):
+    """Of priorities 1 and 4 weights of a quarter with beta 1: after the batches that were drawn before."""
+    sampler = lambda: PrioritizedSampler(alpha=1.0, beta=0.0, td_error_max=4.0)  # noqa: E731
+    replay = make(sampler, ahead=3)
+    replay.feedback(result(np.arange(40), np.arange(40) % 2 * 3 + 1.0))
+    replay.sample()
+    until_full(replay)
+    replay.anneal(1.0)
+    assert [replay.sample().weight.min().item() for _ in range(4)] == [1.0, 1.0, 1.0, 0.25]
 
 
 def test_feedback_reaches_later_batches(make):
@@ -238,7 +250,7 @@ def test_no_batch_is_torn(sampler, make):
         seen["batches"] += 1
         number = (batch.step + 1.0) * batch.obs_valid * (-1) ** turn
         carry = number[..., None].expand(-1, -1, CARRY)
-        given = result(batch.ids, torch.rand(32), anchor=3, carry=carry)
+        given = result(batch.ids, torch.rand(32), anchor=batch.anchor, carry=carry)
         replay.feedback(given)
         replay.refresh_carry(given)
         assert replay.ready >= 0 and len(replay) <= 400
@@ -268,10 +280,10 @@ def test_rows_wait_until_windows_have_been_read(make):
     reading, go_on = threading.Semaphore(0), threading.Semaphore(0)
     inner = replay._windows.read
 
-    def slow(anchors, weight):
+    def slow(*drawn):
         reading.release()
         assert go_on.acquire(timeout=60)
-        return inner(anchors, weight)
+        return inner(*drawn)
 
     replay._windows.read = slow
     consumer = threading.Thread(target=replay.sample)

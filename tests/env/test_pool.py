@@ -14,6 +14,7 @@ class Scripted:
     """Two copies. In its step copy 0 ``fails``; in the reset that follows their process dies, once."""
 
     name, time_limit, fps, arrangement = "Scripted-v0", None, None, "2 by the book"
+    render_modes = ()
     spec = AgentSpec(ObsSpec(("obs",), ((1,),), ("float32",)), ActionSpec(continuous=1))
 
     def __init__(self, fails: bool = True) -> None:

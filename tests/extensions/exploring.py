@@ -42,7 +42,7 @@ def make_agent(
         q={"dense_n": 8},
         policy={"dense_n": 8},
         seq_encoder=config.seq_encoder,
-        context=config.burn_in_step + config.learn_step,
+        context=config.burn_in_step + 1,
     )
     build = Build(spec=spec, state_size=networks.state_size, options=config, make_network=networks.make)
     with torch.random.fork_rng():  # with or without extensions the critics begin alike

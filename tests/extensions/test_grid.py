@@ -224,7 +224,7 @@ def test_the_order_of_all_extensions_does_not_matter(encoder, siamese):
         torch.manual_seed(0)
         networks = load_networks(
             source.spec, None, rep={**NN, "dense_depth": 1}, q=NN, policy=NN,
-            seq_encoder=config.seq_encoder, context=config.burn_in_step + config.learn_step,
+            seq_encoder=config.seq_encoder, context=config.burn_in_step + 1,
         )  # fmt: skip
         build = Build(
             spec=source.spec, state_size=networks.state_size, options=config, make_network=networks.make

@@ -24,6 +24,7 @@ from algorithm.sac.config import SacConfig
 from algorithm.sac.learner import Sac
 from algorithm.spec import ActionSpec, AgentSpec, ObsSpec
 from tests.batches import CPU, random_batch, weights
+from tests.oracles import window_mean
 
 VECTOR = ObsSpec(("obs",), ((3,),), ("float32",))
 IMAGE = ObsSpec(("obs",), ((12, 12, 1),), ("uint8",))
@@ -59,7 +60,7 @@ def make_sac(
         q={"dense_n": 8},
         policy={"dense_n": 8},
         seq_encoder=memory,
-        context=config.burn_in_step + config.learn_step,
+        context=config.burn_in_step + 1,
     )
     build = Build(spec=spec, state_size=networks.state_size, options=config, make_network=networks.make)
     extension = make_siamese(build)
@@ -115,14 +116,14 @@ def test_the_atc_loss_is_a_loop_over_the_pairs_of_a_batch():
     nn.init.eye_(extension.joint[1].weight)
     batch = make_batch(sac, n=2)
     ctx = sac._encode(batch)
-    exists, found = batch.obs_valid, []
+    exists, found = batch.obs_valid, torch.zeros(8, 3)
     keys = [(b, t) for b in range(8) for t in (2, 3, 4) if exists[b, t] and exists[b, t + 2]]
     assert len(keys) < 8 * 3
     for b, t in keys:
         scores = [ctx.state[b, t] @ ctx.target_following[c, s + 2 - 3] for c, s in keys]
-        found.append(torch.stack(scores).softmax(0)[keys.index((b, t))].log())
+        found[b, t - 2] = -torch.stack(scores).softmax(0)[keys.index((b, t))].log()
     loss = extension.contrast(ctx, ctx.states, ctx.states)
-    torch.testing.assert_close(loss, -torch.stack(found).mean())
+    torch.testing.assert_close(loss, window_mean(found, exists[:, 2:5] & exists[:, 4:7]))
 
 
 def test_more_pairs_than_fit_are_drawn_among_those_that_exist(monkeypatch):
@@ -190,13 +191,14 @@ def test_the_byol_loss_is_the_mean_of_both_directions_over_what_exists():
     looks = [extension._look(ctx), extension._look(ctx)]
     projection, prediction = extension.joint
     assert not batch.obs_valid[:, 2:5].all()
-    found = []
+    found = torch.zeros(8, 3)
     for b, t in torch.nonzero(batch.obs_valid[:, 2:5]).tolist():
         for by, of in (looks, looks[::-1]):
             one = prediction(projection(by.learned[b, t][None]))[0]
             other = extension.target_projection(of.target_learned[b, t][None])[0]
-            found.append(2 - 2 * (one @ other) / (one.norm() * other.norm()))
-    torch.testing.assert_close(extension.contrast(ctx, *looks), torch.stack(found).mean())
+            found[b, t] += 1 - (one @ other) / (one.norm() * other.norm())
+    expected = window_mean(found, batch.obs_valid[:, 2:5])
+    torch.testing.assert_close(extension.contrast(ctx, *looks), expected)
 
 
 def test_the_target_projection_moves_by_tau_without_gradient_and_is_saved():
@@ -248,7 +250,7 @@ def test_agreement_of_values_reaches_encoder_and_critics():
     difference = ctx.q(look.learned) - sac._taken_q(
         batch, sac.model.target_q.frozen, ctx.states.target_learned
     )
-    torch.testing.assert_close(losses["siamese_q"], difference[:, valid].square().mean())
+    torch.testing.assert_close(losses["siamese_q"], window_mean(difference.square().mean(0), valid))
     sac._critic_step.gradient.zero_()
     losses["siamese_q"].backward()
     assert sac._critic_step.gradient[sac._encoder].any()

@@ -102,12 +102,13 @@ def test_shapes_are_checked_by_name():
 
 @st.composite
 def windows(draw):
-    """Random episodes as the replay hands them out: valid steps first, ended anywhere, any T and n."""
+    """Random episodes as the replay hands them out: begun and ended anywhere, any T and n."""
     n, learn, size = draw(st.integers(1, 5)), draw(st.integers(1, 4)), draw(st.integers(1, 4))
     length = learn + n - 1
     rng = np.random.default_rng(draw(st.integers(0, 2**31)))
-    exists = rng.integers(1, length + 1, size)
-    valid = np.arange(length) < exists[:, None]
+    first = rng.integers(0, learn, size)
+    exists = rng.integers(first + 1, length + 1, size)
+    valid = (np.arange(length) >= first[:, None]) & (np.arange(length) < exists[:, None])
     terminated = np.zeros((size, length), bool)
     terminated[np.arange(size), exists - 1] = (rng.random(size) < 0.5) & (exists < length)
     floats = [rng.normal(size=(size, length)) for _ in range(3)]

@@ -6,9 +6,12 @@ import math
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from algorithm.ops.priority import sequence_priority
 from algorithm.ops.sac import (
+    clip_binds,
     clipped_critic_loss,
     critic_loss,
     log_tanh_jacobian,
@@ -16,7 +19,8 @@ from algorithm.ops.sac import (
     tanh_normal_logp,
     temperature_loss,
 )
-from algorithm.ops.shapes import masked_mean
+from algorithm.ops.shapes import masked_mean, window_mean
+from tests.oracles import window_mean as plain_window_mean
 
 ALL = torch.ones(1, 2, dtype=torch.bool)
 
@@ -73,17 +77,55 @@ def test_clipped_loss_with_a_wide_clip_is_the_plain_one():
     torch.testing.assert_close(wide, critic_loss(q, y, weight, valid))
 
 
+@pytest.mark.parametrize(
+    ("q", "y", "binds"),
+    [
+        (0.3, 5.0, True),  # further up than 0.2, and should go on
+        (0.3, 0.24, False),  # 0.2 is nearer
+        (0.3, -5.0, False),  # it has to come back
+        (-0.3, -5.0, True),
+        (-0.3, 5.0, False),
+        (0.1, 5.0, False),  # not so far yet
+    ],
+)
+def test_the_clip_binds_where_it_takes_the_gradient(q, y, binds):
+    q, y = torch.full((1, 1, 1), q, requires_grad=True), torch.full((1, 1), y)
+    q_target = torch.zeros(1, 1, 1)
+    valid, weight = torch.ones(1, 1, dtype=torch.bool), torch.ones(1)
+    clipped_critic_loss(q, y, q_target, weight, valid, epsilon=0.2).backward()
+    assert (q.grad.item() == 0.0) == binds
+    assert clip_binds(q, y, q_target, epsilon=0.2).item() == binds
+
+
+def test_rounding_is_no_clip():
+    q, q_target = torch.rand(2, 500, 1) * 100, torch.rand(2, 500, 1) * 100
+    assert not clip_binds(q, torch.rand(500, 1) * 100, q_target, epsilon=100.0).any()
+
+
 def test_policy_loss_by_hand():
     # α = ½: ½·2 − 3 = −2 and ½·4 − 1 = 1, mean −½; with only the first valid −2
-    logp, value, alpha = torch.tensor([[2.0, 4.0]]), torch.tensor([[3.0, 1.0]]), torch.tensor(0.5)
-    assert policy_loss(logp, value, alpha, ALL).item() == -0.5
-    assert policy_loss(logp, value, alpha, torch.tensor([[True, False]])).item() == -2.0
+    logp, value, alpha = torch.tensor([2.0, 4.0]), torch.tensor([3.0, 1.0]), torch.tensor(0.5)
+    assert policy_loss(logp, value, alpha, torch.tensor([0.5, 0.5])).item() == -0.5
+    assert policy_loss(logp, value, alpha, torch.tensor([1.0, 0.0])).item() == -2.0
 
 
 def test_temperature_falls_while_entropy_is_above_its_target():
     log_alpha = torch.tensor(0.0, requires_grad=True)
-    temperature_loss(log_alpha, torch.tensor([[1.0, 3.0]]), -1.0, ALL).backward()
+    temperature_loss(log_alpha, torch.tensor([1.0, 3.0]), -1.0, torch.tensor([0.5, 0.5])).backward()
     assert log_alpha.grad.item() == 3.0  # mean entropy 2 minus target −1: gradient descent lowers log α
+
+
+@given(st.integers(0, 2**32 - 1))
+def test_the_mean_over_windows_is_that_of_a_loop(seed):
+    g = torch.Generator().manual_seed(seed)
+    x, valid = torch.randn(6, 5, generator=g), torch.rand(6, 5, generator=g) < 0.5
+    torch.testing.assert_close(window_mean(x, valid), torch.as_tensor(plain_window_mean(x, valid)))
+    one = valid[:, :1]
+    assert torch.equal(window_mean(x[:, :1], one), masked_mean(x[:, 0], one[:, 0])), "T = 1: the plain mean"
+
+
+def test_the_mean_over_no_windows_is_zero():
+    assert window_mean(torch.ones(2, 3), torch.zeros(2, 3, dtype=torch.bool)).item() == 0.0
 
 
 def test_masked_mean_of_nothing_is_zero():

@@ -32,7 +32,7 @@ def result(ids, priority, *, anchor=0, carry=None) -> UpdateResult:
     return UpdateResult(
         priority=torch.as_tensor(priority, dtype=torch.float32),
         ids=ids if ids.ndim == 2 else ids[:, None],
-        anchor=anchor,
+        anchor=torch.as_tensor(anchor).expand(len(ids)),
         carry=carry,
     )
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from algorithm.replay.buffer import PrioritizedSampler, ReplayBuffer, UniformSampler
+from algorithm.replay.buffer import FreshSampler, PrioritizedSampler, ReplayBuffer, UniformSampler
 from algorithm.spec import ActionSpec, AgentSpec, ObsSpec
 from tests.oracles_replay import (
     MIXED,
@@ -104,9 +104,11 @@ def test_sampled_windows_equal_the_oracles_while_the_ring_wraps(sampler):
             naive.add(segment)
         batch = buffer.sample()
         if batch is not None and t % 5 == 0:
-            anchors = batch.ids[:, 2].tolist()
-            assert_batch_equals(batch, naive, anchors)
-            buffer.feedback(result(batch.ids, np.linspace(0, 2, 8), anchor=2))
+            assert set(batch.anchor.tolist()) == {2, 3}, "the first learned position and the last"
+            given = result(batch.ids, np.linspace(0, 2, 8), anchor=batch.anchor)
+            anchors, places = given.anchor_ids.tolist(), (batch.anchor - 2).tolist()
+            assert_batch_equals(batch, naive, anchors, places)
+            buffer.feedback(given)
 
 
 def test_uniform_sampling_is_uniform_over_transitions():
@@ -174,11 +176,42 @@ def test_weights_by_hand():
     assert sampler.beta == 1.0
 
 
+@pytest.mark.parametrize("alone", [UniformSampler, FreshSampler])
+def test_beta_is_annealed_to_one(alone):
+    """From where it began, whatever it is now: the same share of a run always means the same."""
+    sampler = PrioritizedSampler(beta=0.5)
+    buffer = filled(sampler)
+    for done, beta in ((0.0, 0.5), (0.5, 0.75), (1.0, 1.0), (1.2, 1.0), (0.1, 0.55)):
+        buffer.anneal(done)
+        assert sampler.beta == pytest.approx(beta)
+        buffer.sample()
+        assert sampler.beta == pytest.approx(beta)
+    filled(alone()).anneal(0.5)  # there are no weights
+
+
 def test_feedback_reaches_the_anchor_only():
     sampler = PrioritizedSampler(alpha=1.0, td_error_min=0.0, td_error_max=10.0)
     buffer = filled(sampler, lengths=(5,), batch_size=1, burn_in=1)
     buffer.feedback(result([[0, 1, 2]], [3.0], anchor=1))
     assert sampler.tree.leaves[:6].tolist() == [10.0, 3.0, 10.0, 10.0, 10.0, 0.0]
+
+
+def test_feedback_reaches_the_anchor_of_each_window():
+    sampler = PrioritizedSampler(alpha=1.0, td_error_min=0.0, td_error_max=10.0)
+    buffer = filled(sampler, lengths=(5,), batch_size=1, learn=2)
+    buffer.feedback(result([[0, 1, 2], [2, 3, 4]], [3.0, 4.0], anchor=[1, 0]))
+    assert sampler.tree.leaves[:6].tolist() == [10.0, 3.0, 4.0, 10.0, 10.0, 0.0]
+
+
+@pytest.mark.parametrize("sampler", [PrioritizedSampler, UniformSampler, FreshSampler])
+def test_an_anchor_is_each_learned_position_as_often_and_exists(sampler):
+    buffer = filled(sampler(), capacity=4000, lengths=(12,) * 250, burn_in=2, learn=3, batch_size=100)
+    drawn = [buffer.sample() for _ in range(25)]
+    columns = np.concatenate([batch.anchor.numpy() for batch in drawn])
+    counts = np.bincount(columns, minlength=6)
+    assert not counts[:2].any() and not counts[5] and abs(counts[2:5] - 2500 / 3).max() < 120
+    for batch in drawn:
+        assert batch.valid.gather(1, batch.anchor[:, None]).all()
 
 
 def test_feedback_to_overwritten_rows_is_ignored():

@@ -44,7 +44,7 @@ def draw(buffer: ReplayBuffer) -> list[int] | None:
     if batch is None:
         return None
     assert batch.weight.tolist() == [1.0] * buffer.batch_size
-    return batch.ids[:, 0].tolist()
+    return batch.ids.gather(1, batch.anchor.unsqueeze(1))[:, 0].tolist()
 
 
 class NaiveFresh:

@@ -84,11 +84,12 @@ def refresh(replay: ReplayBuffer, *ids: int) -> None:
 @pytest.mark.parametrize("used_before", [False, True])
 def test_saved_state_goes_on_with_the_same_batches(make_sampler, used_before, piece, monkeypatch):
     monkeypatch.setattr(records, "PIECE_BYTES", piece)
-    sizes = {"spec": MIXED, "capacity": 100, "carry_shape": (2,), "burn_in": 1, "n_step": 2, "seed": 5}
+    sizes = {"spec": MIXED, "capacity": 100, "carry_shape": (2,), "burn_in": 1, "learn": 3, "n_step": 2}
+    sizes["seed"] = 5
     original = filled(make_sampler(), lengths=(30, 40, 20, 25), **sizes)
     original.add(make_segment(MIXED, stream=4, episode=0, start=0, length=3, carry_shape=(2,)))
     batch = original.sample()
-    original.feedback(result(batch.ids, np.linspace(0, 0.5, 16), anchor=1))
+    original.feedback(result(batch.ids, np.linspace(0, 0.5, 16), anchor=batch.anchor))
     other = filled(make_sampler(), lengths=(60, 60, 60) if used_before else (), **{**sizes, "seed": 6})
     other.load_state(taken(original))
     assert digest(other) == digest(original)
@@ -100,7 +101,7 @@ def test_saved_state_goes_on_with_the_same_batches(make_sampler, used_before, pi
         ours, theirs = original.sample(), other.sample()
         assert batches_equal(ours, theirs)
         for buffer in (original, other):
-            buffer.feedback(result(ours.ids, np.linspace(0, 0.4, 16) / (t + 1), anchor=1))
+            buffer.feedback(result(ours.ids, np.linspace(0, 0.4, 16) / (t + 1), anchor=ours.anchor))
     assert digest(other) == digest(original)
 
 

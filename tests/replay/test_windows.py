@@ -38,6 +38,9 @@ def check_all_windows(storage: Storage, reader: WindowReader, naive: NaiveReplay
     assert ((flags & TRUNCATED) > 0).tolist() == [naive.rows[i].truncated for i in anchors]
     if anchors:
         assert_batch_equals(reader.read(slots, np.ones(len(slots), np.float32)), naive, anchors)
+        places = np.random.default_rng(len(anchors)).integers(naive.learn, size=len(anchors))
+        batch = reader.read(slots, np.ones(len(slots), np.float32), places)
+        assert_batch_equals(batch, naive, anchors, places.tolist())
 
 
 @given(
@@ -137,6 +140,21 @@ def test_padding_left_and_right_by_hand():
     assert batch.terminated.int().tolist() == [[0, 0, 0, 1, 0], [0, 0, 1, 0, 0]]
     assert batch.step.tolist() == [[0, 0, 0, 1, 2, 0], [0, 0, 1, 2, 0, 0]]
     assert not batch.prev_action[0, 2].any() and batch.prev_action[0, 3].equal(batch.action[0, 2])
+
+
+def test_an_anchor_at_the_end_of_the_learned_part_by_hand():
+    """K = 1, T = 2, n = 1: the window of the first step begins with two tokens of padding."""
+    storage = Storage(VECTOR, 10, (1,))
+    writer, reader = Writer(storage), WindowReader(storage, burn_in=1, learn=2, n_step=1)
+    segment = make_segment(VECTOR, stream=0, episode=0, start=0, length=3, terminated=True, carry_shape=(1,))
+    writer.add(segment)
+    batch = reader.read(np.array([0, 0, 2]), np.ones(3, np.float32), np.array([0, 1, 1]))
+    assert batch.ids.tolist() == [[-1, 0, 1, 2], [-1, -1, 0, 1], [0, 1, 2, 3]]
+    assert batch.valid.int().tolist() == [[0, 1, 1], [0, 0, 1], [1, 1, 1]]
+    assert batch.step.tolist() == [[0, 0, 1, 2], [0, 0, 0, 1], [0, 1, 2, 3]]
+    assert batch.terminated.int().tolist() == [[0, 0, 0], [0, 0, 0], [0, 0, 1]]
+    assert batch.anchor.tolist() == [1, 2, 2]
+    np.testing.assert_array_equal(batch.carry.numpy(), segment.carry[[0, 0, 0]])
 
 
 def test_an_overwritten_prefix_gives_the_carry_of_the_first_row_that_lives():

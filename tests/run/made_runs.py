@@ -64,6 +64,7 @@ def make_run(
         "started": "2026-01-02T03:04:05+00:00",
         "arguments": list(arguments),
         "seeds": {"run": seed},
+        "render_modes": ["human", "rgb_array"],
         "python": "3.11.0",
         "versions": {"torch": "2.0", "rich": None},
         "git": {"commit": "abcdef", "changed": True},

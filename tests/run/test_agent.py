@@ -20,12 +20,12 @@ SMALL = NnConfig(rep={"dense_n": 8}, q={"dense_n": 8}, policy={"dense_n": 8})
 CART = "CartPole-v1"
 
 
-def agent_and_rollout(env_name=CART, n=2, *, memory=None, **options):
+def agent_and_rollout(env_name=CART, n=2, *, capacity=500, max_step=200, memory=None, replay=(), **options):
     env = make_vec_env("GYM", env_name, n=n, seed_of=lambda i, episode: 100 * i + episode, wrappers=[])
     sac = {"start_step": 20, "batch_size": 16, "clip_epsilon": -1.0, **options}
     config = Config(
-        base_config=BaseConfig(max_step=200),
-        replay_config=ReplayConfig(capacity=500),
+        base_config=BaseConfig(max_step=max_step),
+        replay_config=ReplayConfig(capacity=capacity, **dict(replay)),
         sac_config=SacConfig(**sac),
         nn_config=SMALL,
     )
@@ -67,12 +67,36 @@ def test_new_rows_enter_with_their_own_td_error():
     assert first < agent.replay.next_id
 
 
+def test_new_rows_that_their_step_overwrote_need_no_priority():
+    """Six streams in nine rows: a step in which episodes end writes up to twelve."""
+    agent, rollout = agent_and_rollout(n=6, capacity=9, batch_size=2, start_step=3, use_add_with_td=True)
+    settle, lost = agent._insertion.settle, []
+
+    def settled(*, learning):
+        ids = np.concatenate(agent._insertion._new)
+        lost.append(np.count_nonzero(ids < agent.replay.next_id - agent.replay.capacity))
+        settle(learning=learning)
+
+    agent._insertion.settle = settled
+    train(agent, rollout, 300)
+    assert 0 in lost and max(lost) >= 3
+    assert agent.sac.updates > 100
+
+
+def test_where_every_new_row_is_overwritten_nothing_is_judged():
+    agent, rollout = agent_and_rollout(n=6, capacity=9, batch_size=2, start_step=3, use_add_with_td=True)
+    train(agent, rollout, 60)
+    agent._insertion.added(np.arange(6))
+    agent.sac.td_error = lambda batch: pytest.fail("nothing is left to judge")
+    agent._insertion.settle(learning=True)
+
+
 def test_before_learning_begins_new_rows_keep_the_largest_priority():
     agent, rollout = agent_and_rollout(use_add_with_td=True)
     train(agent, rollout, 10)
     assert agent._insertion._new == [] and agent.sac.updates == 0
     leaves = agent.replay._sampler.tree.leaves
-    assert np.unique(leaves[leaves > 0]).tolist() == [1.0]  # td_error_max to any power
+    assert np.unique(leaves[leaves > 0]).tolist() == [10.0**0.4]  # td_error_max ** alpha
 
 
 def test_fresh_windows_are_used_once_in_full_batches():
@@ -106,7 +130,36 @@ def test_the_learning_rate_falls_linearly_to_zero():
     np.testing.assert_allclose(rates, np.array([[0.01, 0.0075, 0.0025, 0.0, 0.0]] * 2).T)
     constant, _ = agent_and_rollout()
     constant.learn(150)
-    assert {adam.learning_rate for _, adam in constant.sac._steps()} == {0.0003}
+    assert {adam.learning_rate for _, adam in constant.sac._steps()} == {0.0007}
+
+
+def betas(agent, steps=(0, 50, 150, 200, 250)):
+    found = []
+    for step in steps:
+        agent.learn(step)
+        found.append(agent.replay._sampler.beta)
+    return found
+
+
+def test_beta_grows_linearly_to_one_at_the_end_of_the_run():
+    agent, _ = agent_and_rollout()
+    np.testing.assert_allclose(betas(agent), [0.4, 0.55, 0.85, 1.0, 1.0])
+    later, _ = agent_and_rollout(max_step=400)  # a run resumed with twice as many steps
+    np.testing.assert_allclose(betas(later), [0.4, 0.475, 0.625, 0.7, 0.775])
+
+
+def test_without_an_end_beta_stays():
+    agent, rollout = agent_and_rollout(max_step=-1)
+    train(agent, rollout, 60)
+    assert agent.sac.updates > 20 and betas(agent) == [0.4] * 5
+
+
+def test_beta_may_grow_with_every_batch():
+    agent, rollout = agent_and_rollout(replay={"beta_increment_per_sampling": 0.01})
+    train(agent, rollout, 60)
+    assert agent.replay._sampler.beta == pytest.approx(0.4 + 0.01 * agent.sac.updates)
+    uniform, _ = agent_and_rollout(use_priority=False)
+    uniform.learn(150)  # there is no beta
 
 
 def test_statistics_count_every_stored_observation_once():
@@ -157,3 +210,16 @@ def test_looks_that_are_the_same_are_named(siamese, said):
     assert not told()  # CartPole's vector gets noise
     agent.spec = AgentSpec(ObsSpec(("obs",), ((),), ("int64",), ((16,),)), ActionSpec((2,)))
     assert told() == said
+
+
+@pytest.mark.parametrize(("burn_in", "said"), [(1, True), (2, True), (3, False), (4, False)])
+def test_how_far_attention_sees_is_burn_in_step_and_told_where_it_is_short(burn_in, said):
+    agent, _ = agent_and_rollout(seq_encoder="ATTN", burn_in_step=burn_in, learn_step=4)
+    assert agent.networks.rep.memory.context == burn_in + 1
+    assert agent.player.initial_carry(1).shape[1] == burn_in, "a cache of as many, and the token itself"
+    notice = (
+        f"sac_config.burn_in_step is {burn_in}: attention sees the last {burn_in + 1} observations only "
+        "(burn_in_step + 1), fewer than the 4 steps of learn_step; raise burn_in_step where what matters "
+        "lies further back"
+    )
+    assert agent.notices == ([notice] if said else [])

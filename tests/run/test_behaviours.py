@@ -35,6 +35,7 @@ class TwoKinds:
     """Two walkers with two observations and one action, one runner with one and two; episodes of 7 steps."""
 
     arrangement = "1 of two kinds"
+    render_modes = ()
     time_limit = 7
 
     def __init__(self) -> None:

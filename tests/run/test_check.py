@@ -37,6 +37,7 @@ def order(toy: str, *, timeout: float = 60.0, limits: Limits = LIMITS) -> Order:
         workers=0,
         length_limit=-1,
         normalised=False,
+        reward_scale=1.0,
         timeout=timeout,
         limits=limits,
     )
@@ -236,7 +237,7 @@ def test_without_errors_the_next_commands_are_told(counts, level):
         **dict(zip(("errors", "warnings", "notes"), counts, strict=True))
     )
     assert verdict.level is level
-    assert verdict.rows[-2:] == [("next", "see    (what a training costs)"), ("", "go")]
+    assert verdict.commands == [("what a training costs", "see"), ("train", "go")]
 
 
 def test_the_next_commands_are_for_what_was_looked_at():

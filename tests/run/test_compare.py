@@ -12,6 +12,7 @@ from algorithm.run.pages.compare import file_stem, matching_names, render, repor
 from algorithm.run.pages.curves import Series
 from algorithm.run.pages.experiments import Experiment, first_step_at, grouped, level_of, mean_over
 from algorithm.run.pages.facts import Facts
+from main import main
 from tests.run.made_runs import CURVE, make_run, metrics_text
 from tests.run.pages import read
 
@@ -102,7 +103,7 @@ def test_a_comparison_by_hand():
         "base 7, 8 12.0 ± 25.4 12.0 ± 25.4 6.5 ± 19.1 none of 2",
         "new 7 40 40 20.5 400 (1 of 1)",
         "mean return, steps 200 to 400 steps to 36.1",
-        "sac_config.tau 0.01 0.5 0.005",
+        "sac_config.tau 0.01 0.5 0.01",
         "python main.py ./task --report base base_2 new",
         "base_2 8 ended without a result 400 14.0 ± 0.5",
     ):
@@ -174,7 +175,28 @@ def test_names_and_patterns_choose_runs(task):
         os.utime(run.config, (1e9 + age, 1e9 + age))
     assert matching_names("task", ("base*",)) == ["base", "base_2"]
     assert matching_names("task", ("other", "base?2", "other", "b*")) == ["other", "base_2", "base"]
-    assert matching_names("task", ("none", "no*")) == ["none", "no*"]
+    assert matching_names("task", ("none",)) == ["none"]
+
+
+def test_a_pattern_that_matches_no_run_names_those_there_are(task, capsys):
+    for name in ("base", "other"):
+        make_run(name)
+    assert main(["./task", "--report", "base", "tuned*"]) == 2
+    said = capsys.readouterr().err
+    assert "no run of task matches 'tuned*'" in said
+    assert "runs there, newest first: " in said and "base" in said and "other" in said
+    assert "folder name" not in said
+
+
+def test_a_pattern_where_there_are_no_runs_says_how_to_train(task, capsys):
+    assert main(["./task", "--report", "*"]) == 2
+    assert "nothing was saved there" in (said := capsys.readouterr().err)
+    assert "train first: python main.py ./task" in said
+
+
+def test_a_run_whose_name_looks_like_a_pattern_is_found(task):
+    make_run("seed[1]")
+    assert matching_names("task", ("seed[1]",)) == ["seed[1]"]
 
 
 def test_one_name_writes_its_page_and_says_where(capsys):

@@ -155,7 +155,6 @@ def test_quiet_shows_warnings_and_the_end():
         "warning: take care",
         "result",
         "  evaluation  -1",
-        "next",
     ]
 
 
@@ -280,7 +279,7 @@ def test_commands_are_never_broken_over_lines():
     command = "python main.py gym/pendulum " + "x" * 100
     with console:
         console.finish([("evaluation", "-1 [red]")], [("use it", command)])
-    assert f"  use it  {command}" in plain(stream).splitlines()
+    assert command in plain(stream).splitlines()
     assert "-1 [red]" in plain(stream), "text is not markup"
 
 

@@ -12,10 +12,12 @@ import pytest
 import torch
 from safetensors.numpy import load_file
 
+from algorithm.config import load_config_file
 from algorithm.config.schema import BaseConfig, Config, NnConfig, ReplayConfig
 from algorithm.data import State
 from algorithm.env.registry import make_vec_env
 from algorithm.errors import NumericalError
+from algorithm.run import guard as guard_module
 from algorithm.run.agent import Agent
 from algorithm.run.guard import PATIENCE, RECOVERY, ROLL_BACKS, Guard
 from algorithm.run.memory import MemoryBudget
@@ -95,7 +97,7 @@ def test_it_is_said_at_one_ten_a_hundred():
 
 
 @pytest.mark.parametrize(("reward", "observation", "said"), [
-    (1e30, 1.0, ["|reward| up to 1e+30", "clip or scale rewards", "base_config.wrappers", "ClipReward"]),
+    (1e30, 1.0, ["|reward| up to 1e+30", "base_config.reward_scale", "base_config.wrappers", "ClipReward"]),
     (1.0, -1e20, ["|observation| up to 1e+20", "clip or scale sensors", "base_config.wrappers"]),
     (2.0, 3.0, ["|reward| up to 2,", "up to 3 in", "sac_config.learning_rate", "sac_config.max_grad_norm"]),
 ])  # fmt: skip
@@ -241,7 +243,7 @@ def test_training_survives_an_extreme_number(place, number, options):
 
 
 def test_td_errors_that_are_not_finite_leave_the_priorities_as_they_were():
-    agent, rollout = agent_and_rollout({"events": []}, td_error_max=100.0)
+    agent, rollout = agent_and_rollout({"events": []}, td_error_max=100.0, reward_scaling=False)
     agent.guard.attach(restore=lambda: None, report=Told())
     train(agent, rollout, 60)
     before = agent.replay._sampler.tree.leaves.copy()
@@ -272,7 +274,8 @@ def spoilt(batch):
 
 
 def test_new_transitions_without_a_finite_td_error_keep_the_largest_priority():
-    agent, rollout = agent_and_rollout({"events": [(7, 2, "reward", "3.4e38")]}, use_add_with_td=True, n=1)
+    events = {"events": [(7, 2, "reward", "3.4e38")]}
+    agent, rollout = agent_and_rollout(events, use_add_with_td=True, n=1, reward_scaling=False)
     told = Told()
     agent.guard.attach(restore=lambda: None, report=told)
     while rollout.steps < 36:
@@ -337,3 +340,14 @@ def test_a_whole_run_goes_back_to_its_checkpoint_three_times_and_ends_with_code_
     for file in files:
         for name, value in load_file(file).items():
             assert np.isfinite(value).all(), name
+
+
+@pytest.mark.parametrize(("reward", "observation", "advice"), [
+    (1e30, 3.0, "scale rewards by base_config.reward_scale, or clip them: base_config.wrappers: "
+     "[{ClipReward: {max_reward: 10}}]"),
+    (3.0, 1e30, "clip or scale sensors with a wrapper of your own: base_config.wrappers: [module:Class]"),
+])  # fmt: skip
+def test_what_is_advised_can_be_written_into_a_configuration(reward, observation, advice, tmp_path):
+    assert guard_module._advice(reward, observation) == advice
+    (tmp_path / "config.yaml").write_text(f"base_config: {{{advice.rpartition('base_config.')[2]}}}")
+    assert load_config_file(tmp_path / "config.yaml").config.base_config.wrappers

@@ -17,6 +17,7 @@ RECORDED = Path(__file__).resolve().parents[1] / "golden" / "health"
 """Of real runs, with the columns that are watched, to six digits."""
 
 CART_POLE = {"start_step": 500, "batch_size": 128}
+RECORDED_WITH = {"init_log_alpha": -2.3, "learning_rate": 0.0003, "tau": 0.005, "reward_scaling": False}
 RETURNS = {
     "rollout/return_mean": 100.0,
     "rollout/return_min": 50.0,
@@ -26,7 +27,8 @@ RETURNS = {
 
 
 def config(capacity=20_000, **sac):
-    return Config.model_validate({"replay_config": {"capacity": capacity}, "sac_config": sac})
+    replay = {"capacity": capacity, "td_error_max": 1.0}
+    return Config.model_validate({"replay_config": replay, "sac_config": {**RECORDED_WITH, **sac}})
 
 
 def recorded(name):
@@ -62,6 +64,10 @@ def only_line(config, rows):
         ("pendulum", CART_POLE),
         ("recall", {"init_log_alpha": -4.0, "replay_ratio": 0.5, "start_step": 200}),
         ("acrobot", {"target_d_alpha": 0.9, "batch_size": 64}),
+        ("pendulum_bare", {"clip_epsilon": -1.0}),
+        ("cart_pole_bare", {"clip_epsilon": -1.0, "batch_size": 64}),
+        ("hybrid", {"clip_epsilon": -1.0, "batch_size": 64}),
+        ("hybrid_clipped", {"clip_epsilon": 0.2, "batch_size": 64}),
     ],
 )
 def test_recorded_healthy_runs_are_left_alone(name, sac):
@@ -105,6 +111,7 @@ def test_a_temperature_beyond_all_returns_runs_away():
         ("it hardly grows", {}, {"growth": 1.02, "start": 20.0}),
         ("it is not learned", {"use_auto_alpha": False}, {}),
         ("nothing is known of returns", {}, {"rollout/length": math.nan}),
+        ("rewards have been divided by little", {}, {"value/return_scale": 1e-6}),
     ],
 )
 def test_other_temperatures_are_left_alone(why, sac, rows):
@@ -218,6 +225,9 @@ def test_critics_beyond_any_return_diverge():
     assert "no more than 1,000 is possible" in only_line(config(gamma=0.999), values())
     # With γ = 1 nothing but an episode is known: 200 steps of 1.
     assert "no more than 200 is possible" in only_line(config(gamma=1.0), values())
+    # Without discrete entropy in the targets no temperature makes up for it.
+    unused = values(**{"policy/alpha_d": 1e4, "policy/entropy_d": 0.5})
+    assert "no more than 200 is possible" in only_line(config(discrete_soft_target=False), unused)
 
 
 @pytest.mark.parametrize(
@@ -226,12 +236,143 @@ def test_critics_beyond_any_return_diverge():
         ("values grow to what is possible", {"value/q_mean": lambda k: 200 * (1 - 0.5**k)}),
         ("they are large and do not grow", {"value/q_mean": 5000.0}),
         ("the bonus is in them", {"growth": 1.5, "policy/alpha_d": 1e4, "policy/entropy_d": 0.5}),
+        (
+            "it is, in the unit of the rewards",
+            {"policy/alpha_d": 1e2, "policy/entropy_d": 0.5, "value/return_scale": 100.0},
+        ),
         ("nothing is known of returns", {"rollout/length": math.nan}),
         ("they swing", {"value/q_mean": lambda k: 1.5**k * (-1) ** k * (3 if k % 3 else 1)}),
     ],
 )
 def test_other_values_are_left_alone(why, rows):
     assert watch(Health(config()), values(**rows)) == [], why
+
+
+def test_a_recorded_critic_that_is_held_back_is_told_once():
+    ((step, line),) = watch(Health(config(clip_epsilon=0.2, tau=0.005)), recorded("pendulum_clipped"))
+    assert step == 2500  # a value of −5 where −59 stands without the clip
+    assert line == (
+        "the clip holds the critics back: value/clipped is 0.995, so that values move by about 0.001 an "
+        "update, tau times epsilon; TD errors are 6.01 · "
+        "set sac_config.clip_epsilon (0.2) to -1, which turns it off"
+    )
+
+
+def clipped(**more):
+    return summaries(**({"value/clipped": 0.9, "replay/priority_mean": 3.0} | more))
+
+
+CLIP = {"clip_epsilon": 0.5, "tau": 0.02, "update_target_per_step": 2}
+
+
+def test_a_critic_that_its_clip_holds_back_is_told():
+    ((step, line),) = watch(Health(config(**CLIP)), clipped())
+    assert step == 3000 and "about 0.005 an update" in line and "clip_epsilon (0.5) to -1" in line
+
+
+@pytest.mark.parametrize(
+    ("why", "sac", "rows"),
+    [
+        ("there is no clip", {"clip_epsilon": -1.0}, {}),
+        ("it takes few gradients", CLIP, {"value/clipped": 0.7}),
+        ("not all of the time", CLIP, {"value/clipped": lambda k: 0.2 if k % 3 == 0 else 1.0}),
+        ("values are near", CLIP, {"replay/priority_mean": 2.0}),
+        ("values come near", CLIP, {"replay/priority_mean": lambda k: 100 * 0.85**k}),
+        ("too early to say", CLIP, {"every": 30}),
+        ("nothing was learned yet", CLIP, {"value/clipped": math.nan}),
+    ],
+)
+def test_other_clips_are_left_alone(why, sac, rows):
+    assert watch(Health(config(**sac)), clipped(**rows)) == [], why
+
+
+def like(**more):
+    return summaries(**({"replay/priority_saturated": 0.95, "replay/priority_mean": 3.0} | more))
+
+
+def test_priorities_that_are_all_the_largest_are_told():
+    ((step, line),) = watch(Health(config()), like())
+    assert step == 6000
+    assert line == (
+        "priorities are saturated: replay/priority_saturated is 0.95, so that rows are drawn nearly uniformly"
+        "; TD errors are 3 · raise replay_config.td_error_max (1), or set sac_config.reward_scaling to true"
+    )
+    assert only_line(config(reward_scaling=True), like()).endswith("· raise replay_config.td_error_max (1)")
+
+
+@pytest.mark.parametrize(
+    ("why", "sac", "rows"),
+    [
+        ("there are no priorities", {"use_priority": False}, {}),
+        ("everything is used once", {"use_priority": False, "use_replay_buffer": False}, {}),
+        ("some are not", {}, {"replay/priority_saturated": 0.85}),
+        ("not all of the time", {}, {"replay/priority_saturated": lambda k: 0.5 if k % 6 == 0 else 1.0}),
+        ("they are hardly above", {}, {"replay/priority_mean": 1.9}),
+        ("it is not measured", {}, {"replay/priority_saturated": math.nan}),
+    ],
+)
+def test_other_priorities_are_left_alone(why, sac, rows):
+    assert watch(Health(config(**sac)), like(**rows)) == [], why
+
+
+def test_recorded_values_of_the_bonus_are_told_once():
+    grid = config(clip_epsilon=-1.0, init_log_alpha=-2.3, batch_size=64)
+    ((step, line),) = watch(Health(grid), recorded("mini_grid"))
+    assert step == 6000  # the return fell to 0 at 3,500
+    assert line == (
+        "values are those of the entropy bonus: value/q_mean is 1.77, and rewards allow no more than 1.07; "
+        "episodes return 0, no more than random actions did (0.197), since the bonus pays for never finishing"
+        " · lower sac_config.init_log_alpha (-2.3), or set sac_config.discrete_soft_target to false"
+    )
+
+
+def never_finishing(part="d", **more):
+    """Returns of at most 200, as at random; a bonus of 0.9 · 5 a step, 450 where it never ends."""
+    rows = {
+        f"policy/alpha_{part}": 0.9,
+        f"policy/entropy_{part}": 5.0,
+        "value/q_mean": lambda k: 400 * (1 - 0.5**k),
+        "rollout/return_mean": lambda k: 100.0 if k < 1 else 90.0,
+    }
+    return summaries(**(rows | more))
+
+
+def test_values_beyond_what_rewards_allow_are_told():
+    ((step, line),) = watch(Health(config(init_log_alpha=-1.0)), never_finishing())
+    assert step == 7000  # 300 of 3,000 is the first above 250
+    assert "value/q_mean is 393.8, and rewards allow no more than 200" in line
+    assert line.endswith(
+        "· lower sac_config.init_log_alpha (-1), or set sac_config.discrete_soft_target to false"
+    )
+    line = only_line(config(init_log_alpha=-1.0), never_finishing("c"))
+    assert line.endswith("· lower sac_config.init_log_alpha (-1)")
+    scaled = {"policy/alpha_d": 0.09, "value/return_scale": 10.0}
+    assert only_line(config(), never_finishing(**scaled)) == only_line(config(), never_finishing())
+    some = lambda k: math.nan if k % 2 else 90.0  # noqa: E731 - episodes longer than a summary
+    assert watch(Health(config()), never_finishing(**{"rollout/return_mean": some}))
+
+
+@pytest.mark.parametrize(
+    ("why", "rows"),
+    [
+        ("rewards allow as much", {"rollout/return_max": 320.0}),
+        ("returns are better than at random", {"rollout/return_mean": lambda k: 100.0 + k}),
+        ("the bonus is too small for that", {"policy/alpha_d": 0.3}),
+        ("entropy costs", {"policy/entropy_d": -5.0}),
+        ("there is no entropy", {"policy/entropy_d": math.nan}),
+        ("not all of the time", {"value/q_mean": lambda k: 100.0 if k % 5 == 0 else 400.0}),
+        ("nothing is known of returns", {"rollout/length": math.nan}),
+        ("hardly an episode ends", {"rollout/return_mean": lambda k: math.nan if k % 3 else 90.0}),
+    ],
+)
+def test_other_bonuses_are_left_alone(why, rows):
+    assert watch(Health(config()), never_finishing(**rows)) == [], why
+
+
+def test_discrete_entropy_that_is_in_no_target_is_in_no_value():
+    assert watch(Health(config(discrete_soft_target=False)), never_finishing()) == []
+    line = only_line(config(discrete_soft_target=False), never_finishing("c"))
+    assert line.endswith("· lower sac_config.init_log_alpha (-2.3)")
 
 
 @pytest.mark.parametrize("cut", [3, 16, 17, 20])
@@ -293,8 +434,11 @@ def test_every_line_names_a_key():
         *watch(Health(config()), saturated()),
         *watch(Health(config()), values()),
         *watch(Health(config()), summaries(**{"time/replay_ratio": 0.1, "loss/q": math.nan})),
+        *watch(Health(config(**CLIP)), clipped()),
+        *watch(Health(config()), like()),
+        *watch(Health(config()), never_finishing()),
     ]
-    assert len(told) == 5
+    assert len(told) == 8
     for _, line in told:
         what, fix = line.split(" · ")
         assert "\n" not in what
@@ -302,4 +446,9 @@ def test_every_line_names_a_key():
 
 
 def test_rules_fit_the_configuration():
-    assert set(make_rules(config(use_auto_alpha=False))) == {"diverging", "saturated", "ratio", "starved"}
+    plain = {"diverging", "values_of_entropy", "saturated", "ratio", "starved"}
+    assert set(make_rules(config(use_auto_alpha=False, use_priority=False, clip_epsilon=0.0))) == plain
+    assert set(make_rules(config(use_auto_alpha=False, clip_epsilon=0.2))) == plain | {
+        "held_back",
+        "priorities",
+    }

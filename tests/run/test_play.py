@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -20,6 +21,7 @@ from algorithm.run.playing.evaluate import Performance
 from algorithm.run.playing.scores import Logged, table
 from algorithm.run.rundir import RunDir
 from tests.run.sessions import TASK, run, weights_hash
+from tests.run.test_check import LIMITS
 
 ROOT = Path(__file__).resolve().parents[2]
 SHORT = "base_config.max_step_each_iter=20"
@@ -102,7 +104,25 @@ def test_a_fresh_process_reproduces_what_was_logged_to_the_last_bit(tmp_path, mo
         assert (file["0/carry"].reshape(31, -1).any(1) == [False] + [True] * 30).all()
 
 
-def test_the_table_says_what_was_played_and_whether_it_was_logged(folder, capsys):
+@pytest.mark.parametrize(
+    "flags",
+    [
+        *(["--eval=1"], ["--video"], ["--run", "--max_iter=1"], ["--report", "a"], ["--check"]),
+        *(["--resume", "-o", "base_config.max_step=262"], ["-o", "base_config.max_step=20"]),
+    ],
+    ids=" ".join,
+)
+def test_a_flag_without_effect_is_told_whatever_is_done(folder, capsys, monkeypatch, flags):
+    monkeypatch.setattr("algorithm.run.preflight.check.Limits", lambda: LIMITS)
+    assert run(*flags, "--quiet", "-p", "5006", "--editor") == 0
+    said = capsys.readouterr()
+    told = [line for line in (said.out + said.err).splitlines() if "has no effect on GYM" in line]
+    found = dict.fromkeys(re.search(r"warning: (--\w+)", line)[1] for line in told)
+    assert list(found) == ["--port", "--editor"]
+
+
+def test_the_table_says_what_was_played_and_whether_it_was_logged(folder, capsys, monkeypatch):
+    monkeypatch.setenv("DISPLAY", ":0")
     assert run("--eval=2") == 0
     said = capsys.readouterr().out
     returns = evaluation(folder)["behaviours"]["default"]["returns"]
@@ -115,7 +135,7 @@ def test_the_table_says_what_was_played_and_whether_it_was_logged(folder, capsys
     assert rows["min and max"] == f"{min(returns):.1f} and {max(returns):.1f}"
     assert rows["logged"] == "the same, to the last bit"
     assert rows["file"] == "models/task/a/evaluation.json"
-    assert "--ckpt 260 --run --render --disable_sample" in rows["watch"]
+    assert rows["watch"] == "python main.py ./task -n a --watch --ckpt=260"
     assert said.count("episode ") == 2
 
 
@@ -259,6 +279,16 @@ def test_a_signal_ends_playing_with_what_was_finished(folder, monkeypatch, capsy
         assert file["length"].tolist() == [25]
     said = capsys.readouterr().out
     assert what == "--run" or f"{number}, before all episodes" in said
+
+
+@pytest.mark.parametrize("flags", [["--eval=1"], ["--run", "--max_iter=1"]])
+def test_a_run_whose_step_size_fell_to_its_end_is_played(task, flags):
+    """Playing has no end of its own, and the schedule needs one."""
+    schedule = ("-o", "sac_config.learning_rate_schedule=linear")
+    assert (
+        run("-n", "a", "--quiet", "--max_step=20", *schedule, "-o", "base_config.max_step_each_iter=20") == 0
+    )
+    assert run("-n", "a", "--quiet", *flags) == 0
 
 
 @pytest.mark.fault("F22")

@@ -35,12 +35,13 @@ def test_the_page_of_a_finished_run():
         "faults survived 1 env restarts 1",
         "sac_config.tau 0.01 0.005 0.005",  # this run, the task, the default
         "sac_config.batch_size 16 16 256",
+        "base_config.env_name Pendulum-v1 Pendulum-v1 none",
         "machine box, Linux, 2 processors",
         "versions python 3.11.0, torch 2.0",
         "program commit abcdef, with changes that were not committed",
         "time went into update 75%, step 25%",
-        "python main.py ./task -n run --resume -o base_config.max_step=520",
-        "python main.py ./task -n run --eval=100 Film",
+        "python main.py ./task -n run --resume --max_step=520",
+        "python main.py ./task -n run --eval=100 Watch",
         "python main.py ./task -n run --video",
         "python main.py ./task --report run",
         "tensorboard --logdir models/task/run/log",
@@ -64,7 +65,7 @@ def test_the_best_checkpoint_is_what_one_wants_to_see():
     run.checkpoints.mkdir()
     (run.checkpoints / "best.json").write_text("{}")
     shown = page_of(run).shown
-    for flags in ("--eval=100", "--video", "--run --render --disable_sample"):
+    for flags in ("--eval=100", "--video", "--watch"):
         assert f"python main.py ./task -n run {flags} --ckpt=best" in shown
 
 
@@ -74,6 +75,14 @@ def test_commands_of_the_page_are_understood():
     assert len(commands) == 6
     for command in commands:
         parse_args(shlex.split(command)[2:])
+
+
+def test_a_limit_that_a_resume_changed_is_told_once():
+    """A flag of the first command would come after what the resume laid over it."""
+    first = ["main.py", "./task", "--max_step=100", "--max_iter=5"]
+    page = page_of(make_run(arguments=first, overrides=("base_config.max_step=300",)))
+    again = "python main.py ./task --max_iter=5 -o base_config.max_step=300 --seed=7"
+    assert f"under a new name {again} Go on" in page.shown
 
 
 def test_the_same_training_again(task):

@@ -25,6 +25,7 @@ from tests.toys_numbers import LENGTH
 pytestmark = pytest.mark.fault("F10")
 
 SEEDS = episode_seeds(3, "train")
+CONFIG = Config(base_config=BaseConfig(env_type="GYM", env_name="Pendulum-v1"))
 NUMBERS = "tests.toys_numbers:Numbers-v0"
 
 
@@ -143,8 +144,9 @@ def test_the_command_shows_it_and_says_whether_it_came_again(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(("text", "said"), [
-    ("{}", "what: Field required"),
-    ("not json", "the file: Invalid JSON"),
+    ("{}", "what is missing or not what a run writes there"),
+    ('{"version": 2}', "version is missing or not what a run writes there"),
+    ("not json", "its JSON is missing or not what a run writes there"),
     (None, "No such file"),
 ])  # fmt: skip
 def test_what_is_no_repro_is_refused(tmp_path, capsys, text, said):
@@ -186,17 +188,17 @@ TRACE = Trace(
 
 def test_there_are_never_more_than_a_few_and_none_is_written_over(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    repros = Repros(tmp_path / "faults", Config())
+    repros = Repros(tmp_path / "faults", CONFIG)
     said = [record(repros, 7, TRACE) for _ in range(LIMIT)]
     assert len(list((tmp_path / "faults").iterdir())) == LIMIT == len(set(said))
     assert said[1].startswith("python -m algorithm.run.repro faults/non_finite_7_2.json ")
-    again = Repros(tmp_path / "faults", Config())  # as after a resume
+    again = Repros(tmp_path / "faults", CONFIG)  # as after a resume
     assert record(again, 8, TRACE) == f"no repro: there are {LIMIT} in faults"
     assert len(list((tmp_path / "faults").iterdir())) == LIMIT
 
 
 def test_why_there_is_none_is_said(tmp_path):
-    assert "does not say which episode it was" in record(Repros(tmp_path / "faults", Config()))
+    assert "does not say which episode it was" in record(Repros(tmp_path / "faults", CONFIG))
     (tmp_path / "taken").write_text("")
-    said = record(Repros(tmp_path / "taken", Config()), trace=TRACE)
+    said = record(Repros(tmp_path / "taken", CONFIG), trace=TRACE)
     assert said.startswith("no repro: ") and "a file stands where a folder is needed" in said

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from algorithm.config import load_config
 from algorithm.config.schema import Config
 from algorithm.run import screen
 from algorithm.sac.config import SacConfig
@@ -27,7 +28,10 @@ SPEC = AgentSpec(OBS, ActionSpec((2,)))
             "recurrent, 5 steps of burn-in, 10 learned",
         ),
         ({"seq_encoder": "RNN", "refresh_carry": True}, "states stored and refreshed"),
-        ({"seq_encoder": "ATTN", "burn_in_step": 5, "learn_step": 10}, "attention over 15 steps, 10 learned"),
+        (
+            {"seq_encoder": "ATTN", "burn_in_step": 5, "learn_step": 10},
+            "attention to the last 5 steps, 10 learned",
+        ),
     ],
 )
 def test_what_remembers(options, said):
@@ -55,3 +59,35 @@ def test_what_is_seen():
 def test_what_learns(options, said):
     sac = SacConfig(**{"clip_epsilon": -1.0, **options})
     assert said in screen._algorithm(Config(sac_config=sac), SPEC)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ([], "at 100,000 steps (default; base_config.max_step)"),
+        (["max_step=5e3"], "at 5,000 steps"),
+        (["max_step=100000"], "at 100,000 steps"),
+        (["random_params={max_step: {in: [70]}}"], "at 70 steps"),
+        (
+            ["max_iter=50"],
+            "at 50 iterations or 100,000 steps (default; base_config.max_step), whichever comes first",
+        ),
+        (["max_iter=50", "max_step=-1"], "at 50 iterations"),
+        (["max_step=-1"], "when it is stopped: base_config.max_step and max_iter set no limit"),
+    ],
+)
+def test_when_it_ends(tmp_path, given, said):
+    (tmp_path / "config.yaml").write_text("default: {base_config: {env_type: GYM, env_name: Pendulum-v1}}")
+    loaded = load_config(str(tmp_path), overrides=[f"base_config.{text}" for text in given])
+    assert screen._end(loaded) == said
+
+
+def test_where_settings_come_from(tmp_path):
+    (tmp_path / "config.yaml").write_text(
+        "default: {inherited: seed, base_config: {env_type: GYM, env_name: Pendulum-v1}}"
+    )
+    loaded = load_config(str(tmp_path), overrides=["sac_config.seq_encoder=RNN", "sac_config.batch_size=9"])
+    rows = screen._config(loaded)
+    assert ("inherited", "seed, which ships with the framework") in rows
+    assert ("sac_config.learn_step", f"{loaded.config.sac_config.learn_step} (default with a memory)") in rows
+    assert ("sac_config.batch_size", "9") in rows

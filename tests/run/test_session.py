@@ -57,7 +57,14 @@ def test_a_run_leaves_what_it_promises(task, capsys):
     assert all(0.0 < sum(row) < 1.0 for row in list(zip(*shares, strict=True))[:2])  # of the summaries
     assert metrics["fault/env_restarts"][:2] == [0.0, 0.0]
     said = capsys.readouterr().out
-    shown = ("Pendulum-v1, 1 in process", "200 steps", "seed", "evaluation", "--run", "tensorboard --logdir")
+    shown = (
+        "Pendulum-v1, 1 in process",
+        "200 steps",
+        "seed",
+        "evaluation",
+        "--video",
+        "tensorboard --logdir",
+    )
     assert "--ckpt=best" in said and "--resume" in said and "report.html" in said
     for part in shown:
         assert part in said

@@ -11,7 +11,9 @@ from algorithm.data import SequenceBatch
 from algorithm.extensions.base import Context, Extension
 from algorithm.nn.layer_noise import LayerNoise
 from algorithm.nn.noisy import NoisyLinear
+from algorithm.sac.critic import make_critic_loss
 from algorithm.sac.learner import Sac
+from algorithm.spec import ActionSpec, AgentSpec
 from tests.batches import CPU, SMALL, random_batch, small_networks, small_sac, weights
 from tests.oracles import PlainSac, n_step_target, vtrace_target
 
@@ -93,7 +95,8 @@ def test_everything_that_learns_moves_and_stays_finite(options):
     fixed = "temperature" if not options.get("use_auto_alpha", True) else "nothing"
     for name, value in after.items():
         assert torch.isfinite(value).all(), name
-        assert torch.equal(value, before[name]) == (fixed in name), name
+        observes = name.startswith("return_scale.")  # moved by rewards, not by updates
+        assert torch.equal(value, before[name]) == (observes or fixed in name), name
     assert torch.isfinite(result.priority).all()
     assert {"loss/q", "loss/policy", "loss/alpha", "value/q_mean", "value/target"} <= set(result.metrics)
 
@@ -139,6 +142,31 @@ def test_padding_changes_nothing():
         sac.update(batch)
         results.append(flat_hash(sac))
     assert torch.equal(*results)
+
+
+def gradients(sac: Sac) -> tuple[torch.Tensor, list[float]]:
+    """Of the policy's network, and of each log α."""
+    size = sum(p.numel() for p in sac.model.policy.parameters())
+    gradient = sac._policy_step.gradient
+    return gradient[:size].clone(), gradient[size:].tolist()
+
+
+@pytest.mark.parametrize("limit", [0.01, 1e-6])
+def test_the_gradient_of_a_temperature_is_neither_clipped_nor_clips_that_of_the_policy(limit):
+    """However far the entropy is from its target."""
+    spec = AgentSpec(SMALL.obs, ActionSpec((3,), 2))
+    found = []
+    for target in (1.0, 1000.0):
+        sac = small_sac(spec=spec, max_grad_norm=limit, target_c_alpha=target)
+        sac.update(random_batch(spec=spec))
+        policy, temperatures = gradients(sac)
+        assert policy.norm().item() == pytest.approx(limit, rel=1e-4)
+        found.append((policy, temperatures))
+        free = small_sac(spec=spec, target_c_alpha=target)
+        free.update(random_batch(spec=spec))
+        assert gradients(free)[1] == temperatures and gradients(free)[0].norm() > limit
+    assert torch.equal(found[0][0], found[1][0])
+    assert abs(found[1][1][1]) > 1000, "the second is that of the continuous part"
 
 
 def test_targets_follow_only_every_so_many_updates():
@@ -294,6 +322,16 @@ def test_online_networks_train_inside_an_update_only_and_targets_never():
     seen.clear()
     sac.td_error(random_batch())
     assert set.union(*seen.values()) == {False}
+
+
+def test_the_share_that_is_clipped_counts_what_exists():
+    """Of two critics at three positions, the last is padding: one of four lies beyond the clip."""
+    q = torch.tensor([[[1.0, 0.0, 1.0]], [[0.0, 0.0, 1.0]]])
+    y, target, valid = torch.full((1, 3), 2.0), torch.zeros(2, 1, 3), torch.tensor([[True, True, False]])
+    _, metrics = make_critic_loss(0.2)(q, y, lambda: target, torch.ones(1), valid)
+    assert metrics["value/clipped"].item() == 0.25
+    assert make_critic_loss(-1.0)(q, y, lambda: target, torch.ones(1), valid)[1] == {}
+    assert 0 <= small_sac(clip_epsilon=0.2).update(random_batch()).metrics["value/clipped"] <= 1
 
 
 def test_noise_in_layers_is_drawn_anew_for_every_update():

@@ -54,7 +54,7 @@ def make_sac(memory: str, *, spec: AgentSpec = SPEC, **options: object) -> Sac:
         q={"dense_n": 8},
         policy={"dense_n": 8},
         seq_encoder=config.seq_encoder,
-        context=config.burn_in_step + config.learn_step,
+        context=config.burn_in_step + 1,
     )
     return Sac(spec, networks, config, device=CPU, seed=0)
 
@@ -124,17 +124,23 @@ class Player:
     def all_windows(self) -> SequenceBatch:
         return self.replay.windows(np.array(sorted(self.states)))
 
+    def windows_anywhere(self, learn: int) -> SequenceBatch:
+        """Of every transition one, in which it has some place among the learned."""
+        ids = np.array(sorted(self.states))
+        place = np.random.default_rng(1).integers(learn, size=len(ids))
+        return self.replay._windows.read(ids, np.ones(len(ids), np.float32), place)
+
 
 @pytest.mark.parametrize("memory", MEMORIES)
 def test_the_state_in_training_is_the_state_while_acting(memory):
-    """With the whole episode in the window for attention; from any row's stored carry for an RNN."""
-    burn_in, learn = (3, 5) if memory in RNN else (0, 12)
+    """With all of the episode so far in the window for attention; from any row's stored carry for an RNN."""
+    burn_in, learn = (3, 5) if memory in RNN else (5, 6)
     sac = make_sac(memory, burn_in_step=burn_in, learn_step=learn)
     player = Player(sac, burn_in=burn_in, learn=learn, lengths=(7, 11))
     player.play(60)
     batch = player.all_windows()
     states = sac.model.encode(sac.model.normaliser(batch.obs), batch, burn_in=burn_in, learn=learn)
-    whole = batch.step[:, 0] == 0 if memory not in RNN else torch.ones(len(batch.ids), dtype=torch.bool)
+    whole = ((batch.step == 0) & batch.obs_valid).any(1) | torch.tensor(memory in RNN)
     compared = 0
     for row in torch.nonzero(whole)[:, 0].tolist():
         for t, id_ in enumerate(batch.ids[row].tolist()):
@@ -145,10 +151,43 @@ def test_the_state_in_training_is_the_state_while_acting(memory):
     assert not states.online[~batch.obs_valid].any()
 
 
+@pytest.mark.parametrize("memory", ["1 head", "4 heads", "sinusoidal, gated"])
+def test_every_learned_position_of_attention_sees_what_it_saw_while_acting(memory):
+    """Episodes longer than the window, and windows that begin anywhere; one layer."""
+    sac = make_sac(memory, burn_in_step=3, learn_step=5)
+    player = Player(sac, burn_in=3, learn=5, lengths=(20, 13))
+    player.play(60)
+    batch = player.windows_anywhere(5)
+    states = sac.model.encode(sac.model.normaliser(batch.obs), batch, burn_in=3, learn=5)
+    compared = 0
+    for row, t in torch.nonzero(batch.valid[:, 3:]).tolist():
+        expected = player.states[int(batch.ids[row, 3 + t])]
+        torch.testing.assert_close(states.learned[row, t], expected, atol=1e-5, rtol=1e-5)
+        compared += 1
+    assert compared > 400
+
+
+@pytest.mark.parametrize("memory", RNN)
+def test_a_recurrent_state_is_that_while_acting_wherever_its_window_begins(memory):
+    """Also where the burn-in, and some of the learned part, would lie before the episode."""
+    sac = make_sac(memory, burn_in_step=3, learn_step=5)
+    player = Player(sac, burn_in=3, learn=5, lengths=(7, 11))
+    player.play(60)
+    batch = player.windows_anywhere(5)
+    states = sac.model.encode(sac.model.normaliser(batch.obs), batch, burn_in=3, learn=5)
+    assert not batch.obs_valid[:, 3].all() and batch.valid.gather(1, batch.anchor[:, None]).all()
+    compared = 0
+    for row, t in torch.nonzero(batch.valid).tolist():
+        expected = player.states[int(batch.ids[row, t])]
+        torch.testing.assert_close(states.online[row, t], expected, atol=1e-5, rtol=1e-5)
+        compared += 1
+    assert compared > 400
+
+
 @pytest.mark.parametrize("memory", ["4 heads, 3 layers", "sinusoidal, gated"])
 def test_attention_acts_under_the_band_of_training(memory):
     """Episodes longer than the context: a window over the whole of them gives the states of the cache."""
-    sac = make_sac(memory, burn_in_step=1, learn_step=4)
+    sac = make_sac(memory, burn_in_step=4, learn_step=4)
     player = Player(sac, burn_in=0, learn=22, lengths=(20, 13))
     player.play(45)
     batch = player.all_windows()
@@ -243,13 +282,14 @@ def test_recomputed_carries_stand_at_the_rows_they_were_stored_with(memory):
     sac = make_sac(memory, refresh_carry=True, learning_rate=1e-12)
     player = Player(sac, burn_in=4, learn=6, lengths=(7, 11))
     player.play(60)
-    batch = player.all_windows()
-    stored = torch.from_numpy(player.replay.carries(batch.ids.numpy()))
-    result = sac.update(batch)
-    torch.testing.assert_close(result.carry[batch.obs_valid], stored[batch.obs_valid], atol=1e-6, rtol=1e-5)
-    player.replay.refresh_carry(result)
-    again = torch.from_numpy(player.replay.carries(batch.ids.numpy()))
-    torch.testing.assert_close(again, stored, atol=1e-6, rtol=1e-5)
+    for batch in (player.all_windows(), player.windows_anywhere(6)):
+        stored = torch.from_numpy(player.replay.carries(batch.ids.numpy()))
+        result = sac.update(batch)
+        there = batch.obs_valid
+        torch.testing.assert_close(result.carry[there], stored[there], atol=1e-6, rtol=1e-5)
+        player.replay.refresh_carry(result)
+        again = torch.from_numpy(player.replay.carries(batch.ids.numpy()))
+        torch.testing.assert_close(again, stored, atol=1e-6, rtol=1e-5)
 
 
 def test_without_refresh_no_carry_is_handed_back():
@@ -336,10 +376,11 @@ OPTIONS = [
 
 
 def window_batch(sac: Sac, spec: AgentSpec, window: int, *, seed: int = 0) -> SequenceBatch:
-    """Windows that begin up to three tokens late and end up to three transitions early."""
+    """Windows that begin up to six tokens late, behind the burn-in, and end up to three transitions early."""
     batch = random_batch(8, window, spec=spec, seed=seed)
     g = torch.Generator().manual_seed(seed)
-    first, missing = torch.randint(0, 4, (2, 8, 1), generator=g)
+    first = torch.randint(0, 7, (8, 1), generator=g)
+    missing = torch.randint(0, 4, (8, 1), generator=g)
     time = torch.arange(window + 1)
     obs_valid = (time >= first) & (time <= window - missing)
     carry = torch.randn(8, *sac.model.rep.stored_carry_shape, generator=g)

@@ -175,7 +175,7 @@ def test_saturation_is_the_share_of_components_at_the_end_of_their_range():
 def test_saturation_is_of_the_actions_that_the_update_draws():
     sac = small_sac()
     calm = sac.update(random_batch(64)).metrics["policy/saturation"]
-    assert calm.shape == (64, 2) and calm.float().mean() < 0.5
+    assert calm.shape == (2, 64, 1) and calm.float().mean() < 0.5
     with torch.no_grad():
         for parameter in sac.model.policy.parameters():
             parameter.mul_(1000.0)

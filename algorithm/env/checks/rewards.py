@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from algorithm.env.checks.finding import Finding, error, note, ok, warning
@@ -67,19 +68,25 @@ def differ(lab: Lab) -> Iterator[Finding]:
 
 def have_a_fair_scale(lab: Lab) -> Iterator[Finding]:
     """Critics learn sums of rewards with a step size that knows nothing of their unit."""
-    rewards = lab.once(survey).rewards
-    largest = max(abs(float(rewards.low)), abs(float(rewards.high))) if rewards.count else 1.0
-    if largest > LARGE:
+    rewards, scale = lab.once(survey).rewards, lab.setting.reward_scale
+    largest = max(abs(float(rewards.low)), abs(float(rewards.high))) if rewards.count else 1.0 / scale
+    learned = largest * scale
+    scaled = "" if scale == 1 else f" times base_config.reward_scale ({scale:g})"
+    if learned > LARGE:
         yield warning(
-            f"rewards of up to {largest:.4g} a step",
+            f"rewards of up to {largest:.4g}{scaled} a step",
             why="values become too large for the step size; losses may explode, the entropy bonus vanishes",
-            fix="scale them: wrappers: [{TransformReward: …}] in code, or divide them in the environment, "
-            "to about 1",
+            fix=_to_about_one(largest),
         )
-    elif 0 < largest < SMALL:
+    elif 0 < learned < SMALL:
         yield warning(
-            f"no reward of a step was beyond {largest:.2g}",
+            f"no reward of a step was beyond {largest:.2g}{scaled}",
             why="the entropy bonus outweighs them: the policy stays random for long",
-            fix="multiply them, to about 1",
+            fix=_to_about_one(largest),
         )
-    yield ok(f"at most {largest:.4g} a step")
+    yield ok(f"at most {largest:.4g}{scaled} a step")
+
+
+def _to_about_one(largest: float) -> str:
+    factor = 10.0 ** -round(math.log10(largest))
+    return f"set base_config.reward_scale: {factor:g}; returns are still told as they come"

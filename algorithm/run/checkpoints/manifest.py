@@ -18,7 +18,7 @@ from typing import Any, BinaryIO
 from algorithm.errors import StorageError
 from algorithm.run.files import json_text
 
-SCHEMA = 3
+SCHEMA = 4
 """Version of the layout; a reader refuses any other."""
 
 MANIFEST = "manifest.json"

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from algorithm.config.schema import Config
-from algorithm.run.health.history import WINDOW, History, Row, rises
-from algorithm.run.health.temperature import EntropyOutOfReach, EntropyTooLow, RunawayTemperature
+from algorithm.run.health.history import WINDOW, History, rises
+from algorithm.run.health.temperature import EntropyOutOfReach, EntropyTooLow, RunawayTemperature, rewarded
+from algorithm.run.health.values import HeldBackCritic, SaturatedPriorities, ValuesOfEntropy
 from algorithm.run.pages.wording import short
 from algorithm.sac.config import SacConfig
 
@@ -21,7 +22,17 @@ Rule = Callable[[History], "str | None"]
 def make_rules(config: Config) -> dict[str, Rule]:
     """The rules that can hold for this configuration, by name."""
     sac = config.sac_config
-    rules: dict[str, Rule] = {"diverging": DivergingCritics(sac), "saturated": SaturatedActions()}
+    rules: dict[str, Rule] = {
+        "diverging": DivergingCritics(sac),
+        "values_of_entropy": ValuesOfEntropy(sac),
+        "saturated": SaturatedActions(),
+    }
+    if sac.clip_epsilon > 0:
+        rules["held_back"] = HeldBackCritic(sac)
+    if sac.use_priority and sac.use_replay_buffer:
+        rules["priorities"] = SaturatedPriorities(
+            config.replay_config.td_error_max, scaled=sac.reward_scaling
+        )
     if sac.use_auto_alpha:
         for part in "cd":
             rules[f"temperature_{part}"] = RunawayTemperature(sac, part)
@@ -46,10 +57,10 @@ class SaturatedActions:
     def __call__(self, history: History) -> str | None:
         """See the class."""
         shares = history.last("policy/saturation", WINDOW)
-        returns = [row.values["rollout/return_mean"] for row in history.rows if _has_return(row)]
+        returns = history.known("rollout/return_mean", WINDOW)
         if not shares or min(shares) < self._SHARE or len(returns) < WINDOW // 2:
             return None
-        before = sum(history.random_returns) / len(history.random_returns)
+        before = history.random_return
         now = sum(returns) / len(returns)
         if history.span(WINDOW - 1) < self._STEPS or now > before:
             return None
@@ -118,7 +129,7 @@ class DivergingCritics:
     _RISES, _GROWTH, _BEYOND = 5, 2.0, 5.0
 
     def __init__(self, sac: SacConfig) -> None:
-        self._gamma = sac.gamma
+        self._gamma, self._rewarded = sac.gamma, rewarded(sac)
         averaged = f"sac_config.tau ({sac.tau:g})"
         self._fix = f"lower sac_config.learning_rate ({sac.learning_rate:g}) or {averaged}" + (
             f", or sac_config.n_step ({sac.n_step})" if sac.n_step > 1 else ""
@@ -129,25 +140,11 @@ class DivergingCritics:
         sizes = [abs(value) for value in history.last("value/q_mean", self._RISES + 1)]
         if not sizes or not history.largest_return or not rises(sizes) or sizes[-1] < self._GROWTH * sizes[0]:
             return None
-        possible = self._possible(history)
+        bonus = sum(abs(part) for part in history.bonus(self._gamma, self._rewarded).values())
+        possible = history.earned(self._gamma) + bonus
         if sizes[-1] <= self._BEYOND * possible:
             return None
         return (
             f"the critics diverge: value/q_mean is {short(history.last('value/q_mean', 1)[0])}, and no more "
             f"than {short(possible)} is possible · {self._fix}"
         )
-
-    def _possible(self, history: History) -> float:
-        ahead = 1 / (1 - self._gamma) if self._gamma < 1 else history.longest_episode
-        bonus = 0.0
-        for part in "cd":
-            alpha, entropy = (
-                history.last(f"policy/alpha_{part}", 1),
-                history.last(f"policy/entropy_{part}", 1),
-            )
-            bonus += alpha[0] * abs(entropy[0]) if alpha and entropy else 0.0
-        return max(history.largest_return, history.largest_reward * ahead) + bonus * ahead
-
-
-def _has_return(row: Row) -> bool:
-    return "rollout/return_mean" in row.values

@@ -30,14 +30,15 @@ class RunawayTemperature:
         target = history.last(f"policy/target_entropy_{self._part}", 1)
         if not alpha or not target or not history.largest_return:
             return None
-        bonus = alpha[-1] * abs(target[0]) * history.horizon(self._gamma)
+        bonus = alpha[-1] * abs(target[0]) * history.return_scale * history.horizon(self._gamma)
         growing = rises(alpha) and alpha[-1] >= self._RECENT * alpha[0]
         if not growing or alpha[-1] < self._GROWTH * self._start or bonus <= history.largest_return:
             return None
         return (
             f"the temperature runs away: policy/alpha_{self._part} is {short(alpha[-1])}, "
             f"{alpha[-1] / self._start:.0f} times its start, and still grows; its bonus adds {short(bonus)} "
-            f"to a value, and no episode returned more than {short(history.largest_return)} · {self._fix}"
+            f"to a value, and no episode returned more than {short(history.largest_return)}"
+            f"{history.scaled} · {self._fix}"
         )
 
 
@@ -101,6 +102,11 @@ class EntropyTooLow:
             f"the temperature has fallen to {short(alpha[-1])} · lower sac_config.target_c_alpha "
             f"({self._target:g}; usual: 1)"
         )
+
+
+def rewarded(sac: SacConfig) -> str:
+    """The parts of an action whose entropy is in the targets, and so in values."""
+    return "cd" if sac.discrete_soft_target else "c"
 
 
 def _gaps(history: History, part: str) -> list[float]:

@@ -22,7 +22,7 @@ class Health:
 
     def __init__(self, config: Config) -> None:
         self._rules = make_rules(config)
-        self._history = History(random_until=config.sac_config.start_step)
+        self._history = History(config.sac_config.start_step, config.base_config.reward_scale)
         self._told: set[str] = set()
 
     def look(self, step: int, values: Mapping[str, float]) -> list[str]:
@@ -55,7 +55,7 @@ class Health:
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Go on where ``state`` was taken. Raises ValueError for one that this class did not make."""
         try:
-            history = History(random_until=self._history.random_until)
+            history = History(self._history.random_until, self._history.reward_scale)
             history.rows = deque((Row(row["step"], dict(row["values"])) for row in state["rows"]), WINDOW)
             history.largest_return = float(state["largest_return"])
             history.largest_reward = float(state["largest_reward"])

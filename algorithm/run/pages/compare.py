@@ -26,7 +26,7 @@ from algorithm.run.pages.report import write_report
 from algorithm.run.pages.settings import differences
 from algorithm.run.pages.svg import Line, large_figure
 from algorithm.run.pages.wording import counted, listed, plus_minus, short
-from algorithm.run.rundir import RunDir, run_names
+from algorithm.run.rundir import RunDir, no_run_matches, run_names
 from algorithm.run.statistics import bootstrap_band, mean_interval
 from algorithm.spec import DEFAULT_BEHAVIOUR
 
@@ -38,12 +38,12 @@ def report(options: TrainOptions, folder: EnvFolder) -> int:
     """Write the pages that ``--report NAME [NAME …]`` asks for and print their paths; returns the exit code.
 
     One name: the page of that run. Several, or a name with ``*``, ``?`` or ``[…]``: a page that compares the
-    runs of those names. Raises StorageError for a run that does not exist and a page that cannot be written.
+    runs of those names. Raises UsageError for a pattern without runs, StorageError for a run that does not
+    exist and a page that cannot be written.
     """
     names = options.report
-    runs = [
-        RunDir.open(folder.label, name, argument=options.env) for name in matching_names(folder.label, names)
-    ]
+    matched = matching_names(folder.label, names, argument=options.env)
+    runs = [RunDir.open(folder.label, name, argument=options.env) for name in matched]
     if len(names) == 1 and not _WILD & set(names[0]):
         paths = [write_report(runs[0])]
     else:
@@ -53,16 +53,21 @@ def report(options: TrainOptions, folder: EnvFolder) -> int:
     return 0
 
 
-def matching_names(env: str, patterns: tuple[str, ...]) -> list[str]:
+def matching_names(env: str, patterns: tuple[str, ...], *, argument: str = "") -> list[str]:
     """The runs of ``env`` that are meant, each once, patterns in their order and the oldest run first.
 
-    A name without a wildcard, and one that nothing matches, stays as it is.
+    A name without a wildcard stays as it is. Raises UsageError for a pattern that matches none.
     """
     known = run_names(env)[::-1]
     found: dict[str, None] = {}
     for pattern in patterns:
+        if pattern in known or not _WILD & set(pattern):
+            found[pattern] = None
+            continue
         matched = [name for name in known if fnmatchcase(name, pattern)]
-        found |= dict.fromkeys(matched if _WILD & set(pattern) and matched else [pattern])
+        if not matched:
+            raise no_run_matches(env, pattern, argument=argument)
+        found |= dict.fromkeys(matched)
     return list(found)
 
 

@@ -69,6 +69,12 @@ class Facts:
         columns = files.read(run.metrics_csv, read_metrics, no_metrics)
         return cls(run, config, manifest, result, _by_behaviour(columns), overrides, tuple(files.problems))
 
+    @property
+    def render_modes(self) -> list[str]:
+        """Ways in which the environment can be shown; none where the manifest does not say."""
+        modes = self.manifest.get("render_modes")
+        return [mode for mode in modes if isinstance(mode, str)] if isinstance(modes, list) else []
+
     @cached_property
     def behaviours(self) -> list[str]:
         """Those that were measured; at least one."""

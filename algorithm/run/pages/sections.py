@@ -10,12 +10,24 @@ from urllib.parse import quote
 
 from algorithm.config.cli import TrainOptions
 from algorithm.config.source import inline
+from algorithm.run.offers import playing_commands
 from algorithm.run.pages.facts import FINISHED, Facts, Score, lookup
 from algorithm.run.pages.html import Content, Markup, commands, join, pairs, section, table, tag
 from algorithm.run.pages.settings import differences, options_of, preset_of
 from algorithm.run.pages.wording import counted, duration, plus_minus, short
 from algorithm.run.rundir import RunDir
 from algorithm.spec import DEFAULT_BEHAVIOUR
+
+_PURPOSES = {"evaluate": "Evaluate 100 episodes", "watch": "Watch it", "film": "Film an episode"}
+
+_KEYS = {
+    "agents": "base_config.n_envs",
+    "max_iter": "base_config.max_iter",
+    "max_step": "base_config.max_step",
+    "nn": "sac_config.nn",
+    "env_args": "base_config.env_args",
+}
+"""Flags that stand for a key."""
 
 LARGEST_VIDEO = 8 * 2**20
 """Bytes of a video that is put into the page; a larger one is linked."""
@@ -118,13 +130,11 @@ def origin(facts: Facts) -> Markup:
 def command_list(facts: Facts) -> Markup:
     """What one wants to do next, ready to be copied."""
     run, name = facts.run, ("-n", facts.run.name)
-    which = ["--ckpt=best"] if (run.checkpoints / "best.json").exists() else []
+    playing = playing_commands(run, facts.render_modes, episodes=100)
     rows = [
         ("Train it again with the same seed, under a new name", _reproduce(facts)),
         ("Go on with it", run.training_command(*name, "--resume", *_further(facts))),
-        ("Evaluate 100 episodes", run.command(*name, "--eval=100", *which)),
-        ("Film an episode", run.command(*name, "--video", *which)),
-        ("Watch it", run.command(*name, "--run", "--render", "--disable_sample", *which)),
+        *((_PURPOSES[purpose], command) for purpose, command in playing.items()),
         ("All curves", f"tensorboard --logdir {run.shown(run.log)}"),
         ("Write this page anew", run.command("--report", run.name)),
     ]
@@ -163,8 +173,7 @@ def _further(facts: Facts) -> list[str]:
         return []
     base = facts.config.config.base_config
     limits = {"max_step": base.max_step, "max_iter": base.max_iter}
-    further = [f"base_config.{key}={2 * limit}" for key, limit in limits.items() if limit > 0]
-    return [word for text in further for word in ("-o", text)]
+    return [f"--{key}={2 * limit}" for key, limit in limits.items() if limit > 0]
 
 
 def _reproduce(facts: Facts) -> str:
@@ -178,15 +187,19 @@ def _reproduce(facts: Facts) -> str:
 
 def _flags(options: TrainOptions, overrides: Sequence[str]) -> list[str]:
     """The flags that change what is trained; of several values that a key was given the last one counts."""
+    last = {text.partition("=")[0]: text for text in overrides}
     given = {
         "config": options.config,
         "agents": options.agents,
         "max_iter": options.max_iter,
+        "max_step": options.max_step,
         "nn": options.nn,
         "env_args": None if options.env_args is None else inline(dict(options.env_args)),
         "device": None if options.device == "auto" else options.device,
     }
-    flags = [f"--{flag}={value}" for flag, value in given.items() if value is not None]
-    last = {text.partition("=")[0]: text for text in overrides}
+    replaced = {flag for flag, key in _KEYS.items() if key in last}
+    flags = [
+        f"--{flag}={value}" for flag, value in given.items() if value is not None and flag not in replaced
+    ]
     flags += [word for text in last.values() for word in ("-o", text)]
     return flags + ["--disable_sample"] * options.disable_sample

@@ -7,7 +7,7 @@ import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from algorithm.config.check import fields
+from algorithm.config.check import fields, has_default
 from algorithm.config.cli import TrainOptions, parse_args
 from algorithm.config.errors import ConfigError
 from algorithm.config.loader import LoadedConfig, load_config
@@ -15,6 +15,7 @@ from algorithm.config.schema import BEHAVIOUR_BLOCKS, Config
 from algorithm.config.source import inline
 
 _OF_ONE_RUN = frozenset({"base_config.name", "sac_config.seed"})
+_REQUIRED = frozenset(".".join(path) for path, field in fields() if not has_default(field))
 _MISSING = object()
 
 
@@ -29,7 +30,7 @@ class Difference:
 def differences(configs: Sequence[LoadedConfig | None]) -> list[Difference]:
     """Keys in which the configurations differ from each other or from the defaults, less name and seed.
 
-    The last value of each is the default. A configuration that is None has no values: ``?``.
+    The last value of each is the default, or none. A configuration that is None has no values: ``?``.
     """
     flat = [None if config is None else _flat(config) for config in configs]
     default = _flat_config(Config())
@@ -39,7 +40,8 @@ def differences(configs: Sequence[LoadedConfig | None]) -> list[Difference]:
         common = default.get(_common_key(key), _MISSING)
         values = [_MISSING if one is None else one.get(key, one.get(_common_key(key))) for one in flat]
         if key not in _OF_ONE_RUN and any(value is not _MISSING and value != common for value in values):
-            texts = ["?" if value is _MISSING else inline(value) for value in (*values, common)]
+            texts = ["?" if value is _MISSING else inline(value) for value in values]
+            texts.append("none" if key in _REQUIRED else "?" if common is _MISSING else inline(common))
             found.append(Difference(key, tuple(texts)))
     return found
 

@@ -6,7 +6,7 @@ Written are ``evaluation.json`` and ``videos/`` in the run's folder, and the fil
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +25,7 @@ from algorithm.run.console import Console, Rows, open_console
 from algorithm.run.faults import Faults
 from algorithm.run.files import write_json
 from algorithm.run.memory import MemoryBudget
+from algorithm.run.offers import can_be_watched, has_display
 from algorithm.run.playing.evaluate import Visitor, evaluate
 from algorithm.run.playing.film import Film, Films
 from algorithm.run.playing.record import Recording
@@ -36,7 +37,8 @@ from algorithm.run.signals import StopRequest
 from algorithm.spec import DEFAULT_BEHAVIOUR
 
 # The limits and the number of environments of the training do not count here, those of the command line do.
-_OWN_LIMITS = ("base_config.max_step=-1", "base_config.max_iter=-1", "base_config.n_envs=1")
+# A step size that falls to 0 at max_step must have one, though nothing is learned.
+_OWN_LIMITS = (f"base_config.max_step={10**15}", "base_config.max_iter=-1", "base_config.n_envs=1")
 
 
 def play(options: TrainOptions, folder: EnvFolder) -> int:
@@ -57,12 +59,15 @@ def play(options: TrainOptions, folder: EnvFolder) -> int:
     with ExitStack() as stack:
         console = stack.enter_context(open_console(quiet=options.quiet))
         stop = stack.enter_context(StopRequest())
+        for text in options.notices:
+            console.warn(text)
         checkpoint = find_checkpoint(run.checkpoints, options.ckpt, warn=console.warn)
         n_envs = loaded.config.base_config.n_envs
         env = make_env(
             loaded.config,
             "evaluate",
             n_envs,
+            folder=folder.path,
             faults=Faults(console),
             render=options.render,
             film=options.video,
@@ -83,7 +88,8 @@ def play(options: TrainOptions, folder: EnvFolder) -> int:
                 console.message(f"{name}: {text}")
         else:
             episodes = _evaluate(console, loaded, agents, env, stop, options.eval or 1, watching.watcher)
-            _finish_eval(console, run, loaded, options, scores_of(episodes), step, stop, watching.rows)
+            scores, seen = scores_of(episodes), watching.rows
+            _finish_eval(console, run, loaded, options, scores, step, stop, seen, env.render_modes)
     return stop.exit_code
 
 
@@ -224,6 +230,7 @@ def _finish_eval(
     step: int,
     stop: StopRequest,
     seen: Rows,
+    render_modes: Sequence[str],
 ) -> None:
     config = loaded.config
     logged = Logged(
@@ -234,8 +241,11 @@ def _finish_eval(
         rows.append(("ended by", f"{stop.signal.name}, before all episodes were finished"))
     if scores and options.eval is not None:  # a film alone does not replace an evaluation
         rows.append(("file", run.shown(_write(run, scores, step, "deterministic"))))
-    shown = ("--ckpt", str(step), "--run", "--render", "--disable_sample")  # acting as it was measured
-    console.finish(rows, [("watch", run.command("-n", run.name, *shown))])
+    commands = []
+    if can_be_watched(render_modes, display=has_display()):
+        watch = run.command("-n", run.name, "--watch", f"--ckpt={step}")  # acting as it was measured
+        commands.append(("watch", watch))
+    console.finish(rows, commands)
 
 
 def _write(run: RunDir, scores: Scores, step: int, acting: str) -> Path:

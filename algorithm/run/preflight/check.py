@@ -10,6 +10,7 @@ from algorithm.config.cli import TrainOptions
 from algorithm.config.loader import LoadedConfig
 from algorithm.env.checks.finding import Level
 from algorithm.env.checks.lab import Limits
+from algorithm.env.named import locate
 from algorithm.errors import EnvError
 from algorithm.run.preflight.check_sheet import Verdict, open_sheet
 from algorithm.run.preflight.commands import command
@@ -46,7 +47,7 @@ def order_of(loaded: LoadedConfig, limits: Limits) -> Order:
     """What a training with this configuration would run."""
     base = loaded.config.base_config
     return Order(
-        env_name=base.env_name,
+        env_name=locate(base.env_name, loaded.env_dir),
         env_args=base.env_args or {},
         wrappers=base.wrappers,
         options=loaded.config.reset_config,
@@ -55,11 +56,11 @@ def order_of(loaded: LoadedConfig, limits: Limits) -> Order:
         workers=base.workers,
         length_limit=base.max_step_each_iter,
         normalised=loaded.config.sac_config.use_normalization,
+        reward_scale=base.reward_scale,
         timeout=base.env_timeout,
         limits=limits,
     )
 
 
 def _source(loaded: LoadedConfig) -> str:
-    section = f", section {loaded.section}" if loaded.section else ""
-    return f"{loaded.env_label}/{loaded.file.name}{section}"
+    return loaded.source if loaded.file is None else f"{loaded.env_label}/{loaded.source}"

@@ -16,6 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from algorithm.env.checks.finding import Checked, Finding, Level
+from algorithm.run.live import print_commands
 
 _TITLE, _WORD = 13, 7  # widths
 _MAX_WIDTH = 100
@@ -39,14 +40,17 @@ class Verdict:
         return Level.ERROR if self.errors else Level.WARNING if self.warnings else Level.OK
 
     @property
+    def commands(self) -> list[tuple[str, str]]:
+        """(purpose, command) of what may come next; none while there is something to mend."""
+        return [] if self.errors else [("what a training costs", self.dry_run), ("train", self.train)]
+
+    @property
     def rows(self) -> list[tuple[str, str]]:
         """(name, text) for the last panel."""
         counts = ((self.errors, "error"), (self.warnings, "warning"), (self.notes, "note"))
         told = ", ".join(f"{n or 'no'} {word}{'s' * (n != 1)}" for n, word in counts)
         rows = [("found", f"{told}, in {self.seconds:.1f} s")]
-        if self.errors:
-            return [*rows, ("next", "mend what is an error and check again")]
-        return [*rows, ("next", f"{self.dry_run}    (what a training costs)"), ("", self.train)]
+        return [*rows, ("next", "mend what is an error and check again")] if self.errors else rows
 
 
 class PlainSheet:
@@ -90,6 +94,8 @@ class PlainSheet:
         """The last words."""
         for name, text in verdict.rows:
             self._print(f"{name:<6} {text}")
+        for purpose, command in verdict.commands:
+            self._print(f"next   {command}    # {purpose}")
 
     def _print(self, line: str) -> None:
         print(line.rstrip(), file=self._stream, flush=True)
@@ -151,6 +157,7 @@ class LiveSheet(PlainSheet):
         self._terminal.print(
             Panel(table, title="result", title_align="left", border_style=style, width=self._width)
         )
+        print_commands(self._terminal, verdict.commands)
 
     @property
     def _width(self) -> int:

@@ -15,6 +15,7 @@ def command(options: TrainOptions, *flags: str) -> str:
         "--agents": options.agents,
         "--env_args": None if options.env_args is None else inline(dict(options.env_args)),
         "--max_iter": options.max_iter,
+        "--max_step": options.max_step,
         "--nn": options.nn,
     }
     words = [word for flag, value in given.items() if value is not None for word in (flag, str(value))]

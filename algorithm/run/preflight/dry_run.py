@@ -66,9 +66,10 @@ def dry_run(options: TrainOptions, loaded: LoadedConfig, *, seconds: float = SEC
         console = stack.enter_context(open_console(quiet=options.quiet))
         budget, faults = MemoryBudget(), Faults(console)
         seed_globally(loaded.seed)
-        env = make_env(config, "train", base.n_envs, faults=faults, workers=base.workers)
+        folder = loaded.env_dir
+        env = make_env(config, "train", base.n_envs, folder=folder, faults=faults, workers=base.workers)
         stack.callback(env.close)
-        eval_env = make_env(config, "evaluate", 1, faults=faults)
+        eval_env = make_env(config, "evaluate", 1, folder=folder, faults=faults)
         stack.callback(eval_env.close)
         agents = make_agents(
             loaded, env.specs, loaded.env_dir, device, memory=budget, greedy=options.disable_sample

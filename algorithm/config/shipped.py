@@ -1,0 +1,83 @@
+"""The sections of ``algorithm/sections.yaml``: every task can inherit them, and one lies below a memory."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+from algorithm.config.draws import draw
+from algorithm.config.errors import Problem
+from algorithm.config.source import read_yaml
+from algorithm.config.tree import Branch, Leaf, Node, find, merge, plain, plant_at
+
+FILE = Path(__file__).resolve().parents[1] / "sections.yaml"
+SEED = "seed"
+"""The section with the values that the project began with."""
+
+MEMORY = "memory"
+"""The section that lies below everything else where there is a seq_encoder."""
+
+_VALUE_AND_REASON = re.compile(r"^    (?P<key>\w+): [^#]*# (?P<why>.+)$")
+
+
+@cache
+def sections() -> Branch:
+    """All of them, by name."""
+    problems: list[Problem] = []
+    read = read_yaml(FILE, problems)
+    assert read is not None and not problems, problems
+    return read
+
+
+def beside(own: Branch) -> Branch:
+    """A file's own sections and the shipped ones, of which the file's own go first."""
+    return Branch({**sections().children, **own.children}, own.where)
+
+
+def leaves(section: str) -> dict[str, object]:
+    """Dotted path → value of everything that a shipped section says."""
+    return {".".join(path): plain(node) for path, node in _leaves(sections().children[section], ())}
+
+
+def reasons(section: str) -> dict[str, str]:
+    """Dotted path → what stands behind the value in the file."""
+    text = FILE.read_text("utf-8")
+    found, block, inside = dict[str, str](), "", False
+    for line in text.splitlines():
+        if line and not line.startswith((" ", "#")):
+            inside = line.rstrip(":") == section
+        elif re.fullmatch(r"  \w+:", line):
+            block = line.strip(" :")
+        elif inside and (match := _VALUE_AND_REASON.match(line)):
+            found[f"{block}.{match['key']}"] = match["why"]
+    return found
+
+
+def under_memory(tree: Branch, seed: object, prefix: str) -> tuple[Branch, dict[str, object]]:
+    """The tree with the section ``memory`` below it, if it chooses a ``seq_encoder``; and what it took of it.
+
+    seed, prefix: of the draws, for the seq_encoder may be drawn
+    Returns dotted path → value of the keys that nothing else had set.
+    """
+    drawn, _ = draw(tree, seed, prefix, [])  # what is wrong with a draw is told when it counts
+    chosen = find(drawn, ("sac_config", "seq_encoder"))
+    taken: dict[str, object] = {}
+    if chosen is None or plain(chosen) is None:
+        return tree, taken
+    for path, node in _leaves(sections().children[MEMORY], ()):
+        block = tree.children.get(path[0], Branch())
+        if find(tree, path) is None and isinstance(block, Branch):
+            tree = merge(tree, plant_at(path, node.value, node.where))
+            if find(drawn, path) is None:
+                taken[".".join(path)] = node.value
+    return tree, taken
+
+
+def _leaves(node: Node, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Leaf]]:
+    if isinstance(node, Leaf):
+        yield path, node
+        return
+    for key, child in node.children.items():
+        yield from _leaves(child, (*path, key))

@@ -1,0 +1,37 @@
+"""Commands that play with a run, of those that work. Imports no torch."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+from algorithm.run.rundir import RunDir
+
+
+def playing_commands(
+    run: RunDir, render_modes: Sequence[str], *, display: bool = True, episodes: int = 10
+) -> dict[str, str]:
+    """Purpose -> command: evaluate, watch and film the run's best networks.
+
+    render_modes: ways in which the environment can be shown
+    display:      there is a screen that a window can be opened on
+    episodes:     of the evaluation
+    """
+    best = ["--ckpt=best"] if (run.checkpoints / "best.json").exists() else []
+    flags = {"evaluate": f"--eval={episodes}"}
+    if can_be_watched(render_modes, display=display):
+        flags["watch"] = "--watch"
+    if "rgb_array" in render_modes:
+        flags["film"] = "--video"
+    return {purpose: run.command("-n", run.name, flag, *best) for purpose, flag in flags.items()}
+
+
+def can_be_watched(render_modes: Sequence[str], *, display: bool) -> bool:
+    """Whether ``--watch`` would open a window."""
+    return display and "human" in render_modes
+
+
+def has_display() -> bool:
+    """Whether there is a screen that a window can be opened on."""
+    return sys.platform != "linux" or any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY"))

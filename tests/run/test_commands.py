@@ -1,0 +1,185 @@
+"""The commands that a screen ends with: each works, and each is one line that can be copied."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import select
+import shlex
+import struct
+import subprocess
+import sys
+import termios
+from fcntl import ioctl
+from pathlib import Path
+
+import pytest
+
+from algorithm.config import load_config
+from algorithm.config.cli import parse_args
+from algorithm.config.cli_ds import parse_distributed
+from algorithm.run.live import LiveConsole
+from algorithm.run.offers import playing_commands
+from algorithm.run.preflight.check_sheet import LiveSheet, Verdict
+from algorithm.run.rundir import RunDir
+from main import main
+from tests.run.test_console import Terminal, plain
+from tests.test_presets import LABELS
+
+ROOT = Path(__file__).resolve().parents[2]
+
+TASK = """\
+default:
+  base_config: {env_type: GYM, env_name: "ENV", max_step: 40, max_step_each_iter: 20}
+  nn_config: {q: {dense_n: 8}, policy: {dense_n: 8}}
+  replay_config: {capacity: 1000}
+  sac_config: {batch_size: 8, start_step: 20, replay_ratio: 0.1}
+  eval_config: {per_step: 20, episodes: 1}
+"""
+
+
+@pytest.fixture
+def task(tmp_path, monkeypatch):
+    """``task(env_name)`` makes a task of that environment; returns the folder of its runs."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("algorithm.run.screen.has_display", lambda: True)
+    monkeypatch.setattr("algorithm.run.playing.play.has_display", lambda: True)
+
+    def make(env_name):
+        (tmp_path / "task").mkdir(exist_ok=True)
+        (tmp_path / "task" / "config.yaml").write_text(TASK.replace("ENV", env_name))
+        return tmp_path / "models" / "task"
+
+    return make
+
+
+def shown(capsys) -> dict[str, str]:
+    """Purpose -> command of the last block of commands that was printed."""
+    _, there, block = capsys.readouterr().out.rpartition("\nnext\n")
+    if not there:
+        return {}
+    return dict(re.findall(r"^  (\w[\w ]*?)  +(.+)$", block, re.M))
+
+
+PICTURES, NO_PICTURES = "tests.toys_check:Sound-v0", "algorithm.env.toy:ToyContinuous-v0"
+
+
+@pytest.mark.parametrize(("env_name", "pictures"), [(PICTURES, True), (NO_PICTURES, False)])
+def test_films_and_windows_are_offered_where_the_environment_has_them(task, capsys, env_name, pictures):
+    folder = task(env_name)
+    assert main(["./task", "-n", "a", "--seed=1", "--device=cpu"]) == 0
+    commands = shown(capsys)
+    ways = {"watch", "film"} if pictures else set()
+    assert commands.keys() == {"go on", "evaluate", "curves", "report"} | ways
+    page = (folder / "a" / "report.html").read_text()
+    assert ("--video" in page) == ("--watch" in page) == pictures
+    assert main(shlex.split(commands["evaluate"])[2:]) == 0
+    assert shown(capsys).keys() == ({"watch"} if pictures else set())
+    assert main([*shlex.split(commands["go on"])[2:], "--quiet"]) == 0
+    assert "step 80" in capsys.readouterr().out
+
+
+def test_no_window_is_offered_where_there_is_no_display(task, capsys, monkeypatch):
+    monkeypatch.setattr("algorithm.run.screen.has_display", lambda: False)
+    task(PICTURES)
+    assert main(["./task", "-n", "a", "--device=cpu", "--quiet"]) == 0
+    commands = shown(capsys)
+    assert "film" in commands and "watch" not in commands
+
+
+COMMANDS = [
+    ("go on", "python main.py gym/pendulum -n 20260101000000 --resume --max_step=20000"),
+    ("report", "a.html"),
+]
+
+
+@pytest.mark.parametrize("width", [30, 60, 80, 200])
+def test_a_command_is_one_line_whatever_the_width(width):
+    stream = Terminal()
+    with LiveConsole(stream, width=width) as console:
+        console.finish([("steps", "40")], COMMANDS)
+        console.command("an actor", COMMANDS[0][1])
+    lines = [line.strip() for line in plain(stream).splitlines()]
+    if width >= 100:
+        assert f"go on   {COMMANDS[0][1]}" in lines and f"an actor  {COMMANDS[0][1]}" in lines
+    else:
+        for _, command in COMMANDS:
+            assert command in lines, "nothing else stands on its line"
+        assert lines[lines.index(COMMANDS[0][1]) - 1] == "# go on"
+
+
+@pytest.mark.parametrize("width", [40, 80, 200])
+def test_the_check_ends_with_commands_of_one_line(width):
+    stream = Terminal()
+    command = "python main.py gym/pendulum -o sac_config.learning_rate=1e-3 -o sac_config.n_step=3"
+    verdict = Verdict(
+        errors=0, warnings=0, notes=0, seconds=1.0, dry_run=f"{command} --dry_run", train=command
+    )
+    LiveSheet(stream, width=width).end(verdict)
+    lines = plain(stream).splitlines()
+    assert any(line.endswith(command) for line in lines)
+    assert any(line.endswith(f"{command} --dry_run") for line in lines)
+
+
+@pytest.mark.parametrize("label", LABELS)
+def test_the_commands_of_shipped_tasks_fit_into_80_columns(label, tmp_path):
+    """With the name that a run has by itself; with a longer label than 18 letters some are wider."""
+    run = RunDir.create(label, "20260101000000", models=tmp_path)
+    run.checkpoints.mkdir()
+    (run.checkpoints / "best.json").write_text("{}")
+    steps = load_config(label, seed=1).config.base_config.max_step
+    commands = [*playing_commands(run, ("human", "rgb_array"), display=True).values()]
+    commands.append(run.command("-n", run.name, "--resume", f"--max_step={2 * steps}"))
+    for command in commands:
+        parse_args(shlex.split(command)[2:])
+        assert len(command) <= 80 or len(label) > 18, command
+
+
+def in_terminal(width: int, words: list[str], folder: Path) -> str:
+    """What a program writes to a terminal of that width. The terminal itself breaks no lines here."""
+    ours, theirs = pty.openpty()
+    ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, width, 0, 0))
+    environment = {**os.environ, "TERM": "xterm", "PYTHONPATH": str(ROOT), "DISPLAY": ":0"}
+    process = subprocess.Popen(
+        [sys.executable, *words], cwd=folder, stdout=theirs, stderr=theirs, stdin=theirs, env=environment
+    )
+    os.close(theirs)
+    told = b""
+    try:
+        while select.select([ours], [], [], 120)[0]:
+            told += os.read(ours, 65536)
+    except OSError:  # the other end is closed
+        pass
+    finally:
+        os.close(ours)
+    assert process.wait(60) == 0, told.decode()
+    return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]|\r", "", told.decode())
+
+
+@pytest.mark.parametrize("width", [50, 80])
+def test_in_a_terminal_each_command_is_a_line_of_its_own(task, tmp_path, width):
+    task(PICTURES)
+    small = in_terminal(width, [str(ROOT / "main.py"), "./task", "--seed=1", "--device=cpu"], tmp_path)
+    name = next((tmp_path / "models" / "task").iterdir()).name
+    lines = small.splitlines()
+    for flags in (
+        "--eval=10 --ckpt=best",
+        "--watch --ckpt=best",
+        "--video --ckpt=best",
+        "--resume --max_step=80",
+    ):
+        (line,) = [line for line in lines if f"python main.py ./task -n {name} {flags}" in line]
+        parse_args(shlex.split(line[line.index("python") :])[2:])
+        assert len(line) <= 80 or width < 80
+    assert any(line.endswith(f"tensorboard --logdir models/task/{name}/log") for line in lines)
+
+
+def test_watch_is_three_flags():
+    options = parse_args(["gym/pendulum", "--watch"])
+    assert options == parse_args(["gym/pendulum", "--run", "--render", "--disable_sample"])
+
+
+def test_the_number_of_steps_is_a_flag_of_both_programs():
+    assert parse_args(["gym/pendulum", "--max_step=2e4"]).max_step == 20_000
+    assert parse_distributed(["gym/pendulum", "learner", "--max_step=-1"]).train.max_step == -1

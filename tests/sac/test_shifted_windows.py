@@ -1,0 +1,83 @@
+"""Under a memory all images of a window move alike, however many passes it is encoded in."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from algorithm.nn.augment import RandomShift
+from algorithm.nn.loader import load_networks
+from algorithm.sac.config import SacConfig
+from algorithm.sac.learner import Sac
+from algorithm.spec import ActionSpec, AgentSpec, ObsSpec
+from tests.batches import CPU, random_batch
+
+SPEC = AgentSpec(ObsSpec(("image",), ((15, 15, 1),), ("uint8",)), ActionSpec(continuous=1))
+RAMP = (15 * torch.arange(15)[:, None] + torch.arange(15)).to(torch.uint8)[..., None]
+"""An image whose middle pixel tells by how much it has moved."""
+
+SIZE = 12
+MEMORIES = {
+    "RNN": ("RNN", {"rnn_n": 4}),
+    "ATTN": ("ATTN", {"attn_n": 8, "attn_heads": 2}),
+    "none": (None, {}),
+}
+
+
+class Seen:
+    """A learner whose random shift is watched: how its images have moved, [SIZE, T] for each pass."""
+
+    def __init__(self, memory: str) -> None:
+        kind, rep = MEMORIES[memory]
+        lengths = {"burn_in_step": 2, "learn_step": 3} if kind else {}
+        self.config = SacConfig(clip_epsilon=-1.0, seq_encoder=kind, n_step=3, **lengths)
+        torch.manual_seed(0)
+        sizes = {"dense_n": 8}
+        networks = load_networks(
+            SPEC, None, rep={**sizes, "random_shift": 2, **rep}, q=sizes, policy=sizes,
+            seq_encoder=kind, context=3,
+        )  # fmt: skip
+        self.sac = Sac(SPEC, networks, self.config, device=CPU, seed=0)
+        self.passes: list[torch.Tensor] = []
+        for module in self.sac.model.rep.modules():
+            if isinstance(module, RandomShift):
+                module.register_forward_hook(self._look)
+
+    def _look(self, module: RandomShift, inputs: tuple, moved: torch.Tensor) -> None:
+        self.passes.append(moved[:, 7, 7, 0].view(SIZE, -1))
+
+    def encode(self) -> torch.Tensor:
+        """Where the middle of each token's image came from [SIZE, W+1], of one look at a batch."""
+        self.passes.clear()
+        window = self.config.burn_in_step + self.config.learn_step + 2
+        batch = random_batch(SIZE, window, spec=SPEC)
+        obs = {"image": RAMP.expand(SIZE, window + 1, 15, 15, 1)}
+        carry = torch.zeros(SIZE, *self.sac.model.rep.stored_carry_shape)
+        with self.sac.model.training_mode():
+            assert self.sac._encode(replace(batch, obs=obs, carry=carry)).state.shape[1] == window + 1
+        return torch.cat(self.passes, 1)
+
+
+@pytest.mark.parametrize(("memory", "passes"), [("RNN", 3), ("ATTN", 1)])
+def test_all_images_of_a_window_move_alike_and_windows_on_their_own(memory, passes):
+    seen = Seen(memory)
+    moved = seen.encode()
+    assert len(seen.passes) == passes and moved.shape == (SIZE, 8)
+    assert torch.equal(moved, moved[:, :1].expand(-1, 8)), "burn-in, learned steps and what follows"
+    assert len(set(moved[:, 0].tolist())) > 4
+    assert not torch.equal(seen.encode()[:, 0], moved[:, 0]), "another look"
+
+
+def test_without_memory_each_image_moves_on_its_own():
+    moved = Seen("none").encode()
+    assert moved.shape == (SIZE, 4) and not (moved == moved[:, :1]).all(1).any()
+
+
+def test_after_a_window_images_move_on_their_own_again():
+    seen = Seen("RNN")
+    seen.encode()
+    (shift,) = (module for module in seen.sac.model.rep.modules() if isinstance(module, RandomShift))
+    moved = shift.train()(RAMP.expand(60, 15, 15, 1))[:, 7, 7, 0]
+    assert len(set(moved.tolist())) > 12

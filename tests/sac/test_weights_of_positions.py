@@ -1,0 +1,98 @@
+"""How much each step of an episode weighs in what is learned from windows."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from algorithm.nn.loader import load_networks
+from algorithm.ops.sac import critic_loss
+from algorithm.replay.buffer import FreshSampler, ReplayBuffer, Sampler, UniformSampler
+from algorithm.sac.config import SacConfig
+from algorithm.sac.learner import Sac
+from tests.batches import CPU
+from tests.oracles_replay import VECTOR, make_segment
+
+BATCH = 256
+
+
+def make_sac(learn: int) -> Sac:
+    torch.manual_seed(0)
+    sizes = {"dense_n": 8}
+    networks = load_networks(
+        VECTOR, None, rep={**sizes, "rnn_n": 4}, q=sizes, policy=sizes, seq_encoder="RNN"
+    )
+    return Sac(VECTOR, networks, SacConfig(seq_encoder="RNN", learn_step=learn), device=CPU, seed=0)
+
+
+def spied(sac: Sac) -> list[tuple[str, torch.Tensor]]:
+    """What each update's losses weigh a learned position with, [B, T], by loss."""
+    found: list[tuple[str, torch.Tensor]] = []
+    losses = sac.composition.losses
+
+    def critic(q, y, q_target, weight, valid):
+        error = torch.zeros_like(y).requires_grad_()  # Q − y = 1: a half of the derivative is the weight
+        (grad,) = torch.autograd.grad(critic_loss(1 + error.unsqueeze(0), 0 * y, weight, valid), error)
+        found.append(("critic", grad))
+        return critic_loss(q, y, weight, valid)
+
+    def policy(choice, logp, q, weight):
+        found.append(("policy", (weight / weight.sum()).view(BATCH, -1)))
+        return losses(choice, logp, q, weight)
+
+    sac._critic_loss = critic
+    sac.composition.losses = policy
+    return found
+
+
+def filled(sampler: Sampler, learn: int, lengths: list[int]) -> ReplayBuffer:
+    replay = ReplayBuffer(
+        VECTOR, capacity=50_000, batch_size=BATCH, learn=learn, carry_shape=(1, 4), sampler=sampler
+    )
+    for episode, length in enumerate(lengths):
+        replay.add(
+            make_segment(
+                VECTOR,
+                stream=0,
+                episode=episode,
+                start=0,
+                length=length,
+                truncated=True,
+                carry_shape=(1, 4),
+            )
+        )
+    return replay
+
+
+def weights_by_step(replay: ReplayBuffer, learn: int, length: int, updates: int) -> dict[str, np.ndarray]:
+    """Mean weight of each step of an episode, relative to the mean of all steps."""
+    sac = make_sac(learn)
+    found, total = spied(sac), {name: torch.zeros(length) for name in ("critic", "policy")}
+    for _ in range(updates):
+        batch = replay.sample()
+        sac.update(batch)
+        at, valid = batch.step[:, :learn], batch.valid[:, :learn]
+        for name, weight in found:
+            assert not weight[~valid].any()
+            total[name].index_add_(0, at[valid], weight[valid])
+        found.clear()
+    return {name: (sums / sums.mean()).numpy() for name, sums in total.items()}
+
+
+@pytest.mark.parametrize("learn", [10, 20])
+def test_every_step_of_an_episode_weighs_the_same(learn):
+    replay = filled(UniformSampler(), learn, [2 * learn] * 30)
+    for name, weights in weights_by_step(replay, learn, 2 * learn, 60).items():
+        np.testing.assert_allclose(weights, 1.0, atol=0.13, err_msg=name)
+
+
+def test_steps_of_an_episode_shorter_than_a_window_weigh_the_same():
+    for name, weights in weights_by_step(filled(UniformSampler(), 10, [4] * 100), 10, 4, 20).items():
+        np.testing.assert_allclose(weights, 1.0, atol=0.13, err_msg=name)
+
+
+def test_every_step_weighs_the_same_where_each_window_is_used_once():
+    replay = filled(FreshSampler(), 10, [20] * 600)
+    for name, weights in weights_by_step(replay, 10, 20, 45).items():
+        np.testing.assert_allclose(weights, 1.0, atol=0.13, err_msg=name)

@@ -1,0 +1,220 @@
+"""Every command of the README and the docs is executed, as it stands but shorter.
+
+What a training is shortened by is appended to its command line, and ``NAME`` becomes the name of a run. What
+nobody here can execute stands in ``NOT_RUN`` with the reason; a command that is not known is a failure.
+Pages below ``envs/`` are executed with ``-m slow``: ``tests/test_presets.py`` trains each of their sections.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from algorithm.config.cli import TrainOptions, parse_args
+from algorithm.config.cli_ds import parse_distributed
+from main import main
+from tests.ds.processes import finish, run_command, said
+from tests.test_docs import PAGES, ROOT, blocks_of, commands_of
+from tests.test_presets import STEPS, shrunk
+
+Words = tuple[str, ...]
+
+NOT_RUN = {
+    r"source .venv/bin/activate": "changes the shell it is typed in; the tests run in that environment",
+    r"export ": "changes the shell it is typed in",
+    r"pip install ": "tests/test_make.py compares what is installed with what is resolved",
+    r"ray start ": "leaves a cluster behind; tests/ds/test_cluster_nodes.py starts its own",
+    r"ray (up|exec) ": "needs the machines of cluster.yaml",
+    r"python main_ds.py .* --ray (10\.0\.0\.1|127\.0\.0\.1):\d+": "needs the cluster at that address",
+    r"python -m benchmarks ": "measures for minutes; tests/test_benchmarks.py asks every question shortly",
+    r"python main.py own/thermostat": "tests/test_presets.py trains and plays the worked example",
+}
+"""How commands begin that are not executed, and why."""
+
+INSTEAD: dict[str, list[str]] = {
+    "python -m algorithm.config.reference --write": ["-m", "algorithm.config.reference", "--check"],
+    "python -m benchmarks.tables --write": ["-m", "benchmarks.tables", "--check"],
+}
+"""What would write into the working tree, and what shows that it works."""
+
+
+def commands_by_page(pages: list[Path]) -> Iterator[tuple[Path, list[Words]]]:
+    """The commands of each shell block, in their order."""
+    for page in pages:
+        for block in blocks_of(page, page.read_text("utf-8")):
+            if block.language == "sh":
+                yield page, [tuple(words) for words in commands_of(block.text)]
+
+
+BLOCKS = list(commands_by_page(PAGES))
+OF_A_TASK = {words for page, block in BLOCKS if ROOT / "envs" in page.parents for words in block}
+ELSEWHERE = {words for page, block in BLOCKS if ROOT / "envs" not in page.parents for words in block}
+COMMANDS = sorted(OF_A_TASK | ELSEWHERE)
+
+
+def reason(words: Words) -> str | None:
+    """Why the command is not executed; None if it is."""
+    text = shlex.join(words)
+    return next((why for begins, why in NOT_RUN.items() if re.match(begins, text)), None)
+
+
+def is_pair(words: Words) -> bool:
+    """Whether it is a learner or an actor, neither of which does anything alone."""
+    return words[1:2] == ("main_ds.py",) and words[3:4] != ("cluster",)
+
+
+def chosen(fits: Callable[[Words], bool]) -> list[object]:
+    """The commands to execute, those that only a task's own page has marked as slow."""
+    return [
+        words if words in ELSEWHERE else pytest.param(words, marks=pytest.mark.slow)
+        for words in COMMANDS
+        if reason(words) is None and fits(words)
+    ]
+
+
+@pytest.fixture(scope="module")
+def desk(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder that all commands are typed in, so that one finds the runs of another."""
+    return tmp_path_factory.mktemp("desk")
+
+
+@pytest.fixture
+def there(desk: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(desk)
+    return desk
+
+
+def prepare(options: TrainOptions, desk: Path, name: str) -> None:
+    """A run of that name to play with, unless there is one."""
+    if not (desk / "models" / options.env / name).exists():
+        section = ["-c", options.config] if options.config else []
+        assert main([options.env, *section, "-n", name, "--seed=1", "--quiet", *shrunk()]) == 0
+
+
+def shortened(words: Words, desk: Path) -> list[str]:
+    """The arguments of a ``main.py`` command that takes a moment, with the run that it needs."""
+    given = [word.replace("NAME", "first") for word in words[2:]]
+    options = parse_args(given)
+    if options.report:
+        for name in options.report:
+            prepare(options, desk, name.replace("*", "1"))
+        return given
+    if options.plays or options.resume:
+        prepare(options, desk, options.name or "first")
+    if options.resume:
+        return [*given, f"--max_step={STEPS + 20}"]
+    if options.run:
+        return [*given, "--max_iter=1"]
+    if options.plays:
+        return given
+    if options.repeat > 2:
+        given[given.index("--repeat") + 1] = "2"
+    return [*given, *shrunk()]
+
+
+@pytest.mark.parametrize("words", chosen(lambda words: words[1:2] == ("main.py",)), ids=shlex.join)
+def test_a_command_of_main(words: Words, there: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(shortened(words, there)) == 0, capfd.readouterr().err
+
+
+PAIRS = {
+    (block[i], block[i + 1]): page
+    for page, block in reversed(BLOCKS)
+    for i, words in enumerate(block[:-1])
+    if is_pair(words) and words[3] == "learner" and reason(words) is None
+}
+"""A learner, the actor on the next line, and the first page that has them."""
+
+
+@pytest.mark.parametrize(
+    "pair",
+    [
+        pair if page == ROOT / "README.md" else pytest.param(pair, marks=pytest.mark.slow)
+        for pair, page in sorted(PAIRS.items())
+    ],
+    ids=lambda pair: shlex.join(pair[0]),
+)
+def test_a_learner_and_its_actor(pair: tuple[Words, Words], tmp_path: Path) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    flags = [f"--learner_port={port}", *shrunk()]
+    of_actor = [word for word in flags if not word.startswith("--max_step")]
+    learner = run_command(tmp_path, "learner", [*pair[0][2:], *flags])
+    actor = run_command(tmp_path, "actor", [*pair[1][2:], *of_actor])
+    try:
+        assert finish(learner) == 0, said(tmp_path)
+        assert finish(actor) == 0, said(tmp_path)
+    finally:
+        actor.kill()  # it would wait for a learner
+        learner.kill()
+    assert list(tmp_path.glob("models/*/*/*/result.json"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "words",
+    [words for words in COMMANDS if words[3:4] == ("cluster",) and reason(words) is None],
+    ids=shlex.join,
+)
+def test_a_cluster_on_this_machine(words: Words, tmp_path: Path) -> None:
+    pytest.importorskip("ray")
+    command = [sys.executable, str(ROOT / "main_ds.py"), *words[2:], *shrunk()]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=400, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert list(tmp_path.glob("models/gym/pendulum/*/result.json"))
+
+
+@pytest.mark.parametrize("words", chosen(lambda words: words[0] == "make"), ids=shlex.join)
+def test_a_target_of_make(words: Words) -> None:
+    """Its recipe is printed and not run: it would install, or run these tests. Measurements have names."""
+    given = dict(word.split("=", 1) for word in words if "=" in word)
+    makefile = (ROOT / "Makefile").read_text("utf-8")
+    known = re.search(r"^BENCHES := (.+)$", makefile, re.M)
+    assert known
+    if "bench" in words:
+        assert set(given.get("ONLY", "").split()) <= set(known[1].split())
+        return
+    done = subprocess.run(
+        ["make", "-n", *words[1:]], cwd=ROOT, capture_output=True, text=True, check=False, env=None
+    )
+    assert done.returncode == 0, done.stderr
+    for line in done.stdout.splitlines():
+        if " main.py " in line:
+            parse_args(shlex.split(line.partition(" main.py ")[2]))
+
+
+@pytest.mark.parametrize("text", sorted(INSTEAD))
+def test_what_would_write_into_the_working_tree(text: str) -> None:
+    assert tuple(shlex.split(text)) in COMMANDS
+    done = subprocess.run(
+        [sys.executable, *INSTEAD[text]], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=shlex.join)
+def test_each_command_is_executed_or_says_why_not(words: Words) -> None:
+    ways = [
+        reason(words) is not None,
+        shlex.join(words) in INSTEAD,
+        reason(words) is None and words[0] == "make",
+        reason(words) is None and words[1:2] == ("main.py",),
+        any(words in pair for pair in PAIRS),
+        reason(words) is None and words[3:4] == ("cluster",),
+    ]
+    assert sum(ways) == 1, "no test executes it: teach one, or say in NOT_RUN why nobody can"
+    if words[1:2] == ("main_ds.py",):
+        parse_distributed(list(words[2:]))
+
+
+@pytest.mark.parametrize("begins", sorted(NOT_RUN))
+def test_no_reason_is_left_over(begins: str) -> None:
+    assert any(re.match(begins, shlex.join(words)) for words in COMMANDS)
