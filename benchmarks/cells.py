@@ -59,12 +59,8 @@ def commits(figures: Mapping[str, Any]) -> list[str]:
     """Of our runs if figures are made of runs that say theirs; else of the measurement."""
     made = [one.get("runs", []) for one in (figures, *dict(figures.get("tasks", {})).values())]
     sides = [side for runs in made for side in (runs.values() if isinstance(runs, dict) else [runs])]
-    rows = [row for side in sides for row in side]
-    ours = {
-        row["version"]
-        for row in rows
-        if row.get("library", row.get("side")) not in ("stable-baselines3", "sb3")
-    }
+    named = ((row.get("library", row.get("side")), row["version"]) for side in sides for row in side)
+    ours = {version for name, version in named if name not in ("stable-baselines3", "sb3")}
     return sorted({commit(one) for one in ours}) or [commit(figures["version"])]
 
 

@@ -187,10 +187,8 @@ def in_pairs(
 
 def shares(answers: Sequence[Answer]) -> dict[str, float]:
     """Medians of the part of the seconds that each activity took."""
-    return {
-        part: median(one["time"].get(part, 0.0) / one["seconds"] for one in answers)
-        for part in answers[0]["time"]
-    }
+    parts = answers[0]["time"]
+    return {part: median(one["time"].get(part, 0.0) / one["seconds"] for one in answers) for part in parts}
 
 
 def our_version() -> str:

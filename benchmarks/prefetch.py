@@ -95,9 +95,9 @@ def learner(case: str, threads: int, *, seed: int, seconds: float) -> dict[str, 
     torch.set_num_threads(1)
     agent, made = build(case, seed, threads)
     rng, carry, waited = np.random.default_rng(seed + 1000), agent.player.stored_carry_shape, 0.0
-    steps = range(EPISODE)
+    ends = [t == EPISODE - 1 for t in range(EPISODE)]
     singles = cycle(
-        [make_segment(agent.spec, rng, 1, start=t, last=t == EPISODE - 1, carry=carry) for t in steps]
+        [make_segment(agent.spec, rng, 1, start=t, last=x, carry=carry) for t, x in enumerate(ends)]
     )
 
     def update() -> None:

@@ -41,6 +41,7 @@ def times(kind: str, capacity: int, repeats: int, batch_size: int = 256) -> dict
     buffer = make_replay(spec, capacity=capacity, batch_size=batch_size, kind=kind)
     fill(buffer, make_segment(spec, rng, EPISODE), capacity + EPISODE)
     priority = torch.from_numpy(rng.random(batch_size).astype(np.float32))
+    first = torch.zeros(batch_size, dtype=torch.int64)
     singles = [make_segment(spec, rng, 1, start=i, last=i == EPISODE - 1) for i in range(EPISODE)]
     added = iter(singles * (repeats // EPISODE + 1))
 
@@ -50,9 +51,7 @@ def times(kind: str, capacity: int, repeats: int, batch_size: int = 256) -> dict
         return batch.ids
 
     def feedback(ids: torch.Tensor) -> None:
-        buffer.feedback(
-            UpdateResult(priority=priority, ids=ids, anchor=torch.zeros(len(ids), dtype=torch.int64))
-        )
+        buffer.feedback(UpdateResult(priority=priority, ids=ids, anchor=first))
 
     for _ in range(capacity // batch_size // 2):  # priorities as mixed as in training
         feedback(sample())
