@@ -4,7 +4,7 @@ ENV := gym/pendulum
 ARGS :=
 JOBS := 2
 PYTHON :=
-BENCHES := updates replay steps pixels workers learning ablation target_entropy toys memory hidden delays checkpoints prefetch representation inbox
+BENCHES := updates steps memory replay pixels workers checkpoints prefetch inbox learning bare
 ONLY := $(BENCHES)
 
 PY := .venv/bin/python
@@ -40,13 +40,16 @@ format: venv ## let ruff format the code and make its safe corrections
 
 check: lint test ## everything a change has to pass
 
-bench: venv $(if $(filter updates steps pixels learning,$(ONLY)),bench-peers) ## measure and fill the tables of docs/: make bench ONLY="updates ablation"
-	@[ -z "$(filter-out $(BENCHES),$(ONLY))" ] || { echo "make bench: ONLY knows: $(BENCHES)" >&2; exit 2; }
-	@set -e; for one in $(ONLY); do echo "== $$one"; $(THREADS) $(PY) benchmarks/$$one.py $(ARGS); done
-	@$(PY) benchmarks/tables.py --write
+# Said while the Makefile is read, before any target installs something.
+ifneq (,$(and $(filter bench,$(MAKECMDGOALS)),$(filter-out $(BENCHES),$(ONLY))))
+$(error make bench: there is no question $(filter-out $(BENCHES),$(ONLY)); ONLY knows: $(BENCHES))
+endif
+
+bench: venv $(if $(filter updates steps pixels learning bare,$(ONLY)),bench-peers) ## measure and fill the tables of docs/: make bench ONLY="updates bare"
+	@$(THREADS) $(PY) -m benchmarks $(ONLY) $(ARGS)
 
 bench-peers: venv ## an environment of its own for the library that the benchmark compares with
-	@$(PY) benchmarks/peer.py
+	@$(PY) -m benchmarks.peer
 
 constraints: ## resolve constraints/ anew, needs uv on the PATH
 	@scripts/constraints.sh

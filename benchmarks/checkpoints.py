@@ -1,71 +1,66 @@
-"""What does a checkpoint cost that holds the replay, and what does going on from it?
+"""What a checkpoint costs that holds the replay, and what going on from it does.
 
-    python benchmarks/checkpoints.py
-    python benchmarks/checkpoints.py --rounds 1 --transitions 10000 --json trial.json
-
-Each figure is the median over processes of their own, with one thread. The observation has three numbers
-and the action one, as Pendulum has, in episodes of 200 steps; the replay is prioritised. ``RNN`` stores a
-carry of 64 numbers with every row. Networks and optimisers are as many numbers as the default ones have.
+Three numbers seen and one action, as Pendulum has, in episodes of 200 steps, prioritised.
 """
 
 from __future__ import annotations
 
-import sys
-from argparse import ArgumentParser, Namespace
-from collections.abc import Sequence
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-from harness import RESULTS, Answer, Worker, WorkerError, our_worker, warn_if_busy, write_result
+import numpy as np
+import torch
+
+from algorithm.replay.buffer import ReplayBuffer
+from algorithm.run.checkpoints.checkpoint import Snapshot, load_replay
+from algorithm.run.checkpoints.keeper import Keeper, find_checkpoint
+from benchmarks.harness import Bench, smoke
+from benchmarks.inside import make_replay
+from benchmarks.samples import make_segment, make_spec
+from benchmarks.worker import Answer, WorkerError
 
 CARRIES = {"none": 0, "RNN": 64}
 """Memory → numbers of a stored carry."""
 
+EPISODE = 200
+PARAMETERS = {"model": 340_000, "optim": 400_000}  # float32, about those of the default networks on Pendulum
+SPEC = make_spec(3, action=1)
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Measure what the command line asks for."""
-    options = parse_arguments(arguments)
-    warn_if_busy()
-    worker = our_worker("checkpoints_ours.py")
+
+@smoke(rounds=1, transitions=[1000], further=50)
+def checkpoints(
+    bench: Bench,
+    _: Any,
+    *,
+    rounds: int = 3,
+    transitions: list[int] = [100_000, 1_000_000],
+    further: int = 1000,
+) -> Iterator[Mapping[str, Any]]:
+    """What saving and loading a replay cost; it is written to TMPDIR, which is emptied again."""
     cases = []
-    try:
-        for memory in CARRIES:
-            for transitions in options.transitions:
-                cases.append(run_case(worker, memory, transitions, options))
-                print(row(cases[-1]), flush=True)
-    except WorkerError as error:
-        sys.exit(f"benchmark stopped: {error}")
-    setting = {name: getattr(options, name) for name in ("rounds", "further")}
-    write_result(options.json, {"setting": setting, "cases": cases})
+    for name, carry in CARRIES.items():
+        for number in transitions:
+            answers = [_round(bench, number, carry, further) for _ in range(rounds)]
+            cases.append({"memory": name, "transitions": number, **summarise(answers), "answers": answers})
+            print(f"{name}, {number:,} transitions: {cases[-1]['seconds']} s", flush=True)
+    yield {"cases": cases}
 
 
-def parse_arguments(arguments: Sequence[str] | None) -> Namespace:
-    """The command line."""
-    parser = ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=3, help="processes a figure (default 3)")
-    parser.add_argument("--transitions", type=int, nargs="+", default=[100_000, 1_000_000], metavar="N")
-    parser.add_argument("--further", type=int, default=1000, help="steps between two saves (default 1000)")
-    parser.add_argument("--folder", type=Path, help="where to write; it is emptied again (default: /tmp)")
-    parser.add_argument("--json", type=Path, metavar="FILE", default=RESULTS / "checkpoints.json")
-    options = parser.parse_args(arguments)
-    if options.rounds < 1:
-        parser.error("--rounds must be at least 1")
-    if min(options.transitions) < 1000:
-        parser.error("--transitions must be at least 1000")
-    return options
+def _round(bench: Bench, transitions: int, carry: int, further: int) -> Answer:
+    """Save and load, each in a process that has not allocated anything before."""
+    with tempfile.TemporaryDirectory() as made:
+        what = {"transitions": transitions, "carry": carry, "folder": made}
+        saved = bench.ours("checkpoints:save", further=further, **what)
+        for name, value in bench.ours("checkpoints:load", **what)["load"].items():
+            saved[name]["load"] = value
+    return saved
 
 
-def run_case(worker: Worker, memory: str, transitions: int, options: Namespace) -> dict[str, Any]:
-    """The medians of all rounds, and the rounds. Raises WorkerError."""
-    command = [f"--carry={CARRIES[memory]}", f"--transitions={transitions}", f"--further={options.further}"]
-    if options.folder:
-        command.append(f"--folder={options.folder}")
-    answers = [worker.run(command) for _ in range(options.rounds)]
-    return {"memory": memory, "transitions": transitions, **summarise(answers), "answers": answers}
-
-
-def summarise(answers: Sequence[Answer]) -> dict[str, Any]:
+def summarise(answers: list[Answer]) -> dict[str, Any]:
     """Median seconds of each operation and peak of memory; bytes, which must be the same in all rounds.
 
     Raises WorkerError if they are not.
@@ -80,14 +75,58 @@ def summarise(answers: Sequence[Answer]) -> dict[str, Any]:
     return {"replay_mb": first["replay_mb"], "bytes": first["bytes"], **medians}
 
 
-def row(case: dict[str, Any]) -> str:
-    """One line about a case."""
-    parts = [f"{case['memory']:5}{case['transitions']:>10,} transitions, {case['replay_mb']:6.1f} MB"]
-    for name, seconds in case["seconds"].items():
-        written = f" {case['bytes'][name] / 1e6:.2f} MB" if name in case["bytes"] else ""
-        parts.append(f"{name}{written} {seconds:.2f} s, peak +{case['peak_mb'][name]:.0f} MB")
-    return " · ".join(parts)
+def _empty(transitions: int, carry: int) -> ReplayBuffer:
+    """With room for what will be added and little more."""
+    return make_replay(SPEC, capacity=transitions + transitions // 100 + 2000, carry_shape=(carry,))
 
 
-if __name__ == "__main__":
-    main()
+def save(transitions: int, carry: int, further: int, folder: str) -> Answer:
+    """Fill, save, go on, save."""
+    rng, replay = np.random.default_rng(0), _empty(transitions, carry)
+
+    def add(length: int, start: int = 0) -> None:
+        last, td = start + length == EPISODE, rng.random(length, np.float32)
+        replay.add(make_segment(SPEC, rng, length, start=start, last=last, carry=(carry,), priority=td))
+
+    while replay.num_transitions < transitions:
+        add(EPISODE)
+    keeper = Keeper(Path(folder, "checkpoints"), Path(folder, "replay"), keep=3, best=True, warn=print)
+    tensors = {name: {"all": torch.rand(n)} for name, n in PARAMETERS.items()}
+    answer: dict[str, Any] = {"seconds": {}, "bytes": {}, "peak_mb": {}}
+    for name, step in (("first", transitions), ("next", transitions + further)):
+        snapshot = Snapshot(step=step, tensors=tensors, state={}, replays={"": replay})
+        saved, took = _measured(lambda snapshot=snapshot: keeper.save(snapshot))
+        answer["bytes"][name] = saved.bytes_written
+        for what, value in took.items():
+            answer[what][name] = value
+        for t in range(further if name == "first" else 0):
+            add(1, t % EPISODE)
+    return {**answer, "replay_mb": replay.nbytes * len(replay) / replay.capacity / 1e6}
+
+
+def load(transitions: int, carry: int, folder: str) -> Answer:
+    """Verify the newest checkpoint and go on from it, as resuming does."""
+    replay = _empty(transitions, carry)
+
+    def resume() -> None:
+        path = find_checkpoint(Path(folder, "checkpoints"), warn=print, replays=Path(folder, "replay"))
+        assert load_replay(path, Path(folder, "replay"), "", replay)
+
+    _, took = _measured(resume)
+    took["peak_mb"] -= replay.nbytes * len(replay) / replay.capacity / 1e6
+    return {"load": took}
+
+
+def _measured(act: Callable[[], Any]) -> tuple[Any, dict[str, float]]:
+    """What ``act`` gives; the seconds it took, and the peak of memory above what it began with."""
+    Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
+    before, begin = _memory_mb("VmRSS"), time.perf_counter()
+    given = act()
+    seconds = time.perf_counter() - begin
+    return given, {"seconds": seconds, "peak_mb": _memory_mb("VmHWM") - before}
+
+
+def _memory_mb(name: str) -> float:
+    """A line of /proc/self/status: VmRSS now, VmHWM at most since the peak began anew."""
+    (line,) = [x for x in Path("/proc/self/status").read_text().splitlines() if x.startswith(f"{name}:")]
+    return int(line.split()[1]) * 1024 / 1e6

@@ -1,7 +1,7 @@
-"""What every comparison is built of: worker processes, their answers, and the file the figures end up in.
+"""What every question is asked with: its processes, the peer's, and the file its figures end up in.
 
-A worker runs in an interpreter and a process of its own and ends by printing one line of JSON. Libraries
-print to the same place, before and after it, so the answer is looked for and not expected at the end.
+A question is a generator function with the name it is asked by. It yields measurements, each of which is
+written down at once; its keyword arguments are options of the command line.
 """
 
 from __future__ import annotations
@@ -9,104 +9,199 @@ from __future__ import annotations
 import json
 import os
 import platform
+import shutil
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from datetime import date
+from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from statistics import median
+from typing import Any, TypeVar
 
-from algorithm.run.provenance import SOURCE, git_state
+from benchmarks.worker import Answer, WorkerError, call, read_answer
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 RESULTS = HERE / "results"
+RUNS = ROOT / "models" / "benchmarks"
+ENVS = HERE / "envs"
 PEER = HERE / ".peers" / "sb3"
 PEER_PYTHON = PEER / "bin" / "python"
 SHARED = ("torch", "numpy", "gymnasium")
 """Packages of which the peer gets our version: they are not what is compared."""
 
-Answer = dict[str, Any]
-"""What a worker prints."""
+ONE_THREAD = {f"{library}_NUM_THREADS": "1" for library in ("OMP", "MKL", "OPENBLAS", "NUMEXPR")}
+
+QUESTIONS = {
+    "updates": "speed",
+    "steps": "speed",
+    "memory": "speed",
+    "replay": "replay",
+    "pixels": "speed",
+    "workers": "workers",
+    "checkpoints": "checkpoints",
+    "prefetch": "prefetch",
+    "inbox": "inbox",
+    "learning": "learning",
+    "bare": "bare",
+}
+"""Question → its module. The Makefile has the same names, to refuse others before anything is installed."""
+
+Ask = Callable[..., Iterator[Mapping[str, Any]]]
+Job, Made = TypeVar("Job"), TypeVar("Made")
+LAST_LINES = 4  # of a failed process's messages
 
 
-class WorkerError(Exception):
-    """A worker did not answer, or answered something that cannot be compared."""
+def find(name: str) -> Ask:
+    """The question of that name."""
+    question: Ask = getattr(import_module(f"benchmarks.{QUESTIONS[name]}"), name)
+    return question
 
 
-@dataclass(frozen=True)
-class Worker:
-    """One side of a comparison: an interpreter, the script it runs, and where that finds its modules."""
+def smoke(**arguments: Any) -> Callable[[Ask], Ask]:
+    """Say with which arguments a question is tried out within seconds."""
 
-    name: str
-    python: Path
-    script: Path
-    path: str = ""
+    def mark(question: Ask) -> Ask:
+        question.smoke = arguments  # type: ignore[attr-defined]
+        return question
 
-    def run(self, arguments: Sequence[str], *, threads: int = 1) -> Answer:
-        """One measurement in a process of its own. Raises WorkerError if it fails or does not answer."""
-        command = [str(self.python), str(self.script), *arguments]
-        environment = os.environ | thread_limits(threads) | {"PYTHONPATH": self.path}
-        process = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=False)
-        if process.returncode:
-            raise WorkerError(f"{self.name}: `{' '.join(command)}` ended with exit code {process.returncode}")
-        return read_answer(process.stdout, of=f"{self.name}: `{' '.join(command)}`")
+    return mark
 
 
-def our_worker(script: str) -> Worker:
-    """Our side, in the interpreter that runs the benchmark."""
-    return Worker("ours", Path(sys.executable), HERE / script, str(ROOT))
+class Bench:
+    """Asks processes of their own, one thread each.
 
-
-def peer_worker(script: str, python: Path) -> Worker:
-    """Stable-Baselines3, in the interpreter that has it. Leaves the program where there is none."""
-    if not python.exists():
-        sys.exit(f"{python} does not exist.\nInstall Stable-Baselines3 with: make bench-peers")
-    return Worker("Stable-Baselines3", python, HERE / script)
-
-
-def read_answer(output: str, *, of: str) -> Answer:
-    """The last JSON object in what a worker printed; each stands on a line of its own, maybe behind noise.
-
-    PyBullet writes through C's buffer: its lines come after ours, or end without a line break in front of
-    them. Raises WorkerError, naming ``of``, where there is no answer.
+    python: the peer's · smoke: ask within this process where possible, and no peer · runs: their folder
     """
-    for line in reversed(output.splitlines()):
-        begin = line.find('{"')
-        if begin < 0:
-            continue
-        try:
-            answer: Answer
-            answer, _ = json.JSONDecoder().raw_decode(line[begin:])
-        except json.JSONDecodeError:
-            continue
-        return answer
-    raise WorkerError(f"{of} printed no answer")
+
+    def __init__(self, python: Path = PEER_PYTHON, *, smoke: bool = False, runs: Path = RUNS) -> None:
+        self.python, self.smoke, self.runs = python, smoke, runs
+        self._running: set[subprocess.Popen[bytes]] = set()
+        if smoke and str(ENVS) not in sys.path:
+            sys.path.append(str(ENVS))
+
+    def ours(self, target: str, **arguments: Any) -> Answer:
+        """What a function of this package answers in our interpreter. Raises WorkerError."""
+        if self.smoke:
+            return call(target, arguments)
+        return self._ask(Path(sys.executable), target, arguments)
+
+    def theirs(self, target: str, **arguments: Any) -> Answer | None:
+        """The same in the peer's; None if there shall be no peer."""
+        if self.smoke:
+            return None
+        if not self.python.exists():
+            raise WorkerError(f"there is no {self.python}: install Stable-Baselines3 with `make bench-peers`")
+        return self._ask(self.python, target, arguments)
+
+    def run(self, command: Sequence[str], log: Path, *, cwd: Path = ROOT, path: Sequence[Path] = ()) -> float:
+        """Run a command to its end; what it says goes to ``log``. Returns the most memory it had, in MB.
+
+        path: where it finds modules, besides its own. Raises WorkerError if it fails.
+        """
+        environment = os.environ | ONE_THREAD | {"PYTHONPATH": os.pathsep.join(map(str, path))}
+        with log.open("wb") as output:
+            process = subprocess.Popen(
+                command, cwd=cwd, env=environment, stdout=output, stderr=subprocess.STDOUT
+            )
+            self._running.add(process)
+            try:
+                _, status, used = os.wait4(process.pid, 0)
+            except BaseException:
+                process.terminate()
+                raise
+            finally:
+                self._running.discard(process)
+            process.returncode = os.waitstatus_to_exitcode(status)
+        if process.returncode:
+            said = log.read_text(errors="replace").splitlines()[-LAST_LINES:]
+            told = f"`{' '.join(command)}` ended with exit code {process.returncode}; {log} ends with:"
+            raise WorkerError("\n  ".join([told, *said]))
+        return used.ru_maxrss / 1024
+
+    def each(
+        self, jobs: Iterable[Job], make: Callable[[Job], Made], *, at_a_time: int
+    ) -> Iterator[tuple[Job, Made | WorkerError]]:
+        """Every job and what was made of it or why not, as soon as it is. What ends this ends them all."""
+        if self.smoke:  # in this process, which has one working directory
+            yield from ((job, make(job)) for job in jobs)
+            return
+        with ThreadPoolExecutor(at_a_time) as pool:
+            waiting = {pool.submit(make, job): job for job in jobs}
+            try:
+                for future in as_completed(waiting):
+                    error = future.exception()
+                    if error is not None and not isinstance(error, WorkerError):
+                        raise error
+                    yield waiting[future], error or future.result()
+            except BaseException:
+                pool.shutdown(wait=False, cancel_futures=True)
+                for process in list(self._running):
+                    process.terminate()
+                raise
+
+    def _ask(self, python: Path, target: str, arguments: Mapping[str, Any]) -> Answer:
+        command = [str(python), "-m", "benchmarks.worker", target, json.dumps(arguments)]
+        with tempfile.TemporaryDirectory() as folder:
+            log = Path(folder) / "output.txt"
+            self.run(command, log, path=[ROOT, ENVS])
+            return read_answer(log.read_text(errors="replace"), of=target)
 
 
-def thread_limits(threads: int) -> dict[str, str]:
-    """Environment variables that hold the libraries of linear algebra to so many threads."""
-    return {f"{library}_NUM_THREADS": str(threads) for library in ("OMP", "MKL", "OPENBLAS", "NUMEXPR")}
+def in_pairs(
+    ours: Callable[[int], Answer],
+    theirs: Callable[[int], Answer | None],
+    pairs: int,
+    *,
+    rate: Callable[[Answer], float],
+    same: Sequence[str],
+) -> dict[str, Any]:
+    """Two sides in turns, so that neighbouring runs see the same machine; seeds from 0.
+
+    rate: what is compared of an answer · same: keys in which the answers of a pair must agree
+    Returns ``rates`` (one a pair, with the ratio), their ``medians``, and ``answers``. Raises WorkerError.
+    """
+    answers, rates = [], []
+    for seed in range(pairs):
+        pair = {"ours": ours(seed)}
+        peer = theirs(seed)
+        if peer is not None:
+            pair["peer"] = peer
+            for key in same:
+                tolerated = 2 if key == "updates" else 0  # which step is the first to learn from differs
+                if abs(pair["ours"][key] - peer[key]) > tolerated:
+                    raise WorkerError(f"{key}: ours has {pair['ours'][key]}, {peer['library']} {peer[key]}")
+        row = {side: rate(answer) for side, answer in pair.items()}
+        if peer is not None:
+            row["ratio"] = row["ours"] / row["peer"]
+        answers.append(pair)
+        rates.append(row)
+        print(f"pair {seed + 1}: " + ", ".join(f"{side} {x:.2f}" for side, x in row.items()), flush=True)
+    medians = {name: median(row[name] for row in rates) for name in rates[0]}
+    return {"medians": medians, "rates": rates, "answers": answers}
+
+
+def shares(answers: Sequence[Answer]) -> dict[str, float]:
+    """Medians of the part of the seconds that each activity took."""
+    parts = answers[0]["time"]
+    return {part: median(one["time"].get(part, 0.0) / one["seconds"] for one in answers) for part in parts}
 
 
 def our_version() -> str:
     """Commit of this checkout; a plus sign says that files which can matter differ from it."""
-    state = git_state()
-    if state is None:
+    if shutil.which("git") is None or not (ROOT / ".git").exists():
         return "unknown"
-    own = [":!benchmarks/results", ":!docs"]  # what a measurement before this one has written
-    status = ["git", "-C", str(SOURCE), "status", "--porcelain", "--", ".", *own]
-    changed = subprocess.run(status, capture_output=True, text=True, check=True).stdout
-    return f"{state['commit']}{'+' if changed else ''}"
-
-
-def warn_if_busy() -> None:
-    """Say so if other programs are running: they slow both sides, and not evenly."""
-    load = os.getloadavg()[0]
-    if load > 0.5:
-        print(f"note: the machine is busy (load {load:.1f}), which makes ratios uncertain", file=sys.stderr)
+    written = (":!benchmarks/results", ":!docs")  # by a measurement before this one
+    commands = (["rev-parse", "HEAD"], ["status", "--porcelain", "--", ".", *written])
+    commit, changed = (
+        subprocess.run(["git", "-C", str(ROOT), *words], capture_output=True, text=True, check=True).stdout
+        for words in commands
+    )
+    return f"{commit.strip()}{'+' if changed else ''}"
 
 
 def machine() -> dict[str, Any]:
@@ -123,36 +218,37 @@ def machine() -> dict[str, Any]:
     }
 
 
-def write_result(file: Path, content: Mapping[str, Any]) -> None:
-    """Write figures with the day, the commit and the machine they come from.
+def measure(question: Ask, bench: Bench, file: Path, **arguments: Any) -> None:
+    """Ask, and write what is known after each of its measurements. Raises WorkerError.
 
-    The file is there as a whole or as it was: some measurements write it after each of many runs.
+    The result says day, commit, machine, its load before and after, and the arguments; a question that only
+    reads what was measured before says these itself.
     """
+    loads = [os.getloadavg()[0]]
+    if loads[0] > 0.5 and not bench.smoke:
+        print(f"note: the machine is busy (load {loads[0]:.1f}): ratios are uncertain", file=sys.stderr)
     head = {"date": date.today().isoformat(), "version": our_version(), "machine": machine()}
-    file.parent.mkdir(parents=True, exist_ok=True)
-    new = file.with_name(f"{file.name}.{os.getpid()}.new")
-    new.write_text(as_text({**head, **content}) + "\n")
-    new.replace(file)
-    print(f"written: {os.path.relpath(file)}", file=sys.stderr)
+    setting = {name: value for name, value in arguments.items() if isinstance(value, (int, float, str, list))}
+    content: dict[str, Any] = {}
+    earlier = json.loads(file.read_text("utf-8")) if file.exists() else {}
+    for found in question(bench, earlier, **arguments):
+        content |= found
+        written = {**head, "load": [*loads, os.getloadavg()[0]], "setting": setting, **content}
+        file.parent.mkdir(parents=True, exist_ok=True)
+        new = file.with_name(f"{file.name}.{os.getpid()}.new")
+        text = json.dumps(written, allow_nan=False)
+        rounded = json.loads(text, parse_float=lambda digits: float(f"{float(digits):.6g}"))
+        new.write_text(as_text(rounded) + "\n", "utf-8")
+        new.replace(file)  # it is there as a whole or as it was
 
 
 def as_text(value: Any, indent: int = 0) -> str:
-    """JSON for people and for diffs: what fits on a (long) line stays on one; numbers with six digits."""
-    flat = json.dumps(_rounded(value), ensure_ascii=False, allow_nan=False)
-    if len(flat) + indent <= 240 or not isinstance(value, (dict, list, tuple)):
+    """JSON for people and for diffs: what fits on a (long) line stays on one."""
+    flat = json.dumps(value, ensure_ascii=False)
+    if len(flat) + indent <= 240 or not isinstance(value, (dict, list)):
         return flat
     pad = " " * (indent + 1)
     if isinstance(value, dict):
-        lines = [f"{pad}{json.dumps(str(key))}: {as_text(item, indent + 1)}" for key, item in value.items()]
+        lines = [f"{pad}{json.dumps(key)}: {as_text(item, indent + 1)}" for key, item in value.items()]
         return "{\n" + ",\n".join(lines) + f"\n{' ' * indent}}}"
     return "[\n" + ",\n".join(pad + as_text(item, indent + 1) for item in value) + f"\n{' ' * indent}]"
-
-
-def _rounded(value: Any) -> Any:
-    if isinstance(value, float):
-        return float(f"{value:.6g}")
-    if isinstance(value, Mapping):
-        return {key: _rounded(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_rounded(item) for item in value]
-    return value

@@ -1,192 +1,226 @@
-"""How much can a learner receive, how fast do weights reach its actors, and how much does that disturb it?
+"""How much a learner can receive, how fast weights reach its actors, and what that costs its updates.
 
-    python benchmarks/inbox.py
-    python benchmarks/inbox.py --seconds 0.5 --actors 1 4 --rounds 1 --json trial.json
-
-Actors are synthetic, in processes of their own, and talk gRPC over 127.0.0.1; one torch thread. They take
-their share of the cores: what a learner alone could receive is told by its CPU time, which is written down
-by thread. The load of the machine is written down too.
+Actors are synthetic, in processes of their own, and talk gRPC over 127.0.0.1. They take their share of the
+cores: what a learner alone could receive is told by its CPU time, by thread.
 """
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
 import sys
-from argparse import ArgumentParser, Namespace
-from collections.abc import Sequence
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-from harness import RESULTS, Answer, Worker, WorkerError, our_worker, warn_if_busy, write_result
+import numpy as np
+import psutil
+import torch
 
-CASES = ("vectors", "images", "short")
-SIZES = ("0.3 MB", "20 MB")
-"""See ``inbox_ours.py``."""
+from algorithm.replay.buffer import ReplayBuffer
+from algorithm.run.timing import Stopwatch
+from benchmarks.harness import ROOT, Bench, smoke
+from benchmarks.inbox_actor import AGREED, BEHAVIOUR, HOST, SAMPLES, parcel, token
+from benchmarks.inside import make_replay
+from benchmarks.prefetch import build, run_for
+from benchmarks.worker import Answer
+from ds.actors import Actors
+from ds.board import Board
+from ds.certificates import make
+from ds.feed import RemoteFeed
+from ds.inbox import Inbox
+from ds.limits import message_limit
+from ds.security import CERTIFICATE, KEY, LearnerSecurity
+from ds.server import Server
+from ds.service import Service, Terms
+from ds.weights import chunks
+from ds.wire import encode
 
-
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Measure what the command line asks for."""
-    options = parse_arguments(arguments)
-    warn_if_busy()
-    loads = [os.getloadavg()[0]]
-    worker = our_worker("inbox_ours.py")
-    try:
-        found = {
-            "receive": receive(worker, options),
-            "weights": weights(worker, options),
-            "learn": learn(worker, options),
-        }
-    except WorkerError as error:
-        sys.exit(f"benchmark stopped: {error}")
-    loads.append(os.getloadavg()[0])
-    setting = {name: getattr(options, name) for name in ("rounds", "seconds", "block")} | {"load": loads}
-    write_result(options.json, {"setting": setting, **found})
-
-
-def parse_arguments(arguments: Sequence[str] | None) -> Namespace:
-    """The command line."""
-    parser = ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=5, help="of the learner beside traffic (default 5)")
-    parser.add_argument("--seconds", type=float, default=1.5, help="time of each figure (default 1.5)")
-    parser.add_argument("--block", type=float, default=0.7, help="of each of a round's (default 0.7)")
-    parser.add_argument("--warm-up", type=float, default=0.5, help="seconds before it that do not count")
-    parser.add_argument("--cases", nargs="+", choices=CASES, default=list(CASES))
-    parser.add_argument("--actors", nargs="+", type=int, default=[1, 2, 4, 16], metavar="N")
-    parser.add_argument("--prefetchers", nargs="+", type=int, default=[0, 1], metavar="N")
-    parser.add_argument("--json", type=Path, metavar="FILE", default=RESULTS / "inbox.json")
-    options = parser.parse_args(arguments)
-    if options.rounds < 1 or min(options.seconds, options.block) <= 0:
-        parser.error("--rounds must be at least 1, --seconds and --block more than 0")
-    if options.actors != sorted(set(options.actors)) or options.actors[0] < 1:
-        parser.error("--actors are numbers from 1 up, the smallest first")
-    return options
+SIZES = {"0.3 MB": 300_000, "20 MB": 20_000_000}
+QUEUE = 5
+"""``base_config.episode_queue_size`` by default."""
 
 
-def receive(worker: Worker, options: Namespace) -> list[dict[str, Any]]:
-    """Every case in plain text and with token and TLS, for every number of actors. Raises WorkerError."""
+@smoke(seconds=0.1, cases=["short"], actors=[1], sizes=["0.3 MB"], crowd=1, clients=2)
+def inbox(
+    bench: Bench,
+    _: Any,
+    *,
+    seconds: float = 1.5,
+    cases: list[str] = list(SAMPLES),
+    actors: list[int] = [1, 2, 4, 16],
+    sizes: list[str] = list(SIZES),
+    crowd: int = 4,
+    clients: int = 16,
+) -> Iterator[Mapping[str, Any]]:
+    """What a learner can receive, how fast weights reach 64 actors, and what that costs its updates.
+
+    seconds: of each figure · crowd, clients: processes that fetch weights, and actors in each
+    """
     found = []
-    for case in options.cases:
+    for case in cases:
         for secure in (False, True):
-            command = [*_times(options), "receive", f"--case={case}", *["--secure"] * secure]
-            answer = worker.run([*command, "--actors", *map(str, options.actors)])
-            found.append({"case": case, "secure": secure, **received(answer)})
-            for row in found[-1]["rows"]:
-                speed = f"{row['parcels_per_second']:.0f} segments/s, {row['mb_per_second']:.1f} MB/s"
-                print(f"{case}{' TLS' * secure}, {row['actors']} actors: {speed}", flush=True)
-    return found
+            told = {"case": case, "secure": secure, "actors": actors, "seconds": seconds}
+            found.append(bench.ours("inbox:receive", **told))
+            print(f"{case}{' TLS' * secure}: {found[-1]['rows'][-1]}", flush=True)
+    yield {"receive": found}
+    told = {"processes": crowd, "clients": clients, "seconds": seconds}
+    yield {"weights": {name: bench.ours("inbox:broadcast", size=SIZES[name], **told) for name in sizes}}
 
 
-def received(answer: Answer) -> dict[str, Any]:
-    """Speeds, and where the CPU time of a segment goes, in microseconds: the median over all rows.
-
-    gRPC: the server's thread without what is measured by itself · threads: gRPC's own · feed: the main
-    thread without storing
-    """
-    rows = []
-    for row in answer["rows"]:
-        rate = row["parcels"] / row["seconds"]
-        rows.append(
-            {
-                "actors": row["actors"],
-                "parcels_per_second": rate,
-                "mb_per_second": rate * answer["bytes"] / 1e6,
-                "server_share": row["server"] / row["seconds"],
-                "cpu_us": {name: row[name] / row["parcels"] * 1e6 for name in ("server", "other", "main")},
-            }
-        )
-    own = answer["microseconds"]
-    by_thread = {name: median(row["cpu_us"][name] for row in rows) for name in ("server", "other", "main")}
-    costs = {
-        "decode": own["decode"],
-        "check": own["check"],
-        "grpc": max(0.0, by_thread["server"] - own["decode"] - own["check"]),
-        "threads": by_thread["other"],
-        "store": own["store"],
-        "feed": max(0.0, by_thread["main"] - own["store"]),
-    }
-    return {"bytes": answer["bytes"], "cpu_us": {**costs, "all": sum(by_thread.values())}, "rows": rows}
-
-
-def weights(worker: Worker, options: Namespace) -> dict[str, Any]:
-    """Every size of weights. Raises WorkerError."""
-    found = {}
-    for size in SIZES:
-        answer = worker.run([*_times(options), "weights", f"--size={size}"])
-        seconds = median(answer["fetch_seconds"])
-        speeds = {name: answer[name]["updates"] / answer[name]["seconds"] for name in ("alone", "meanwhile")}
-        found[size] = {
-            **answer,
-            "seconds": seconds,
-            "mb_per_second": answer["actors"] * answer["bytes"] / seconds / 1e6,
-            "updates_per_second": speeds,
-            "waiting_ms": waiting_ms(answer["meanwhile"]),
-        }
-        print(f"weights of {size}: {seconds:.3f} s to {answer['actors']} actors", flush=True)
-    return found
-
-
-def learn(worker: Worker, options: Namespace) -> list[dict[str, Any]]:
-    """Every number of threads that draw batches. Raises WorkerError."""
-    found = []
-    for number in options.prefetchers:
-        command = [f"--seconds={options.block}", f"--warm-up={options.warm_up / 3}", "learn"]
-        command += [f"--prefetchers={number}", f"--rounds={options.rounds}"]
-        found.append({"prefetchers": number, **beside(worker.run(command))})
-        for row in found[-1]["rows"]:
-            print(
-                f"{number} prefetchers, traffic {row['share']:.0%}, interval {row['interval']}: "
-                f"{row['updates_per_second']:.1f} updates/s",
-                flush=True,
+def receive(case: str, *, secure: bool, actors: list[int], seconds: float) -> Answer:
+    """Parcels as fast as they come, checked and stored, for every number of actors."""
+    torch.set_num_threads(1)
+    sample, rows = SAMPLES[case], []
+    size = len(encode(parcel(sample.episode(0), actor="a", lane=0, number=1)))
+    replay = make_replay(sample.spec, capacity=sample.capacity)
+    with Receiver(case, replay, secure=secure) as receiver:
+        for number in actors:
+            receiver.grow(case, number)
+            run_for(receiver.feed.step, seconds / 3)
+            before = receiver.usage()
+            run_for(receiver.feed.step, seconds)
+            used = {name: value - before[name] for name, value in receiver.usage().items()}
+            rate, parcels = used["parcels"] / used["seconds"], used["parcels"]
+            rows.append(
+                {
+                    "actors": number,
+                    "parcels_per_second": rate,
+                    "mb_per_second": rate * size / 1e6,
+                    "server_share": used["server"] / used["seconds"],
+                    "cpu_us": {name: used[name] / parcels * 1e6 for name in ("server", "other", "main")},
+                }
             )
-    return found
+    return {"case": case, "secure": secure, "bytes": size, "rows": rows}
 
 
-def beside(answer: Answer) -> dict[str, Any]:
-    """Medians over the rounds of each traffic and switch interval.
+def broadcast(size: int, *, processes: int, clients: int, seconds: float) -> Answer:
+    """Weights of ``size`` bytes to many actors at once, again and again, while the learner makes updates."""
+    torch.set_num_threads(1)
+    agent, replay = build("vectors", 0, 0)
+    payload, fetched, over = np.random.default_rng(0).bytes(size), [], threading.Event()
 
-    ratio: to no traffic at the same interval and in the same round · interval_ratio: to the first interval
-    with the same traffic in the same round
+    def update() -> None:
+        batch = replay.sample()
+        assert batch is not None, "the replay is full"
+        replay.feedback(agent.sac.update(batch))
+
+    with Receiver("short", make_replay(SAMPLES["short"].spec, capacity=1000)) as receiver:
+        receiver.grow("fetch", processes, clients)
+
+        def send() -> None:
+            while not over.is_set():
+                pieces = chunks(len(fetched) + 1, payload)
+                receiver.board.publish(len(fetched) + 1, pieces)
+                begin = time.monotonic()
+                answers = receiver.tell(str(len(fetched)))
+                fetched.append(max(answer["at"] for answer in answers) - begin)
+                if sum(answer["bytes"] for answer in answers) != processes * clients * sum(map(len, pieces)):
+                    raise RuntimeError("not all actors have got the weights")
+
+        alone, sender = run_for(update, seconds), threading.Thread(target=send)
+        sender.start()
+        meanwhile = run_for(update, seconds)
+        over.set()
+        sender.join()  # behind a whole one
+    taken = median(fetched)
+    return {
+        "actors": processes * clients,
+        "bytes": size,
+        "fetch_seconds": fetched,
+        "seconds": taken,
+        "mb_per_second": processes * clients * size / taken / 1e6,
+        "updates_per_second": {"alone": alone[0] / alone[1], "meanwhile": meanwhile[0] / meanwhile[1]},
+    }
+
+
+class Receiver:
+    """The receiving side of a learner, on a free port of this machine, and its actors. A context.
+
+    secure: with a token and certificates
     """
-    series: dict[tuple[float, float], list[Answer]] = {}
-    for row in answer["rows"]:
-        series.setdefault((row["share"], row["interval"]), []).append(row)
-    first = max(interval for _, interval in series)
-    speeds = {key: [row["updates"] / row["seconds"] for row in rows] for key, rows in series.items()}
-    rows = []
-    for (share, interval), made in sorted(series.items(), key=lambda item: (item[0][0], -item[0][1])):
-        own = speeds[share, interval]
-        rows.append(
-            {
-                "share": share,
-                "interval": interval,
-                "updates_per_second": median(own),
-                "parcels_per_second": median(row["parcels"] / row["seconds"] for row in made),
-                "main_cpu_ms": median(1000 * row["main"] / row["updates"] for row in made),
-                "waiting_ms": median(map(waiting_ms, made)),
-                "ratio": _ratio(own, speeds[0.0, interval]),
-                "interval_ratio": _ratio(own, speeds[share, first]),
-                "speeds": own,
-            }
+
+    def __init__(self, case: str, replay: ReplayBuffer, *, secure: bool = False) -> None:
+        spec, carry, length = SAMPLES[case].spec, (0,), SAMPLES[case].length
+        self._folder = tempfile.TemporaryDirectory()
+        self._secrets, security = self._folder.name if secure else "", LearnerSecurity()
+        if secure:
+            folder = Path(self._secrets)
+            make(folder, [HOST], days=1)
+            security = LearnerSecurity(
+                token(folder), *((folder / one).read_bytes() for one in (CERTIFICATE, KEY))
+            )
+        actors = Actors(run="benchmark", seed=0, limit=-1, synchronous=False, heartbeat=1e6, max_lag=-1)
+        self._inbox, self.board, watch = Inbox(QUEUE), Board({BEHAVIOUR: False}), Stopwatch()
+        recorders: Any = {BEHAVIOUR: replay}
+        self.feed = RemoteFeed(
+            self._inbox, actors, recorders, before_step=lambda: None, watch=watch, wait=0.02
         )
-    return {"most": answer["most"], "rows": rows}
+        terms = Terms(
+            agreed=AGREED,
+            specs={BEHAVIOUR: spec},
+            carry_shapes={BEHAVIOUR: carry},
+            max_length=length,
+            max_message=message_limit({BEHAVIOUR: spec}, {BEHAVIOUR: carry}, length),
+            synchronous=False,
+            room_timeout=2.0,
+        )
+        self._server = Server(
+            Service(actors, self._inbox, self.board, terms),
+            host=HOST,
+            port=0,
+            security=security,
+            max_message=terms.max_message,
+            on_fault=lambda kind, what: None,  # such as who is ended in the middle of a message
+        )
+        self._length, self._port, self._actors = length, self._server.start(), []
+        self._ids = {thread.name: thread.native_id for thread in threading.enumerate()}
+
+    def usage(self) -> dict[str, float]:
+        """Wall time; parcels stored; CPU seconds of the main thread, the event loop's, and gRPC's own."""
+        threads = {one.id: one.user_time + one.system_time for one in psutil.Process().threads()}
+        server, main = threads.get(self._ids["learner-server"], 0.0), time.thread_time()
+        cpu = {"main": main, "server": server, "other": time.process_time() - main - server}
+        return {"seconds": time.perf_counter(), "parcels": self.feed.steps // self._length, **cpu}
+
+    def grow(self, what: str, number: int, clients: int = 1) -> None:
+        """So many processes of actors, all of which the learner knows when this returns."""
+        command = [sys.executable, "-m", "benchmarks.inbox_actor", what, str(self._port), str(clients)]
+        environment, pipe = os.environ | {"PYTHONPATH": str(ROOT)}, subprocess.PIPE
+        new: list[Any] = [
+            subprocess.Popen([*command, self._secrets], stdin=pipe, stdout=pipe, text=True, env=environment)
+            for _ in range(number - len(self._actors))
+        ]
+        self._actors += new
+        _answers(new)
+
+    def tell(self, line: str) -> list[Answer]:
+        """What all answer to a line."""
+        for process in self._actors:
+            process.stdin.write(f"{line}\n")
+            process.stdin.flush()
+        return _answers(self._actors)
+
+    def __enter__(self) -> Receiver:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for process in self._actors:
+            process.kill()  # it may be waiting for room in an inbox that nobody empties
+            process.communicate()
+        self._inbox.close()
+        self._server.close(0.0)
+        self._folder.cleanup()
 
 
-def waiting_ms(row: Answer) -> float:
-    """Of an update: when the main thread neither ran nor waited for a core, but for the interpreter's lock.
-
-    With batches drawn ahead also for a batch and for the replay's lock.
-    """
-    return float(1000 * (row["seconds"] - row["main"] - row["queued"]) / row["updates"])
-
-
-def _ratio(own: Sequence[float], base: Sequence[float]) -> float:
-    return median(mine / theirs for mine, theirs in zip(own, base, strict=True))
-
-
-def _times(options: Namespace) -> list[str]:
-    return [f"--seconds={options.seconds}", f"--warm-up={options.warm_up}"]
-
-
-if __name__ == "__main__":
-    main()
+def _answers(processes: list[Any]) -> list[Answer]:
+    """A line of each. Raises RuntimeError where there is none."""
+    lines = [process.stdout.readline() for process in processes]
+    if not all(lines):
+        raise RuntimeError("a synthetic actor has ended")
+    return [json.loads(line) for line in lines]

@@ -1,8 +1,7 @@
-"""Synthetic actors: they send episodes drawn once, as fast as they are told to, and fetch weights.
+"""A process of synthetic actors. They send episodes drawn once, as fast as the learner takes them.
 
-Commands come by standard input, a line each: ``pace X`` sends X parcels a second (-1: as many as the learner
-takes, 0: none), ``fetch V`` fetches weights newer than version V by all actors at once. Every command is
-answered with a line of JSON as soon as it is carried out. The end of the input ends the process.
+With ``fetch`` they send none: for each line ``V`` of the standard input all fetch weights newer than version
+V at once. A line of JSON says when the learner knows them, and when each line is carried out.
 """
 
 from __future__ import annotations
@@ -12,135 +11,106 @@ import os
 import sys
 import threading
 import time
-from argparse import ArgumentParser
-from collections.abc import Iterable
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from itertools import count, repeat
+from dataclasses import dataclass, replace
+from itertools import count
 from pathlib import Path
 
 import numpy as np
-from inbox_samples import HOST, LANES, SAMPLES, Sample, actor_security, hello, join, parcel, segment
 
+from algorithm.data import Segment
+from algorithm.spec import AgentSpec
+from benchmarks.samples import make_segment, make_spec
 from ds.client import Client
 from ds.errors import Unreachable
-from ds.protocol import Parcel, Receipt, Wanted
+from ds.protocol import PROTOCOL, Hello, Join, Parcel, Part, Wanted
+from ds.security import AUTHORITY, TOKEN, ActorSecurity
 
-DIFFERENT = 4
-"""Segments that take turns."""
+BEHAVIOUR, HOST = "default", "127.0.0.1"
+LANES = 5
+"""Parcels of an actor under way at the same time: ``episode_sender_process_num`` by default."""
 
-_TIMEOUT_S = 60.0
-
-
-class Pace:
-    """When the next parcel may be sent, for all threads of this process."""
-
-    def __init__(self) -> None:
-        self._changed = threading.Condition()
-        self._rate, self._due = 0.0, 0.0
-        self._over = False
-
-    def set(self, rate: float) -> None:
-        """So many a second from now on; -1: no limit, 0: none."""
-        with self._changed:
-            self._rate, self._due = rate, time.monotonic()
-            self._changed.notify_all()
-
-    def end(self) -> None:
-        """Nobody may send any more."""
-        with self._changed:
-            self._over = True
-            self._changed.notify_all()
-
-    def wait(self) -> bool:
-        """Until it is this thread's turn; False once it is over."""
-        with self._changed:
-            while not self._over:
-                if self._rate < 0.0:
-                    return True
-                left = self._due - time.monotonic() if self._rate else None
-                if left is not None and left <= 0.0:
-                    self._due = max(self._due + 1.0 / self._rate, time.monotonic() - 0.1)
-                    return True
-                self._changed.wait(left)
-            return False
+AGREED: Mapping[str, int] = {}
+DIGEST = "44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a"
+"""Of what is agreed, see :func:`ds.agreement.digest`; what that imports would cost each actor a second."""
 
 
-class Actor:
-    """One that the learner knows, with :data:`LANES` threads that send."""
+@dataclass(frozen=True)
+class Sample:
+    """spec: of the agent · length: of an episode · capacity: rows of the replay."""
 
-    def __init__(self, name: str, client: Client, sample: Sample, pace: Pace, seed: int) -> None:
-        self._name, self._client, self._pace = name, client, pace
-        rng = np.random.default_rng(seed)
-        self._segments = [segment(sample, rng) for _ in range(DIFFERENT)]
-        client.hello(hello(name))
-        client.join(join(name))
-        for lane in range(LANES):
-            threading.Thread(target=self._run, args=(lane,), daemon=True).start()
+    spec: AgentSpec
+    length: int
+    capacity: int
 
-    def fetch(self, than: int) -> int:
-        """Bytes of the newest weights."""
-        return sum(map(len, self._client.weights(Wanted(actor=self._name, than=than))))
+    def episode(self, seed: int) -> Segment:
+        """A whole one of random numbers."""
+        return make_segment(self.spec, np.random.default_rng(seed), self.length)
 
-    def _run(self, lane: int) -> None:
-        for number in count(1):
-            made = self._segments[number % DIFFERENT]
-            if not self._pace.wait():
-                return
-            one = parcel(made, actor=self._name, lane=lane, number=number, version=0)
-            while self._deliver(one).state == "again":
-                pass
 
-    def _deliver(self, one: Parcel) -> Receipt:
-        try:
-            receipt = self._client.deliver(one)
-        except Unreachable:  # the learner has ended
-            os._exit(0)
-        if receipt.state not in ("taken", "again"):
-            print(f"{self._name}: a parcel is {receipt.state} ({receipt.reason})", file=sys.stderr)
+SAMPLES = {
+    "vectors": Sample(make_spec(27, action=6), 500, 2**18),
+    "images": Sample(make_spec(84, 84, 1, branches=(6,)), 100, 2**14),
+    "short": Sample(make_spec(4, branches=(2,)), 20, 2**18),
+}
+
+
+def parcel(made: Segment, actor: str, lane: int, number: int) -> Parcel:
+    """One episode of the agent with the lane's number; the learner hands out all its steps at once."""
+    part, length = Part(BEHAVIOUR, lane, replace(made, stream=lane)), made.length
+    told = {"parts": (part,), "episodes": ((BEHAVIOUR, lane, 1.0, length),), "dropped": 0}
+    return Parcel(actor=actor, lane=lane, number=number, version=0, steps=length, stride=length, **told)
+
+
+def token(folder: Path) -> str:
+    """That everybody shows."""
+    return (folder / TOKEN).read_text().strip()
+
+
+def join(name: str, port: int, secrets: str) -> Client:
+    """A client that the learner knows by its name. secrets: folder of token and certificates, or none."""
+    security, folder = ActorSecurity(), Path(secrets)
+    if secrets:
+        security = ActorSecurity(token(folder), (folder / AUTHORITY).read_bytes())
+    client = Client(HOST, port, security=security, timeout=60.0)
+    client.hello(Hello(protocol=PROTOCOL, actor=name, host="benchmark", pid=1, versions={}))
+    lanes = (0,) * LANES
+    client.join(Join(actor=name, agreed=AGREED, digest=DIGEST, version=0, lanes=lanes, taken_steps=0))
+    return client
+
+
+def send(client: Client, name: str, made: Segment, lane: int) -> None:
+    """Send an episode again and again; ends the process with the learner, or where one is refused."""
+    for number in count(1):
+        state = "again"
+        while state == "again":
+            try:
+                state = client.deliver(parcel(made, name, lane, number)).state
+            except Unreachable:
+                os._exit(0)
+        if state != "taken":
+            print(f"{name}: a parcel is {state}", file=sys.stderr)
             os._exit(1)
-        return receipt
 
 
-def obey(commands: Iterable[str], actors: list[Actor], pace: Pace) -> None:
-    """Carry out commands until there are no more."""
-    with ThreadPoolExecutor(len(actors)) as pool:
-        for line in commands:
-            command, _, number = line.strip().partition(" ")
-            answer: dict[str, float] = {}
-            if command == "pace":
-                pace.set(float(number))
-            elif command == "fetch":
-                than = repeat(int(number))
-                answer["bytes"] = sum(pool.map(Actor.fetch, actors, than))
-            else:
-                raise ValueError(f"there is no command {command!r}")
-            print(json.dumps({**answer, "at": time.monotonic()}), flush=True)
-    pace.end()
-
-
-def main() -> None:
-    """Make actors and obey."""
-    parser = ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--port", type=int, required=True)
-    parser.add_argument("--case", choices=SAMPLES, required=True)
-    parser.add_argument("--secrets", type=Path, help="folder with token and certificates")
-    parser.add_argument("--actors", type=int, default=1, help="in this process")
-    asked = parser.parse_args()
-    pace, security = Pace(), actor_security(asked.secrets)
-    actors = [
-        Actor(
-            f"{os.getpid()}-{i}",
-            Client(HOST, asked.port, security=security, timeout=_TIMEOUT_S),
-            SAMPLES[asked.case],
-            pace,
-            seed=i,
-        )
-        for i in range(asked.actors)
-    ]
+def main(what: str, port: str, number: str, secrets: str = "") -> None:
+    """Make so many actors that send a sample, or ``fetch``."""
+    names = [f"{os.getpid()}-{i}" for i in range(int(number))]
+    clients = [join(name, int(port), secrets) for name in names]
     print(json.dumps({"at": time.monotonic()}), flush=True)
-    obey(sys.stdin, actors, pace)
+    if what in SAMPLES:
+        for name, client in zip(names, clients, strict=True):
+            for lane in range(LANES):
+                made = SAMPLES[what].episode(lane)
+                threading.Thread(target=send, args=(client, name, made, lane), daemon=True).start()
+    with ThreadPoolExecutor(len(clients)) as pool:
+        for line in sys.stdin:
+            wanted = (Wanted(actor=name, than=int(line)) for name in names)
+            got = pool.map(lambda client, one: sum(map(len, client.weights(one))), clients, wanted)
+            print(json.dumps({"bytes": sum(got), "at": time.monotonic()}), flush=True)
     os._exit(0)  # threads may wait for answers that nobody gives any more
 
 
 if __name__ == "__main__":
-    main()
+    main(*sys.argv[1:])

@@ -7,18 +7,24 @@ import subprocess
 import sys
 from importlib.metadata import version
 
-from harness import PEER, PEER_PYTHON, SHARED
+from benchmarks.harness import PEER, PEER_PYTHON, SHARED
 
 PEER_VERSION = "2.9.2"
-SIMULATORS = ("pybullet", "pybullet-envs-gymnasium")
-"""What the tasks need besides; the same versions on both sides."""
-PIXELS = ("ale-py", "opencv-python-headless", "psutil")
-"""What ``pixels.py`` needs besides."""
+TASKS = (
+    "pybullet",
+    "pybullet-envs-gymnasium",
+    "box2d",
+    "pygame-ce",
+    "minigrid",
+    "ale-py",
+    "opencv-python-headless",
+)
+"""What the environments of the comparisons need; the same versions on both sides."""
 
 
 def requirements() -> list[str]:
     """The peer, and our own versions of what both use."""
-    both = [f"{name}=={version(name).partition('+')[0]}" for name in (*SHARED, *SIMULATORS, *PIXELS)]
+    both = [f"{name}=={version(name).partition('+')[0]}" for name in (*SHARED, *TASKS)]
     return [f"stable-baselines3=={PEER_VERSION}", *both]
 
 

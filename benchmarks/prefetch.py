@@ -1,94 +1,63 @@
-"""Does it help that threads draw batches ahead? Updates per second without, with 1 and with 5 threads.
-
-    python benchmarks/prefetch.py
-    python benchmarks/prefetch.py --rounds 1 --seconds 2 --json trial.json
-
-The numbers of threads take turns, so that neighbouring figures see the same machine; each ratio is the median
-of those of the rounds. One torch thread. The load of the machine is written down beside the figures.
-"""
+"""Whether it helps that threads draw batches ahead of a learner's updates."""
 
 from __future__ import annotations
 
-import os
-import sys
-from argparse import ArgumentParser, Namespace
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import cycle
 from statistics import median
+from time import perf_counter, process_time
 from typing import Any
 
-from harness import RESULTS, Answer, Worker, WorkerError, our_worker, warn_if_busy, write_result
+import numpy as np
+import torch
 
-CASES = ("vectors", "images", "windows")
-"""See ``prefetch_ours.py``."""
+from algorithm.replay.buffer import PrioritizedSampler, ReplayBuffer
+from algorithm.run.agent import Agent
+from benchmarks.harness import HERE, Bench, smoke
+from benchmarks.inside import fill, make_agent, make_replay
+from benchmarks.samples import make_segment, make_spec
+from benchmarks.worker import Answer
+from ds.prefetch import PrefetchedReplay
 
-Answers = dict[str, dict[int, list[Answer]]]
-"""Case → prefetchers → one answer a round."""
-
-
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Measure what the command line asks for."""
-    options = parse_arguments(arguments)
-    warn_if_busy()
-    loads = [os.getloadavg()[0]]
-    try:
-        answers = run_rounds(our_worker("prefetch_ours.py"), options)
-    except WorkerError as error:
-        sys.exit(f"benchmark stopped: {error}")
-    loads.append(os.getloadavg()[0])
-    setting = {name: getattr(options, name) for name in ("rounds", "seconds")} | {"load": loads}
-    write_result(
-        options.json, {"setting": setting, "cases": {case: summarise(of) for case, of in answers.items()}}
-    )
+AHEAD, EPISODE = 5, 1000
+CASES: dict[str, tuple[str, list[str]]] = {
+    "vectors": ("default", ["sac_config.batch_size=256"]),
+    "images": ("default", ["replay_config.capacity=5100"]),
+    "windows": ("gru", []),
+}
+"""Name → section of ``memory/config.yaml`` and what is changed there."""
 
 
-def parse_arguments(arguments: Sequence[str] | None) -> Namespace:
-    """The command line."""
-    parser = ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=5, help="runs of each number, in turns (default 5)")
-    parser.add_argument("--seconds", type=float, default=5.0, help="time measured in one run (default 5)")
-    parser.add_argument("--warm-up", type=float, default=1.0, help="seconds of updates that do not count")
-    parser.add_argument("--cases", nargs="+", choices=CASES, default=list(CASES))
-    parser.add_argument("--prefetchers", nargs="+", type=int, default=[0, 1, 5], metavar="N")
-    parser.add_argument("--json", type=Path, metavar="FILE", default=RESULTS / "prefetch.json")
-    options = parser.parse_args(arguments)
-    if options.rounds < 1 or options.seconds <= 0:
-        parser.error("--rounds must be at least 1, --seconds more than 0")
-    if options.prefetchers[0] != 0:
-        parser.error("--prefetchers begins with 0, which the others are set against")
-    return options
-
-
-def run_rounds(worker: Worker, options: Namespace) -> Answers:
-    """Every number of threads in turns, each in a process of its own. Raises WorkerError."""
-    answers: Answers = {case: {number: [] for number in options.prefetchers} for case in options.cases}
-    for seed in range(options.rounds):
+@smoke(rounds=1, seconds=0.01, cases=["vectors", "windows"], prefetchers=[0, 1])
+def prefetch(
+    bench: Bench,
+    _: Any,
+    *,
+    rounds: int = 5,
+    seconds: float = 5.0,
+    cases: list[str] = list(CASES),
+    prefetchers: list[int] = [0, 1, 5],
+) -> Iterator[Mapping[str, Any]]:
+    """Updates per second with batches drawn ahead by threads; ``prefetchers`` begins with 0, none."""
+    answers: dict[str, dict[int, list[Answer]]] = {case: {n: [] for n in prefetchers} for case in cases}
+    for seed in range(rounds):  # the numbers of threads take turns
         for case, numbers in answers.items():
             for number, found in numbers.items():
-                command = [f"--case={case}", f"--prefetchers={number}", f"--seed={seed}"]
-                command += [f"--seconds={options.seconds}", f"--warm-up={options.warm_up}"]
-                found.append(worker.run(command))
+                told = {"case": case, "threads": number, "seed": seed, "seconds": seconds}
+                found.append(bench.ours("prefetch:learner", **told))
                 print(f"{case:8} {number} threads {speed(found[-1]):8.1f} updates/s", flush=True)
-    return answers
+    yield {"cases": {case: summarise(numbers) for case, numbers in answers.items()}}
 
 
 def summarise(numbers: Mapping[int, Sequence[Answer]]) -> list[dict[str, Any]]:
     """For each number of threads the medians over the rounds, and how it does beside none in each round."""
-    none = [speed(answer) for answer in numbers[0]]
     rows = []
     for number, answers in numbers.items():
-        ratios = [speed(answer) / base for answer, base in zip(answers, none, strict=True)]
-        rows.append(
-            {
-                "prefetchers": number,
-                "updates_per_second": median(map(speed, answers)),
-                "sample_ms": median(1000 * a["sample_seconds"] / a["updates"] for a in answers),
-                "cpu_ms": median(1000 * a["cpu_seconds"] / a["updates"] for a in answers),
-                "ratio": median(ratios),
-                "ratios": ratios,
-                "answers": list(answers),
-            }
-        )
+        ratios = [speed(one) / speed(none) for one, none in zip(answers, numbers[0], strict=True)]
+        medians = {"updates_per_second": median(map(speed, answers)), "ratio": median(ratios)}
+        for name in ("sample", "cpu"):
+            medians[f"{name}_ms"] = median(1000 * one[f"{name}_seconds"] / one["updates"] for one in answers)
+        rows.append({"prefetchers": number, **medians, "ratios": ratios, "answers": list(answers)})
     return rows
 
 
@@ -97,5 +66,64 @@ def speed(answer: Answer) -> float:
     return float(answer["updates"] / answer["seconds"])
 
 
-if __name__ == "__main__":
-    main()
+def build(case: str, seed: int, threads: int) -> tuple[Agent, ReplayBuffer]:
+    """An agent of which the learner is used, and a full replay beside it. threads: 0 draws when asked."""
+    section, changes = CASES[case]
+    spec = make_spec(64, 64, 3, action=1) if case == "images" else make_spec(3, action=1)
+    agent = make_agent(spec, str(HERE / "memory"), section, changes, seed)
+    sac, carry = agent.config.sac_config, agent.player.stored_carry_shape
+    size = {
+        "capacity": agent.config.replay_config.capacity,
+        "batch_size": sac.batch_size,
+        "carry_shape": carry,
+    }
+    size |= {"burn_in": sac.burn_in_step, "learn": sac.learn_step, "n_step": sac.n_step}
+    if threads:
+        ahead = {"threads": threads, "ahead": AHEAD, "sampler": PrioritizedSampler(), "seed": 0}
+        made: ReplayBuffer = PrefetchedReplay(spec, **ahead, **size)
+    else:
+        made = make_replay(spec, **size)
+    fill(made, make_segment(spec, np.random.default_rng(seed), EPISODE, carry=carry), made.capacity)
+    return agent, made
+
+
+def learner(case: str, threads: int, *, seed: int, seconds: float) -> dict[str, Any]:
+    """Make updates for ``seconds``, after a fifth of them that does not count, with a transition before each.
+
+    cpu_seconds: of the process, all threads together · sample_seconds: that it spent on getting batches
+    """
+    torch.set_num_threads(1)
+    agent, made = build(case, seed, threads)
+    rng, carry, waited = np.random.default_rng(seed + 1000), agent.player.stored_carry_shape, 0.0
+    ends = [t == EPISODE - 1 for t in range(EPISODE)]
+    singles = cycle(
+        [make_segment(agent.spec, rng, 1, start=t, last=x, carry=carry) for t, x in enumerate(ends)]
+    )
+
+    def update() -> None:
+        nonlocal waited
+        made.add(next(singles))
+        begin = perf_counter()
+        batch = made.sample()
+        waited += perf_counter() - begin
+        result = agent.sac.update(batch)
+        made.feedback(result)
+        if result.carry is not None:
+            made.refresh_carry(result)
+
+    run_for(update, seconds / 5)
+    waited, begin = 0.0, process_time()
+    updates, taken = run_for(update, seconds)
+    used = process_time() - begin
+    if isinstance(made, PrefetchedReplay):
+        made.stop()
+    return {"updates": updates, "seconds": taken, "cpu_seconds": used, "sample_seconds": waited}
+
+
+def run_for(act: Callable[[], object], seconds: float) -> tuple[int, float]:
+    """Call ``act`` until so many seconds are over; (calls, seconds taken)."""
+    count, begin = 0, perf_counter()
+    while (elapsed := perf_counter() - begin) < seconds:
+        act()
+        count += 1
+    return count, elapsed

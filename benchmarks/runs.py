@@ -1,148 +1,161 @@
-"""Finished training runs of either side, read into one form."""
+"""Trainings of this project by its command line, and what their folders say of them."""
 
 from __future__ import annotations
 
+import csv
+import hashlib
 import json
 import math
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from itertools import pairwise
+import os
+import shutil
+import struct
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
-from harness import WorkerError, read_answer
-from safetensors import safe_open
-from tasks import Task
+import yaml
 
-from algorithm.config import Config, load_config_file
-from algorithm.run.logs.metrics import read_metrics
+from benchmarks.harness import ENVS, ROOT, Bench
+from benchmarks.worker import Answer, WorkerError
 
 TRAINED = ("model.rep.", "model.q.", "model.policy.")
 """Beginnings of the names of trained weights in a checkpoint; targets are not among them."""
 
+WINDOW = {"batch": "batch_size", "burn_in": "burn_in_step", "learn": "learn_step", "n": "n_step"}
 
-@dataclass(frozen=True, kw_only=True)
-class Run:
-    """One training run."""
-
-    library: str
-    version: str
-    seed: int
-    seconds: float  # of training, without evaluation
-    parameters: int  # trainable weights of encoder, critics and policy
-    curve: tuple[tuple[int, float], ...]  # (environment step, mean return of its evaluation)
-
-    @property
-    def final(self) -> float:
-        """Mean return of the last evaluation."""
-        return self.curve[-1][1]
-
-    def area(self) -> float:
-        """Mean height of the curve."""
-        return mean_height(self.curve)
-
-    def as_json(self) -> dict[str, Any]:
-        """Plain values."""
-        return asdict(self)
+QUIET = {
+    "eval_config.episodes": 1,  # evaluation is not timed: one short one at the end
+    "sac_config.save_model_per_step": 10**9,  # only the one at the end
+    "checkpoint_config.best": "false",
+}
+"""Overrides of a training whose speed is asked for."""
 
 
-def mean_height(curve: Sequence[Sequence[float]]) -> float:
-    """Mean height of a curve between its first and its last evaluation, by the trapezoidal rule."""
-    total = sum((x1 - x0) * (y0 + y1) / 2 for (x0, y0), (x1, y1) in pairwise(curve))
-    return total / (curve[-1][0] - curve[0][0])
+def overriding(keys: Mapping[str, Any]) -> list[str]:
+    """Overrides as words of a command line."""
+    return [word for key, value in keys.items() for word in ("-o", f"{key}={_text(value)}")]
 
 
-def read_ours(folder: Path) -> Run:
-    """A run's folder of this project. Raises WorkerError where the run is not finished."""
-    result = folder / "result.json"
-    if not result.exists():
-        raise WorkerError(f"{folder} is no finished run: it has no result.json")
-    outcome = json.loads(result.read_text())
-    git = json.loads((folder / "manifest.json").read_text())["git"] or {"commit": "unknown", "changed": False}
-    columns = read_metrics(folder / "metrics.csv")
-    points = zip(columns["step"], columns["eval/return_mean"], strict=True)
-    return Run(
-        library="advanced-soft-actor-critic",
-        version=f"{git['commit']}{'+' if git['changed'] else ''}",
-        seed=outcome["seed"],
-        seconds=outcome["seconds"],
-        parameters=count_trained(folder),
-        curve=tuple((int(step), mean) for step, mean in points if math.isfinite(mean)),
-    )
+def _text(value: Any) -> str:
+    """As YAML reads it."""
+    return value if isinstance(value, str) else json.dumps(value)
 
 
-def read_theirs(file: Path) -> Run:
-    """What a learning worker printed into a file, noise of its libraries included. Raises WorkerError."""
-    answer = read_answer(file.read_text(), of=str(file))
-    return Run(
-        library=answer["library"],
-        version=answer["version"],
-        seed=answer["seed"],
-        seconds=answer["seconds"],
-        parameters=answer["parameters"],
-        curve=tuple((int(step), fmean(returns)) for step, returns in answer["curve"]),
-    )
+def timed(bench: Bench, env: str, *words: str, seed: int, **keys: Any) -> Answer:
+    """Train in a folder that is removed again; what :func:`read` says of the run.
+
+    keys: overrides, ``__`` for the dot
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        changes = overriding({**QUIET, **{key.replace("__", "."): value for key, value in keys.items()}})
+        words = (env, *words, *changes, f"--seed={seed}", "--name=run", "--device=cpu", "--quiet")
+        peak = train(bench, words, Path(folder))
+        (result,) = Path(folder).glob("models/*/**/run/result.json")
+        networks = hashlib.sha256(last_model(result.parent).read_bytes()).hexdigest()
+        return {**read(result.parent), "peak_rss_mb": peak, "sha256": networks}
 
 
-def last_model(folder: Path) -> Path:
+def train(bench: Bench, words: Sequence[str], folder: Path, checkout: Path = ROOT, log: str = "log") -> float:
+    """``python main.py WORDS`` of a checkout, in a folder. Returns the most memory it had, in MB.
+
+    Raises WorkerError if it fails; what it said is in ``<folder>/<log>.txt``.
+    """
+    if not bench.smoke:
+        command = [sys.executable, str(checkout / "main.py"), *words]
+        return bench.run(command, folder / f"{log}.txt", cwd=folder, path=[ENVS])
+    from main import main
+
+    with _inside(folder), (folder / f"{log}.txt").open("w") as output, redirect_stdout(output):
+        code = main(words)
+    if code:
+        raise WorkerError(f"`main.py {' '.join(words)}` ended with exit code {code}")
+    return 0.0
+
+
+@contextmanager
+def _inside(folder: Path) -> Any:
+    before, path = Path.cwd(), list(sys.path)
+    os.chdir(folder)
+    try:
+        yield
+    finally:
+        os.chdir(before)
+        sys.path[:] = path
+
+
+def finished(run: Path, keys: Mapping[str, Any]) -> bool:
+    """Whether a run came to its last step. Raises WorkerError if one that did has other settings.
+
+    keys: dotted path → value of what it has to be
+    """
+    if not (run / "result.json").exists():
+        return False
+    config = read_config(run)
+    for key, wanted in keys.items():
+        block, _, name = key.partition(".")
+        if config[block][name] != wanted:
+            raise WorkerError(f"{run} has {key} {config[block][name]}, not {wanted}: remove it")
+    return bool(json.loads((run / "result.json").read_text())["steps"] >= config["base_config"]["max_step"])
+
+
+def kept(
+    bench: Bench, folder: Path, run: str, words: Sequence[str], keys: Mapping[str, Any], checkout: Path = ROOT
+) -> Answer:
+    """What a run below ``<folder>/models`` says, which is trained unless it is finished. Raises WorkerError.
+
+    words: of the command line · keys: what the run has to say of itself, see :func:`finished`
+    """
+    path = folder / "models" / run
+    if not finished(path, keys):
+        shutil.rmtree(path, ignore_errors=True)  # what a killed training left
+        folder.mkdir(parents=True, exist_ok=True)
+        words = [*words, f"--name={path.name}", "--quiet"]
+        train(bench, words, folder, checkout.resolve(), path.name)
+    return read(path)
+
+
+def read_config(run: Path) -> dict[str, Any]:
+    """The effective configuration of a run."""
+    config: dict[str, Any] = yaml.safe_load((run / "config.yaml").read_text("utf-8"))
+    return config
+
+
+def read(run: Path) -> Answer:
+    """What a finished run came to: date, version, steps, updates, seconds and their parts, and the curve.
+
+    seconds: of training, without evaluation · curve: [environment step, mean return of its evaluation]
+    """
+    result, manifest = (json.loads((run / f"{name}.json").read_text()) for name in ("result", "manifest"))
+    git = manifest["git"] or {"commit": "unknown", "changed": False}
+    sac = read_config(run)["sac_config"]
+    with (run / "metrics.csv").open(newline="") as file:
+        points = [(row["step"], row.get("eval/return_mean")) for row in csv.DictReader(file)]
+    return {
+        "library": "advanced-soft-actor-critic",
+        "version": f"{git['commit']}{'+' if git['changed'] else ''}",
+        "date": manifest["started"][:10],
+        "threads": sac["threads"],
+        "window": {name: sac[key] for name, key in WINDOW.items()},
+        "parameters": count_trained(last_model(run)),
+        **{key: result[key] for key in ("seed", "steps", "updates", "seconds", "time")},
+        "curve": [[int(step), float(mean)] for step, mean in points if mean],
+    }
+
+
+def last_model(run: Path) -> Path:
     """The networks of a run's last checkpoint. Raises WorkerError where there is none."""
-    models = sorted((folder / "checkpoints").glob("step_*/model.safetensors"))
+    models = sorted((run / "checkpoints").glob("step_*/model.safetensors"))
     if not models:
-        raise WorkerError(f"{folder} has no checkpoint")
+        raise WorkerError(f"{run} has no checkpoint")
     return models[-1]
 
 
-def count_trained(folder: Path) -> int:
-    """Trainable weights of encoder, critics and policy in a run's last checkpoint."""
-    with safe_open(last_model(folder), "np") as file:
-        names = [name for name in file.keys() if name.startswith(TRAINED)]  # noqa: SIM118 - not a dict
-        return sum(math.prod(file.get_slice(name).get_shape()) for name in names)
-
-
-def load_run_config(folder: Path) -> Config:
-    """The effective configuration that a run was made with."""
-    return load_config_file(folder / "config.yaml").config
-
-
-def differences(config: Config, task: Task) -> list[str]:
-    """Where a configuration of ours is not what the task says, each as ``key: ours, not theirs``."""
-    base, sac = config.base_config, config.sac_config
-    pairs = {
-        "base_config.env_name": (base.env_name, task.env_id),
-        "base_config.max_step": (base.max_step, task.steps),
-        "base_config.n_envs": (base.n_envs, 1),
-        "base_config.max_step_each_iter": (base.max_step_each_iter, -1),
-        "base_config.reset_on_iteration": (base.reset_on_iteration, False),
-        "replay_config.capacity": (config.replay_config.capacity >= task.steps, True),
-        "eval_config.per_step": (config.eval_config.per_step, task.eval_every),
-        "eval_config.episodes": (config.eval_config.episodes, task.eval_episodes),
-        "sac_config.use_priority": (sac.use_priority, False),
-        "sac_config.n_step": (sac.n_step, 1),
-        "sac_config.clip_epsilon": (sac.clip_epsilon, 0),
-        "sac_config.replay_ratio": (sac.replay_ratio, 1),
-        "sac_config.use_auto_alpha": (sac.use_auto_alpha, True),
-        "sac_config.init_log_alpha": (sac.init_log_alpha, 0),
-        "sac_config.update_target_per_step": (sac.update_target_per_step, 1),
-        "sac_config.ensemble_q_num": (sac.ensemble_q_num, 2),
-        "sac_config.ensemble_q_sample": (sac.ensemble_q_sample, 2),
-        "sac_config.threads": (sac.threads, 1),
-        **{f"sac_config.{key}": (getattr(sac, key), getattr(task, key)) for key in _SHARED_KEYS},
-    }
-    return [f"{key}: {have}, not {want}" for key, (have, want) in pairs.items() if have != want]
-
-
-_SHARED_KEYS = ("learning_rate", "start_step", "gamma", "tau", "batch_size")
-
-
-def check_comparable(runs: Sequence[Run], task: Task) -> None:
-    """Raise WorkerError unless every run went to the task's last step and no seed stands twice."""
-    seeds = [run.seed for run in runs]
-    if len(set(seeds)) != len(seeds):
-        raise WorkerError(f"{runs[0].library}: a seed stands twice in {seeds}")
-    for run in runs:
-        end = run.curve[-1][0] if run.curve else 0
-        if end != task.steps:
-            raise WorkerError(
-                f"{run.library}, seed {run.seed}: evaluated last at step {end}, not {task.steps}"
-            )
+def count_trained(model: Path) -> int:
+    """Trainable weights of encoder, critics and policy, by the header of their file."""
+    with model.open("rb") as file:
+        (size,) = struct.unpack("<Q", file.read(8))
+        header = json.loads(file.read(size))
+    return sum(math.prod(one["shape"]) for name, one in header.items() if name.startswith(TRAINED))

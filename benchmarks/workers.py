@@ -1,122 +1,84 @@
-"""How fast are environments collected from, and does the number of worker processes change what is learned?
-
-Speed: random actions, no learning, for every number of copies and worker processes, beside Gymnasium's own
-vector environments, in turns. Identity: the same seed trained with each number of worker processes must give
-the same networks, bit for bit.
-"""
+"""How fast environments are collected from, and what their worker processes change."""
 
 from __future__ import annotations
 
-import hashlib
-import os
-import subprocess
-import sys
-from argparse import ArgumentParser, Namespace
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from itertools import cycle
 from statistics import median
-from tempfile import TemporaryDirectory
+from time import perf_counter
 from typing import Any
 
-from harness import HERE, RESULTS, ROOT, WorkerError, our_worker, thread_limits, warn_if_busy, write_result
-from runs import last_model
-from tasks import TASKS
+import gymnasium as gym
+import numpy as np
 
-PEERS = ("sync", "async")
+from benchmarks.harness import Bench, smoke
+from benchmarks.runs import timed
+from benchmarks.speed import EQUAL, equal
+from benchmarks.worker import Answer, WorkerError
 
-
-def main() -> None:
-    """Measure what the command line asks for; exit code 1 if the networks differ."""
-    arguments = parse_arguments()
-    warn_if_busy()
-    try:
-        speed = measure_speed(arguments)
-        identity = compare_networks(arguments)
-    except WorkerError as error:
-        sys.exit(f"benchmark stopped: {error}")
-    setting = {
-        "env_id": TASKS[arguments.task].env_id,
-        "seconds": arguments.seconds,
-        "rounds": arguments.rounds,
-    }
-    write_result(arguments.json, {"setting": setting, "speed": speed, "identity": identity})
-    if not identity["same"]:
-        sys.exit("the number of worker processes changed what was learned")
+GYMNASIUM = {"sync": gym.vector.SyncVectorEnv, "async": gym.vector.AsyncVectorEnv}
+ACTIONS = 512
+"""Actions are drawn beforehand: drawing them is not what is measured."""
 
 
-def parse_arguments() -> Namespace:
-    """The command line."""
-    parser = ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--task", choices=TASKS, default="half_cheetah")
-    parser.add_argument("--copies", nargs="+", type=int, default=[1, 2, 4, 8], metavar="N")
-    parser.add_argument("--workers", nargs="+", type=int, default=[0, 1, 2], metavar="W")
-    parser.add_argument("--rounds", type=int, default=3, help="measurements of each arrangement (default 3)")
-    parser.add_argument("--seconds", type=float, default=5.0, help="time measured in one of them (default 5)")
-    parser.add_argument("--steps", type=int, default=1500, help="length of the trainings (default 1500)")
-    parser.add_argument("--json", type=Path, metavar="FILE", default=RESULTS / "workers.json")
-    arguments = parser.parse_args()
-    if arguments.steps <= TASKS[arguments.task].start_step:
-        parser.error("--steps: nothing would be learned in so few")
-    return arguments
-
-
-def arrangements(copies: int, workers: list[int]) -> Iterator[tuple[str, list[str]]]:
-    """Name and options of everything that is measured with so many copies; a worker needs a copy."""
-    for number in workers:
-        if number <= copies:
-            yield f"workers {number}", ["--kind=ours", f"--workers={number}"]
-    for kind in PEERS:
-        yield kind, [f"--kind={kind}"]
-
-
-def measure_speed(arguments: Namespace) -> list[dict[str, Any]]:
-    """One row per number of copies: steps per second of each arrangement, and their medians."""
-    worker = our_worker("workers_run.py")
-    env_id = TASKS[arguments.task].env_id
-    rows = []
-    for copies in arguments.copies:
+@smoke(task="pendulum", copies=[2], workers=[0, 1], rounds=1, steps=60, learned=270)
+def workers(
+    bench: Bench,
+    _: Any,
+    *,
+    task: str = "half_cheetah",
+    copies: list[int] = [1, 2, 4, 8],
+    workers: list[int] = [0, 1, 2],
+    rounds: int = 3,
+    steps: int = 4000,
+    learned: int = 1500,
+) -> Iterator[Mapping[str, Any]]:
+    """Collecting with worker processes, and whether their number changes what is learned."""
+    env_id, speed = equal(task)["base_config"]["env_name"], []
+    for n in copies:
         rates: dict[str, list[float]] = {}
-        for _ in range(arguments.rounds):
-            for name, options in arrangements(copies, arguments.workers):
-                answer = worker.run(
-                    [f"--env={env_id}", f"--n={copies}", f"--seconds={arguments.seconds}", *options]
-                )
-                rates.setdefault(name, []).append(answer["steps"] / answer["seconds"])
-        medians = {name: median(values) for name, values in rates.items()}
-        shown = ", ".join(f"{name} {rate:.0f}/s" for name, rate in medians.items())
-        print(f"{copies} copies: {shown}", flush=True)
-        rows.append({"copies": copies, "medians": medians, "rates": rates})
-    return rows
-
-
-def compare_networks(arguments: Namespace) -> dict[str, Any]:
-    """Train four copies with each number of worker processes on one seed; SHA-256 of the networks."""
-    hashes: dict[str, str] = {}
-    for number in arguments.workers:
-        with TemporaryDirectory() as folder:
-            hashes[str(number)] = train(arguments, number, Path(folder))
-        print(f"{number} workers: model.safetensors {hashes[str(number)][:16]}…", flush=True)
-    same = len(set(hashes.values())) == 1
-    return {"steps": arguments.steps, "copies": 4, "sha256": hashes, "same": same}
-
-
-def train(arguments: Namespace, workers: int, folder: Path) -> str:
-    """A short training through the command line; SHA-256 of its networks. Raises WorkerError."""
-    keys = {
-        "base_config.max_step": arguments.steps,
-        "base_config.workers": workers,
-        "eval_config.per_step": arguments.steps,
-        "eval_config.episodes": 1,
+        for _ in range(rounds):  # the arrangements take turns
+            for number in (number for number in workers if number <= n):
+                answer = _train(bench, task, n, number, steps, start_step=steps)
+                rates.setdefault(f"workers {number}", []).append(steps / answer["time"]["step"])
+            for kind in GYMNASIUM:
+                answer = bench.ours("workers:gymnasium", env_id=env_id, n=n, kind=kind, steps=steps)
+                rates.setdefault(kind, []).append(answer["steps"] / answer["seconds"])
+        speed.append({"copies": n, "medians": {name: median(x) for name, x in rates.items()}, "rates": rates})
+        print(f"{n} copies, steps/s: {speed[-1]['medians']}", flush=True)
+    yield {"env_id": env_id, "speed": speed}
+    networks = {
+        str(number): _train(bench, task, 4, number, learned, start_step=min(1000, learned // 2))["sha256"]
+        for number in workers
     }
-    command = [sys.executable, str(ROOT / "main.py"), str(HERE / "equal"), "-c", arguments.task]
-    command += ["--agents=4", "--seed=1", "--name=run", "--device=cpu", "--quiet"]
-    command += [word for key, value in keys.items() for word in ("-o", f"{key}={value}")]
-    environment = os.environ | thread_limits(1)
-    done = subprocess.run(command, cwd=folder, env=environment, stdout=subprocess.DEVNULL, check=False)
-    if done.returncode:
-        raise WorkerError(f"`{' '.join(command)}` ended with exit code {done.returncode}")
-    return hashlib.sha256(last_model(folder / "models" / "equal" / "run").read_bytes()).hexdigest()
+    same = len(set(networks.values())) == 1
+    yield {"identity": {"steps": learned, "copies": 4, "sha256": networks, "same": same}}
+    if not same:
+        raise WorkerError(f"the number of worker processes changed what was learned: {networks}")
 
 
-if __name__ == "__main__":
-    main()
+def _train(bench: Bench, task: str, n: int, workers: int, steps: int, *, start_step: int) -> Answer:
+    """A training of ours with so many copies; with as many random steps as steps it only collects."""
+    keys = {"base_config__max_step": steps, "base_config__workers": workers, "eval_config__per_step": steps}
+    keys["sac_config__start_step"] = start_step
+    return timed(bench, str(EQUAL), "-c", task, f"--agents={n}", seed=1, **keys)
+
+
+def gymnasium(env_id: str, n: int, kind: str, steps: int) -> Answer:
+    """Random steps of Gymnasium's own vector environments, without its checker, which ours leave out too.
+
+    A copy whose episode has ended is reset by the next call instead of being stepped, which does not count.
+    """
+    make = [lambda: gym.make(env_id, disable_env_checker=True) for _ in range(n)]
+    with closing(GYMNASIUM[kind](make)) as env:
+        (size,) = env.single_action_space.shape or ()
+        rng = np.random.default_rng(0)
+        actions = cycle(rng.uniform(-1, 1, (ACTIONS, n, size)).astype(np.float32))
+        env.reset(seed=0)
+        resetting, count, begin = np.zeros(n, np.bool_), 0, perf_counter()
+        while count < steps:
+            count += int((~resetting).sum())
+            _, _, terminated, truncated, _ = env.step(next(actions))
+            resetting = terminated | truncated
+        return {"steps": count, "seconds": perf_counter() - begin}

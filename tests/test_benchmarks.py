@@ -1,140 +1,124 @@
-"""The comparison of speed with other libraries, played with workers that answer at once; and its tables."""
+"""The benchmarks: every question can be asked, what is compared is comparable, tables are the results'."""
 
 from __future__ import annotations
 
 import importlib
 import json
+import os
+import re
 import shutil
+import signal
 import subprocess
 import sys
+import time
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import pytest
+import yaml
 
-BENCHMARKS = Path(__file__).resolve().parents[1] / "benchmarks"
-sys.path.insert(0, str(BENCHMARKS))  # its scripts import one another by their plain names
-harness, peer, render, stopwatch, tables, workers, workers_run = map(
-    importlib.import_module,
-    ("harness", "peer", "render", "stopwatch", "tables", "workers", "workers_run"),
-)
+from algorithm.config import load_config
+from benchmarks import __main__ as command
+from benchmarks import bare, harness, learning, peer, runs, speed, tables
+from benchmarks.harness import QUESTIONS, RESULTS, ROOT, Bench
+from benchmarks.inbox_actor import AGREED, DIGEST
+from benchmarks.worker import WorkerError, make_env, read_answer
 
-WORKER = """
-import json, sys
-from argparse import ArgumentParser
-parser = ArgumentParser()
-parser.add_argument("--seed", type=int)
-seed = parser.parse_known_args()[0].seed
-print("something a library prints")
-print(json.dumps({answer!r} | {{"seconds": {seconds}[seed]}}))
-print("something it kept until the end")
-sys.exit({code})
-"""
-ANSWER = {"library": "x", "version": "1", "threads": 1, "parameters": 217870, "updates": 120}
-TIME = {"act": 0.1, "step": 0.1, "store": 0.0, "sample": 0.1, "update": 0.6, "other": 0.1}
-STEPS = {"parameters": 201988, "steps": 3000, "updates": 2744, "time": TIME}
+LINES = 2500
+"""The benchmarks are a tool: they may not outgrow what they measure."""
 
 
-class Benchmark:
-    """A copy of the harness beside two stand-ins for the workers."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        for name in ("harness", "pairs", "setting", "steps", "tasks", "updates"):
-            shutil.copy(BENCHMARKS / f"{name}.py", folder)
-
-    def worker(self, name: str, seconds: list[float], code: int = 0, **changes: Any) -> None:
-        """Write the stand-in ``<name>.py``, which takes ``seconds[seed]`` for its work."""
-        text = WORKER.format(answer=ANSWER | changes, seconds=seconds, code=code)
-        (self.folder / f"{name}.py").write_text(text)
-
-    def run(self, script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """Run a script of the harness."""
-        command = [sys.executable, str(self.folder / script), f"--sb3-python={sys.executable}", *arguments]
-        command.append(f"--json={self.folder / 'out.json'}")
-        return subprocess.run(command, capture_output=True, text=True, check=False)
-
-    @property
-    def written(self) -> dict[str, Any]:
-        """The result file."""
-        return json.loads((self.folder / "out.json").read_text())
+def written() -> dict[str, float]:
+    """When each result and page was written."""
+    return {str(file): file.stat().st_mtime for file in (*RESULTS.iterdir(), *tables.PAGES)}
 
 
-@pytest.fixture
-def benchmark(tmp_path: Path) -> Benchmark:
-    return Benchmark(tmp_path)
+# ---- every question can be asked
 
 
-def test_medians_are_of_the_pairs(benchmark: Benchmark) -> None:
-    """Ours 120, 60, 40 updates/s, theirs 20, 40, 20: ratios 6, 1.5, 2 with median 2, not 60/20 = 3."""
-    benchmark.worker("updates_ours", [1.0, 2.0, 3.0])
-    benchmark.worker("updates_sb3", [6.0, 3.0, 6.0])
-    result = benchmark.run("updates.py", "--pairs=3")
-    assert result.returncode == 0, result.stderr
-    assert [float(x) for x in result.stdout.splitlines()[-1].split()[1:]] == [60.0, 20.0, 2.0]
-    written = benchmark.written
-    assert written["medians"] == {"ours": 60.0, "peer": 20.0, "ratio": 2.0}
-    assert [row["ratio"] for row in written["rates"]] == [6.0, 1.5, 2.0]
-    assert written["answers"][2]["peer"]["seconds"] == 6.0
-    assert written["setting"]["parameters"] == 217870
-    assert {"date", "version", "machine"} < set(written)
+@pytest.mark.parametrize("name", QUESTIONS)
+def test_every_question_can_be_asked(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Asked with little, in this process: it answers, its tables can be drawn, and nothing is kept."""
+    before = written()
+    assert command.main([name, "--smoke"]) == 0
+    out = capsys.readouterr().out
+    assert "| --- |" in out and "Measured 20" in out and "Not measured" not in out
+    assert written() == before
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"parameters": 1000}, "reports parameters 1000, not 217870"),
-        ({"threads": 2}, "reports threads 2, not 1"),
-    ],
-)
-def test_unequal_work_is_not_compared(benchmark: Benchmark, changes: dict[str, int], message: str) -> None:
-    benchmark.worker("updates_ours", [1.0])
-    benchmark.worker("updates_sb3", [1.0], **changes)
-    result = benchmark.run("updates.py", "--pairs=1")
-    assert result.returncode == 1
-    assert message in result.stderr
+def test_the_makefile_knows_the_same_questions(root: Path) -> None:
+    makefile = (root / "Makefile").read_text()
+    names = re.search(r"^BENCHES := (.*)$", makefile, re.M)
+    peers = re.search(r"filter ([a-z ]+),\$\(ONLY\)\),bench-peers", makefile)
+    assert names and peers
+    assert names[1].split() == list(QUESTIONS)
+    asking = {
+        name for name in QUESTIONS if "theirs(" in Path(harness.find(name).__code__.co_filename).read_text()
+    }
+    assert set(peers[1].split()) == asking - {"memory"}
 
 
-def test_steps_are_counted_and_their_time_divided(benchmark: Benchmark) -> None:
-    """Of 1 s ours spends 0.6 s on updates, of 2 s theirs the same: shares 0.6 and 0.3."""
-    benchmark.worker("steps_ours", [1.0], **STEPS)
-    benchmark.worker("steps_sb3", [2.0], **STEPS | {"updates": 2743})
-    result = benchmark.run("steps.py", "--pairs=1", "--tasks=pendulum")
-    assert result.returncode == 0, result.stderr
-    task = benchmark.written["tasks"]["pendulum"]
-    assert task["medians"] == {"ours": 3000.0, "peer": 1500.0, "ratio": 2.0}
-    assert [task["shares"][side]["update"] for side in ("ours", "peer")] == [0.6, 0.3]
+def test_an_unknown_question_is_refused_before_anything_is_installed(root: Path, tmp_path: Path) -> None:
+    shutil.copy(root / "Makefile", tmp_path)  # without the scripts that would install
+    done = subprocess.run(
+        ["make", "bench", "ONLY=updates nope"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert "there is no question nope; ONLY knows: updates steps" in done.stderr
+    assert "venv.sh" not in done.stdout + done.stderr
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"updates": 1000}, "made 1000 updates, not 2744"),
-        ({"steps": 2000}, "reports steps 2000, not 3000"),
-        ({"time": {"act": 1.0}}, "divides its time otherwise: other, sample, step, store, update"),
-    ],
-)
-def test_unequal_trainings_are_not_compared(
-    benchmark: Benchmark, changes: dict[str, Any], message: str
-) -> None:
-    benchmark.worker("steps_ours", [1.0], **STEPS)
-    benchmark.worker("steps_sb3", [1.0], **STEPS | changes)
-    assert message in benchmark.run("steps.py", "--pairs=1", "--tasks=pendulum").stderr
+@pytest.mark.parametrize("words", [["nope"], ["updates", "nope"], [], ["updates", "--pears=3"]])
+def test_a_wrong_command_is_refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        command.main(words)
+    assert stop.value.code == 2
+    assert "known are updates, steps" in (err := capsys.readouterr().err) or "--pears" in err
 
 
-def test_a_failed_worker_stops_it(benchmark: Benchmark) -> None:
-    benchmark.worker("updates_ours", [1.0], code=3)
-    result = benchmark.run("updates.py", "--pairs=1")
-    assert result.returncode == 1
-    assert "ended with exit code 3" in result.stderr
+def test_every_question_that_the_pages_name_exists(root: Path) -> None:
+    pages = [page for folder in (root, root / "docs", root / "benchmarks") for page in folder.glob("*.md")]
+    text = "\n".join(page.read_text("utf-8") for page in pages if page.name != "CHANGELOG.md")
+    named = {
+        name for found in re.findall(r'ONLY=(?:"([^"]+)"|(\w+))', text) for name in " ".join(found).split()
+    }
+    assert named and named <= set(QUESTIONS)
 
 
-def test_a_missing_peer_is_named(benchmark: Benchmark) -> None:
-    result = benchmark.run("updates.py", "--sb3-python=/nowhere/python")
-    assert result.returncode == 1
-    assert "make bench-peers" in result.stderr
+def test_the_benchmarks_stay_small(root: Path) -> None:
+    files = [file for pattern in ("*.py", "*/*.py") for file in (root / "benchmarks").glob(pattern)]
+    assert sum(len(file.read_text().splitlines()) for file in files) <= LINES
+
+
+# ---- processes and answers
+
+
+def ask(question: Any, file: Path, **arguments: Any) -> Any:
+    """What is written of a question."""
+    harness.measure(question, Bench(smoke=True), file, **arguments)
+    return json.loads(file.read_text())
+
+
+def test_what_was_measured_is_written_at_once(tmp_path: Path) -> None:
+    def question(bench: Bench, earlier: Mapping[str, Any], *, n: int) -> Iterator[Mapping[str, Any]]:
+        yield {"a": 1 / 3, "earlier": dict(earlier)}
+        raise WorkerError("no more")
+
+    with pytest.raises(WorkerError):
+        ask(question, tmp_path / "x.json", n=3)
+    found = json.loads((tmp_path / "x.json").read_text())
+    assert (found["a"], found["setting"], found["earlier"]) == (0.333333, {"n": 3}, {})
+    assert {"date", "version", "machine", "load"} <= found.keys()
+
+
+def test_results_keep_short_things_on_a_line() -> None:
+    value = {"rates": [{"ours": 1.25, "peer": 2}] * 9, "name": "x" * 240, "curve": [[1, 2.0], [3, 4.0]]}
+    text = harness.as_text(value)
+    assert json.loads(text) == value
+    assert '\n  {"ours": 1.25, "peer": 2},\n' in text
 
 
 @pytest.mark.parametrize(
@@ -147,37 +131,125 @@ def test_a_missing_peer_is_named(benchmark: Benchmark) -> None:
     ],
 )
 def test_an_answer_is_found_in_noise(output: str) -> None:
-    assert harness.read_answer(output, of="it") == {"a": 1}
+    assert read_answer(output, of="it") == {"a": 1}
 
 
 @pytest.mark.parametrize("output", ["", "argv[0]=\n", '{"half": '])
 def test_no_answer_is_an_error(output: str) -> None:
-    with pytest.raises(harness.WorkerError, match="it printed no answer"):
-        harness.read_answer(output, of="it")
+    with pytest.raises(WorkerError, match="it printed no answer"):
+        read_answer(output, of="it")
 
 
-def test_results_keep_short_things_on_a_line() -> None:
-    value = {"rates": [{"ours": 1.23456789, "peer": 2}] * 9, "name": "x" * 240, "curve": [[1, 2.0], [3, 4.0]]}
-    text = harness.as_text(value)
-    assert json.loads(text) == value | {"rates": [{"ours": 1.23457, "peer": 2}] * 9}
-    assert '\n  {"ours": 1.23457, "peer": 2},\n' in text
-    with pytest.raises(ValueError, match="not JSON compliant"):
-        harness.as_text({"rate": float("nan")})
+def test_a_worker_has_a_process_of_its_own() -> None:
+    answer = Bench().ours("harness:machine")
+    assert answer["python"] == ".".join(map(str, sys.version_info[:3]))
+
+
+def test_what_runs_has_one_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "7")
+    Bench().run([sys.executable, "-c", "import os; print(os.environ['OMP_NUM_THREADS'])"], tmp_path / "log")
+    assert (tmp_path / "log").read_text() == "1\n"
+
+
+def test_a_failed_worker_says_why() -> None:
+    with pytest.raises(WorkerError, match=r"(?s)exit code 1.*no attribute 'nothing'"):
+        Bench().ours("worker:nothing")
+
+
+def test_a_missing_peer_is_named() -> None:
+    with pytest.raises(WorkerError, match="make bench-peers"):
+        Bench(Path("/nowhere/python")).theirs("sb3:train")
+
+
+def test_what_ends_a_question_ends_its_processes(tmp_path: Path) -> None:
+    bench, begin = Bench(), time.monotonic()
+
+    def job(seconds: int) -> None:
+        bench.run([sys.executable, "-c", f"import time; time.sleep({seconds})"], tmp_path / f"{seconds}.txt")
+
+    with pytest.raises(KeyboardInterrupt):
+        for _ in bench.each([0, 600], job, at_a_time=2):
+            raise KeyboardInterrupt
+    assert time.monotonic() - begin < 60
+
+
+def test_a_question_that_is_killed_leaves_no_process_behind(tmp_path: Path) -> None:
+    """SIGTERM to `python -m benchmarks` ends what it waits for."""
+    code = (
+        "import signal, sys; from pathlib import Path; from benchmarks.harness import Bench;"
+        "signal.signal(signal.SIGTERM, lambda *_: sys.exit(143));"
+        f"Bench().run(['sleep', '613'], Path('{tmp_path}/log'))"
+    )
+    process = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT)
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    until = time.monotonic() + 60
+    while not children.read_text() and time.monotonic() < until:
+        time.sleep(0.05)
+    (child,) = map(int, children.read_text().split())
+    process.terminate()
+    assert process.wait(60) == 143
+    until = time.monotonic() + 10
+    while time.monotonic() < until:
+        try:
+            os.kill(child, 0)
+        except ProcessLookupError:
+            return
+        time.sleep(0.05)
+    os.kill(child, signal.SIGKILL)
+    pytest.fail("the child goes on")
+
+
+# ---- pairs
+
+
+def play(**changes: Any) -> dict[str, Any]:
+    """An answer."""
+    return {"library": "x", "threads": 1, "updates": 120, "seconds": 1.0, **changes}
+
+
+def pairs_of(ours: list[float], theirs: list[Any]) -> dict[str, Any]:
+    """Answers that take so many seconds each."""
+    return harness.in_pairs(
+        lambda seed: play(seconds=ours[seed]),
+        lambda seed: theirs[seed] if theirs[seed] is None else play(**theirs[seed]),
+        len(ours),
+        rate=lambda answer: answer["updates"] / answer["seconds"],
+        same=("threads", "updates"),
+    )
+
+
+def test_medians_are_of_the_pairs() -> None:
+    """Ours 120, 60, 40 updates/s, theirs 20, 40, 20: ratios 6, 1.5, 2 with median 2, not 60/20 = 3."""
+    found = pairs_of([1.0, 2.0, 3.0], [{"seconds": x} for x in (6.0, 3.0, 6.0)])
+    assert found["medians"] == {"ours": 60.0, "peer": 20.0, "ratio": 2.0}
+    assert [row["ratio"] for row in found["rates"]] == [6.0, 1.5, 2.0]
+    assert found["answers"][2]["peer"]["seconds"] == 6.0
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [({"threads": 2}, "threads: ours has 1, x 2"), ({"updates": 117}, "ours has 120, x 117")],
+)
+def test_unequal_work_is_not_compared(changes: dict[str, int], message: str) -> None:
+    with pytest.raises(WorkerError, match=message):
+        pairs_of([1.0], [changes])
+
+
+def test_which_step_learns_first_may_differ() -> None:
+    assert pairs_of([1.0], [{"updates": 118, "seconds": 1.0}])["rates"][0]["peer"] == 118.0
 
 
 def test_the_peer_gets_our_versions() -> None:
     wanted = dict(line.split("==") for line in peer.requirements())
-    assert set(wanted) == {
+    assert {
         "stable-baselines3",
         "torch",
-        "numpy",
         "gymnasium",
+        "box2d",
+        "minigrid",
         "pybullet",
-        "pybullet-envs-gymnasium",
         "ale-py",
-        "opencv-python-headless",
-        "psutil",
-    }
+    } <= wanted.keys()
     assert wanted["numpy"] == np.__version__
     assert "+" not in wanted["torch"]  # a build is not asked for: another index may have none
 
@@ -194,69 +266,185 @@ def test_the_peer_is_installed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert calls[1][-len(peer.requirements()) :] == peer.requirements()
 
 
-def test_time_is_divided_among_methods() -> None:
-    """A step of 2 s, an update of 5 s of which sampling takes 3; of 10 s, 3 are nobody's."""
-    now = 0.0
-
-    def spend(seconds: float) -> None:
-        nonlocal now
-        now += seconds
-
-    model = SimpleNamespace(step=lambda: spend(2), sample=lambda: spend(3))
-    model.train = lambda: (model.sample(), spend(2))
-    watch = stopwatch.Stopwatch(lambda: now)
-    for method, name in (("step", "step"), ("sample", "sample"), ("train", "update")):
-        watch.watch(model, method, name)
-    model.step()
-    model.train()
-    assert watch.divide(10.0) == {"step": 2.0, "sample": 3.0, "update": 2.0, "other": 3.0}
-
-
-def test_no_worker_without_a_copy() -> None:
-    names = [name for name, _ in workers.arrangements(1, [0, 1, 2])]
-    assert names == ["workers 0", "workers 1", "sync", "async"]
-
-
-def test_both_kinds_are_stepped() -> None:
-    """Pendulum ends after 200 steps: the 201st call resets Gymnasium's copies, and is a step for ours."""
-    ours, theirs = (
-        workers_run.open_ours("Pendulum-v1", 2, 0),
-        workers_run.open_peer("sync", "Pendulum-v1", 2),
+@pytest.mark.parametrize("task", learning.SEEDS)
+def test_theirs_is_told_what_ours_is_trained_with(task: str) -> None:
+    """The file is read by itself for them; for us it is a configuration."""
+    config, said = load_config(str(speed.EQUAL), task).config, speed.their_settings(task)
+    assert said["env"]["env_id"] == config.base_config.env_name
+    for key, name in {"learning_rate": "learning_rate", "learning_starts": "start_step"}.items():
+        assert said[key] == getattr(config.sac_config, name)
+    assert (said["tau"], said["gamma"], said["batch_size"]) == (
+        config.sac_config.tau,
+        config.sac_config.gamma,
+        config.sac_config.batch_size,
     )
-    action = np.zeros((2, 1), np.float32)
-    for env, start, expected in ((ours, workers_run.step_ours, 2), (theirs, workers_run.step_peer, 0)):
-        step = start(env)
-        assert [step(action) for _ in range(200)] == [2] * 200
-        assert step(action) == expected
-        assert step(action) == 2
-        env.close()
+    sac = config.sac_config
+    assert (sac.n_step, sac.use_priority, sac.replay_ratio, sac.threads) == (1, False, 1, 1)
+    assert config.eval_config.episodes == 10
 
 
-@pytest.mark.parametrize(("digests", "same"), [("aaa", True), ("aba", False)])
-def test_networks_of_all_worker_numbers_are_compared(
-    digests: str, same: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(workers, "train", lambda _, number, folder: digests[number])
-    found = workers.compare_networks(SimpleNamespace(workers=[0, 1, 2], steps=1500))
-    assert found["same"] is same
-    assert found["sha256"] == dict(zip("012", digests, strict=True))
+@pytest.mark.parametrize("case", speed.CASES)
+def test_every_memory_is_a_section(case: str) -> None:
+    sac = load_config(str(speed.MEMORY), case, require_runnable=True).config.sac_config
+    assert sac.seq_encoder and sac.batch_size == 64
 
 
-@pytest.mark.slow
-def test_collecting_is_measured(tmp_path: Path) -> None:
-    sizes = ["--copies", "2", "--workers", "0", "1", "--rounds=1", "--seconds=0.1", "--steps=1100"]
-    command = [sys.executable, str(BENCHMARKS / "workers.py"), "--task=pendulum", *sizes]
-    subprocess.run([*command, f"--json={tmp_path / 'out.json'}"], check=True)
-    written = json.loads((tmp_path / "out.json").read_text())
-    assert set(written["speed"][0]["medians"]) == {"workers 0", "workers 1", "sync", "async"}
-    assert written["identity"]["same"]
+# ---- learning
 
+
+def run_of(seed: int, *returns: float, **changes: Any) -> dict[str, Any]:
+    """A run that was evaluated every 1000 steps."""
+    curve = [[1000 * n, value] for n, value in enumerate(returns, 1)]
+    return {"seed": seed, "parameters": 9, "seconds": 5.0, "version": "abc", "curve": curve, **changes}
+
+
+def test_final_returns_and_heights_are_compared() -> None:
+    """Heights (0 + 10)/2 and (0 + 20)/2 against 0."""
+    sides = {"ours": [run_of(1, 0, 10), run_of(2, 0, 20)], "peer": [run_of(1, 0, 0), run_of(2, 0, 0)]}
+    found = learning.compare(sides)
+    assert found["means"]["ours"] == {"seeds": [1, 2], "final": 15.0, "area": 7.5, "seconds": 5.0}
+    assert found["comparisons"] == {
+        "ours": {
+            "final": {"difference": 15.0, "ci95": [10.0, 20.0], "verdict": "higher"},
+            "area": {"difference": 7.5, "ci95": [5.0, 10.0], "verdict": "higher"},
+        }
+    }
+
+
+@pytest.mark.parametrize(
+    ("odd", "message"),
+    [(run_of(2, 0, 1, parameters=8), r"\[8, 9\] weights"), (run_of(2, 0, 1, 2), "the same steps")],
+)
+def test_runs_that_differ_are_not_compared(odd: dict[str, Any], message: str) -> None:
+    with pytest.raises(WorkerError, match=message):
+        learning.compare({"ours": [run_of(1, 0, 1), odd], "peer": [run_of(1, 0, 1)] * 2})
+
+
+def test_the_mean_height_is_that_of_the_curve() -> None:
+    """From 0 to 10 in 10 steps, then 20 steps at 10: (50 + 200) / 30."""
+    assert learning.mean_height(np.array([[10, 0.0], [20, 10.0], [40, 10.0]])) == pytest.approx(25 / 3)
+
+
+def test_the_interval_of_many_values_is_the_normal_one() -> None:
+    """Standard error of a mean of 400 draws from {0, 1}: 0.5/√400 = 0.025; of a difference √2 as much."""
+    values = [0.0, 1.0] * 200
+    found = learning.difference([x + 3 for x in values], values)
+    half = 1.96 * 0.025 * np.sqrt(2)
+    np.testing.assert_allclose(found["ci95"], [3 - half, 3 + half], atol=0.004)
+
+
+@pytest.mark.parametrize(
+    ("ours", "verdict"), [([5.0, 6.0], "higher"), ([-6.0, -5.0], "lower"), ([-1.0, 1.0], "not told apart")]
+)
+def test_the_verdict(ours: list[float], verdict: str) -> None:
+    assert learning.difference(ours, [0.0, 0.0])["verdict"] == verdict
+
+
+# ---- bare configurations
+
+
+def finished_run(
+    folder: Path, task: str, seed: int, *, commit: str = "abcdef123", final: float = 1.0, **base: Any
+) -> Path:
+    """A run's folder, as far as it is read."""
+    run, said = folder / "models" / task / f"{task}-{seed}", bare.TASKS[task]
+    model = run / "checkpoints" / f"step_{said.steps:09}" / "model.safetensors"
+    model.parent.mkdir(parents=True)
+    header = json.dumps({"model.q.w": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}}).encode()
+    model.write_bytes(len(header).to_bytes(8, "little") + header)
+    config = {**load_config(str(speed.EQUAL), "pendulum").config.model_dump(mode="json")}
+    config["base_config"] |= {"env_name": said.env, "max_step": said.steps, **base}
+    (run / "config.yaml").write_text(yaml.safe_dump(config))
+    result = {"seed": seed, "steps": said.steps, "updates": 9, "seconds": 30.5, "time": {"update": 1.0}}
+    (run / "result.json").write_text(json.dumps(result))
+    manifest = {"started": "2026-01-02T03:04:05+00:00", "git": {"commit": commit, "changed": False}}
+    (run / "manifest.json").write_text(json.dumps(manifest))
+    rows = f"step,loss/q,eval/return_mean\n500,1.0,\n{said.steps // 2},,0.5\n{said.steps},,{final}\n"
+    (run / "metrics.csv").write_text(rows)
+    return run
+
+
+def test_a_run_is_read(tmp_path: Path) -> None:
+    found = runs.read(finished_run(tmp_path, "pendulum", 3))
+    assert (found["seed"], found["version"], found["date"], found["seconds"]) == (
+        3,
+        "abcdef123",
+        "2026-01-02",
+        30.5,
+    )
+    assert found["curve"] == [[3000, 0.5], [6000, 1.0]]  # the row without an evaluation is not a point
+    assert found["parameters"] == 6
+
+
+def test_finished_runs_are_adopted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Both sides, with the commits and days they say, whoever reads them when; nothing of another task."""
+    for seed in (1, 2):
+        finished_run(tmp_path / "old", "pendulum", seed, final=10.0 * seed)
+    finished_run(tmp_path / "old", "acrobot", 1, max_step=5)
+    line = {
+        "library": "stable-baselines3",
+        "version": "2.9.2",
+        "algorithm": "SAC",
+        "task": "pendulum",
+        "seed": 1,
+    }
+    curve = [[3000, [0.0, 0.0]], [6000, [4.0, 6.0]]]
+    failed = {"task": "minigrid", "seed": 1, "version": "2.9.2", "error": "AssertionError: no"}
+    lines = [json.dumps({**line, "seconds": 7.0, "curve": curve}), json.dumps(failed)]
+    answers = tmp_path / "sb3.jsonl"
+    answers.write_text("\n".join(lines) + "\n")
+    os.utime(answers, (0, 0))
+    file = tmp_path / "bare.json"
+    options = {"tasks": ["pendulum", "acrobot", "minigrid"], "seeds": [1, 2], "finished_only": True}
+    found = ask(bare.bare, file, **options, ours=[f"before={tmp_path}/old"], theirs=[str(answers)])
+    assert (found["date"], found["version"]) == ("2026-01-02", "abcdef123")
+    assert found["tasks"]["pendulum"]["env"] == "Pendulum-v1"
+    assert "acrobot-1 has base_config.max_step 5, not 8000" in capsys.readouterr().err
+    lines = tables.render("bare", tmp_path).splitlines()
+    assert lines[0] == (
+        "| task | steps | random policy | before | Stable-Baselines3 | seconds: before / Stable-Baselines3 |"
+    )
+    assert lines[2].endswith("| **15** (10, 20) | **5** (5) | 30 / 7 |")
+    assert [line.split(" | ", 3)[3] for line in lines[3:5]] == ["– | – | – / – |", "– | failed | – / – |"]
+    assert lines[-1] == "Measured 2026-01-02 with `abcdef1`."
+    again = ask(bare.bare, file, **options)  # what the file says stays, when and where it is read
+    assert {**again, "setting": 0} == {**found, "setting": 0}
+
+
+def test_a_run_that_another_commit_made_replaces_the_row(tmp_path: Path) -> None:
+    file, options = tmp_path / "bare.json", {"tasks": ["pendulum"], "seeds": [1], "finished_only": True}
+    for commit in ("old", "new"):
+        finished_run(tmp_path / commit, "pendulum", 1, commit=commit)
+        found = ask(bare.bare, file, **options, ours=[f"after={tmp_path}/{commit}"])
+    assert [row["version"] for row in found["runs"]] == ["new"]
+
+
+@pytest.mark.parametrize("name", bare.TASKS)
+def test_every_bare_task_says_little_and_loads(name: str, tmp_path: Path) -> None:
+    task = bare.TASKS[name]
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump({"default": task.config}))
+    base = load_config(str(tmp_path), require_runnable=True).config.base_config
+    assert (base.env_name, base.max_step) == (task.env, task.steps)
+    assert sum(len(block) for block in task.config.values()) <= 4
+
+
+def test_the_lander_s_rewards_are_scaled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(harness.ENVS))
+    plain, scaled = gym.make("LunarLander-v3"), make_env(bare.TASKS["scaled_lander"].env)
+    rewards = []
+    for env in (plain, scaled):
+        env.reset(seed=0)
+        rewards.append(float(env.step(0)[1]))
+    assert rewards[1] == pytest.approx(1000 * rewards[0])
+
+
+# ---- tables
 
 PAGE = "before\n\n<!-- table: updates -->\nold\n<!-- end -->\n\nafter\n"
 
 
 def write_updates(folder: Path, name: str, **changes: Any) -> None:
-    """A result of ``updates.py``."""
+    """A result of ``updates``."""
     rates = [{"ours": 3.0, "peer": 2.0, "ratio": 1.5}]
     figures = {"date": "2026-01-02", "version": "0123456789+", "medians": rates[0], "rates": rates}
     (folder / f"{name}.json").write_text(json.dumps(figures | changes))
@@ -267,7 +455,8 @@ def test_a_table_replaces_what_stands_between_its_comments(tmp_path: Path) -> No
     write_updates(tmp_path, "updates_old", date="2025-12-31", version="unknown")
     filled = tables.fill(PAGE, tmp_path)
     assert filled.startswith("before\n\n<!-- table: updates -->\n\n| measured |")
-    assert filled.endswith("|\n\n<!-- end -->\n\nafter\n")
+    told = "Measured 2025-12-31, 2026-01-02 with `0123456+`, `unknown`."
+    assert filled.endswith(f"|\n\n{told}\n\n<!-- end -->\n\nafter\n")
     first, second = [line for line in filled.splitlines() if line.startswith("| 20")]
     assert first == "| 2025-12-31, unknown | 3.0 | 2.0 | 1.50 | 1.50 |"
     assert second == "| 2026-01-02, 0123456+ | 3.0 | 2.0 | 1.50 | 1.50 |"
@@ -306,28 +495,35 @@ def test_the_documentation_is_up_to_date() -> None:
     tables.main(["--check"])
 
 
+def test_filling_the_pages_changes_no_result(tmp_path: Path) -> None:
+    """Figures keep the day, the commit and the machine they say, whoever writes tables from them."""
+    before = {file.name: file.read_bytes() for file in RESULTS.iterdir()}
+    pages = [shutil.copy(page, tmp_path) for page in tables.PAGES]
+    tables.main(["--write", "--pages", *map(str, pages)])
+    assert {file.name: file.read_bytes() for file in RESULTS.iterdir()} == before
+
+
+def test_every_table_stands_on_a_page_and_says_its_commit() -> None:
+    text = "\n".join(page.read_text("utf-8") for page in tables.PAGES)
+    blocks = dict(re.findall(r"<!-- table: (\S+) -->\n\n(.*?)\n\n<!-- end -->", text, re.S))
+    assert set(tables.TABLES) <= set(blocks)
+    for name, block in blocks.items():
+        assert re.search(r"^Measured 20.* with `|^Not measured yet", block, re.M), name
+
+
 def test_shares_become_milliseconds(tmp_path: Path) -> None:
-    """100 steps/s are 10 ms a step; a quarter of it is 2.5 ms."""
-    shares = {side: {"act": 0.25, "other": 0.75} for side in ("ours", "peer")}
-    task = {"env_id": "module:Env-v0", "medians": {"ours": 100.0, "peer": 50.0}, "shares": shares}
-    (tmp_path / "steps.json").write_text(json.dumps({"tasks": {"env": task}}))
-    assert render.shares(tmp_path).splitlines() == [
-        "| ms a step | act | other |",
+    """100 steps/s are 10 ms a step; a quarter of it is 2.5 ms. What one side lacks took it no time."""
+    parts = {"ours": {"act": 0.25, "wait": 0.75}, "peer": {"act": 0.25}}
+    task = {"env_id": "module:Env-v0", "medians": {"ours": 100.0, "peer": 50.0}, "shares": parts}
+    head = {"date": "2026-01-02", "version": "abc"}
+    (tmp_path / "steps.json").write_text(json.dumps({**head, "tasks": {"env": task}}))
+    assert tables.render("steps-shares", tmp_path).splitlines()[:4] == [
+        "| ms a step | act | wait |",
         "| --- | --- | --- |",
         "| Env-v0, this project | 2.50 (25%) | 7.50 (75%) |",
-        "| Env-v0, Stable-Baselines3 | 5.00 (25%) | 15.00 (75%) |",
+        "| Env-v0, Stable-Baselines3 | 5.00 (25%) | 0.00 (0%) |",
     ]
 
 
-def test_an_arrangement_that_was_not_measured_is_left_empty(tmp_path: Path) -> None:
-    speed = [
-        {"copies": 1, "medians": {"workers 0": 10.0, "sync": 5.0}},
-        {"copies": 2, "medians": {"workers 0": 9.6, "workers 2": 19.0, "sync": 5.0}},
-    ]
-    (tmp_path / "workers.json").write_text(json.dumps({"speed": speed}))
-    assert render.workers(tmp_path).splitlines() == [
-        "| copies | in process | workers: 2 | Gymnasium Sync |",
-        "| --- | --- | --- | --- |",
-        "| 1 | 10 | | 5 |",
-        "| 2 | 10 | 19 | 5 |",
-    ]
+def test_actors_agree_to_what_the_learner_does() -> None:
+    assert importlib.import_module("ds.agreement").digest(AGREED) == DIGEST

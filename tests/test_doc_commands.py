@@ -33,13 +33,14 @@ NOT_RUN = {
     r"ray start ": "leaves a cluster behind; tests/ds/test_cluster_nodes.py starts its own",
     r"ray (up|exec) ": "needs the machines of cluster.yaml",
     r"python main_ds.py .* --ray (10\.0\.0\.1|127\.0\.0\.1):\d+": "needs the cluster at that address",
-    r"python benchmarks/": "measures for minutes; tests/test_benchmarks*.py are about these programs",
+    r"python -m benchmarks ": "measures for minutes; tests/test_benchmarks.py asks every question shortly",
     r"python main.py own/thermostat": "tests/test_presets.py trains and plays the worked example",
 }
 """How commands begin that are not executed, and why."""
 
 INSTEAD: dict[str, list[str]] = {
     "python -m algorithm.config.reference --write": ["-m", "algorithm.config.reference", "--check"],
+    "python -m benchmarks.tables --write": ["-m", "benchmarks.tables", "--check"],
 }
 """What would write into the working tree, and what shows that it works."""
 

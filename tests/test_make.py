@@ -170,7 +170,7 @@ def test_what_is_installed_is_what_was_resolved(root: Path) -> None:
 @pytest.mark.parametrize("version", ["3.10", "3.11", "3.12"])
 def test_what_the_shipped_tasks_need_is_pinned(root: Path, version: str) -> None:
     pinned = set(re.findall(r"^(.+)==", (root / f"constraints/python{version}.txt").read_text(), re.M))
-    assert {"ale-py", "box2d", "opencv-python-headless", "popgym", "gymnasium", "torch"} <= pinned
+    assert {"ale-py", "box2d", "minigrid", "opencv-python-headless", "popgym", "gymnasium", "torch"} <= pinned
 
 
 def test_another_python_makes_another_environment(checkout: Checkout) -> None:

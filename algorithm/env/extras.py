@@ -9,6 +9,7 @@ _EXTRAS = {
     "opencv": "atari",
     "Box2D": "box2d",
     "popgym": "popgym",
+    "minigrid": "minigrid",
     "mujoco": "mujoco",
     "dm_control": "dmc",
 }

@@ -14,7 +14,7 @@ from algorithm.env.extras import _EXTRAS, advice
 
 def importing(name: str, monkeypatch: pytest.MonkeyPatch) -> Exception:
     """What gymnasium raises for an environment of a package that is not there."""
-    for package in ("ale_py", "Box2D", "cv2"):
+    for package in ("ale_py", "Box2D", "cv2", "minigrid"):
         monkeypatch.setitem(sys.modules, package, None)
     for module in ("gymnasium.envs.box2d", "gymnasium.envs.box2d.lunar_lander"):
         monkeypatch.delitem(sys.modules, module, raising=False)
@@ -23,7 +23,14 @@ def importing(name: str, monkeypatch: pytest.MonkeyPatch) -> Exception:
     return caught.value
 
 
-@pytest.mark.parametrize(("name", "extra"), [("ale_py:ALE/Pong-v5", "atari"), ("LunarLander-v3", "box2d")])
+@pytest.mark.parametrize(
+    ("name", "extra"),
+    [
+        ("ale_py:ALE/Pong-v5", "atari"),
+        ("LunarLander-v3", "box2d"),
+        ("minigrid:MiniGrid-Empty-5x5-v0", "minigrid"),
+    ],
+)
 def test_a_missing_package_is_told_with_its_extra(
     name: str, extra: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,0 +1,40 @@
+"""The parts of this project that some questions measure by themselves; nowhere else are its insides used.
+
+What is distributed is measured in ``inbox_*.py``, checkpoints in ``checkpoints.py``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from algorithm.config import load_config
+from algorithm.data import Segment
+from algorithm.replay.buffer import PrioritizedSampler, ReplayBuffer, UniformSampler
+from algorithm.run.agent import Agent
+from algorithm.run.memory import MemoryBudget
+from algorithm.spec import AgentSpec
+
+SAMPLERS = {"prioritised": PrioritizedSampler, "uniform": UniformSampler}
+
+
+def make_replay(
+    spec: AgentSpec, *, capacity: int, batch_size: int = 256, kind: str = "prioritised", **more: Any
+) -> ReplayBuffer:
+    """An empty replay."""
+    sampler: Any = SAMPLERS[kind]()
+    return ReplayBuffer(spec, capacity=capacity, batch_size=batch_size, sampler=sampler, seed=0, **more)
+
+
+def fill(replay: ReplayBuffer, segment: Segment, rows: int) -> None:
+    """Add one episode again and again, as long as another one fits into so many rows."""
+    for _ in range(rows // (segment.length + 1)):
+        replay.add(segment)
+
+
+def make_agent(spec: AgentSpec, folder: str, section: str, changes: list[str], seed: int) -> Agent:
+    """The agent that ``main.py`` would train with the default networks."""
+    config = load_config(folder, section, changes).config
+    device, budget = torch.device("cpu"), MemoryBudget()
+    return Agent(spec, config, nn_file=None, behaviour="default", seed=seed, device=device, memory=budget)

@@ -1,0 +1,133 @@
+"""Stable-Baselines3's side of every comparison. Runs in an environment of its own, see ``peer.py``."""
+
+from __future__ import annotations
+
+import resource
+from collections.abc import Callable, Mapping
+from functools import partial
+from statistics import fmean
+from time import perf_counter
+from typing import Any
+
+import gymnasium as gym
+import stable_baselines3
+import torch
+from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.evaluation import evaluate_policy
+from stable_baselines3.common.logger import configure
+from stable_baselines3.common.monitor import Monitor
+
+from benchmarks.worker import Answer, make_env
+
+LIBRARY = {"library": "stable-baselines3", "version": stable_baselines3.__version__}
+WATCHED = {
+    "act": ("", "_sample_action"),
+    "step": ("env", "step"),
+    "store": ("", "_store_transition"),
+    "sample": ("replay_buffer", "sample"),
+    "update": ("", "train"),
+}
+"""Activity → where the method is, and the method, whose calls it is made of."""
+
+
+def train(
+    algorithm: str, policy: str, env: Mapping[str, Any], seed: int, fit: Mapping[str, Any], **settings: Any
+) -> Answer:
+    """Train with settings that are like ours; ``parameters``: how many weights, without target networks."""
+    kind = getattr(stable_baselines3, algorithm)
+    model = kind(policy, make_env(**env), seed=seed, device="cpu", **settings)
+    trained = (getattr(model, name, None) for name in ("critic", "actor", "q_net"))
+    sizes = [p.numel() for module in trained if module for p in module.parameters() if p.requires_grad]
+    return {**_fit(model, env, seed, **fit), "parameters": sum(sizes)}
+
+
+def bare(env: Mapping[str, Any], seed: int, fit: Mapping[str, Any], algorithm: str) -> Answer:
+    """Train with nothing said but the policy's class and the seed; ``error`` where that cannot be."""
+    try:
+        made = Monitor(make_env(**env))
+        space = made.observation_space
+        picture = len(space.shape or ()) == 3 and min(space.shape[:2]) >= 36  # its CnnPolicy needs so many
+        policy = (
+            "MultiInputPolicy"
+            if isinstance(space, gym.spaces.Dict)
+            else "CnnPolicy"
+            if picture
+            else "MlpPolicy"
+        )
+        model = getattr(stable_baselines3, algorithm)(policy, made, seed=seed, device="cpu")
+        return {"algorithm": algorithm, "policy": policy, **_fit(model, env, seed, **fit)}
+    except Exception as error:
+        return {**LIBRARY, "algorithm": algorithm, "error": f"{type(error).__name__}: {error}"}
+
+
+class _Evaluation(BaseCallback):
+    """Evaluates the deterministic policy on an environment of its own; ``seconds`` is the time it took."""
+
+    def __init__(self, env: gym.Env, every: int, episodes: int) -> None:
+        super().__init__()
+        self._env, self._every, self._episodes = env, every, episodes
+        self.curve: list[tuple[int, float]] = []
+        self.seconds = 0.0
+
+    def _on_step(self) -> bool:
+        if self.num_timesteps % self._every == 0:
+            self.evaluate()
+        return True
+
+    def evaluate(self) -> None:
+        """Add a point to the curve, or do the one of this step again."""
+        begin = perf_counter()
+        returns, _ = evaluate_policy(self.model, self._env, self._episodes, return_episode_rewards=True)
+        self.curve = [point for point in self.curve if point[0] != self.num_timesteps]
+        self.curve.append((self.num_timesteps, fmean(map(float, returns))))
+        self.seconds += perf_counter() - begin
+
+
+def _fit(
+    model: Any, env: Mapping[str, Any], seed: int, *, steps: int, every: int = 0, episodes: int = 10
+) -> Answer:
+    """Train, and say what it took. every: steps between two evaluations; 0: none, but a stopwatch."""
+    torch.set_num_threads(1)
+    model.set_logger(configure(None, []))
+    evaluation, spent = None, {}
+    if every:
+        evaluation = _Evaluation(Monitor(make_env(**env)), every, episodes)
+        evaluation._env.reset(seed=seed + 1000)
+    else:
+        spent = _watch(model)
+    begin = perf_counter()
+    model.learn(steps, callback=evaluation)
+    seconds = perf_counter() - begin - (evaluation.seconds if evaluation else 0.0)
+    if evaluation:
+        evaluation.evaluate()  # the last update follows the callback
+    else:
+        spent["update"] -= spent["sample"]  # which happens within
+        spent["other"] = seconds - sum(spent.values())
+    return {
+        **LIBRARY,
+        "threads": torch.get_num_threads(),
+        "seed": seed,
+        "steps": model.num_timesteps,
+        "updates": model._n_updates,
+        "seconds": seconds,
+        "time": spent,
+        "curve": evaluation.curve if evaluation else [],
+        "peak_rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+    }
+
+
+def _watch(model: Any) -> dict[str, float]:
+    """Seconds of each activity, which grow as its method is called."""
+    spent = dict.fromkeys(WATCHED, 0.0)
+
+    def timed(name: str, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        begin = perf_counter()
+        try:
+            return call(*args, **kwargs)
+        finally:
+            spent[name] += perf_counter() - begin
+
+    for name, (owner, method) in WATCHED.items():
+        holder = getattr(model, owner) if owner else model
+        setattr(holder, method, partial(timed, name, getattr(holder, method)))
+    return spent
