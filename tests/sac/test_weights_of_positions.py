@@ -35,7 +35,7 @@ def spied(sac: Sac) -> list[tuple[str, torch.Tensor]]:
         error = torch.zeros_like(y).requires_grad_()  # Q − y = 1: a half of the derivative is the weight
         (grad,) = torch.autograd.grad(critic_loss(1 + error.unsqueeze(0), 0 * y, weight, valid), error)
         found.append(("critic", grad))
-        return critic_loss(q, y, weight, valid)
+        return critic_loss(q, y, weight, valid), {}
 
     def policy(choice, logp, q, weight):
         found.append(("policy", (weight / weight.sum()).view(BATCH, -1)))
