@@ -16,7 +16,7 @@ class TrainingPlayer:
 
     actor:      samples from the policy, exploring
     rng:        of random actions
-    repeat:     mean number of steps that a random action is held, ≥ 1
+    repeat:     mean number of steps that a random continuous action is held, ≥ 1
     warming_up: act uniformly at random; whoever counts the steps sets it
     greedy:     take the policy's mode instead of a sample
     """
@@ -49,27 +49,21 @@ class TrainingPlayer:
     ) -> ActorOutput:
         """Sampled from the policy, or random while ``warming_up``.
 
-        A random action is uniform, and held for a geometric number of steps: pushes that change direction at
-        each step cancel out, and a task of momentum shows little of itself (arXiv 2006.01782). The
-        log-probability is that of the uniform distribution, the marginal one.
+        A random action is uniform. Its continuous part is held for a geometric number of steps: pushes that
+        change direction at each step cancel out, and a task of momentum shows little of itself (arXiv
+        2006.01782). Choices do not average, so they are always fresh. The log-probability is that of the
+        uniform distribution, the marginal one.
         """
         if not self.warming_up:
             return self._actor.act(obs, prev_action, carry, action_mask, greedy=self._greedy)
         action, z, logp = self._action.random(self._rng, action_mask)
-        held = self._held(prev_action, action_mask)
+        # An episode's first action is drawn: the one before it is all zeros.
+        held = (self._rng.random(len(z)) < self._hold) & prev_action.any(1)
         u = prev_action[held, self._action.discrete :]
         z[held] = np.arctanh(u.astype(np.float64)).clip(-Z_LIMIT, Z_LIMIT)
-        action[held] = prev_action[held]
         action[:, self._action.discrete :] = np.tanh(z)
         after = self._actor.remember(obs, prev_action, carry)
         return ActorOutput(action=action, z=z, behaviour_logp=logp, carry=after)
-
-    def _held(self, prev_action: Float, mask: Bool) -> Bool:
-        """Which agents [N] repeat their last action; none at an episode's start, where all of it is 0."""
-        discrete = self._action.discrete
-        allowed = ~(prev_action[:, :discrete].astype(np.bool_) & ~mask).any(1)
-        held: Bool = (self._rng.random(len(mask)) < self._hold) & prev_action.any(1) & allowed
-        return held
 
     def state(self) -> State:
         """Of its random numbers, and whether it is warming up."""

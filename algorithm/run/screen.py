@@ -13,6 +13,7 @@ import torch
 from algorithm.config.loader import LoadedConfig
 from algorithm.config.schema import BaseConfig, Config
 from algorithm.env.base import VecEnv
+from algorithm.nn.normalise import vector_names
 from algorithm.run.agent import Agent
 from algorithm.run.console import Rows
 from algorithm.run.offers import has_display, playing_commands
@@ -226,8 +227,10 @@ def _algorithm(config: Config, spec: AgentSpec) -> str:
         parts.append(f"greedy branches, ε {sac.discrete_dqn_epsilon:g}")
     if sac.clip_epsilon > 0:
         parts.append(f"critic clipped at {sac.clip_epsilon:g}")
-    if sac.use_normalization:
+    if sac.use_normalization and vector_names(spec.obs):
         parts.append("normalised observations")
+    if sac.reward_scaling:
+        parts.append("scaled rewards")
     return ", ".join(parts)
 
 

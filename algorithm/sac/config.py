@@ -66,9 +66,9 @@ class SacConfig(Block):
         fixed="the updates that are owed are counted from it",
     )
     start_repeat: Float = option(
-        8.0,
-        "Mean of the number of steps, a geometric one, that a random action of start_step is held. 1: a "
-        "fresh action at each step.",
+        16.0,
+        "Mean number of steps, a geometric one, that a random continuous action of start_step is held. 1: a "
+        "fresh one at each step.",
         new=True,
         ge=1,
     )
