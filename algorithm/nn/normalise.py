@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from math import prod
 from typing import Any
 
@@ -19,6 +19,9 @@ CLIP = 5.0
 
 EPSILON = 1e-8
 """Added to the variance, so that an element that never changes stays 0."""
+
+UNUSABLE = 1e18
+"""A row with a number as large as this is left out of the statistics: all others would be 0 permanently."""
 
 
 def vector_names(obs: ObsSpec) -> tuple[str, ...]:
@@ -47,7 +50,8 @@ class Normaliser(nn.Module):
 
     Until two rows have been seen, numbers are only clipped. The statistics are buffers, so that they travel
     with the state dict; ``count``, ``mean`` and ``square`` are float64, ``shift`` and ``scale`` what follows
-    from them. D: elements of all vector observations.
+    from them. Only these two move to a device: rows come one at a time, and none shall wait for it.
+    D: elements of all vector observations.
     """
 
     count: Tensor  # [] rows seen
@@ -89,14 +93,23 @@ class Normaliser(nn.Module):
             return
         parts = zip(self.names, self._sizes, strict=True)
         flat = np.concatenate([rows[name].reshape(-1, size).astype(np.float64) for name, size in parts], 1)
-        new = torch.from_numpy(flat).to(self.mean.device)
-        n = len(new)
-        mean = new.mean(0)
-        delta = mean - self.mean
-        share = n / (self.count + n)
-        self.square += (new - mean).square().sum(0) + delta.square() * self.count * share
-        self.mean += delta * share
+        new = flat[(np.abs(flat) < UNUSABLE).all(1)]
+        n, before = len(new), float(self.count)
+        if not n:
+            return
+        mean, square, own = self.mean.numpy(), self.square.numpy(), new.mean(0)  # the first two are views
+        delta, share = own - mean, n / (before + n)
+        square += np.square(new - own).sum(0) + np.square(delta) * (before * share)
+        mean += delta * share
         self.count += n
-        if self.count >= 2:
-            self.shift.copy_(self.mean)
-            self.scale.copy_((self.square / self.count + EPSILON).rsqrt())
+        if before + n >= 2:
+            scale = 1.0 / np.sqrt(square / (before + n) + EPSILON)
+            for buffer, value in ((self.shift, mean), (self.scale, scale)):
+                buffer.copy_(torch.from_numpy(value.astype(np.float32)), non_blocking=True)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Normaliser:
+        """What ``to`` and its like do; the statistics stay where they are."""
+        statistics = {name: self._buffers[name] for name in ("count", "mean", "square")}
+        super()._apply(fn, recurse)
+        self._buffers.update(statistics)
+        return self

@@ -109,6 +109,29 @@ def test_the_statistics_travel_with_the_state_dict():
         assert torch.equal(a, b)
 
 
+def test_rows_are_counted_without_waiting_for_the_device():
+    """Numbers of the device "meta" cannot be fetched at all."""
+    normaliser = Normaliser(OBS).to("meta")
+    normaliser.observe(rows_of(OBS, 20))
+    assert normaliser.count.item() == 20
+    assert {x.device.type for x in (normaliser.mean, normaliser.square)} == {"cpu"}
+    assert {x.device.type for x in (normaliser.shift, normaliser.scale)} == {"meta"}
+
+
+@pytest.mark.parametrize("broken", [1e30, -1e30, float("inf"), float("nan")])
+def test_a_row_with_a_broken_number_is_left_out(broken):
+    """In the statistics it would make all others 0 permanently; seen, it is clipped."""
+    one, healthy = Normaliser(VECTOR), Normaliser(VECTOR)
+    rows = rows_of(VECTOR, 20)["obs"]
+    healthy.observe({"obs": rows})
+    one.observe({"obs": np.concatenate([rows[:9], [[0.0, broken, 0.0]], rows[9:]]).astype(np.float32)})
+    one.observe({"obs": np.float32([[broken, 0.0, 0.0]])})
+    for a, b in zip(one.buffers(), healthy.buffers(), strict=True):
+        assert torch.equal(a, b)
+    if np.isfinite(broken):
+        assert one({"obs": torch.full((3,), broken)})["obs"].abs().tolist() == [5.0] * 3
+
+
 def test_nothing_of_an_image_or_choice_is_counted():
     images = ObsSpec(("obs",), ((8, 8, 3),), ("uint8",))
     normaliser = Normaliser(images)
