@@ -56,7 +56,7 @@ class Context:
     ``learned`` positions are K … K+T−1.
     """
 
-    batch: SequenceBatch
+    batch: SequenceBatch  # with rewards as values are made of them: scaled where that is on
     obs: Obs  # name -> [B, W+1, ...] as networks see them: normalised where that is on
     states: States  # of these observations
     burn_in: int  # K

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from algorithm.data import Segment
 
@@ -29,13 +29,16 @@ class OpenReturn(NamedTuple):
     value: float
 
 
-class NoReturnScale(nn.Module):
+class NoReturnScale:
     """Rewards as they are."""
 
     factor = 1.0
 
     def observe(self, segment: Segment) -> None:
         """Nothing to learn."""
+
+    def close(self, stream: int) -> None:
+        """Nothing is open."""
 
     def metrics(self) -> dict[str, Tensor]:
         """Nothing to log."""
@@ -48,34 +51,32 @@ class NoReturnScale(nn.Module):
     def load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
         """No state."""
 
+    def roll_back(self, tensors: Mapping[str, Tensor]) -> None:
+        """No state."""
 
-class ReturnScale(nn.Module):
+
+class ReturnScale:
     """A factor on rewards: 1/max(σ_G, max |G|/5), of the discounted returns G so far.
 
     G ← γ G + r runs along each stream and is 0 at an episode's start and after a gap. σ_G is the standard
     deviation of every G since the start. The bound by the largest |G| keeps a rare large return, such as
     that of a goal, at order one (arXiv 2502.15280, section 4.3). The factor is 1 before a return differs
-    from 0. The statistics are buffers in double precision and travel with the state dict; the open returns
-    are no weights and have :meth:`tensors`.
+    from 0. The statistics are plain numbers, so that no transition waits for a device.
 
-    gamma: γ in [0, 1]
+    gamma:   γ in [0, 1]
+    count:   returns seen
+    mean:    theirs
+    square:  sum of their squared deviations from it
+    largest: |G|
+    factor:  what follows from these
     """
 
-    count: Tensor  # [] returns seen
-    mean: Tensor  # []
-    square: Tensor  # [] sum of squared deviations from the mean
-    largest: Tensor  # [] |G|
-    factor: Tensor  # [] float32, what follows from them
-
     def __init__(self, gamma: float) -> None:
-        super().__init__()
         self._gamma = gamma
         self._open: dict[int, OpenReturn] = {}
-        for name in ("count", "mean", "square", "largest"):
-            self.register_buffer(name, torch.zeros((), dtype=torch.float64))
-        self.register_buffer("factor", torch.ones(()))
+        self.count = self.mean = self.square = self.largest = 0.0
+        self.factor = 1.0
 
-    @torch.no_grad()
     def observe(self, segment: Segment) -> None:
         """Take the rewards of new transitions into the statistics.
 
@@ -83,21 +84,24 @@ class ReturnScale(nn.Module):
         transitions come at once.
         """
         returns = self._returns(segment)
-        if not len(returns):
+        n = len(returns)
+        if not n:
             return
-        count, mean, square = float(self.count), float(self.mean), float(self.square)
-        n, own = len(returns), float(returns.mean())
-        delta, share = own - mean, n / (count + n)
-        square += float(np.square(returns - own).sum()) + delta * delta * count * share
-        count, mean = count + n, mean + delta * share
-        largest = max(float(self.largest), float(np.abs(returns).max()))
-        for buffer, value in zip(
-            (self.count, self.mean, self.square, self.largest), (count, mean, square, largest), strict=True
-        ):
-            buffer.fill_(value)
-        spread = max((square / count) ** 0.5, largest / LARGEST)
-        if spread > SMALLEST:
-            self.factor.fill_(1.0 / spread)
+        own = float(returns.mean())
+        delta, share = own - self.mean, n / (self.count + n)
+        self.square += float(np.square(returns - own).sum()) + delta * delta * self.count * share
+        self.mean += delta * share
+        self.count += n
+        self.largest = max(self.largest, float(np.abs(returns).max()))
+        self._set_factor()
+
+    def close(self, stream: int) -> None:
+        """The stream's episode ends here; of one that goes on, the next return is its reward alone."""
+        self._open.pop(stream, None)
+
+    def _set_factor(self) -> None:
+        spread = max((self.square / self.count) ** 0.5, self.largest / LARGEST) if self.count else 0.0
+        self.factor = 1.0 / spread if spread > SMALLEST else 1.0
 
     def _returns(self, segment: Segment) -> np.ndarray:
         """G after each transition of the segment that has a usable one, float64."""
@@ -119,13 +123,18 @@ class ReturnScale(nn.Module):
 
     def metrics(self) -> dict[str, Tensor]:
         """What rewards are divided by."""
-        return {"value/return_scale": 1.0 / self.factor}
+        return {"value/return_scale": torch.tensor(1.0 / self.factor)}
 
     def tensors(self) -> dict[str, Tensor]:
-        """The open returns of n streams, oldest first: ``stream`` and ``step`` [n] int64, ``value`` [n]."""
+        """``statistics`` [4] float64: count, mean, square, largest.
+
+        And the open returns of n streams, oldest first: ``stream`` and ``step`` [n] int64, ``value`` [n].
+        """
         steps = [one.next_step for one in self._open.values()]
         values = [one.value for one in self._open.values()]
+        statistics = [self.count, self.mean, self.square, self.largest]
         return {
+            "statistics": torch.tensor(statistics, dtype=torch.float64),
             "stream": torch.tensor(list(self._open), dtype=torch.int64),
             "step": torch.tensor(steps, dtype=torch.int64),
             "value": torch.tensor(values, dtype=torch.float64),
@@ -135,3 +144,9 @@ class ReturnScale(nn.Module):
         """Take over what :meth:`tensors` gave. Raises KeyError if something is missing."""
         rows = zip(*(tensors[name].tolist() for name in ("stream", "step", "value")), strict=True)
         self._open = {stream: OpenReturn(step, value) for stream, step, value in rows}
+        self.roll_back(tensors)
+
+    def roll_back(self, tensors: Mapping[str, Tensor]) -> None:
+        """Only the statistics: episodes go on. Raises KeyError if they are missing."""
+        self.count, self.mean, self.square, self.largest = tensors["statistics"].tolist()
+        self._set_factor()

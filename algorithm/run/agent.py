@@ -151,6 +151,7 @@ class Agent:
     def close(self, stream: int) -> None:
         """End an agent's unfinished episode as truncated."""
         self.replay.close(stream)
+        self.sac.close(stream)
 
     def learn(self, step: int, watch: Stopwatch | None = None) -> None:
         """All updates owed now that ``step`` environment steps have been taken.

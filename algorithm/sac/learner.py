@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 
 import torch
@@ -57,8 +58,7 @@ class Sac:
             ensemble_size=config.ensemble_q_num,
             device=device,
         )
-        scale = ReturnScale(config.gamma) if config.reward_scaling else NoReturnScale()
-        self.return_scale = scale.to(device)
+        self.return_scale = ReturnScale(config.gamma) if config.reward_scaling else NoReturnScale()
         self.composition = make_composition(spec.action, config).to(device)
         rate, max_norm = config.learning_rate, config.max_grad_norm or math.inf
         self._skipped = torch.zeros((), device=device)
@@ -134,6 +134,10 @@ class Sac:
         self.model.normaliser.observe({name: value[new] for name, value in segment.obs.items()})
         self.return_scale.observe(segment)
 
+    def close(self, stream: int) -> None:
+        """No more is added to the stream's episode."""
+        self.return_scale.close(stream)
+
     def scale_learning_rate(self, factor: float) -> None:
         """From now on every optimiser takes steps of ``factor`` times ``learning_rate``."""
         for _, adam in self._steps():
@@ -179,6 +183,8 @@ class Sac:
         return {name: difference[at] for name, at in ends.items() if valid[:, at].any()}
 
     def _encode(self, batch: SequenceBatch) -> Context:
+        """Observations and rewards of the context are on one scale; nothing learns of any others."""
+        batch = replace(batch, reward=batch.reward * self.return_scale.factor)
         obs = self.model.normaliser(batch.obs)
         recode = partial(self.model.encode, batch=batch, burn_in=self._burn_in, learn=self._learn)
         return Context(
@@ -205,8 +211,7 @@ class Sac:
         q = self.model.min_target_q(_flatten(ctx.target_following), u, self._draw_subset())
         shape = (batch.reward.shape[0], -1)
         bonus = self.composition.bonus(choice, logp).view(shape)
-        scaled = batch.reward * self.return_scale.factor
-        reward = scaled + sum(x.reward_bonus(ctx) for x in self.extensions)
+        reward = batch.reward + sum(x.reward_bonus(ctx) for x in self.extensions)
         steps = Steps(
             reward=reward[:, first:],
             terminated=batch.terminated[:, first:],
@@ -314,7 +319,7 @@ class Sac:
 
     def tensors(self) -> dict[str, dict[str, Tensor]]:
         """What the learner needs to go on, by checkpoint file: ``model`` (all networks, targets, temperature)
-        and ``optim`` (optimisers, random state). ``updates`` is the one number beside it.
+        and ``optim`` (optimisers, random state, scale of rewards). ``updates`` is the one number beside it.
         """
         optim = {f"{group}.{k}": v for group, adam in self._steps() for k, v in adam.tensors().items()}
         optim["random.update"] = self._generator.get_state()
@@ -343,6 +348,7 @@ class Sac:
         optim = tensors["optim"]
         for group, adam in self._steps():
             adam.load_tensors(_below(f"{group}.", optim))
+        self.return_scale.roll_back(_below("returns.", optim))
 
     def load_model(self, model: Mapping[str, Tensor]) -> None:
         """Only the networks, as inference needs them. Raises ``ValueError`` as :meth:`load_tensors`."""
@@ -362,12 +368,7 @@ class Sac:
 
     def _modules(self) -> nn.Module:
         return nn.ModuleDict(
-            {
-                "model": self.model,
-                "composition": self.composition,
-                "extensions": self.extensions,
-                "return_scale": self.return_scale,
-            }
+            {"model": self.model, "composition": self.composition, "extensions": self.extensions}
         )
 
 

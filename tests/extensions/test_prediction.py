@@ -223,6 +223,22 @@ def test_losses_fall(kind):
     assert last["loss/transition"] < first["loss/transition"] - 0.3
 
 
+@pytest.mark.parametrize("scaled", [True, False])
+def test_rewards_are_predicted_on_the_scale_of_values(scaled):
+    """With reward_scaling their unit does not decide how much the encoder listens to their model."""
+    losses = {}
+    for unit in (1.0, 1e4):
+        sac = learner(reward_scaling=scaled)
+        batch = batch_for(sac)
+        batch = replace(batch, reward=batch.reward * unit)
+        sac.return_scale.observe(SimpleNamespace(
+            stream=0, start_step=0, length=2, reward=np.float32([unit, -3 * unit]),
+            terminated=np.array([False, True]), truncated=np.array([False, False]),
+        ))  # fmt: skip
+        losses[unit] = sac.extensions[0].auxiliary_losses(sac._encode(batch))["reward"].item()
+    assert (losses[1e4] == pytest.approx(losses[1.0], rel=1e-3)) is scaled
+
+
 def test_the_encoder_learns_from_it():
     """After one update it is another one than the critics alone would have made of it."""
     after = {}

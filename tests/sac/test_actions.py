@@ -71,7 +71,7 @@ def test_updates_keep_the_batch_and_move_what_learns(kind, options):
             all_greedy or (options.get("discrete_dqn_like") and "head.discrete" in name)
         )
         fixed = "log_alpha" in name and not options.get("use_auto_alpha", True)
-        if not name.startswith(("model.normaliser", "return_scale")):  # moved by rows, not by updates
+        if not name.startswith("model.normaliser"):  # moved by rows, not by updates
             assert torch.equal(value, before[name]) == (policy_stands or fixed), name
     assert ("loss/policy" in result.metrics) == (not all_greedy)
 
