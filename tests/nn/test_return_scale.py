@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from algorithm.data import Segment
 from algorithm.nn.return_scale import NoReturnScale, ReturnScale
+from tests.batches import small_sac
 
 
 def transitions(rewards, *, stream=0, start=0, terminated=False, truncated=False):
@@ -117,6 +118,16 @@ def test_statistics_go_back_and_episodes_go_on():
     assert scale.factor == factor and scale.count == 2
     scale.observe(transitions([8.0], start=3))
     assert scale.largest == 8 + 0.5 * (4 + 0.5 * 2.5)
+
+
+def test_a_learner_takes_it_back_together_with_its_networks():
+    sac = small_sac(reward_scaling=True)
+    sac.observe(transitions([2.0, 3.0]))
+    saved, factor = sac.tensors(), sac.return_scale.factor
+    sac.observe(transitions([1e6], start=2))
+    assert sac.return_scale.factor < 1e-3 * factor
+    sac.roll_back(saved)
+    assert sac.return_scale.factor == factor
 
 
 def test_of_a_stream_that_is_closed_nothing_is_kept():
