@@ -86,7 +86,7 @@ from gymnasium.envs.classic_control import CartPoleEnv as MyEnv
 
 @pytest.fixture(scope="module")
 def desk(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder that all commands are typed in, so that one finds the runs of another, with files they name."""
+    """The folder that all commands are typed in, with the files they name; one finds the runs of another."""
     desk = tmp_path_factory.mktemp("desk")
     (desk / "my_env.py").write_text(MY_ENV)
     (desk / "settings.yaml").write_text("default:\n  sac_config: {n_step: 3}\n")
