@@ -79,10 +79,18 @@ def chosen(fits: Callable[[Words], bool]) -> list[object]:
     ]
 
 
+MY_ENV = """\
+from gymnasium.envs.classic_control import CartPoleEnv as MyEnv
+"""
+
+
 @pytest.fixture(scope="module")
 def desk(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder that all commands are typed in, so that one finds the runs of another."""
-    return tmp_path_factory.mktemp("desk")
+    """The folder that all commands are typed in, with the files they name; one finds the runs of another."""
+    desk = tmp_path_factory.mktemp("desk")
+    (desk / "my_env.py").write_text(MY_ENV)
+    (desk / "settings.yaml").write_text("default:\n  sac_config: {n_step: 3}\n")
+    return desk
 
 
 @pytest.fixture

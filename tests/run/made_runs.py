@@ -30,7 +30,7 @@ RESULT = {
     "time": {"update": 6.0, "step": 2.0},
     "faults": {"env_restarts": 1},
 }
-ARGUMENTS = ("main.py", "./task", "-n", "run", "-o", "sac_config.tau=0.01")
+ARGUMENTS = ("main.py", "./task", "-n", "run", "-o", "sac_config.tau=0.02")
 
 
 def metrics_text(columns: Mapping[str, Sequence[float]], steps: Sequence[int] = (100, 200, 300, 400)) -> str:
@@ -49,7 +49,7 @@ def _config(overrides: tuple[str, ...], seed: int) -> str:
 def make_run(
     name: str = "run",
     *,
-    overrides: Sequence[str] = ("sac_config.tau=0.01",),
+    overrides: Sequence[str] = ("sac_config.tau=0.02",),
     seed: int = 7,
     metrics: str | None = metrics_text(CURVE),
     result: Mapping[str, object] | None = RESULT,

@@ -12,7 +12,7 @@ TASK = """\
 default:
   base_config: {env_type: GYM, env_name: Pendulum-v1, max_step: 260, reset_on_iteration: false}
   nn_config: {q: {dense_n: 8}, policy: {dense_n: 8}}
-  replay_config: {capacity: 1000}
+  replay_config: {capacity: 1000, beta_increment_per_sampling: 0.001} # not annealed to max_step, which grows
   sac_config:
     batch_size: 16
     start_step: 100

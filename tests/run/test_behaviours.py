@@ -24,7 +24,7 @@ default:
   base_config: {env_type: GYM, env_name: two kinds, max_step: 60, reset_on_iteration: false}
   nn_config: {q: {dense_n: 8}, policy: {dense_n: 8}}
   sac_config: {batch_size: 8, start_step: 20, write_summary_per_step: 30, save_model_per_step: 60}
-  replay_config: {capacity: 500}
+  replay_config: {capacity: 500, beta_increment_per_sampling: 0.001} # not annealed to max_step, which grows
   eval_config: {per_step: -1, episodes: 2}
   ma_config:
     runner: {sac_config: {n_step: 3}}

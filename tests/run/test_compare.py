@@ -103,7 +103,7 @@ def test_a_comparison_by_hand():
         "base 7, 8 12.0 ± 25.4 12.0 ± 25.4 6.5 ± 19.1 none of 2",
         "new 7 40 40 20.5 400 (1 of 1)",
         "mean return, steps 200 to 400 steps to 36.1",
-        "sac_config.tau 0.01 0.5 0.01",
+        "sac_config.tau 0.02 0.5 0.01",
         "python main.py ./task --report base base_2 new",
         "base_2 8 ended without a result 400 14.0 ± 0.5",
     ):

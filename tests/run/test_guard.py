@@ -182,7 +182,7 @@ def agent_and_rollout(
     config = Config(
         base_config=BaseConfig(max_step=200),
         replay_config=ReplayConfig(capacity=500, td_error_max=td_error_max),
-        sac_config=SacConfig(**{"start_step": 20, "batch_size": 16, "clip_epsilon": -1.0, **options}),
+        sac_config=SacConfig(**{"start_step": 20, "batch_size": 16, "use_normalization": False, **options}),
         nn_config=NnConfig(rep={"dense_n": 8}, q={"dense_n": 8}, policy={"dense_n": 8}),
     )
     agent = Agent(

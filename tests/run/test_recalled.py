@@ -18,7 +18,7 @@ def make(monkeypatch):
     def make(**options):
         sizes = NnConfig(rep=REP[options["seq_encoder"]], q={"dense_n": 8}, policy={"dense_n": 8})
         monkeypatch.setattr("tests.run.test_agent.SMALL", sizes)
-        return agent_and_rollout(**options)
+        return agent_and_rollout(**{"use_normalization": False, **options})
 
     return make
 

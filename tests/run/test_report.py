@@ -33,7 +33,7 @@ def test_the_page_of_a_finished_run():
         "best evaluation -2.50 ± 0.50 (95 %)",
         "environment steps 400 updates 200 training time 8.0 s 50 steps/s",
         "faults survived 1 env restarts 1",
-        "sac_config.tau 0.01 0.005 0.005",  # this run, the task, the default
+        "sac_config.tau 0.02 0.01 0.01",  # this run, the task, the default
         "sac_config.batch_size 16 16 256",
         "base_config.env_name Pendulum-v1 Pendulum-v1 none",
         "machine box, Linux, 2 processors",
@@ -87,8 +87,8 @@ def test_a_limit_that_a_resume_changed_is_told_once():
 
 def test_the_same_training_again(task):
     arguments = ["main.py", "./task", "-c", "endless", "-n", "run", "--repeat=3", "--agents=2", "--quiet"]
-    arguments += ["--env_args", "g=9.8,name=a b", "--nn=other", "-o", "sac_config.tau=1e-2", "--seed=1"]
-    page = page_of(make_run(arguments=arguments, overrides=("sac_config.tau=1e-2",)))
+    arguments += ["--env_args", "g=9.8,name=a b", "--nn=other", "-o", "sac_config.tau=2e-2", "--seed=1"]
+    page = page_of(make_run(arguments=arguments, overrides=("sac_config.tau=2e-2",)))
     (command,) = re.findall(r"under a new name (.*?) Go on", page.shown)
     again, before = parse_args(shlex.split(command)[2:]), parse_args(arguments[1:])
     assert again.seed == 7  # that of this run, not of the first of three
@@ -98,16 +98,16 @@ def test_the_same_training_again(task):
 
 
 def test_what_was_changed_when_it_was_resumed_is_part_of_it():
-    given = ("base_config.max_step=100", "sac_config.tau=0.01", "base_config.max_step=300")
+    given = ("base_config.max_step=100", "sac_config.tau=0.02", "base_config.max_step=300")
     page = page_of(make_run(arguments=["main.py", "./task", "-o", given[0], "-o", given[1]], overrides=given))
-    again = "python main.py ./task -o base_config.max_step=300 -o sac_config.tau=0.01 --seed=7"
+    again = "python main.py ./task -o base_config.max_step=300 -o sac_config.tau=0.02 --seed=7"
     assert f"under a new name {again} Go on" in page.shown
 
 
 @pytest.mark.parametrize("arguments", [["pytest", "-q", "tests"], [], [1, 2]])
 def test_a_command_line_of_another_program_is_left_out(arguments, capsys):
     page = page_of(make_run(arguments=arguments))
-    assert "python main.py ./task -o sac_config.tau=0.01 --seed=7" in page.shown
+    assert "python main.py ./task -o sac_config.tau=0.02 --seed=7" in page.shown
     assert "The task's own files cannot be compared from here." in page.shown
     assert capsys.readouterr().err == ""
 
@@ -286,4 +286,4 @@ def test_a_page_that_cannot_be_written_is_a_storage_error():
 
 
 def test_arguments_of_the_made_runs_are_a_command_line():
-    assert parse_args(ARGUMENTS[1:]).overrides == ("sac_config.tau=0.01",)
+    assert parse_args(ARGUMENTS[1:]).overrides == ("sac_config.tau=0.02",)
