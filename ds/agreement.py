@@ -58,7 +58,7 @@ FREE: Mapping[str, tuple[str, ...]] = {
         *("reward_scaling", "discrete_soft_target"),
         *("ensemble_q_sample", "n_step", "refresh_carry", "tau", "update_target_per_step"),
         *("init_log_alpha", "use_auto_alpha", "target_c_alpha", "target_d_alpha"),
-        *("learning_rate", "learning_rate_schedule", "max_grad_norm"),
+        *("learning_rate", "alpha_learning_rate", "learning_rate_schedule", "max_grad_norm"),
         *("gamma", "v_lambda", "v_rho", "v_c", "clip_epsilon", "use_n_step_is"),
         *("siamese", "siamese_use_q", "siamese_use_adaptive"),
         *("use_prediction", "transition_kl", "use_extra_data", "curiosity", "curiosity_strength"),

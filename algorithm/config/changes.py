@@ -113,6 +113,7 @@ APPLIED: Mapping[str, Mapping[str, str]] = {
         "target_c_alpha": "",
         "target_d_alpha": "",
         "learning_rate": "",
+        "alpha_learning_rate": "",
         "learning_rate_schedule": "as if it had been so from the start: linear falls from step 0 to max_step",
         "max_grad_norm": "",
         "gamma": "the critics have to learn values of another horizon",

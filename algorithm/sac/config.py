@@ -135,7 +135,15 @@ class SacConfig(Block):
         le=1,
     )
 
-    learning_rate: Float = option(0.0007, "Step size of all optimisers. Usual: 1e-4 to 1e-3.", gt=0)
+    learning_rate: Float = option(0.0007, "Step size of networks. Usual: 1e-4 to 1e-3.", gt=0)
+    alpha_learning_rate: (
+        Annotated[float, Field(gt=0, allow_inf_nan=False), BeforeValidator(to_number)] | None
+    ) = option(
+        0.007,
+        "Step size of the temperatures, ten times that of the networks, so that it hardly matters where they "
+        "begin. null: learning_rate.",
+        new=True,
+    )
     learning_rate_schedule: Literal["constant", "linear"] = option(
         "constant", "linear: the step size falls to 0 at max_step.", new=True
     )

@@ -23,7 +23,7 @@ from algorithm.sac.config import SacConfig
 from algorithm.sac.critic import Steps, make_critic_loss, make_target
 from algorithm.sac.generators import go_on
 from algorithm.sac.model import Model
-from algorithm.sac.optimiser import FlatAdam
+from algorithm.sac.optimiser import FlatAdam, below
 from algorithm.sac.policy import make_composition
 from algorithm.spec import AgentSpec
 
@@ -60,17 +60,19 @@ class Sac:
         )
         self.return_scale = ReturnScale(config.gamma) if config.reward_scaling else NoReturnScale()
         self.composition = make_composition(spec.action, config).to(device)
-        rate, max_norm = config.learning_rate, config.max_grad_norm or math.inf
-        self._skipped = torch.zeros((), device=device)
+        self._skipped, rate = torch.zeros((), device=device), config.learning_rate
+        max_norm = config.max_grad_norm or math.inf
         make_step = partial(FlatAdam, learning_rate=rate, max_norm=max_norm, skipped=self._skipped)
         self._critic_step = make_step([self.model.rep, self.model.q])
-        # A temperature's gradient is in units of entropy: it says nothing of how far the policy may move.
-        self._policy_step = make_step([self.model.policy], others=[self.composition])
+        self._policy_step = make_step([self.model.policy])
+        make_alpha_step = partial(
+            make_step, learning_rate=config.alpha_learning_rate or rate, max_norm=math.inf
+        )
+        self._alpha_step = _if_any(make_alpha_step, [self.composition])
         self._joint_step = _if_any(make_step, [x.joint for x in extensions])
         self._own_step = _if_any(make_step, [x.own for x in extensions])
         # The encoder's part of the critics' gradient: it is the first of their modules.
         self._encoder = slice(0, sum(p.numel() for p in self.model.rep.parameters()))
-        self._initial_rate = rate
         self.model.follow(self._critic_step.flat)
         self._return_target = make_target(
             gamma=config.gamma,
@@ -139,9 +141,9 @@ class Sac:
         self.return_scale.close(stream)
 
     def scale_learning_rate(self, factor: float) -> None:
-        """From now on every optimiser takes steps of ``factor`` times ``learning_rate``."""
+        """From now on every optimiser takes steps of ``factor`` times its learning rate."""
         for _, adam in self._steps():
-            adam.learning_rate = self._initial_rate * factor
+            adam.factor = factor
 
     @torch.no_grad()
     def td_error(self, batch: SequenceBatch) -> Tensor:
@@ -296,7 +298,9 @@ class Sac:
         share = _flatten(valid_share(ctx.batch.valid[:, learned], logp.dtype))
         losses = self.composition.losses(choice, logp, q, share)
         if losses:  # with greedy actions alone there is no policy to learn
-            self._policy_step.step(losses["policy"] + losses["alpha"])
+            self._policy_step.step(losses["policy"])
+            if self._alpha_step:
+                self._alpha_step.step(losses["alpha"])
         metrics = self.composition.metrics(choice, u, logp)
         shape = (-1, ctx.learn)
         return {
@@ -335,7 +339,7 @@ class Sac:
         self.roll_back(tensors)
         optim = tensors["optim"]
         self._subset_generator.set_state(optim["random.subset"])
-        self.return_scale.load_tensors(_below("returns.", optim))
+        self.return_scale.load_tensors(below("returns.", optim))
         self.updates = updates
         return go_on(self._generator, optim["random.update"])
 
@@ -347,8 +351,8 @@ class Sac:
         self.load_model(tensors["model"])
         optim = tensors["optim"]
         for group, adam in self._steps():
-            adam.load_tensors(_below(f"{group}.", optim))
-        self.return_scale.roll_back(_below("returns.", optim))
+            adam.load_tensors(below(f"{group}.", optim))
+        self.return_scale.roll_back(below("returns.", optim))
 
     def load_model(self, model: Mapping[str, Tensor]) -> None:
         """Only the networks, as inference needs them. Raises ``ValueError`` as :meth:`load_tensors`."""
@@ -361,6 +365,7 @@ class Sac:
         groups = {
             "critic": self._critic_step,
             "policy": self._policy_step,
+            "alpha": self._alpha_step,
             "joint": self._joint_step,
             "own": self._own_step,
         }
@@ -384,11 +389,6 @@ def _if_any(make: Callable[[Sequence[nn.Module]], FlatAdam], parts: Sequence[nn.
 
 def _named(losses: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {f"loss/{name}": loss.detach() for name, loss in losses.items()}
-
-
-def _below(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Those whose names begin with ``prefix``, without it."""
-    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
 
 
 def _carry_before(ctx: Context) -> Tensor:

@@ -20,13 +20,12 @@ class Shorten:
     def __init__(self, max_norm: float) -> None:
         self._max_norm = max_norm
 
-    def __call__(self, gradient: Tensor) -> None:
-        """gradient [P]; a factor, so that nothing waits for the device."""
-        norm = torch.linalg.vector_norm(gradient)
+    def __call__(self, gradient: Tensor, norm: Tensor) -> None:
+        """gradient [P] of that ``norm``; a factor, so that nothing waits for the device."""
         gradient.mul_((self._max_norm / norm.clamp(min=1e-12)).clamp(max=1.0))
 
 
-def _leave(gradient: Tensor) -> None:
+def _leave(gradient: Tensor, norm: Tensor) -> None:
     """No limit."""
 
 
@@ -39,9 +38,8 @@ class FlatAdam:
     bit for bit. So it is where the square of its norm overflows, in single precision from 1.8e19 on: in the
     second moment that would be an infinity, which never goes away and holds a parameter still for ever.
 
-    learning_rate: may be changed between steps
-    max_norm:      a longer gradient of ``modules`` is shortened to this norm; infinity leaves it as it is
-    others:        modules trained by the same steps, whose gradient neither enters that norm nor is shortened
+    learning_rate: of a step, times ``factor``, which may be changed between steps
+    max_norm:      a longer gradient is shortened to this norm; infinity leaves it as it is
     skipped:       [] to which 1 is added for each step that was skipped; its own if it is None
     """
 
@@ -51,12 +49,10 @@ class FlatAdam:
         learning_rate: float,
         *,
         max_norm: float = math.inf,
-        others: Sequence[nn.Module] = (),
         skipped: Tensor | None = None,
     ) -> None:
-        self.flat = FlatParameters([*modules, *others])
-        self._limited = slice(0, sum(p.numel() for p in nn.ModuleList(modules).parameters()))
-        self.learning_rate = learning_rate
+        self.flat = FlatParameters(modules)
+        self.learning_rate, self.factor = learning_rate, 1.0
         self._shorten = Shorten(max_norm) if math.isfinite(max_norm) else _leave
         self._moments = torch.zeros_like(self.flat.data), torch.zeros_like(self.flat.data)
         device = self.flat.data.device
@@ -82,7 +78,7 @@ class FlatAdam:
             amsgrad=False,
             beta1=BETA_1,
             beta2=BETA_2,
-            lr=self.learning_rate,
+            lr=self.learning_rate * self.factor,
             weight_decay=0.0,
             eps=EPSILON,
             maximize=False,
@@ -109,7 +105,7 @@ class FlatAdam:
         norm = torch.linalg.vector_norm(gradient)
         torch.logical_not(norm < self._longest, out=self._unusable)  # also true for NaN
         self.skipped.add_(self._unusable)
-        self._shorten(gradient[self._limited])
+        self._shorten(gradient, norm)
         self._move(gradient)
         return norm
 
@@ -126,3 +122,8 @@ class FlatAdam:
             if value.shape != own[name].shape:
                 raise ValueError(f"optimiser state {name} has {value.numel()} values, not {len(self.flat)}")
             own[name].copy_(value)
+
+
+def below(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors whose names begin with ``prefix``, without it."""
+    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
