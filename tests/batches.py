@@ -108,7 +108,7 @@ def small_sac(
 ) -> Sac:
     """A learner with those networks; ``options`` are keys of ``sac_config``."""
     networks = small_networks(spec, rep_depth=rep_depth)
-    config = SacConfig(**{"use_normalization": False, **options})
+    config = SacConfig(**{"use_normalization": False, "alpha_learning_rate": None, **options})
     return Sac(spec, networks, config, device=CPU, seed=seed, extensions=extensions)
 
 

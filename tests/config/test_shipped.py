@@ -97,7 +97,7 @@ def test_they_are_named_where_a_name_is_wrong(task):
     assert "did you mean `seed`?" in problem.fix
     task(PENDULUM)
     (problem,) = refusal("gym/task", "sed").problems
-    assert "sections for every task: seed, memory" in problem.fix
+    assert "sections for every task: seed, raw, memory" in problem.fix
 
 
 def test_without_a_memory_nothing_of_it_counts(task):

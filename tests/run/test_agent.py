@@ -127,11 +127,12 @@ def test_the_learning_rate_falls_linearly_to_zero():
     rates = []
     for step in (0, 50, 150, 200, 250):
         agent.learn(step)
-        rates.append([adam.learning_rate for _, adam in agent.sac._steps()])
-    np.testing.assert_allclose(rates, np.array([[0.01, 0.0075, 0.0025, 0.0, 0.0]] * 2).T)
+        rates.append([adam.learning_rate * adam.factor for _, adam in agent.sac._steps()])
+    expected = np.outer([1.0, 0.75, 0.25, 0.0, 0.0], [0.01, 0.01, 0.007])  # critics, policy, temperatures
+    np.testing.assert_allclose(rates, expected)
     constant, _ = agent_and_rollout()
     constant.learn(150)
-    assert {adam.learning_rate for _, adam in constant.sac._steps()} == {0.0007}
+    assert {adam.learning_rate * adam.factor for _, adam in constant.sac._steps()} == {0.0007, 0.007}
 
 
 def betas(agent, steps=(0, 50, 150, 200, 250)):

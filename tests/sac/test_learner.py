@@ -145,9 +145,23 @@ def test_padding_changes_nothing():
 
 def gradients(sac: Sac) -> tuple[torch.Tensor, list[float]]:
     """Of the policy's network, and of each log α."""
-    size = sum(p.numel() for p in sac.model.policy.parameters())
-    gradient = sac._policy_step.gradient
-    return gradient[:size].clone(), gradient[size:].tolist()
+    return sac._policy_step.gradient.clone(), sac._alpha_step.gradient.tolist()
+
+
+@pytest.mark.parametrize("rate, moved", [(0.05, 0.05), (None, 0.01)])
+def test_temperatures_have_a_step_size_of_their_own(rate, moved):
+    """Adam's first step is as long as its learning rate, whatever the gradient."""
+    sac = small_sac(
+        spec=AgentSpec(SMALL.obs, ActionSpec((3,), 2)), learning_rate=0.01, alpha_learning_rate=rate
+    )
+    before = weights(sac)
+    sac.update(random_batch(spec=AgentSpec(SMALL.obs, ActionSpec((3,), 2))))
+    for name, value in weights(sac).items():
+        longest = (value - before[name]).abs().max().item()
+        if "log_alpha" in name:
+            assert longest == pytest.approx(moved, rel=1e-3)
+        elif name.startswith("model.policy"):
+            assert longest == pytest.approx(0.01, rel=1e-3)
 
 
 @pytest.mark.parametrize("limit", [0.01, 1e-6])
