@@ -57,6 +57,7 @@ def order_of(loaded: LoadedConfig, limits: Limits) -> Order:
         workers=base.workers,
         length_limit=base.max_step_each_iter,
         normalised=loaded.config.sac_config.use_normalization,
+        rewards_scaled=loaded.config.sac_config.reward_scaling,
         reward_scale=base.reward_scale,
         timeout=base.env_timeout,
         limits=limits,
