@@ -78,6 +78,12 @@ def test_c_cannot_name_a_section(here):
     assert "-c names a YAML file" in problem.why and "-o" in problem.fix
 
 
+def test_all_tasks_are_listed_only_where_nothing_is_near(here):
+    (near,), (far,) = refusal("cartpole").problems, refusal("qqqqqq").problems
+    assert near.fix == "did you mean `gym/cart_pole` or `CartPole-v1`?"
+    assert "toy/recall" in far.fix
+
+
 @pytest.mark.parametrize(
     ("name", "said"),
     [
