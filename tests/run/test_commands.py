@@ -160,7 +160,8 @@ def in_terminal(width: int, words: list[str], folder: Path) -> str:
 @pytest.mark.parametrize("width", [50, 80])
 def test_in_a_terminal_each_command_is_a_line_of_its_own(task, tmp_path, width):
     task(PICTURES)
-    small = in_terminal(width, [str(ROOT / "main.py"), "./task", "--seed=1", "--device=cpu"], tmp_path)
+    (tmp_path / "main.py").symlink_to(ROOT / "main.py")
+    small = in_terminal(width, ["main.py", "./task", "--seed=1", "--device=cpu"], tmp_path)
     name = next((tmp_path / "models" / "task").iterdir()).name
     lines = small.splitlines()
     for flags in (
