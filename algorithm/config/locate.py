@@ -277,7 +277,7 @@ def _no_file(config: str, folder: EnvFolder) -> Problem:
         f"--config {config}",
         f"{folder.env_name} has no folder with sections, so -c names a YAML file, and there is no such file",
         "give the path of a file, or FILE:SECTION; or leave out -c and set single keys with -o; "
-        f"sections for every task: {', '.join(shipped.sections().children)}",
+        f"{_shipped_near(config)}",
     )
 
 
@@ -287,6 +287,9 @@ def _no_config(config: str, folder: Path, main: Branch) -> Problem:
         f"unknown configuration `{config}`",
         f"--config {config}",
         f"{shown(folder / CONFIG_FILE)} has no such section, and its folder no such file",
-        f"{suggest(config, main.children, 'sections')}; files: {', '.join(files)}; "
-        f"sections for every task: {', '.join(shipped.sections().children)}",
+        f"{suggest(config, main.children, 'sections')}; files: {', '.join(files)}; {_shipped_near(config)}",
     )
+
+
+def _shipped_near(config: str) -> str:
+    return suggest(config, shipped.sections().children, "sections for every task")

@@ -176,6 +176,18 @@ def test_in_a_terminal_each_command_is_a_line_of_its_own(task, tmp_path, width):
     assert any(line.endswith(f"tensorboard --logdir models/task/{name}/log") for line in lines)
 
 
+@pytest.mark.parametrize("there", [True, False])
+def test_a_window_that_nobody_can_see_is_told(task, capsys, monkeypatch, there):
+    monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
+    task("CartPole-v1")
+    assert main(["./task", "-n", "a", "--device=cpu", "--quiet"]) == 0
+    monkeypatch.setattr("algorithm.run.playing.play.has_display", lambda: there)
+    capsys.readouterr()
+    assert main(["./task", "--watch", "--max_iter=1", "--quiet"]) == 0
+    said = "".join(capsys.readouterr())
+    assert ("no display: no window can be seen, --video films" in said) is not there
+
+
 def test_watch_is_three_flags():
     options = parse_args(["gym/pendulum", "--watch"])
     assert options == parse_args(["gym/pendulum", "--run", "--render", "--disable_sample"])
