@@ -250,20 +250,19 @@ def _no_env(env: str, roots: tuple[Path, ...], ids: list[str]) -> Problem:
     close, folder = nearest_task(env, known), folder_of(env, known)
     inside = [name.rpartition("/")[2] for name in known if folder and name.rpartition("/")[0] == folder]
     near = " or ".join(f"`{name}`" for name in [*([close] if close else []), *ids])
-    listed = (
-        f"tasks in {folder}: {', '.join(sorted(inside))}"
-        if inside
-        else f"tasks: {', '.join(known) or 'none'}; "
-        "an environment of another package is module:Id, one of your own file.py:Id"
-    )
-    parts = [f"did you mean {near}?"] * bool(near) + [listed] * bool(inside or not near)
+    meant = f"did you mean {near}? " if near else ""
+    if inside:
+        listed = f"tasks in {folder}: {', '.join(sorted(inside))}"
+    else:
+        others = "an environment of another package is module:Id, one of your own file.py:Id"
+        listed = others if near else f"tasks: {', '.join(known) or 'none'}; {others}"
     exists = next((f for f in (*(root / env for root in roots), Path(env)) if f.is_dir()), None)
     why = f"{shown(exists)} has no {CONFIG_FILE}" if exists else "no folder of that name has a " + CONFIG_FILE
     return Problem(
         f"unknown environment `{env}`",
         "looked in " + ", ".join([*map(shown, roots), "as a path, and among Gymnasium's ids"]),
         why,
-        " ".join(parts),
+        meant + listed,
     )
 
 
