@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from algorithm.config.errors import ConfigError
 from algorithm.config.loader import LoadedConfig, load_config
 from algorithm.config.locate import CONFIG_FILE, DEFAULT_SECTION
+from algorithm.config.program import program
 from algorithm.config.schema import DISTRIBUTED_DEFAULTS, Config, NetConfig
 from ds.agreement import settings
 
@@ -25,7 +26,7 @@ def invitation(loaded: LoadedConfig, argument: str, port: int) -> str:
     given = list(loaded.overrides)
     given += _changed(loaded, argument, section[1] if section else None, given)
     flags += [word for text in given for word in ("-o", text)]
-    return shlex.join(["python", "main_ds.py", argument, "actor", *flags])
+    return shlex.join([*program("main_ds.py"), argument, "actor", *flags])
 
 
 def _section(loaded: LoadedConfig) -> list[str]:

@@ -19,6 +19,8 @@ ENV_HELP = (
     "Gymnasium, module:Id or file.py:Id"
 )
 
+_EXAMPLES = "python main.py gym/pendulum, or python main.py CartPole-v1"
+
 
 class _Parser(argparse.ArgumentParser):
     """Tells a mistake in the shape of every other fault, and names the flag nearest to an unknown one."""
@@ -27,6 +29,8 @@ class _Parser(argparse.ArgumentParser):
         unknown = re.match(r"unrecognized arguments: (--?[\w-]+)", message)
         close = unknown and did_you_mean(unknown[1], self._option_string_actions)
         fix = f"did you mean {close}?" if close else f"python {self.prog} --help shows every flag"
+        if message.endswith("required: env"):
+            fix = f"name what to train: {_EXAMPLES}; {fix}"
         leave(Problem("the command line cannot be read", f"arguments of {self.prog}", message, fix))
 
 
@@ -118,7 +122,7 @@ def cannot(what: str, why: str, fix: str) -> Problem:
 
 def leave(*problems: Problem) -> NoReturn:
     """Print the faults and end the process with the exit code of a wrong configuration."""
-    print(ConfigError(problems), file=sys.stderr)
+    print(f"error: {ConfigError(problems)}", file=sys.stderr)
     raise SystemExit(EXIT_CONFIG)
 
 

@@ -249,20 +249,20 @@ def _no_env(env: str, roots: tuple[Path, ...], ids: list[str]) -> Problem:
     known = list(dict.fromkeys(_known_envs(roots)))
     close, folder = nearest_task(env, known), folder_of(env, known)
     inside = [name.rpartition("/")[2] for name in known if folder and name.rpartition("/")[0] == folder]
-    listed = (
-        f"tasks in {folder}: {', '.join(sorted(inside))}"
-        if inside
-        else f"tasks: {', '.join(known) or 'none'}; "
-        "an environment of another package is module:Id, one of your own file.py:Id"
-    )
     near = " or ".join(f"`{name}`" for name in [*([close] if close else []), *ids])
+    meant = f"did you mean {near}? " if near else ""
+    if inside:
+        listed = f"tasks in {folder}: {', '.join(sorted(inside))}"
+    else:
+        others = "an environment of another package is module:Id, one of your own file.py:Id"
+        listed = others if near else f"tasks: {', '.join(known) or 'none'}; {others}"
     exists = next((f for f in (*(root / env for root in roots), Path(env)) if f.is_dir()), None)
     why = f"{shown(exists)} has no {CONFIG_FILE}" if exists else "no folder of that name has a " + CONFIG_FILE
     return Problem(
         f"unknown environment `{env}`",
         "looked in " + ", ".join([*map(shown, roots), "as a path, and among Gymnasium's ids"]),
         why,
-        (f"did you mean {near}? " if near else "") + listed,
+        meant + listed,
     )
 
 
@@ -276,7 +276,7 @@ def _no_file(config: str, folder: EnvFolder) -> Problem:
         f"--config {config}",
         f"{folder.env_name} has no folder with sections, so -c names a YAML file, and there is no such file",
         "give the path of a file, or FILE:SECTION; or leave out -c and set single keys with -o; "
-        f"sections for every task: {', '.join(shipped.sections().children)}",
+        f"{_shipped_near(config)}",
     )
 
 
@@ -286,6 +286,9 @@ def _no_config(config: str, folder: Path, main: Branch) -> Problem:
         f"unknown configuration `{config}`",
         f"--config {config}",
         f"{shown(folder / CONFIG_FILE)} has no such section, and its folder no such file",
-        f"{suggest(config, main.children, 'sections')}; files: {', '.join(files)}; "
-        f"sections for every task: {', '.join(shipped.sections().children)}",
+        f"{suggest(config, main.children, 'sections')}; files: {', '.join(files)}; {_shipped_near(config)}",
     )
+
+
+def _shipped_near(config: str) -> str:
+    return suggest(config, shipped.sections().children, "sections for every task")

@@ -88,7 +88,8 @@ class EnvConfig(Block):
     unity_args: UnityArgs = Field(default=UnityArgs(), description="Only for Unity environments.")
     wrappers: Annotated[tuple[WrapperEntry, ...], Strict(False)] = option(
         (),
-        "Gymnasium wrappers, innermost first: each a name or module:Class, alone or as {Name: {kwargs}}.",
+        "Gymnasium wrappers, innermost first: each a name, module:Class or file.py:Class, alone or as "
+        "{Name: {kwargs}}.",
         new=True,
         fixed=_OTHER_TASK,
         examples=[["Name", "module:Class", {"Name": {"argument": "value"}}]],

@@ -1,4 +1,4 @@
-"""From ``env_name`` to an id that Gymnasium knows: the module or the file that has it is imported."""
+"""Environments and wrappers by name: the module or the file that has one is found and imported."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import importlib
 import importlib.util
 import re
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import TypeGuard, cast
@@ -17,20 +18,21 @@ from gymnasium.envs.registration import EnvCreator
 from algorithm.errors import EnvError
 
 
-def locate(env_name: str, folder: Path | None = None) -> str:
-    """``env_name`` as it means the same in every process: a file that it names becomes absolute.
+def locate(named: str, folder: Path | None = None, *, key: str = "base_config.env_name") -> str:
+    """What is ``named`` as it means the same in every process: a file in it becomes absolute.
 
     ``file.py:Id`` is looked for in the task's ``folder``, then in the current one; ``module:Id`` is the
     file ``module.py`` of the folder if there is one. Whatever else lies in the folder can be imported from
-    then on, here and in worker processes. Raises EnvError for a file that is not there.
+    then on, here and in worker processes. Raises EnvError, which tells the configuration's ``key``, for a
+    file that is not there.
     """
     if folder is not None:
         _search(folder)
-    source, colon, name = env_name.rpartition(":")
+    source, colon, name = named.rpartition(":")
     if source.endswith(".py"):
-        return f"{_file(source, folder)}:{name}"
+        return f"{_file(source, folder, key)}:{name}"
     beside = folder / f"{source}.py" if folder is not None and colon and "." not in source else None
-    return f"{beside.resolve()}:{name}" if beside is not None and beside.is_file() else env_name
+    return f"{beside.resolve()}:{name}" if beside is not None and beside.is_file() else named
 
 
 def file_of(located: str) -> Path | None:
@@ -49,45 +51,13 @@ def registered(located: str) -> str:
     source, colon, name = located.rpartition(":")
     if not colon:
         return name
-    module = _imported(source)
+    module = imported(source)
     own = getattr(module, name, None)
     return _id_of(module, own) if _is_env_class(own) else name
 
 
-def offered(located: str) -> str:
-    """For a person who named what is not there: which environments the module or file has, if it has any."""
-    source, _, wanted = located.rpartition(":")
-    module = _known(source)
-    if module is None:
-        return ""
-    own = f"{_namespace(module)}/"
-    ids = [
-        name
-        for name, spec in gym.registry.items()
-        if _is_of(module, spec.entry_point) and not name.startswith(own)
-    ]
-    classes = [name for name, value in vars(module).items() if _is_env_class(value) and _is_of(module, value)]
-    found = sorted({*ids, *classes})
-    close = difflib.get_close_matches(wanted, found, n=1)
-    return (f"did you mean {close[0]}? " if close else "") + f"there: {', '.join(found) or 'none'}"
-
-
-def _file(source: str, folder: Path | None) -> Path:
-    tried = [place / source for place in (folder, Path.cwd()) if place is not None]
-    tried = list(dict.fromkeys(path.resolve() for path in tried))
-    found = next((path for path in tried if path.is_file()), None)
-    if found is None:
-        raise EnvError(
-            f"there is no file {source}",
-            where="base_config.env_name",
-            why=f"looked for {', '.join(map(str, tried))}",
-            fix="give its path from the task's folder or from the current one: file.py:Id",
-        )
-    return found
-
-
-def _imported(source: str) -> ModuleType:
-    """The module of that name or in that file, which is run once a process."""
+def imported(source: str) -> ModuleType:
+    """The module of that name or in that file, which is run once a process. Raises whatever it raises."""
     if not source.endswith(".py"):
         return importlib.import_module(source)
     file, known = Path(source), _known(source)
@@ -107,6 +77,43 @@ def _imported(source: str) -> ModuleType:
         del sys.modules[name]
         raise
     return module
+
+
+def offered(located: str) -> str:
+    """For a person who named what is not there: which environments the module or file has, if it has any."""
+    source, _, wanted = located.rpartition(":")
+    module = _known(source)
+    if module is None:
+        return ""
+    own = f"{_namespace(module)}/"
+    ids = [
+        name
+        for name, spec in gym.registry.items()
+        if _is_of(module, spec.entry_point) and not name.startswith(own)
+    ]
+    classes = [name for name, value in vars(module).items() if _is_env_class(value) and _is_of(module, value)]
+    found = sorted({*ids, *classes})
+    return nearest_of(wanted, found)
+
+
+def nearest_of(wanted: str, found: Sequence[str]) -> str:
+    """What ``wanted`` may have meant, and all that was found."""
+    close = difflib.get_close_matches(wanted, found, n=1)
+    return (f"did you mean {close[0]}? " if close else "") + f"there: {', '.join(found) or 'none'}"
+
+
+def _file(source: str, folder: Path | None, key: str) -> Path:
+    tried = [place / source for place in (folder, Path.cwd()) if place is not None]
+    tried = list(dict.fromkeys(path.resolve() for path in tried))
+    found = next((path for path in tried if path.is_file()), None)
+    if found is None:
+        raise EnvError(
+            f"there is no file {source}",
+            where=key,
+            why=f"looked for {', '.join(map(str, tried))}",
+            fix="give its path from the task's folder or from the current one: file.py:Id",
+        )
+    return found
 
 
 def _known(source: str) -> ModuleType | None:
@@ -156,7 +163,7 @@ def _namespace(module: ModuleType) -> str:
 
 
 def _is_env_class(value: object) -> TypeGuard[type[gym.Env]]:
-    return isinstance(value, type) and issubclass(value, gym.Env)
+    return isinstance(value, type) and issubclass(value, gym.Env) and not issubclass(value, gym.Wrapper)
 
 
 def _is_of(module: ModuleType, entry_point: object) -> bool:

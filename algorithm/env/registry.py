@@ -16,7 +16,7 @@ from algorithm.env.named import locate
 from algorithm.env.pool import EnvPool
 from algorithm.env.single import MakeSingle
 from algorithm.env.workers import Workers
-from algorithm.env.wrappers import Wrapper
+from algorithm.env.wrappers import Wrapper, located
 from algorithm.errors import EnvError
 
 
@@ -45,7 +45,7 @@ def _gym(task: Task, pooled: Pooled) -> VecEnv:
     recipe = GymRecipe(
         env_id=env_id,
         env_args=task.env_args,
-        wrappers=task.wrappers,
+        wrappers=located(task.wrappers, task.folder),
         options=task.options,
         render=task.render,
         film=task.film,

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import difflib
-import importlib
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any, TypeGuard
 
 import gymnasium as gym
 
 from algorithm.env.extras import advice
+from algorithm.env.named import imported, locate, nearest_of
 from algorithm.errors import EnvError, UsageError
 
 Wrapper = Mapping[str, Mapping[str, Any] | None]
@@ -18,10 +20,21 @@ Wrapper = Mapping[str, Mapping[str, Any] | None]
 _KEY = "base_config.wrappers"
 
 
+def located(wrappers: Iterable[Wrapper], folder: Path | None) -> tuple[Wrapper, ...]:
+    """The wrappers with their files found as that of an environment is.
+
+    See :func:`~algorithm.env.named.locate`. Raises EnvError.
+    """
+    return tuple(
+        {locate(name, folder, key=_KEY): kwargs for name, kwargs in entry.items()} for entry in wrappers
+    )
+
+
 def find(entry: Wrapper) -> tuple[type[gym.Wrapper], Mapping[str, Any]]:
     """The class and the keyword arguments of one entry.
 
-    The name is a class of ``gymnasium.wrappers`` or ``module:Class``. Raises UsageError.
+    The name is a class of ``gymnasium.wrappers``, or ``module:Class`` or ``file.py:Class`` as
+    :func:`located` returns it. Raises UsageError.
     """
     if len(entry) != 1:
         raise UsageError(
@@ -31,9 +44,11 @@ def find(entry: Wrapper) -> tuple[type[gym.Wrapper], Mapping[str, Any]]:
             fix="give every wrapper an entry of its own, innermost first: [{Name: {kwargs}}, …]",
         )
     ((name, kwargs),) = entry.items()
-    found = _imported(name) if ":" in name else getattr(gym.wrappers, name, None)
-    if not (isinstance(found, type) and issubclass(found, gym.Wrapper)):
-        raise _unknown(name)
+    source, colon, wanted = name.rpartition(":")
+    there = _module(name, source) if colon else gym.wrappers
+    found = getattr(there, wanted, None)
+    if not _is_wrapper(found):
+        raise _unknown(name, [known for known, value in vars(there).items() if _is_wrapper(value)])
     return found, kwargs or {}
 
 
@@ -52,29 +67,36 @@ def apply(env: gym.Env, wrappers: Sequence[tuple[type[gym.Wrapper], Mapping[str,
     return env
 
 
-def _imported(name: str) -> object:
-    module, _, attribute = name.partition(":")
+def _module(name: str, source: str) -> ModuleType:
     try:
-        return getattr(importlib.import_module(module), attribute, None)
-    except ImportError as error:
+        return imported(source)
+    except Exception as error:
+        fix = "module:Class and file.py:Class lie in the task's folder, or where python finds them from here"
         raise UsageError(
             f"the wrapper {name!r} cannot be imported",
             where=_KEY,
             why=f"{type(error).__name__}: {error}",
-            fix="module:Class needs a module that python can import from here",
+            fix=advice(error, fix),
         ) from error
 
 
-def _unknown(name: str) -> UsageError:
-    known = [
-        known
-        for known, value in vars(gym.wrappers).items()
-        if isinstance(value, type) and issubclass(value, gym.Wrapper)
-    ]
+def _is_wrapper(value: object) -> TypeGuard[type[gym.Wrapper]]:
+    return isinstance(value, type) and issubclass(value, gym.Wrapper)
+
+
+def _unknown(name: str, known: Sequence[str]) -> UsageError:
+    wanted = name.rpartition(":")[2]
+    if wanted != name:
+        return UsageError(
+            f"there is no wrapper {name!r}",
+            where=_KEY,
+            why=f"{wanted} is no subclass of gymnasium.Wrapper there",
+            fix=nearest_of(wanted, known),
+        )
     close = difflib.get_close_matches(name, known, n=1)
     return UsageError(
         f"there is no wrapper {name!r}",
         where=_KEY,
         why=f"did you mean {close[0]!r}?" if close else "gymnasium.wrappers has no class of that name",
-        fix="name a class of gymnasium.wrappers, or module:Class",
+        fix="name a class of gymnasium.wrappers, module:Class or file.py:Class",
     )

@@ -22,6 +22,7 @@ from algorithm.config.schema import Config
 from algorithm.env.base import Observation, StepResult, Trace
 from algorithm.env.named import locate
 from algorithm.env.registry import make_vec_env
+from algorithm.env.wrappers import located
 from algorithm.errors import StorageError, UserError
 from algorithm.run.files import write_text
 
@@ -110,7 +111,7 @@ class Repros:
             env_type=base.env_type,
             env_name=locate(base.env_name, self._task),
             env_args=base.env_args,
-            wrappers=list(base.wrappers),
+            wrappers=list(located(base.wrappers, self._task)),
             reset_config=self._config.reset_config,
             copy_index=found.copy,
             episode=episode,

@@ -6,6 +6,7 @@ import contextlib
 import difflib
 import itertools
 import shlex
+import shutil
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -14,6 +15,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import cast
 
+from algorithm.config.program import program
 from algorithm.errors import StorageError, UsageError
 from algorithm.run.files import finite_or_null, read_json, write_bytes, write_json, write_text
 from algorithm.run.names import candidates, check_name
@@ -183,13 +185,20 @@ class RunDir:
 
     def command(self, *flags: str) -> str:
         """A shell command for this environment, quoted: ``python main.py ENV flags…``."""
-        return shlex.join(["python", "main.py", self.argument, *flags])
+        return shlex.join([*program(), self.argument, *flags])
 
     def training_command(self, *flags: str) -> str:
         """The same for what trains in this folder, which for some runs is a learner."""
         if self.endpoint.exists():
-            return shlex.join(["python", "main_ds.py", self.argument, "learner", *flags])
+            return shlex.join([*program("main_ds.py"), self.argument, "learner", *flags])
         return self.command(*flags)
+
+    def remove(self) -> None:
+        """Delete the folder, and those above it that are empty then, ``models`` too."""
+        shutil.rmtree(self.path, ignore_errors=True)
+        with contextlib.suppress(OSError):  # not empty
+            for folder in list(self.path.parents)[: self.env.count("/") + 2]:
+                folder.rmdir()
 
     def check_writable(self) -> None:
         """Raise StorageError unless files can be made in the folder."""

@@ -246,7 +246,8 @@ def _config(loaded: LoadedConfig) -> list[tuple[str, str]]:
 
 
 def _performance(step: int, performance: Performance) -> str:
-    return f"{performance.interval.text}, {len(performance.returns)} episodes, step {step:,}"
+    n = len(performance.returns)
+    return f"{performance.interval.text}, {n} episode{'s' * (n != 1)}, step {step:,}"
 
 
 def _evaluation(evaluations: Mapping[str, tuple[int, Performance]], name: str) -> dict[str, object]:

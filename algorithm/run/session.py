@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import shutil
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -78,7 +77,7 @@ def train(
         return conduct(options, loaded, arguments, run, wire=wire)
     except BaseException:
         if not run.config.exists():
-            shutil.rmtree(run.path, ignore_errors=True)  # nothing was trained: the name stays free
+            run.remove()  # nothing was trained: the name stays free
         raise
 
 

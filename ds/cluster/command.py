@@ -11,6 +11,7 @@ from datetime import datetime
 
 from algorithm.config.cli_ds import DistributedOptions
 from algorithm.config.locate import find_env
+from algorithm.config.program import program
 from algorithm.errors import UsageError
 from algorithm.run.signals import StopRequest
 from ds.cluster.asked import make_plan
@@ -97,7 +98,8 @@ def _no_such(ray: object, label: str, name: str, address: str | None) -> UsageEr
 
 
 def _scale_command(plan: Plan, address: str) -> str:
-    return f"python main_ds.py {plan.argument or plan.label} cluster -n {plan.name} --scale M --ray {address}"
+    words = [*program("main_ds.py"), plan.argument or plan.label, "cluster", "-n", plan.name]
+    return shlex.join([*words, "--scale", "M", "--ray", address])
 
 
 def _say(text: str) -> None:

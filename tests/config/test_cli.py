@@ -118,6 +118,15 @@ def test_mistakes_are_told_in_the_common_shape(argv, said, capsys):
         assert part in text
 
 
+def test_nothing_at_all_is_told_what_to_name(capsys):
+    text = refused([], capsys)
+    assert "name what to train: python main.py gym/pendulum, or python main.py CartPole-v1" in text
+
+
+def test_every_refusal_begins_as_an_error(capsys):
+    assert refused(["x", "--sed", "1"], capsys).startswith("error: configuration refused")
+
+
 @pytest.mark.parametrize(
     "argv, said",
     [

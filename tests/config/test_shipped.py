@@ -97,7 +97,9 @@ def test_they_are_named_where_a_name_is_wrong(task):
     assert "did you mean `seed`?" in problem.fix
     task(PENDULUM)
     (problem,) = refusal("gym/task", "sed").problems
-    assert "sections for every task: seed, raw, memory" in problem.fix
+    assert "did you mean `seed`? sections for every task: memory, raw, seed" in problem.fix
+    (problem,) = refusal("CartPole-v1", "sed").problems
+    assert "did you mean `seed`? sections for every task: memory, raw, seed" in problem.fix
 
 
 def test_without_a_memory_nothing_of_it_counts(task):

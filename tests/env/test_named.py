@@ -102,3 +102,11 @@ def test_a_file_with_a_mistake_is_told_as_one(folder):
     with pytest.raises(EnvError, match="could not be made") as caught:
         make_vec_env("GYM", "own_env.py:Own", folder=folder, n=2, seed_of=SEEDS)
     assert "AttributeError" in caught.value.why
+
+
+def test_a_wrapper_is_offered_as_no_environment(folder):
+    with (folder / "own_env.py").open("a") as file:
+        file.write("\n\nclass Wrapped(gym.Wrapper):\n    pass\n")
+    with pytest.raises(EnvError) as caught:
+        make_vec_env("GYM", "own_env.py:Wrap", folder=folder, seed_of=SEEDS)
+    assert caught.value.fix.endswith("there: Own, Own-v0")

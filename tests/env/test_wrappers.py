@@ -16,6 +16,7 @@ from algorithm.env.quiet import silence
 from algorithm.env.registry import make_vec_env
 from algorithm.errors import EnvError, UsageError
 from algorithm.spec import DEFAULT_BEHAVIOUR
+from tests import own_env
 
 
 def recipe(*wrappers: dict) -> GymRecipe:
@@ -78,6 +79,74 @@ def test_a_wrapper_that_cannot_be_found_is_a_usage_error(entry, fragments, worke
         )
     for fragment in ["base_config.wrappers", *fragments]:
         assert fragment in str(caught.value)
+
+
+WRAPPER = """\
+import gymnasium as gym
+
+
+class Stretched(gym.ObservationWrapper):
+    def __init__(self, env, times):
+        super().__init__(env)
+        self.observation_space = gym.spaces.Box(-9.0, 9.0, (times,))
+
+    def observation(self, observation):
+        return observation.repeat(self.observation_space.shape[0])
+"""
+
+
+@pytest.fixture
+def beside(tmp_path, monkeypatch):
+    """A task's folder with a wrapper in ``own_wrap.py`` and ``json.py``; it is not the current one."""
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    own_env.write(tmp_path / "task")
+    for name in ("own_wrap", "json"):
+        (tmp_path / "task" / f"{name}.py").write_text(WRAPPER)
+    with own_env.fresh_imports():
+        yield tmp_path / "task"
+
+
+def stretched(folder: Path, name: str, workers: int = 0) -> tuple[int, ...]:
+    """The shape of an observation in the wrapper."""
+    env = make_vec_env(
+        "GYM",
+        "own_env:Own-v0",
+        folder=folder,
+        n=2,
+        workers=workers,
+        wrappers=[{name: {"times": 3}}],
+        seed_of=lambda index, episode: 0,
+    )
+    env.close()
+    (shape,) = env.specs[DEFAULT_BEHAVIOUR].obs.shapes
+    return shape
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize("name", ["own_wrap:Stretched", "own_wrap.py:Stretched", "json:Stretched"])
+def test_a_wrapper_may_lie_beside_the_task(beside, name, workers):
+    assert stretched(beside, name, workers) == (3,)
+
+
+@pytest.mark.parametrize(("name", "fragments"), [
+    ("own_warp.py:Stretched", ["there is no file own_warp.py", "base_config.wrappers", "task/own_warp.py"]),
+    ("own_wrap.py:Streched", ["no wrapper", "did you mean Stretched? there: Stretched"]),
+    ("own_wrap:Streched", ["no wrapper", "did you mean Stretched? there: Stretched"]),
+    ("own_env.py:Nothing", ["no wrapper", "there: none"]),
+])  # fmt: skip
+def test_a_misspelt_wrapper_of_a_file_is_told_with_what_there_is(beside, name, fragments):
+    with pytest.raises((EnvError, UsageError)) as caught:
+        stretched(beside, name)
+    for fragment in fragments:
+        assert fragment in str(caught.value)
+
+
+def test_a_file_of_wrappers_with_a_mistake_is_told_as_one(beside):
+    (beside / "own_wrap.py").write_text("import gymnasium\ngymnasium.absent\n")
+    with pytest.raises(UsageError, match="cannot be imported") as caught:
+        stretched(beside, "own_wrap.py:Stretched")
+    assert "AttributeError" in caught.value.why
 
 
 def test_wrong_arguments_of_a_wrapper_name_it_and_close_the_environment():

@@ -37,6 +37,7 @@ def order(toy: str, *, timeout: float = 60.0, limits: Limits = LIMITS) -> Order:
         workers=0,
         length_limit=-1,
         normalised=False,
+        rewards_scaled=False,
         reward_scale=1.0,
         timeout=timeout,
         limits=limits,
@@ -67,6 +68,14 @@ def test_a_sound_task_returns_0_and_is_compared_with_a_plain_loop(task, capfd, t
     assert "found  no errors, no warnings" in shown
     assert "python main.py ./task --dry_run" in shown
     assert [path.name for path in tmp_path.iterdir()] == ["task"]
+
+
+def test_large_rewards_are_sound_where_the_configuration_scales_them(task, capfd):
+    command = task("Rich")
+    main([*command, "-o", "sac_config.reward_scaling=false"])
+    assert "set base_config.reward_scale" in capfd.readouterr().out
+    main(command)
+    assert "divided by the returns' spread" in capfd.readouterr().out
 
 
 def test_an_error_returns_4(task, capfd):

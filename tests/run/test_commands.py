@@ -160,7 +160,8 @@ def in_terminal(width: int, words: list[str], folder: Path) -> str:
 @pytest.mark.parametrize("width", [50, 80])
 def test_in_a_terminal_each_command_is_a_line_of_its_own(task, tmp_path, width):
     task(PICTURES)
-    small = in_terminal(width, [str(ROOT / "main.py"), "./task", "--seed=1", "--device=cpu"], tmp_path)
+    (tmp_path / "main.py").symlink_to(ROOT / "main.py")
+    small = in_terminal(width, ["main.py", "./task", "--seed=1", "--device=cpu"], tmp_path)
     name = next((tmp_path / "models" / "task").iterdir()).name
     lines = small.splitlines()
     for flags in (
@@ -173,6 +174,18 @@ def test_in_a_terminal_each_command_is_a_line_of_its_own(task, tmp_path, width):
         parse_args(shlex.split(line[line.index("python") :])[2:])
         assert len(line) <= 80 or width < 80
     assert any(line.endswith(f"tensorboard --logdir models/task/{name}/log") for line in lines)
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_a_window_that_nobody_can_see_is_told(task, capsys, monkeypatch, there):
+    monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
+    task("CartPole-v1")
+    assert main(["./task", "-n", "a", "--device=cpu", "--quiet"]) == 0
+    monkeypatch.setattr("algorithm.run.playing.play.has_display", lambda: there)
+    capsys.readouterr()
+    assert main(["./task", "--watch", "--max_iter=1", "--quiet"]) == 0
+    said = "".join(capsys.readouterr())
+    assert ("no display: no window can be seen, --video films" in said) is not there
 
 
 def test_watch_is_three_flags():

@@ -66,6 +66,12 @@ def test_the_check_names_the_key_and_the_factor_and_is_content_with_them(toy, fa
     assert faults(examined(toy, reward_scale=float(factor))) == {}
 
 
+@pytest.mark.parametrize("toy", [toys.Rich, toys.Poor])
+def test_the_check_is_content_with_rewards_that_reward_scaling_divides(toy):
+    found = finding(examined(toy, rewards_scaled=True), "rewards scale")
+    assert found.level is Level.OK and "sac_config.reward_scaling" in found.what
+
+
 def test_the_check_tells_what_scale_makes_of_sound_rewards():
     found = finding(examined(toys.Sound, reward_scale=1e6), "rewards scale")
     assert found.level is Level.WARNING and "times base_config.reward_scale (1e+06)" in found.what

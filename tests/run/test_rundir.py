@@ -45,6 +45,30 @@ def test_commands_use_what_the_user_typed():
     )
 
 
+@pytest.mark.parametrize(
+    ("typed", "shown"),
+    [
+        ("main.py", "main.py"),
+        ("{here}/main.py", "main.py"),
+        ("../some where/main_ds.py", "'../some where/main.py'"),
+        ("/project/main.py", "/project/main.py"),
+        ("/bin/pytest", "main.py"),
+    ],
+)
+def test_commands_work_from_where_the_user_is(here, monkeypatch, typed, shown):
+    monkeypatch.setattr(sys, "argv", [typed.format(here=here), "x"])
+    assert RunDir.create("mine", "x").command() == f"python {shown} mine"
+
+
+def test_a_run_that_never_began_leaves_no_folder(here):
+    kept, run = RunDir.create("a/b", "kept"), RunDir.create("a/c", "x")
+    kept.write_config("{}")
+    run.remove()
+    assert sorted(path.name for path in (here / "models/a").iterdir()) == ["b"]
+    kept.remove()
+    assert not (here / "models").exists()
+
+
 def test_time_and_hostname_are_replaced(here):
     name = expand_name("test_{time}_{hostname}", here)
     assert re.fullmatch(rf"test_\d{{14}}_{re.escape(socket.gethostname())}", name)

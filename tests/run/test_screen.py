@@ -7,6 +7,7 @@ import pytest
 from algorithm.config import load_config
 from algorithm.config.schema import Config
 from algorithm.run import screen
+from algorithm.run.playing.evaluate import Performance
 from algorithm.sac.config import SacConfig
 from algorithm.spec import ActionSpec, AgentSpec, ObsSpec
 
@@ -38,6 +39,13 @@ def test_what_remembers(options, said):
     ((title, text),) = screen._memory(SacConfig(**options))
     assert title == "memory" and said in text
     assert not screen._memory(SacConfig())
+
+
+@pytest.mark.parametrize(
+    ("returns", "said"), [((2.0,), "2.0, 1 episode, step 7"), ((2.0, 2.0), "2 episodes")]
+)
+def test_how_many_episodes_an_evaluation_had(returns, said):
+    assert said in screen._performance(7, Performance(returns, (1,) * len(returns)))
 
 
 def test_what_is_seen():

@@ -51,6 +51,7 @@ class Setting:
     options:      given to every reset
     n_envs, workers, length_limit: ``base_config.n_envs``, ``workers`` and ``max_step_each_iter``
     normalised:   ``sac_config.use_normalization``
+    rewards_scaled: ``sac_config.reward_scaling``
     reward_scale: ``base_config.reward_scale``
     vector_class: a training steps its copies by a vector class that the environment brings
     """
@@ -61,6 +62,7 @@ class Setting:
     workers: int = 0
     length_limit: int = -1
     normalised: bool = False
+    rewards_scaled: bool = False
     reward_scale: float = 1.0
     vector_class: bool = False
 

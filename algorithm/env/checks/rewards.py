@@ -72,6 +72,9 @@ def have_a_fair_scale(lab: Lab) -> Iterator[Finding]:
     largest = max(abs(float(rewards.low)), abs(float(rewards.high))) if rewards.count else 1.0 / scale
     learned = largest * scale
     scaled = "" if scale == 1 else f" times base_config.reward_scale ({scale:g})"
+    if lab.setting.rewards_scaled:
+        yield ok(f"at most {largest:.4g} a step, divided by the returns' spread (sac_config.reward_scaling)")
+        return
     if learned > LARGE:
         yield warning(
             f"rewards of up to {largest:.4g}{scaled} a step",

@@ -61,6 +61,8 @@ def play(options: TrainOptions, folder: EnvFolder) -> int:
         stop = stack.enter_context(StopRequest())
         for text in options.notices:
             console.warn(text)
+        if options.render and not has_display():
+            console.warn("there is no display: no window can be seen, --video films instead")
         checkpoint = find_checkpoint(run.checkpoints, options.ckpt, warn=console.warn)
         n_envs = loaded.config.base_config.n_envs
         env = make_env(

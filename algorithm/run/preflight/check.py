@@ -11,6 +11,7 @@ from algorithm.config.loader import LoadedConfig
 from algorithm.env.checks.finding import Level
 from algorithm.env.checks.lab import Limits
 from algorithm.env.named import locate
+from algorithm.env.wrappers import located
 from algorithm.errors import EnvError
 from algorithm.run.preflight.check_sheet import Verdict, open_sheet
 from algorithm.run.preflight.commands import command
@@ -49,13 +50,14 @@ def order_of(loaded: LoadedConfig, limits: Limits) -> Order:
     return Order(
         env_name=locate(base.env_name, loaded.env_dir),
         env_args=base.env_args or {},
-        wrappers=base.wrappers,
+        wrappers=located(base.wrappers, loaded.env_dir),
         options=loaded.config.reset_config,
         seed=loaded.seed,
         n_envs=base.n_envs,
         workers=base.workers,
         length_limit=base.max_step_each_iter,
         normalised=loaded.config.sac_config.use_normalization,
+        rewards_scaled=loaded.config.sac_config.reward_scaling,
         reward_scale=base.reward_scale,
         timeout=base.env_timeout,
         limits=limits,

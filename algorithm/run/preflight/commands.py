@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 
 from algorithm.config.cli import TrainOptions
+from algorithm.config.program import program
 from algorithm.config.source import inline
 
 
@@ -20,4 +21,4 @@ def command(options: TrainOptions, *flags: str) -> str:
     }
     words = [word for flag, value in given.items() if value is not None for word in (flag, str(value))]
     words += [word for text in options.overrides for word in ("-o", text)]
-    return shlex.join(["python", "main.py", options.env, *words, *flags])
+    return shlex.join([*program(), options.env, *words, *flags])

@@ -53,6 +53,7 @@ class Order:
     workers: int
     length_limit: int
     normalised: bool
+    rewards_scaled: bool
     reward_scale: float
     timeout: float
     limits: Limits
@@ -170,6 +171,7 @@ def _prepared(order: Order, alarm: Callable[[], None]) -> tuple[Lab | None, tupl
         workers=order.workers,
         length_limit=order.length_limit,
         normalised=order.normalised,
+        rewards_scaled=order.rewards_scaled,
         reward_scale=order.reward_scale,
         vector_class=plain and has_vector_class(order.env_name, order.n_envs),
     )
