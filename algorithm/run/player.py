@@ -57,11 +57,12 @@ class TrainingPlayer:
         if not self.warming_up:
             return self._actor.act(obs, prev_action, carry, action_mask, greedy=self._greedy)
         action, z, logp = self._action.random(self._rng, action_mask)
-        # An episode's first action is drawn: the one before it is all zeros.
-        held = (self._rng.random(len(z)) < self._hold) & prev_action.any(1)
-        u = prev_action[held, self._action.discrete :]
-        z[held] = np.arctanh(u.astype(np.float64)).clip(-Z_LIMIT, Z_LIMIT)
-        action[:, self._action.discrete :] = np.tanh(z)
+        if self._hold and self._action.continuous:
+            # An episode's first action is drawn: the one before it is all zeros.
+            held = (self._rng.random(len(z)) < self._hold) & prev_action.any(1)
+            u = prev_action[held, self._action.discrete :]
+            z[held] = np.arctanh(u.astype(np.float64)).clip(-Z_LIMIT, Z_LIMIT)
+            action[:, self._action.discrete :] = np.tanh(z)
         after = self._actor.remember(obs, prev_action, carry)
         return ActorOutput(action=action, z=z, behaviour_logp=logp, carry=after)
 
