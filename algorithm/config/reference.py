@@ -18,7 +18,7 @@ from pydantic.fields import FieldInfo
 
 from algorithm.config.check import block_of, expected, extra, field_at, fields, has_default
 from algorithm.config.schema import BEHAVIOUR_BLOCKS, DISTRIBUTED_DEFAULTS, MERGE_KEYS, RANDOM_BLOCKS, Config
-from algorithm.config.shipped import MEMORY, SEED, leaves, reasons
+from algorithm.config.shipped import MEMORY, RAW, SEED, leaves, reasons
 from algorithm.config.source import inline
 from algorithm.fields import Block
 
@@ -112,6 +112,7 @@ def _memory_rows() -> Iterator[str]:
 
 _SEED_ROWS = "\n".join(_seed_rows())
 _MEMORY_ROWS = "\n".join(_memory_rows())
+_RAW_VALUES = ",\n".join(f"`{path}: {inline(value)}`" for path, value in leaves(RAW).items())
 
 _PAGE_HEAD = f"""\
 # Configuration
@@ -179,6 +180,12 @@ default:
 | key | the seed's value | ours | why |
 |---|---|---|---|
 {_SEED_ROWS}
+
+### Raw
+
+`inherited: raw` leaves rewards and observations as they come, with a temperature, priorities and a warm-up
+that suit them. The shipped tasks inherit it, since they were measured with these values:
+{_RAW_VALUES}.
 
 ### With a memory
 

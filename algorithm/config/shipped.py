@@ -16,6 +16,9 @@ FILE = Path(__file__).resolve().parents[1] / "sections.yaml"
 SEED = "seed"
 """The section with the values that the project began with."""
 
+RAW = "raw"
+"""Name of the section with what suits rewards and observations as they come."""
+
 MEMORY = "memory"
 """The section that lies below everything else where there is a seq_encoder."""
 
