@@ -78,6 +78,7 @@ def make_acting(
         actor,
         stream(own_seed, "warm-up", behaviour),
         warming_up=sac.start_step > 0,
-        repeat=sac.start_repeat,
+        repeat_c=sac.start_repeat_c,
+        repeat_d=sac.start_repeat_d,
     )
     return Acting(player, acting_parts(model, extensions, spec.action, sac))

@@ -28,7 +28,7 @@ AGREED: Mapping[str, tuple[str, ...]] = {
     "sac_config": (
         *("nn", "seq_encoder", "burn_in_step", "learn_step", "ensemble_q_num", "use_normalization"),
         *("discrete_dqn_like", "discrete_dqn_epsilon", "use_rnd", "rnd_n_sample"),
-        *("action_noise", "start_repeat"),
+        *("action_noise", "start_repeat_c", "start_repeat_d"),
     ),
 }
 """Block -> keys that change what networks are, what acting does or what the environment is."""

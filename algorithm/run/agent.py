@@ -107,7 +107,8 @@ class Agent:
             self.new_actor("acting", exploring=not greedy),
             stream(seed, "warm-up", behaviour),
             warming_up=sac.start_step > 0,
-            repeat=sac.start_repeat,
+            repeat_c=sac.start_repeat_c,
+            repeat_d=sac.start_repeat_d,
             greedy=greedy,
         )
         prioritised = sac.use_priority and sac.use_replay_buffer

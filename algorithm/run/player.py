@@ -16,7 +16,8 @@ class TrainingPlayer:
 
     actor:      samples from the policy, exploring
     rng:        of random actions
-    repeat:     mean number of steps that a random continuous action is held, ≥ 1
+    repeat_c:   mean number of steps that a random continuous part is held, ≥ 1
+    repeat_d:   the same of random choices
     warming_up: act uniformly at random; whoever counts the steps sets it
     greedy:     take the policy's mode instead of a sample
     """
@@ -28,11 +29,13 @@ class TrainingPlayer:
         rng: np.random.Generator,
         *,
         warming_up: bool,
-        repeat: float = 1.0,
+        repeat_c: float = 1.0,
+        repeat_d: float = 1.0,
         greedy: bool = False,
     ) -> None:
         self._action, self._actor, self._rng, self._greedy = spec.action, actor, rng, greedy
-        self._hold = 1.0 - 1.0 / repeat
+        self._hold_c = 1.0 - 1.0 / repeat_c if spec.action.continuous else 0.0
+        self._hold_d = 1.0 - 1.0 / repeat_d if spec.action.branches else 0.0
         self.warming_up = warming_up
 
     @property
@@ -49,22 +52,30 @@ class TrainingPlayer:
     ) -> ActorOutput:
         """Sampled from the policy, or random while ``warming_up``.
 
-        A random action is uniform. Its continuous part is held for a geometric number of steps: pushes that
+        A random action is uniform. Each of its parts is held for a geometric number of steps: pushes that
         change direction at each step cancel out, and a task of momentum shows little of itself (arXiv
-        2006.01782). Choices do not average, so they are always fresh. The log-probability is that of the
-        uniform distribution, the marginal one.
+        2006.01782). The log-probability is that of the uniform distribution, the marginal one.
         """
         if not self.warming_up:
             return self._actor.act(obs, prev_action, carry, action_mask, greedy=self._greedy)
         action, z, logp = self._action.random(self._rng, action_mask)
-        if self._hold and self._action.continuous:
-            # An episode's first action is drawn: the one before it is all zeros.
-            held = (self._rng.random(len(z)) < self._hold) & prev_action.any(1)
-            u = prev_action[held, self._action.discrete :]
-            z[held] = np.arctanh(u.astype(np.float64)).clip(-Z_LIMIT, Z_LIMIT)
-            action[:, self._action.discrete :] = np.tanh(z)
+        choices = self._action.discrete
+        if self._hold_d:
+            allowed = ~(prev_action[:, :choices].astype(np.bool_) & ~action_mask).any(1)
+            held = self._held(self._hold_d, prev_action) & allowed
+            action[held, :choices] = prev_action[held, :choices]
+        if self._hold_c:
+            held = self._held(self._hold_c, prev_action)
+            u = prev_action[held, choices:].astype(np.float64)
+            z[held] = np.arctanh(u).clip(-Z_LIMIT, Z_LIMIT)
+            action[:, choices:] = np.tanh(z)
         after = self._actor.remember(obs, prev_action, carry)
         return ActorOutput(action=action, z=z, behaviour_logp=logp, carry=after)
+
+    def _held(self, probability: float, prev_action: Float) -> Bool:
+        """Which agents [N] repeat a part of their last action; none at an episode's start, where it is 0."""
+        held: Bool = (self._rng.random(len(prev_action)) < probability) & prev_action.any(1)
+        return held
 
     def state(self) -> State:
         """Of its random numbers, and whether it is warming up."""

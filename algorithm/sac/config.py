@@ -65,13 +65,14 @@ class SacConfig(Block):
         ge=0,
         fixed="the updates that are owed are counted from it",
     )
-    start_repeat: Float = option(
+    start_repeat_c: Float = option(
         16.0,
         "Mean number of steps, a geometric one, that a random continuous action of start_step is held. 1: a "
         "fresh one at each step.",
         new=True,
         ge=1,
     )
+    start_repeat_d: Float = option(4.0, "The same of random discrete actions.", new=True, ge=1)
 
     ensemble_q_num: Int = option(2, "Number of critics. Usual: 2; REDQ: 10.", ge=1, fixed=_OTHER_NETWORKS)
     ensemble_q_sample: Int = option(
