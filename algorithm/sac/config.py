@@ -128,7 +128,7 @@ class SacConfig(Block):
         new=True,
     )
     target_d_alpha: Float = option(
-        0.3,
+        0.6,
         "The discrete target entropy is this share of the largest possible one, log n of the n actions that "
         "are allowed. Larger: more random.",
         new=True,
@@ -166,8 +166,9 @@ class SacConfig(Block):
     )
 
     discrete_soft_target: bool = option(
-        True,
-        "Targets hold the entropy bonus of discrete actions too. false: the discrete policy alone has it.",
+        False,
+        "Targets hold the entropy bonus of discrete actions too. false: the discrete policy alone has it, and "
+        "values are those of the rewards.",
         new=True,
     )
     discrete_dqn_like: bool = option(
