@@ -108,7 +108,8 @@ def small_sac(
 ) -> Sac:
     """A learner with those networks; ``options`` are keys of ``sac_config``."""
     networks = small_networks(spec, rep_depth=rep_depth)
-    config = SacConfig(**{"use_normalization": False, "alpha_learning_rate": None, **options})
+    plain = {"use_normalization": False, "alpha_learning_rate": None, "discrete_soft_target": True}
+    config = SacConfig(**{**plain, **options})
     return Sac(spec, networks, config, device=CPU, seed=seed, extensions=extensions)
 
 

@@ -17,7 +17,10 @@ RECORDED = Path(__file__).resolve().parents[1] / "golden" / "health"
 """Of real runs, with the columns that are watched, to six digits."""
 
 CART_POLE = {"start_step": 500, "batch_size": 128}
-RECORDED_WITH = {"init_log_alpha": -2.3, "learning_rate": 0.0003, "tau": 0.005, "reward_scaling": False}
+RECORDED_WITH = {
+    **{"init_log_alpha": -2.3, "learning_rate": 0.0003, "tau": 0.005, "reward_scaling": False},
+    **{"discrete_soft_target": True, "target_d_alpha": 0.3},
+}
 RETURNS = {
     "rollout/return_mean": 100.0,
     "rollout/return_min": 50.0,

@@ -297,7 +297,7 @@ def test_the_temperature_steers_the_entropy_to_its_share():
 
 
 def test_without_a_soft_target_values_are_those_of_the_rewards_and_the_policy_keeps_its_entropy():
-    soft, plain = composition(HYBRID), composition(HYBRID, discrete_soft_target=False)
+    soft, plain = (composition(HYBRID, discrete_soft_target=on) for on in (True, False))
     generator = torch.Generator().manual_seed(0)
     logits = torch.randn(6, HYBRID.action.discrete, generator=generator)
     mask = torch.ones_like(logits, dtype=torch.bool)
