@@ -167,7 +167,7 @@ class SacConfig(Block):
 
     discrete_soft_target: bool = option(
         False,
-        "Targets hold the entropy bonus of discrete actions too. false: the discrete policy alone has it, and "
+        "Targets hold the entropy bonus of discrete actions too. false: the discrete policy alone has it, "
         "values are those of the rewards.",
         new=True,
     )
