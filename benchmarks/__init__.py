@@ -1,1 +1,1 @@
-"""What is measured of this project, and how it does beside others; see ``README.md``."""
+"""Measurements of this project, alone and beside others; see ``README.md``."""

@@ -1,4 +1,4 @@
-"""What every table is made of: the figures of result files, where they come from, and Markdown."""
+"""Parts of every table: the figures of result files, their origin, and Markdown."""
 
 from __future__ import annotations
 

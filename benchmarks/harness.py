@@ -1,4 +1,4 @@
-"""What every question is asked with: its processes, the peer's, and the file its figures end up in.
+"""The harness of every question: its processes, the peer's, and the file of its figures.
 
 A question is a generator function with the name it is asked by. It yields measurements, each of which is
 written down at once; its keyword arguments are options of the command line.

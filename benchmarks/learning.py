@@ -1,4 +1,4 @@
-"""Whether it learns as well as Stable-Baselines3: the same algorithm on the same task, several seeds each.
+"""Learning beside Stable-Baselines3: the same algorithm on the same task, several seeds each.
 
 Compared are the mean return of the last evaluation and the mean height of the curve, with 95 % bootstrap
 intervals over seeds.

@@ -19,7 +19,7 @@ TASKS = (
     "ale-py",
     "opencv-python-headless",
 )
-"""What the environments of the comparisons need; the same versions on both sides."""
+"""Packages of the compared environments; the same versions on both sides."""
 
 
 def requirements() -> list[str]:

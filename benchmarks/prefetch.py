@@ -1,4 +1,4 @@
-"""Whether it helps that threads draw batches ahead of a learner's updates."""
+"""Batches drawn ahead of a learner's updates by threads, beside batches drawn on the spot."""
 
 from __future__ import annotations
 

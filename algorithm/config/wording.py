@@ -1,4 +1,4 @@
-"""What may stand at a key, and what is wrong with what does, in plain words instead of the validator's."""
+"""Plain words for the values a key may have and for what is wrong with one, instead of the validator's."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ class ContinuousHead(Protocol):
         ...
 
     def metrics(self, u: Tensor, logp: Tensor) -> dict[str, Tensor]:
-        """What is worth logging, scalars or [..., P], without gradient."""
+        """Values to log, scalars or [..., P], without gradient."""
         ...
 
 
@@ -82,7 +82,7 @@ class DiscreteHead(Protocol):
         ...
 
     def metrics(self, choice: Choice) -> dict[str, Tensor]:
-        """What is worth logging, scalars or [..., P], without gradient."""
+        """Values to log, scalars or [..., P], without gradient."""
         ...
 
 
