@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -80,19 +79,14 @@ class ReturnScale:
     def observe(self, segment: Segment) -> None:
         """Take the rewards of new transitions into the statistics.
 
-        Portions are merged as by Chan, Golub and LeVeque (1979), so that it does not matter how many
-        transitions come at once.
+        One return at a time (Welford, 1962): most come alone, and it does not matter how many come at once.
         """
-        returns = self._returns(segment)
-        n = len(returns)
-        if not n:
-            return
-        own = float(returns.mean())
-        delta, share = own - self.mean, n / (self.count + n)
-        self.square += float(np.square(returns - own).sum()) + delta * delta * self.count * share
-        self.mean += delta * share
-        self.count += n
-        self.largest = max(self.largest, float(np.abs(returns).max()))
+        for value in self._returns(segment):
+            delta, share = value - self.mean, 1.0 / (self.count + 1.0)
+            self.square += delta * delta * self.count * share
+            self.mean += delta * share
+            self.count += 1.0
+            self.largest = max(self.largest, abs(value))
         self._set_factor()
 
     def close(self, stream: int) -> None:
@@ -103,8 +97,8 @@ class ReturnScale:
         spread = max((self.square / self.count) ** 0.5, self.largest / LARGEST) if self.count else 0.0
         self.factor = 1.0 / spread if spread > SMALLEST else 1.0
 
-    def _returns(self, segment: Segment) -> np.ndarray:
-        """G after each transition of the segment that has a usable one, float64."""
+    def _returns(self, segment: Segment) -> list[float]:
+        """G after each transition of the segment that has a usable one."""
         stream, start = segment.stream, segment.start_step
         before = self._open.get(stream)
         value = before.value if before is not None and before.next_step == start > 0 else 0.0
@@ -119,7 +113,7 @@ class ReturnScale:
             self._open.pop(stream, None)
         else:
             self._open[stream] = OpenReturn(start + segment.length, value)
-        return np.array(returns)
+        return returns
 
     def metrics(self) -> dict[str, Tensor]:
         """What rewards are divided by."""

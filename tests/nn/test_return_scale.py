@@ -92,6 +92,8 @@ def test_any_portions_of_an_episode_give_the_same(portions, unit, seed):
         parts.observe(transitions(rewards[start : start + n] * np.float32(unit), start=start))
         start += n
     assert parts.factor * unit == pytest.approx(whole.factor, rel=1e-4)
+    if unit == 1.0:
+        assert torch.equal(parts.tensors()["statistics"], whole.tensors()["statistics"]), "bit for bit"
     assert parts.count == whole.count == len(rewards)
 
 
