@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -101,7 +102,7 @@ class UpdateResult:
     valid: Tensor | None = None  # [B, T] bool, the learned positions that exist; None where no metric has any
     metrics: dict[str, Tensor] = field(default_factory=dict)
 
-    @property
+    @cached_property
     def anchor_ids(self) -> Tensor:
         """[B] ids of the transitions that the priorities belong to."""
         return self.ids.gather(1, self.anchor.unsqueeze(1)).squeeze(1)
