@@ -343,7 +343,7 @@ def _unknown(what: str, name: str, known: Sequence[str], parent: Path, argument:
 def _instead(known: Sequence[str], argument: str) -> tuple[str, str]:
     """Which runs there are, and what to do where another one was asked for."""
     if not known:
-        return "nothing was saved there", f"train first: {shlex.join(['python', 'main.py', argument])}"
+        return "nothing was saved there", f"train first: {shlex.join([*program(), argument])}"
     more = f" and {len(known) - 10} more" if len(known) > 10 else ""
     why = f"runs there, newest first: {', '.join(known[:10])}{more}"
     return why, f"choose one: -n {shlex.quote(known[0])}"

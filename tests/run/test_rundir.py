@@ -198,9 +198,12 @@ def test_an_unknown_run_is_an_error_that_lists_the_others():
         RunDir.open("gym/pendulum", "zzz")
 
 
-def test_no_run_at_all_says_how_to_train():
-    with pytest.raises(StorageError, match=r"train first: python main\.py gym/pendulum"):
+@pytest.mark.parametrize("program", ["main.py", "/project/main.py"])
+def test_no_run_at_all_says_how_to_train(monkeypatch, program):
+    monkeypatch.setattr(sys, "argv", [program])
+    with pytest.raises(StorageError) as caught:
         RunDir.newest("gym/pendulum")
+    assert caught.value.fix == f"train first: python {program} gym/pendulum"
 
 
 def test_env_label_is_the_path_below_envs_or_the_last_name(here):
