@@ -6,13 +6,13 @@ Imports Gymnasium: to be imported only where no folder has the name.
 from __future__ import annotations
 
 import importlib.util
-import re
 from difflib import get_close_matches
 from pathlib import Path
 
 import gymnasium as gym
 
 from algorithm.config.errors import ConfigError, Problem
+from algorithm.config.nearest import plain_name
 from algorithm.config.source import shown
 
 
@@ -45,13 +45,9 @@ def near_ids(env: str) -> list[str]:
     newest: dict[str, str] = {}
     for name in gym.registry:
         if "/" not in name:  # those need packages of their own
-            newest[_key(name)] = name  # versions are registered in their order
-    close = get_close_matches(_key(env.rpartition("/")[2]), newest, n=2, cutoff=0.75)
+            newest[plain_name(name)] = name  # versions are registered in their order
+    close = get_close_matches(plain_name(env.rpartition("/")[2]), newest, n=2, cutoff=0.75)
     return [newest[key] for key in close]
-
-
-def _key(name: str) -> str:
-    return re.sub(r"-v\d+$|[-_ ]", "", name.lower())
 
 
 def _can_be_imported(module: str) -> bool:

@@ -30,11 +30,11 @@ def folder_of(env: str, known: Iterable[str]) -> str:
 def _parts(env: str) -> tuple[str, str]:
     """The folder's last name and the task's own, both plain."""
     folder, _, name = env.strip("/").rpartition("/")
-    return _plain(folder.rpartition("/")[2]), _plain(name)
+    return plain_name(folder.rpartition("/")[2]), plain_name(name)
 
 
-def _plain(name: str) -> str:
-    """In small letters without versions and marks: LunarLander-v3 and lunar_lander are one name."""
+def plain_name(name: str) -> str:
+    """The name in small letters without versions and marks: LunarLander-v3 and lunar_lander are one name."""
     return re.sub(r"[^a-z0-9]", "", re.sub(r"-v\d+$", "", name.lower()))
 
 
