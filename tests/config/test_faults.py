@@ -310,8 +310,7 @@ def test_a_missing_environment_hides_nothing_and_is_not_told_of_a_misspelt_one(t
         *("2`", "other", "missing"),
     ]
     found = refusal("gym/task", "config:misspelt", require_runnable=True)
-    assert [problem.what.split()[0] for problem in found.problems][-2:] != ["missing", "missing"]
-    assert not any("missing" in problem.what for problem in found.problems)
+    assert found.problems and not any("missing" in problem.what for problem in found.problems)
 
 
 def test_a_required_key_has_no_default_anywhere():
