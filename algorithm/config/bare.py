@@ -17,7 +17,7 @@ from algorithm.config.source import shown
 
 
 def label_of(env: str) -> str | None:
-    """What runs of the environment ``env`` are filed under; None if it is no name of one.
+    """The label that runs of the environment ``env`` are filed under; None if it is no name of one.
 
     ``CartPole-v1`` is its own label; that of ``module:Id`` is ``module/Id``, and that of a file below the
     current folder its path without the ending. Raises ConfigError for a file or module that is not there.

@@ -51,13 +51,13 @@ def block_of(field: FieldInfo) -> type[Block] | None:
 
 
 def extra(field: FieldInfo) -> dict[str, Any]:
-    """What `option` and `required` noted about a field: ``new``, ``reserved``, ``no_default``, …"""
+    """Notes of `option` and `required` about a field: ``new``, ``reserved``, ``no_default``, …"""
     noted = field.json_schema_extra
     return noted if isinstance(noted, dict) else {}
 
 
 def has_default(field: FieldInfo) -> bool:
-    """Whether the key may be left out; what only a task can know may not."""
+    """True if the key may be left out; what only a task can know may not."""
     return "no_default" not in extra(field)
 
 
@@ -196,7 +196,7 @@ def _meant_keys(path: KeyPath, model: type[Block]) -> list[KeyPath]:
 
 
 def _known_in(path: KeyPath, model: type[Block]) -> list[str]:
-    """What may stand beside ``path``."""
+    """Names that may stand beside ``path``."""
     return [*model.model_fields, *(() if path[:-1] else ("ma_config", "inherited"))]
 
 
@@ -274,7 +274,7 @@ def _paths(block: KeyPath, found: Contradiction) -> list[KeyPath]:
 
 
 def _sound(block: KeyPath, found: Contradiction, refused: Collection[KeyPath]) -> bool:
-    """Whether none of the keys was refused: what stands there now is a default, which nobody wrote."""
+    """True if none of the keys was refused: what stands there now would be a default, which nobody wrote."""
     return not any(_is_refused(path, refused) for path in _paths(block, found))
 
 

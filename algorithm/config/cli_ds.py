@@ -71,7 +71,7 @@ _OTHERS_WORK: Mapping[Role, str] = {
     "actor": "an actor does what the learner says",
     "cluster": "a cluster trains, and it finds the learner's address by itself",
 }
-"""Why a role does not take what is another's."""
+"""Role -> the reason why it does not take what is another's."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -61,7 +61,7 @@ class LoadedConfig:
 
     @property
     def source(self) -> str:
-        """Where the settings stand, for a person: ``config.yaml, section default``."""
+        """The place of the settings, for a person: ``config.yaml, section default``."""
         if self.file is None:
             return "the defaults, no file" if self.section == DEFAULT_SECTION else f"section {self.section}"
         return f"{self.file.name}, section {self.section}" if self.section else self.file.name
@@ -78,7 +78,7 @@ class LoadedConfig:
         return seed
 
     def is_set(self, dotted: str) -> bool:
-        """Whether a file, an override, a flag or a draw says what the key is; false: it has its default."""
+        """True if a file, an override, a flag or a draw sets the key; false: it has its default."""
         node: object = self.raw
         for key in dotted.split("."):
             if not isinstance(node, Mapping) or key not in node:

@@ -69,7 +69,7 @@ def find_env(env: str) -> EnvFolder:
 
 
 def find_section(folder: EnvFolder, config: str | None, problems: list[Problem]) -> Source | None:
-    """What ``--config`` chooses: a section of config.yaml, a file of the folder, or ``FILE:SECTION``.
+    """The choice of ``--config``: a section of config.yaml, a file of the folder, or ``FILE:SECTION``.
 
     Where nothing has the name a section that ships with the framework may.
     """

@@ -1,4 +1,4 @@
-"""Which task was meant by a name that no task has."""
+"""The task that was meant by a name that no task has."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ def in_words(schema: dict[str, Any]) -> str:
 
 
 def reason(kind: str, message: str, part: object, value: object) -> str:
-    """Why a value is refused.
+    """The reason why a value is refused.
 
     kind, message: the validator's name of the error, and its words, which only count where they are ours
     part:          what it found wrong, ``value`` itself or something in it
@@ -78,7 +78,7 @@ def reason(kind: str, message: str, part: object, value: object) -> str:
 
 
 def kind_of(value: object) -> str:
-    """What sort of thing was written: ``a whole number``."""
+    """The sort of thing that was written: ``a whole number``."""
     kinds = {bool: "a boolean", int: "a whole number", float: "a number", str: "text", list: "a list"}
     return "nothing" if value is None else kinds.get(type(value), "a mapping")
 

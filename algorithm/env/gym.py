@@ -175,7 +175,7 @@ class GymRecipe:
         return env
 
     def _elsewhere(self, error: Exception) -> str:
-        """Where to look for what could not be made."""
+        """Advice for an environment that could not be made."""
         known = offered(self.env_id) if isinstance(error, gym.error.UnregisteredEnv) else ""
         return known or "check base_config.env_name and env_args; module:Id imports a module first"
 

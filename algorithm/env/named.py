@@ -19,7 +19,7 @@ from algorithm.errors import EnvError
 
 
 def locate(named: str, folder: Path | None = None, *, key: str = "base_config.env_name") -> str:
-    """What is ``named`` as it means the same in every process: a file in it becomes absolute.
+    """The name as it means the same in every process: a file in it becomes absolute.
 
     ``file.py:Id`` is looked for in the task's ``folder``, then in the current one; ``module:Id`` is the
     file ``module.py`` of the folder if there is one. Whatever else lies in the folder can be imported from
@@ -97,7 +97,7 @@ def offered(located: str) -> str:
 
 
 def nearest_of(wanted: str, found: Sequence[str]) -> str:
-    """What ``wanted`` may have meant, and all that was found."""
+    """Advice: the name that ``wanted`` may have meant, and all that were found."""
     close = difflib.get_close_matches(wanted, found, n=1)
     return (f"did you mean {close[0]}? " if close else "") + f"there: {', '.join(found) or 'none'}"
 
@@ -148,7 +148,7 @@ def _search(folder: Path) -> None:
 
 
 def _id_of(module: ModuleType, own: type[gym.Env]) -> str:
-    """What the class is registered as, under an id of its own where nobody has done that."""
+    """The id of the class; where nobody has registered it, it is under one of its own."""
     entries = (own, f"{module.__name__}:{own.__name__}")
     known = [name for name, spec in gym.registry.items() if spec.entry_point in entries]
     if known:

@@ -123,7 +123,7 @@ class Extension(nn.Module):
         return {}
 
     def metrics(self) -> Mapping[str, Tensor]:
-        """What else there is to log of the last update, by name: scalars that stay on the device."""
+        """More to log of the last update, by name: scalars that stay on the device."""
         return {}
 
     def pictures(self) -> Mapping[str, Tensor]:

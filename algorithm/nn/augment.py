@@ -61,7 +61,7 @@ class RandomShift(nn.Module):
         return shift_images(images, down, right)
 
     def draw(self, count: int, device: torch.device) -> Tensor:
-        """How far ``count`` images move down and right, [2, count]."""
+        """Random offsets of ``count`` images down and right, [2, count]."""
         return torch.randint(-self.pad, self.pad + 1, (2, count), device=device)
 
     def extra_repr(self) -> str:

@@ -108,7 +108,7 @@ class Normaliser(nn.Module):
                 buffer.copy_(torch.from_numpy(value.astype(np.float32)), non_blocking=True)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Normaliser:
-        """What ``to`` and its like do; the statistics stay where they are."""
+        """Move or convert, as ``to`` and its like do, all but the statistics."""
         statistics = {name: self._buffers[name] for name in ("count", "mean", "square")}
         super()._apply(fn, recurse)
         self._buffers.update(statistics)

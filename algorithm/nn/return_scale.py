@@ -64,10 +64,10 @@ class ReturnScale:
 
     gamma:   γ in [0, 1]
     count:   returns seen
-    mean:    theirs
-    square:  sum of their squared deviations from it
-    largest: |G|
-    factor:  what follows from these
+    mean:    of these returns
+    square:  sum of their squared deviations from the mean
+    largest: the largest |G|
+    factor:  of rewards, made from the four above
     """
 
     def __init__(self, gamma: float) -> None:
@@ -116,7 +116,7 @@ class ReturnScale:
         return returns
 
     def metrics(self) -> dict[str, Tensor]:
-        """What rewards are divided by."""
+        """The divisor of rewards."""
         return {"value/return_scale": torch.tensor(1.0 / self.factor)}
 
     def tensors(self) -> dict[str, Tensor]:

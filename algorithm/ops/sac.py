@@ -70,7 +70,7 @@ def clipped_critic_loss(
 
 
 def clip_binds(q: Tensor, target: Tensor, q_target: Tensor, *, epsilon: float) -> Tensor:
-    """Where :func:`clipped_critic_loss` has no gradient: Q is ε beyond Q' and should go on that way.
+    """Mask of Q without gradient in :func:`clipped_critic_loss`: it is ε beyond Q' and should go on so.
 
     ``|Q − Q'| > ε and (Q' ± ε − y)² > (Q − y)²``, of the clip of arXiv 1707.06347, eq. 7, applied to Q.
 

@@ -166,7 +166,7 @@ class ReplayBuffer:
         return self._windows.read(slots, np.ones(len(ids), np.float32))
 
     def alive(self, ids: Int) -> Bool:
-        """Which of the rows ``ids``, handed out by this replay, have not been overwritten."""
+        """Mask [n] of the rows ``ids`` [n], handed out by this replay, that have not been overwritten."""
         return self._storage.alive(ids)
 
     def spread(self, n: int) -> Int:

@@ -28,10 +28,10 @@ def playing_commands(
 
 
 def can_be_watched(render_modes: Sequence[str], *, display: bool) -> bool:
-    """Whether ``--watch`` would open a window."""
+    """True if ``--watch`` would open a window."""
     return display and "human" in render_modes
 
 
 def has_display() -> bool:
-    """Whether there is a screen that a window can be opened on."""
+    """True if there is a screen that a window can be opened on."""
     return sys.platform != "linux" or any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY"))

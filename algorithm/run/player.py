@@ -73,7 +73,7 @@ class TrainingPlayer:
         return ActorOutput(action=action, z=z, behaviour_logp=logp, carry=after)
 
     def _held(self, probability: float, prev_action: Float) -> Bool:
-        """Which agents [N] repeat a part of their last action; none at an episode's start, where it is 0."""
+        """Draw the agents [N] that repeat a part of their last action; none whose action is 0: they begin."""
         held: Bool = (self._rng.random(len(prev_action)) < probability) & prev_action.any(1)
         return held
 

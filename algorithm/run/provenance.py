@@ -31,7 +31,7 @@ def library_versions() -> dict[str, str | None]:
 
 
 def file_state(file: Path) -> dict[str, object]:
-    """Where a file is and what it holds. Raises OSError."""
+    """Path and checksum of a file. Raises OSError."""
     return {"path": str(file), "sha256": hashlib.sha256(file.read_bytes()).hexdigest()}
 
 

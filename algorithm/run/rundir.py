@@ -271,7 +271,7 @@ class RunDir:
             write_text(self.overrides, before + "".join(f"{line}\n" for line in overrides))
 
     def has_other(self, env_file: Path) -> bool:
-        """Whether the environment's file is another one than when the run was begun, or last resumed."""
+        """True if the environment's file is another one than when the run was begun, or last resumed."""
         manifest = read_json(self.manifest)
         resumed = manifest.get("resumed")
         last = resumed[-1] if isinstance(resumed, list) and resumed else manifest
@@ -341,7 +341,7 @@ def _unknown(what: str, name: str, known: Sequence[str], parent: Path, argument:
 
 
 def _instead(known: Sequence[str], argument: str) -> tuple[str, str]:
-    """Which runs there are, and what to do where another one was asked for."""
+    """The runs there are, and advice where another one was asked for."""
     if not known:
         return "nothing was saved there", f"train first: {shlex.join([*program(), argument])}"
     more = f" and {len(known) - 10} more" if len(known) > 10 else ""

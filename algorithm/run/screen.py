@@ -127,7 +127,7 @@ def result_json(run: RunDir, outcome: Outcome, seed: int) -> dict[str, object]:
 
 
 def _end(loaded: LoadedConfig) -> str:
-    """When training ends by itself, and which key to change if nobody chose that."""
+    """The end of the training by itself, and the key to change if nobody chose it."""
     base = loaded.config.base_config
     limits = [
         f"{limit:,} {what}"

@@ -156,7 +156,7 @@ class Start:
 
 
 def overlaid(overrides: Sequence[str], flags: Mapping[str, object]) -> list[str]:
-    """What a command line lays over a run's configuration, its flags among it, as overrides."""
+    """All that a command line lays over a run's configuration, its flags among it, as overrides."""
     keys = {key: value for key, value in flags.items() if key != "base_config.name"}
     return [*overrides, *(f"{key}={inline(value)}" for key, value in keys.items())]
 

@@ -131,9 +131,8 @@ class VTraceTarget:
             rho_max=self.rho_max,
             c_max=self.c_max,
         )
-        exists = (
-            steps.valid[:, :-1] & steps.valid[:, 1:]
-        ).flatten()  # behind another, whose target it enters
+        # A ratio enters the target of the step before it.
+        exists = (steps.valid[:, :-1] & steps.valid[:, 1:]).flatten()
         rho = masked_mean(ratio.clamp(max=self.rho_max).flatten(), exists)
         clipped = masked_mean((ratio > self.rho_max).to(y.dtype).flatten(), exists)
         return y, {"vtrace/rho_mean": rho, "vtrace/clip_frac": clipped}

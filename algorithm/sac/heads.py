@@ -68,7 +68,7 @@ class DiscreteHead(Protocol):
         ...
 
     def bonus(self, choice: Choice) -> Tensor | float:
-        """Its part of h(s), [P]: α mean_b H(π_b)."""
+        """Its part of h(s), [P]: α mean_b H(π_b) with soft targets, else 0."""
         ...
 
     def log_ratio(

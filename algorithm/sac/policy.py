@@ -39,7 +39,7 @@ class Composition(nn.Module):
         return self.discrete.choose(policy, mask, mean_q)
 
     def bonus(self, choice: Choice, logp: Tensor) -> Tensor:
-        """h(s) [P] = α_d mean_b H(π_b) − α_c log π_c(u)."""
+        """h(s) [P] = α_d mean_b H(π_b) − α_c log π_c(u), without its first term unless targets are soft."""
         return self.continuous.bonus(logp) + self.discrete.bonus(choice)
 
     def taken(self, q: Tensor, action: Tensor) -> Tensor:
@@ -62,7 +62,7 @@ class Composition(nn.Module):
 
         logp [P] of the fresh u, with gradient; q [P, N] of it, with gradient to u only; share [P] of each
         position in its window's mean.
-        Both losses share no parameter, so that one backward pass of their sum and one optimiser serve them.
+        The two share no parameter.
         """
         losses = self.continuous.losses(logp, self.expected(q, choice), share)
         for name, loss in self.discrete.losses(choice, q.detach(), share).items():

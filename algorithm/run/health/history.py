@@ -95,7 +95,7 @@ class History:
 
     @property
     def scaled(self) -> str:
-        """What to say behind ``largest_return``; nothing where it is in the environment's own unit."""
+        """Words to say behind ``largest_return``; none where it is in the environment's own unit."""
         return "" if self.reward_scale == 1 else f", scaled by reward_scale ({self.reward_scale:g})"
 
     def horizon(self, gamma: float) -> float:
@@ -108,7 +108,7 @@ class History:
         return sum(self.random_returns) / len(self.random_returns)
 
     def earned(self, gamma: float) -> float:
-        """What rewards alone can make of a value: the largest return, or the largest reward all the time."""
+        """Largest value of rewards alone: the largest return, or the largest reward all the time."""
         return max(self.largest_return, self.largest_reward * self.ahead(gamma))
 
     @property
@@ -117,7 +117,7 @@ class History:
         return next(iter(self.last("value/return_scale", 1)), 1.0)
 
     def bonus(self, gamma: float, parts: str) -> dict[str, float]:
-        """What the entropy of now adds to a value that sees it all the time, by part: ``c``, ``d``."""
+        """Entropy bonus in a value that sees the entropy of now all the time, by part: ``c``, ``d``."""
         found = {}
         for part in parts:
             alpha, entropy = self.last(f"policy/alpha_{part}", 1), self.last(f"policy/entropy_{part}", 1)
