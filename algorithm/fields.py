@@ -53,6 +53,12 @@ Bounds inside a union or list go between ``int`` and the validator, so that the 
 Float = Annotated[float, Field(allow_inf_nan=False), BeforeValidator(to_number)]
 """A finite number."""
 
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False), BeforeValidator(to_number)]
+"""A number above 0, also inside a union."""
+
+NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False), BeforeValidator(to_number)]
+"""A number from 0 on, also inside a union."""
+
 Limit = Annotated[
     Int,
     AfterValidator(_limit),

@@ -7,6 +7,7 @@ import importlib
 import importlib.util
 import re
 import sys
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
@@ -128,7 +129,7 @@ def _known(source: str) -> ModuleType | None:
 
 
 def _private_name(file: Path) -> str:
-    return f"env_file_{file.stem}_{abs(hash(file))}"
+    return f"env_file_{file.stem}_{zlib.crc32(str(file).encode())}"
 
 
 def _found_as(module: str) -> Path | None:

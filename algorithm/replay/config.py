@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated
 
-from pydantic import BeforeValidator, Field
-
-from algorithm.fields import Block, Contradiction, Float, Int, option, to_number
+from algorithm.fields import Block, Contradiction, Float, Int, NotNegative, option
 
 
 class ReplayConfig(Block):
@@ -34,9 +31,7 @@ class ReplayConfig(Block):
         le=1,
         fixed="it says where beta began, which has grown since",
     )
-    beta_increment_per_sampling: (
-        Annotated[float, Field(ge=0, allow_inf_nan=False), BeforeValidator(to_number)] | None
-    ) = option(
+    beta_increment_per_sampling: NotNegative | None = option(
         None,
         "How much beta grows with each sampled batch. null: linearly, to 1 at max_step; without a max_step "
         "it stays.",

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, Strict
 
-from algorithm.fields import Block, Contradiction, Float, Int, option, to_number, to_whole
+from algorithm.fields import Block, Contradiction, Float, Int, Positive, option, to_number, to_whole
 
 MAX_SEED = 2**32 - 1
 """Largest seed that every library in use accepts."""
@@ -137,9 +137,7 @@ class SacConfig(Block):
     )
 
     learning_rate: Float = option(0.0007, "Step size of networks. Usual: 1e-4 to 1e-3.", gt=0)
-    alpha_learning_rate: (
-        Annotated[float, Field(gt=0, allow_inf_nan=False), BeforeValidator(to_number)] | None
-    ) = option(
+    alpha_learning_rate: Positive | None = option(
         0.007,
         "Step size of the temperatures, ten times that of the networks, so that it hardly matters where they "
         "begin. null: learning_rate.",
@@ -148,12 +146,10 @@ class SacConfig(Block):
     learning_rate_schedule: Literal["constant", "linear"] = option(
         "constant", "linear: the step size falls to 0 at max_step.", new=True
     )
-    max_grad_norm: Annotated[float, Field(gt=0, allow_inf_nan=False), BeforeValidator(to_number)] | None = (
-        option(
-            None,
-            "Gradients of networks longer than this are shortened to it; those of temperatures stay.",
-            new=True,
-        )
+    max_grad_norm: Positive | None = option(
+        None,
+        "Gradients of networks longer than this are shortened to it; those of temperatures stay.",
+        new=True,
     )
 
     gamma: Float = option(0.99, "Discount factor per step.", ge=0, le=1)
