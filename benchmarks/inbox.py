@@ -159,7 +159,7 @@ class Receiver:
         self._inbox, self.board, watch = Inbox(QUEUE), Board({BEHAVIOUR: False}), Stopwatch()
         recorders: Any = {BEHAVIOUR: replay}
         self.feed = RemoteFeed(
-            self._inbox, actors, recorders, before_step=lambda: None, watch=watch, wait=0.02
+            self._inbox, actors, self.board, recorders, before_step=lambda: None, watch=watch, wait=0.02
         )
         terms = Terms(
             agreed=AGREED,

@@ -197,21 +197,27 @@ def _difference(found: Mapping[str, Any]) -> str:
 
 
 def bare(results: Results) -> str:
-    """The last evaluation of every task and side, as the mean and for each seed; and the seconds."""
+    """Every task and side: the last evaluations, as mean and for each seed; the mean height; the seconds.
+
+    The mean height is that of all evaluations of a run, as in :func:`learning`.
+    """
     found = results["bare"]
     order = {"before": 0, "after": 1, "sb3": 3}
     sides = sorted({row["side"] for row in found["runs"]}, key=lambda side: (order.get(side, 2), side))
     rows = []
     for name, task in found["tasks"].items():
-        cells, seconds = [], []
+        cells, heights, seconds = [], [], []
         for side in sides:
             runs = [row for row in found["runs"] if (row["task"], row["side"]) == (name, side)]
-            finals = [row["curve"][-1][1] for row in runs if not row["error"]]
-            cells.append(_finals(finals) if finals else "failed" if runs else "–")
-            seconds.append(f"{fmean(row['seconds'] for row in runs):.0f}" if finals else "–")
-        rows.append([f"`{name}`", f"{task['steps']:,}", f"{task['random']:.4g}", *cells, " / ".join(seconds)])
+            curves = [[mean for _, mean in row["curve"]] for row in runs if not row["error"]]
+            cells.append(_finals([curve[-1] for curve in curves]) if curves else "failed" if runs else "–")
+            heights.append(f"{fmean(map(fmean, curves)):.4g}" if curves else "–")
+            seconds.append(f"{fmean(row['seconds'] for row in runs):.0f}" if curves else "–")
+        both = " / ".join(heights), " / ".join(seconds)
+        rows.append([f"`{name}`", f"{task['steps']:,}", f"{task['random']:.4g}", *cells, *both])
     names = ["Stable-Baselines3" if side == "sb3" else side for side in sides]
-    return table(["task", "steps", "random policy", *names, f"seconds: {' / '.join(names)}"], rows)
+    each = " / ".join(names)
+    return table(["task", "steps", "random policy", *names, f"mean height: {each}", f"seconds: {each}"], rows)
 
 
 def _finals(finals: list[float]) -> str:

@@ -108,7 +108,12 @@ def small_sac(
 ) -> Sac:
     """A learner with those networks; ``options`` are keys of ``sac_config``."""
     networks = small_networks(spec, rep_depth=rep_depth)
-    plain = {"use_normalization": False, "alpha_learning_rate": None, "discrete_soft_target": True}
+    plain = {
+        "n_step": 1,
+        "use_normalization": False,
+        "alpha_learning_rate": None,
+        "discrete_soft_target": True,
+    }
     config = SacConfig(**{**plain, **options})
     return Sac(spec, networks, config, device=CPU, seed=seed, extensions=extensions)
 

@@ -402,10 +402,12 @@ def test_finished_runs_are_adopted(tmp_path: Path, capsys: pytest.CaptureFixture
     assert "acrobot-1 has base_config.max_step 5, not 8000" in capsys.readouterr().err
     lines = tables.render("bare", tmp_path).splitlines()
     assert lines[0] == (
-        "| task | steps | random policy | before | Stable-Baselines3 | seconds: before / Stable-Baselines3 |"
+        "| task | steps | random policy | before | Stable-Baselines3 "
+        "| mean height: before / Stable-Baselines3 | seconds: before / Stable-Baselines3 |"
     )
-    assert lines[2].endswith("| **15** (10, 20) | **5** (5) | 30 / 7 |")
-    assert [line.split(" | ", 3)[3] for line in lines[3:5]] == ["– | – | – / – |", "– | failed | – / – |"]
+    assert lines[2].endswith("| **15** (10, 20) | **5** (5) | 7.75 / 2.5 | 30 / 7 |")
+    nothing = "| – / – | – / – |"
+    assert [line.split(" | ", 3)[3] for line in lines[3:5]] == [f"– | – {nothing}", f"– | failed {nothing}"]
     assert lines[-1] == "Measured 2026-01-02 with `abcdef1`."
     again = ask(bare.bare, file, **options)  # what the file says stays, when and where it is read
     assert {**again, "setting": 0} == {**found, "setting": 0}

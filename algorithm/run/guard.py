@@ -10,10 +10,15 @@ from torch import Tensor
 
 from algorithm.data import SequenceBatch, State
 from algorithm.errors import NumericalError
+from algorithm.nn.return_scale import UNUSABLE
 from algorithm.sac.learner import Sac
 
 PATIENCE = 10
 """Skipped updates in a row after which the networks go back to the last checkpoint."""
+
+EXTREME_PATIENCE = 100
+"""The same where the last of them met a number as large as :data:`UNUSABLE`: one such reward is in most
+batches of a small replay, and says nothing of the networks."""
 
 ROLL_BACKS = 3
 """How often they do; what would be one more ends the training."""
@@ -57,9 +62,9 @@ class Guard:
     """Judges every update of ``sac``.
 
     An update is good if every optimiser took its step and the TD errors are finite. ``PATIENCE`` others in a
-    row mean that waiting does not help: networks and optimisers go back to the last checkpoint, while
-    counters, replay and random numbers go on. Where that does not help either, or there is no checkpoint,
-    the training has diverged.
+    row, the last of them with usable numbers in its batch, mean that waiting does not help: networks and
+    optimisers go back to the last checkpoint, while counters, replay and random numbers go on. Where that
+    does not help either, or there is no checkpoint, the training has diverged.
     """
 
     def __init__(self, sac: Sac) -> None:
@@ -91,7 +96,7 @@ class Guard:
         cause = _Cause(batch)
         self._count(max(lost, 1), step, cause.text)
         self._in_a_row += 1
-        if self._in_a_row == PATIENCE:
+        if self._in_a_row >= (EXTREME_PATIENCE if cause.extreme else PATIENCE):
             self._roll_back(step, cause.text)
         return False
 
@@ -111,7 +116,8 @@ class Guard:
     def _roll_back(self, step: int, cause: str) -> None:
         if self._good >= RECOVERY:
             self._rolled_back = 0
-        met = f"{PATIENCE} updates in a row had gradients or TD errors that are not finite; the last: {cause}"
+        updates = f"{self._in_a_row} updates in a row"
+        met = f"{updates} had gradients or TD errors that are not finite; the last: {cause}"
         if self._rolled_back == ROLL_BACKS:
             raise diverged(f"{met}; going back to the last checkpoint {ROLL_BACKS} times did not help", step)
         saved = self._restore()
@@ -144,18 +150,21 @@ class Guard:
 
 
 class _Cause:
-    """What was most extreme in a batch, and the key that may help. Computed when asked for."""
+    """What was most extreme in a batch, and the key that may help.
+
+    extreme: whether it is a number that no update can take
+    """
 
     def __init__(self, batch: SequenceBatch) -> None:
-        self._batch = batch
+        self._reward = _largest(batch.reward, batch.valid)
+        seen = [_largest(v, batch.obs_valid) for v in batch.obs.values() if v.is_floating_point()]
+        self._observation = max(seen, default=0.0)
+        self.extreme = max(self._reward, self._observation) >= UNUSABLE
 
     @property
     def text(self) -> str:
         """For a message."""
-        batch = self._batch
-        reward = _largest(batch.reward, batch.valid)
-        seen = [_largest(v, batch.obs_valid) for v in batch.obs.values() if v.is_floating_point()]
-        observation = max(seen, default=0.0)
+        reward, observation = self._reward, self._observation
         extremes = f"|reward| up to {reward:.3g}, |observation| up to {observation:.3g} in its batch"
         return f"{extremes}: {_advice(reward, observation)}"
 

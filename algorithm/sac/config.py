@@ -24,7 +24,9 @@ class SacConfig(Block):
     """Soft Actor-Critic (Haarnoja et al. 2018, arXiv 1812.05905) and everything that changes its update."""
 
     nn: str = option(
-        "nn", "File with the network classes, in the task's folder, without .py.", fixed=_OTHER_NETWORKS
+        "nn",
+        "File with the network classes, in the task's folder or below, without .py.",
+        fixed=_OTHER_NETWORKS,
     )
     seed: Annotated[int, Field(ge=0, le=MAX_SEED), BeforeValidator(to_whole)] | None = option(
         None,
@@ -96,7 +98,7 @@ class SacConfig(Block):
         "Overwrite the stored states of a recurrent memory by those of the last update that saw them.",
         new=True,
     )
-    n_step: Int = option(1, "Steps of reward in a target before it bootstraps. Usual: 1 to 5.", ge=1)
+    n_step: Int = option(3, "Steps of reward in a target before it bootstraps. Usual: 1 to 5.", ge=1)
     seq_encoder: Literal["RNN", "ATTN"] | None = option(
         None,
         "Memory of the representation: recurrent, or attention, whose layers see the current observation and "

@@ -178,11 +178,11 @@ def test_the_seed_comes_from_the_argument_the_file_or_nowhere(task):
 
 
 def test_differences_name_what_is_not_the_default(task):
-    task(PENDULUM + "  sac_config: {n_step: 3, tau: 0.01}\n  ma_config: {B: {sac_config: {n_step: 4}}}\n")
+    task(PENDULUM + "  sac_config: {n_step: 5, tau: 0.01}\n  ma_config: {B: {sac_config: {n_step: 4}}}\n")
     assert load_config("gym/task").differences() == {
         "base_config.env_type": "GYM",
         "base_config.env_name": "Pendulum-v1",
-        "sac_config.n_step": 3,
+        "sac_config.n_step": 5,
         "ma_config.B.sac_config.n_step": 4,
     }
 

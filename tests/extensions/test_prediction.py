@@ -45,7 +45,7 @@ MEMORIES = {
 
 def learner(spec=SMALL, *, file=None, depth=1, seed=0, **options):
     """A learner with the world model; the same at every call."""
-    config = SacConfig(**{"use_prediction": True, "clip_epsilon": -1.0, **options})
+    config = SacConfig(**{"use_prediction": True, "n_step": 1, "clip_epsilon": -1.0, **options})
     torch.manual_seed(seed)
     networks = load_networks(
         spec, file, rep={**SIZES, "dense_depth": depth} if file is None else None, q=SIZES, policy=SIZES,

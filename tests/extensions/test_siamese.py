@@ -51,7 +51,7 @@ def make_sac(
     spec = AgentSpec(obs, action or ActionSpec((2, 3), 2))
     memory = options.get("seq_encoder")
     lengths = {"burn_in_step": 2, "learn_step": 3} if memory else {}
-    config = SacConfig(**{"clip_epsilon": -1.0, "siamese": siamese, **lengths, **options})
+    config = SacConfig(**{"clip_epsilon": -1.0, "n_step": 1, "siamese": siamese, **lengths, **options})
     torch.manual_seed(0)
     networks = load_networks(
         spec,

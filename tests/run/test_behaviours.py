@@ -27,7 +27,7 @@ default:
   replay_config: {capacity: 500, beta_increment_per_sampling: 0.001} # not annealed to max_step, which grows
   eval_config: {per_step: -1, episodes: 2}
   ma_config:
-    runner: {sac_config: {n_step: 3}}
+    walker: {sac_config: {n_step: 1}}
 """
 
 

@@ -19,7 +19,7 @@ from algorithm.env.registry import make_vec_env
 from algorithm.errors import NumericalError
 from algorithm.run import guard as guard_module
 from algorithm.run.agent import Agent
-from algorithm.run.guard import PATIENCE, RECOVERY, ROLL_BACKS, Guard
+from algorithm.run.guard import EXTREME_PATIENCE, PATIENCE, RECOVERY, ROLL_BACKS, Guard
 from algorithm.run.memory import MemoryBudget
 from algorithm.run.rollout import Rollout
 from algorithm.sac.config import SacConfig
@@ -309,19 +309,19 @@ def test_extreme_rewards_everywhere_roll_back_to_the_checkpoint_and_then_end_the
         train(agent, rollout, 2000)
     assert caught.value.exit_code == 5 and "1e+30" in str(caught.value)
     assert told.rollbacks == ROLL_BACKS and seen[0] is False
-    assert agent.guard.skipped == PATIENCE * (ROLL_BACKS + 1)
+    assert agent.guard.skipped == EXTREME_PATIENCE * (ROLL_BACKS + 1)
     for name, value in weights(agent.sac).items():
         if ".q." in name:
             assert torch.equal(value, saved["model"][name]), "critics never moved since"
     assert all_finite(agent)
-    assert agent.sac.updates == PATIENCE * (ROLL_BACKS + 1)
+    assert agent.sac.updates == EXTREME_PATIENCE * (ROLL_BACKS + 1)
 
 
 def test_extreme_rewards_everywhere_end_the_run_at_once_without_a_checkpoint():
     agent, rollout = agent_and_rollout({"events": [], "always": "1e30"})
     with pytest.raises(NumericalError) as caught:
         train(agent, rollout, 2000)
-    assert agent.sac.updates == PATIENCE
+    assert agent.sac.updates == EXTREME_PATIENCE
     assert "no checkpoint" in caught.value.why and "diverged" in caught.value.what
 
 
@@ -329,7 +329,7 @@ def test_a_whole_run_goes_back_to_its_checkpoint_three_times_and_ends_with_code_
     code = run(
         *("-c=endless", "-n=a", "--seed=3", "-o", "base_config.env_name=tests.toys_numbers:Numbers-v0"),
         *("-o", "base_config.env_args={always: '1e30'}", "-o", "sac_config.start_step=60"),
-        *("-o", "sac_config.save_model_per_step=50", "-o", "sac_config.replay_ratio=1"),
+        *("-o", "sac_config.save_model_per_step=50", "-o", "sac_config.replay_ratio=1", "--max_step=600"),
     )
     said = capsys.readouterr()
     assert code == 5 and "training has diverged" in said.err and "3 times did not help" in said.err

@@ -146,7 +146,7 @@ def test_the_command_shows_it_and_says_whether_it_came_again(tmp_path, capsys):
 @pytest.mark.parametrize(("text", "said"), [
     ("{}", "what is missing or not what a run writes there"),
     ('{"version": 2}', "version is missing or not what a run writes there"),
-    ("not json", "its JSON is missing or not what a run writes there"),
+    ("not json", "a JSON file is damaged"),
     (None, "No such file"),
 ])  # fmt: skip
 def test_what_is_no_repro_is_refused(tmp_path, capsys, text, said):

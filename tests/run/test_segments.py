@@ -32,7 +32,7 @@ from algorithm.spec import ActionSpec, AgentSpec, ObsSpec
 from tests.oracles_replay import digest, stored
 from tests.replay.buffers import result
 from tests.run.kills import child
-from tests.run.malice import Trap, pickled
+from tests.run.malice import Trap, pickled, sign
 from tests.run.small_disk import fill, limit_files, on_a_small_disk
 from tests.run.snapshots import files_of, grow, make_replay, never, save
 
@@ -332,7 +332,7 @@ def relist(path: Path, replays: Path, *, index: dict | None = None) -> None:
         "index": entry(path / "replay.json"),
         "segments": {name: entry(replays / name) for name in names},
     }
-    (path / "manifest.json").write_text(json.dumps(manifest))
+    sign(path, manifest)
 
 
 def as_object_array(trap: Trap, file: Path) -> None:

@@ -44,7 +44,14 @@ RNN = [name for name, (kind, _) in MEMORIES.items() if kind == "RNN"]
 def make_sac(memory: str, *, spec: AgentSpec = SPEC, **options: object) -> Sac:
     kind, rep = MEMORIES[memory]
     config = SacConfig(
-        **{"seq_encoder": kind, "burn_in_step": 4, "learn_step": 6, "clip_epsilon": -1.0, **options}
+        **{
+            "seq_encoder": kind,
+            "burn_in_step": 4,
+            "learn_step": 6,
+            "n_step": 1,
+            "clip_epsilon": -1.0,
+            **options,
+        }
     )
     torch.manual_seed(0)
     networks = load_networks(

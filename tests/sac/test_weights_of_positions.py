@@ -23,7 +23,7 @@ def make_sac(learn: int) -> Sac:
     networks = load_networks(
         VECTOR, None, rep={**sizes, "rnn_n": 4}, q=sizes, policy=sizes, seq_encoder="RNN"
     )
-    return Sac(VECTOR, networks, SacConfig(seq_encoder="RNN", learn_step=learn), device=CPU, seed=0)
+    return Sac(VECTOR, networks, SacConfig(seq_encoder="RNN", learn_step=learn, n_step=1), device=CPU, seed=0)
 
 
 def spied(sac: Sac) -> list[tuple[str, torch.Tensor]]:
