@@ -8,13 +8,15 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 
 from algorithm.config.cli import TrainOptions, config_flags, parse_args
 from algorithm.config.loader import LoadedConfig, load_config
 from algorithm.config.locate import find_env
+from algorithm.env.leaving import leave
+from algorithm.streams import mend_streams
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -28,6 +30,9 @@ def guarded(command: Callable[[], int], *, debug: bool) -> int:
     """The exit code of a command; an error is shown as it is meant for a person."""
     try:
         return command()
+    except SystemExit as left:  # nobody who was called by the program decides that it is over
+        print(f"internal error: SystemExit({left.code!r}) in the middle of a command", file=sys.stderr)
+        return 1
     except KeyboardInterrupt:  # before or after the run: while it lasts, it handles signals itself
         print("interrupted", file=sys.stderr)
         return 130
@@ -122,7 +127,8 @@ def interruptible_imports() -> Iterator[None]:
     """Let SIGINT end the process at once; imports of others may swallow a KeyboardInterrupt."""
 
     def end(number: int, frame: FrameType | None) -> None:
-        os.write(2, b"interrupted before anything began\n")  # print could be what was interrupted
+        with suppress(OSError):
+            os.write(2, b"interrupted before anything began\n")  # print could be what was interrupted
         os._exit(128 + number)
 
     former = signal.signal(signal.SIGINT, end)
@@ -144,5 +150,6 @@ def _say(options: TrainOptions, text: str) -> None:
 
 
 if __name__ == "__main__":
+    mend_streams()
     faulthandler.enable()  # a simulator that crashes in this process takes it along, but says where
-    sys.exit(main())
+    leave(main())

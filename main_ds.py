@@ -10,6 +10,8 @@ from pathlib import Path
 from algorithm.config.cli import TrainOptions
 from algorithm.config.cli_ds import DistributedOptions, parse_distributed
 from algorithm.config.locate import find_env
+from algorithm.env.leaving import leave
+from algorithm.streams import mend_streams
 from main import guarded, interruptible_imports
 
 
@@ -41,5 +43,6 @@ def _say(options: TrainOptions, text: str) -> None:
 
 
 if __name__ == "__main__":
+    mend_streams()
     faulthandler.enable()  # a simulator that crashes in this process takes it along, but says where
-    sys.exit(main())
+    leave(main())

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 ORDER = (
     "algorithm.errors",
     "algorithm.fields",
+    "algorithm.reading",
+    "algorithm.streams",
     "algorithm.spec",
     "algorithm.data",
     "algorithm.ops",

@@ -33,6 +33,21 @@ def _raise() -> None:
     raise RuntimeError("the wheel came off")
 
 
+def _leave() -> None:
+    raise SystemExit(0)
+
+
+def _interrupt() -> None:
+    raise KeyboardInterrupt
+
+
+def _fork() -> None:
+    """Die, and leave a fork behind that holds every pipe open."""
+    if os.fork():
+        os._exit(3)
+    time.sleep(600)
+
+
 def _seize() -> None:
     """Hang and keep the interpreter's lock, so that no other thread of the process can run."""
     ctypes.PyDLL(None).sleep(600)
@@ -44,6 +59,9 @@ _FAULTS: dict[str, Callable[[], None]] = {
     "exit": _exit,
     "raise": _raise,
     "seize": _seize,
+    "leave": _leave,
+    "interrupt": _interrupt,
+    "fork": _fork,
 }
 
 
@@ -155,7 +173,10 @@ class Untrue(gym.Env):
 
     def step(self, action: np.ndarray) -> tuple[Any, float, bool, bool, dict]:
         self._step += 1
-        return self._seen(), 0.0, False, False, {}
+        now = self._step == self._at
+        reward: Any = {"reward": "1.5", "complex reward": 1j}.get(self._how, 0.0) if now else 0.0
+        over: Any = "False" if now and self._how == "terminated" else False
+        return self._seen(), reward, over, "" if now and self._how == "truncated" else False, {}
 
     def _seen(self) -> dict[str, Any]:
         seen: dict[str, Any] = {
@@ -163,7 +184,9 @@ class Untrue(gym.Env):
             "gear": 2,
             "camera": np.zeros((2, 2), np.uint8),
         }
-        if self._step == self._at:
+        if self._step >= self._at and self._how == "outside":
+            seen["speed"] = np.array([0.5, 1.5 + self._step], np.float32)
+        elif self._step == self._at:
             seen |= {
                 "shape": {"speed": np.zeros(3, np.float32)},
                 "broadcast": {"camera": np.zeros((1, 2), np.uint8)},
@@ -172,8 +195,11 @@ class Untrue(gym.Env):
                 "fraction": {"gear": 1.5},
                 "choice": {"gear": 3},
                 "overflow": {"camera": np.full((2, 2), 256)},
-                "missing": {},
-            }[self._how]
+                "complex": {"speed": np.array([1j, 0])},
+                "object": {"speed": np.array([0.5, 1.0], object)},
+                "ragged": {"speed": [[1.0], [1.0, 2.0]]},
+                "object of whole numbers": {"camera": np.zeros((2, 2), object)},
+            }.get(self._how, {})
             if self._how == "missing":
                 del seen["gear"]
         return seen

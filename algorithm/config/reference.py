@@ -131,7 +131,7 @@ once with file and line.
 3. the section `default` of the file,
 4. what the chosen section names under `inherited`, left to right,
 5. the chosen section (`-c NAME`),
-6. overrides (`-o sac_config.n_step=3`), then flags such as `--agents`.
+6. overrides (`-o sac_config.n_step=5`), then flags such as `--agents`.
 
 Mappings merge key by key; everything else, lists too, replaces. YAML anchors and `<<` work. Numbers may be
 written as `3e-4`; whole ones as `1e6`.
@@ -142,7 +142,7 @@ default:
     env_type: GYM
     env_name: Pendulum-v1
   sac_config:
-    n_step: 3
+    n_step: 5
 
 long: # python main.py ENV -c long
   base_config:

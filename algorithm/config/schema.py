@@ -16,6 +16,9 @@ from algorithm.fields import Block, Contradiction, Float, Int, Limit, option
 from algorithm.replay.config import ReplayConfig
 from algorithm.sac.config import SacConfig
 
+MAX_ENVS = 2**16
+"""More copies than any machine steps; each takes memory before anything is asked for its space."""
+
 _EVOLVER = "population training"
 _OTHER_NETWORKS = "the networks would be others than those that were trained"
 
@@ -27,7 +30,7 @@ class BaseConfig(EnvConfig):
     update_sac_bak_per_step: Int = option(
         200, "Learner updates between two versions of the weights for actors.", ge=1
     )
-    n_envs: Int = option(1, "Environments that run side by side.", ge=1)
+    n_envs: Int = option(1, "Environments that run side by side.", ge=1, le=MAX_ENVS)
 
     max_iter: Limit = option(
         -1, "Training ends after so many iterations; in one, every agent finishes an episode. -1: no limit."

@@ -17,12 +17,15 @@ from yaml.nodes import Node as YamlNode
 
 from algorithm.config.errors import Problem
 from algorithm.config.tree import Branch, Leaf, Node, plain
+from algorithm.reading import read_text
 
 _NUMBER = re.compile(
     r"[-+]?(?:(?:\d+\.\d*|\.\d+)(?:[eE][-+]?\d+)?|\d+[eE][-+]?\d+|\.(?:inf|Inf|INF))$|\.(?:nan|NaN|NAN)$"
 )
 _WHOLE = re.compile(r"[-+]?(?:0|[1-9][0-9_]*|0x[0-9a-fA-F]+)$")
 _TAB_INDENT = re.compile(r"^ *\t\s*[^\s#]", re.MULTILINE)
+_LARGEST = 4 * 2**20  # bytes of a file
+_MOST = 100_000  # values
 _MERGE = "tag:yaml.org,2002:merge"
 _FLOAT = "tag:yaml.org,2002:float"
 _INT = "tag:yaml.org,2002:int"
@@ -63,8 +66,8 @@ def read_yaml(path: Path, problems: list[Problem]) -> Branch | None:
     """The file as a tree. Faults are appended to ``problems``; None if nothing can be made of the file."""
     name = shown(path)
     try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+        text = read_text(path, _LARGEST, follow=True)
+    except (OSError, ValueError) as error:
         problems.append(
             Problem(f"cannot read {name}", name, str(error), "check that it is a readable UTF-8 text file")
         )
@@ -159,9 +162,16 @@ class _Builder:
         self._name = name
         self._problems = problems
         self._open: set[int] = set()  # nodes being built: an alias to one of them would never end
+        self._built = 0  # an alias counts as often as it is used
 
     def build(self, node: YamlNode) -> Node:
         where = self._where(node)
+        self._built += 1
+        if self._built > _MOST:
+            raise yaml.composer.ComposerError(
+                problem=f"it has more than {_MOST:,} values once its aliases are written out",
+                problem_mark=node.start_mark,
+            )
         if id(node) in self._open:
             raise yaml.composer.ComposerError(
                 problem="an alias stands inside its own anchor", problem_mark=node.start_mark

@@ -31,6 +31,7 @@ class Adapter:
                 fix="rename it or leave it out with a wrapper (base_config.wrappers)",
             )
         seen = _without_mask(observation_space) if in_obs else observation_space
+        self.seen_space = seen
         self.observations = Observations(seen, env, stack=stack)
         self.masks = Masks(action_space, self.actions, InObservation() if in_obs else InInfo())
         self.spec = AgentSpec(self.observations.spec, self.actions.spec)

@@ -70,6 +70,7 @@ class Fault:
     why: str  # type and message of the exception, signal of the process, or the time-out
     trace: str = ""  # the simulator's own traceback, where there is one
     fatal: bool = False  # it breaks its own spaces: a new copy would do the same
+    harmless: bool = False  # nothing was started anew, the environment goes on
 
     @property
     def line(self) -> str:
@@ -78,7 +79,7 @@ class Fault:
 
 
 OnFault = Callable[[Fault], None]
-"""Told of every failure that was survived by starting the simulator anew."""
+"""Told of every failure that was survived by starting the simulator anew, and of what is harmless once."""
 
 Picture = NDArray[np.uint8]
 """[H, W, 3], red, green and blue."""

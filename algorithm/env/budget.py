@@ -13,6 +13,7 @@ class Budget:
     def __init__(self, restarts: int, on_fault: OnFault) -> None:
         self._restarts = self._left = restarts
         self._on_fault = on_fault
+        self._told: set[str] = set()
 
     @property
     def spent(self) -> int:
@@ -24,10 +25,23 @@ class Budget:
         self._left = max(0, self._restarts - spent)
 
     def survive(self, failure: Failure, where: str) -> None:
-        """Count a failure and tell of it. Raises :class:`EnvError` if it is fatal or one too many."""
+        """Count a failure and tell of it. Raises :class:`EnvError` if it is fatal or one too many.
+
+        What is harmless is not counted, and told once for all copies.
+        """
         fault = Fault(
-            what=failure.what, where=where, why=failure.why, trace=failure.trace, fatal=failure.fatal
+            what=failure.what,
+            where=where,
+            why=failure.why,
+            trace=failure.trace,
+            fatal=failure.fatal,
+            harmless=failure.harmless,
         )
+        if fault.harmless:
+            if fault.what not in self._told:
+                self._told.add(fault.what)
+                self._on_fault(fault)
+            return
         if fault.fatal or self._left == 0:
             raise self._too_many(fault)
         self._left -= 1

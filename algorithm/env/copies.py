@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import traceback
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,8 +14,9 @@ import numpy as np
 from algorithm.data import Float
 from algorithm.env.base import Picture
 from algorithm.env.board import Board
+from algorithm.env.leaving import contained, staying
 from algorithm.env.single import BrokenSpaceError, MakeSingle, Seen, SingleEnv
-from algorithm.errors import UserError
+from algorithm.errors import EnvError, UserError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,6 +29,7 @@ class Failure:
     why: str
     trace: str = ""
     fatal: bool = False  # a new copy would do the same
+    harmless: bool = False  # no episode is lost, it is only to be told
 
 
 class Copies:
@@ -42,11 +45,14 @@ class Copies:
             for index in indices:
                 self._envs[index] = make(index)
         except BaseException:
-            self.close()
+            while self._envs:
+                with suppress(Exception), staying():  # the first error is the one to tell
+                    self._envs.popitem()[1].close()
             raise
         first = self._envs[indices.start]
         self.name, self.spec, self.time_limit = first.name, first.spec, first.time_limit
         self.actions, self.fps, self.render_modes = first.actions, first.fps, first.render_modes
+        self._notes: list[Failure] = []
         self._shapes = {name: shape for name, shape, _ in self.spec.obs.items()}
 
     def reset(self, board: Board, indices: Iterable[int]) -> list[Failure]:
@@ -57,7 +63,7 @@ class Copies:
             if failure := self._reset(board, i):
                 failures.append(failure)
             board.began[i] = 0.0
-        return failures
+        return failures + self._noted()
 
     def step(self, board: Board) -> list[Failure]:
         """Step every copy with the board's actions; one whose episode ends is reset at once.
@@ -77,7 +83,7 @@ class Copies:
             if failure:
                 failures.append(failure)
             board.began[i] = 0.0
-        return failures
+        return failures + self._noted()
 
     def repeat(self, board: Board, done: Mapping[int, Float]) -> list[Failure]:
         """Begin episodes with the board's seeds and do in them what was done before: copy -> [L, A].
@@ -90,7 +96,7 @@ class Copies:
             if failure := self._repeat(board, i, actions):
                 failures.append(failure)
             board.began[i] = 0.0
-        return failures
+        return failures + self._noted()
 
     def render(self) -> Picture | None:
         """A picture of the first copy; None if it was not made to give any, or waits for a reset."""
@@ -98,9 +104,15 @@ class Copies:
         return first.render() if first else None
 
     def close(self) -> None:
-        """Close every copy."""
+        """Close every copy. Raises EnvError for the first that fails, when all were tried."""
+        first: Exception | None = None
         while self._envs:
-            self._envs.popitem()[1].close()
+            try:
+                self._envs.popitem()[1].close()
+            except BaseException as error:
+                first = first or contained(error)
+        if first is not None:
+            raise not_closed(self.name, first) from first
 
     def _repeat(self, board: Board, i: int, actions: Float) -> Failure | None:
         board.skip([i])
@@ -122,8 +134,8 @@ class Copies:
             if i not in self._envs:
                 self._envs[i] = self._remade(i)
             self._write(board, i, self._envs[i].reset(board.seed.item(i)))
-        except Exception as error:
-            return self._failed(i, "reset", error)
+        except BaseException as error:
+            return self._failed(i, "reset", contained(error))
         return None
 
     def _step(self, board: Board, i: int) -> Failure | None:
@@ -131,9 +143,9 @@ class Copies:
             seen, reward, terminated, truncated = self._envs[i].step(board.action[i])
             self._write(board, i, seen)
             board.reward[i], board.terminated[i], board.truncated[i] = reward, terminated, truncated
-        except Exception as error:
+        except BaseException as error:
             board.skip([i])
-            return self._failed(i, "step", error)
+            return self._failed(i, "step", contained(error))
         return None
 
     def _write(self, board: Board, i: int, seen: Seen) -> None:
@@ -148,6 +160,14 @@ class Copies:
             except (TypeError, ValueError) as error:
                 raise BrokenSpaceError(f"observation {name!r} is no array of numbers: {error}") from error
         board.write_mask(i, seen.action_mask)
+        for name, why in seen.outside.items():
+            what = f"observation {name!r} of {self.name} lies outside of its bounds"
+            self._notes.append(Failure(copies=(), at=i, what=what, why=why, harmless=True))
+
+    def _noted(self) -> list[Failure]:
+        """What is only to be told."""
+        noted, self._notes = self._notes, []
+        return noted
 
     def _remade(self, i: int) -> SingleEnv:
         env = self._make(i)
@@ -163,7 +183,8 @@ class Copies:
         if env is not None:
             try:
                 env.close()
-            except Exception as second:  # it has failed already; that it cannot be closed is told with it
+            except BaseException as raised:  # it has failed already; that it cannot be closed is told with it
+                second = contained(raised)
                 trace += f"\n\nclosing it failed as well: {type(second).__name__}: {second}"
         return Failure(
             copies=(i,),
@@ -174,6 +195,15 @@ class Copies:
             # A simulator that could not be built again will not be built the next time either.
             fatal=isinstance(error, (BrokenSpaceError, UserError)),
         )
+
+
+def not_closed(name: str, error: Exception) -> EnvError:
+    """What to say of an environment whose ``close`` raised ``error``."""
+    return EnvError(
+        f"{name} failed in close",
+        why=f"{type(error).__name__}: {error}",
+        fix="mend its close(): what it holds may be left behind",
+    )
 
 
 def _own_trace(error: Exception) -> str:

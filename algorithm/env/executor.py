@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from algorithm.data import Float
@@ -11,6 +11,7 @@ from algorithm.env.board import Board
 from algorithm.env.copies import Copies, Failure
 from algorithm.env.single import MakeSingle, OwnActions
 from algorithm.env.watchdog import Watchdog
+from algorithm.errors import EnvError
 from algorithm.spec import AgentSpec
 
 
@@ -55,13 +56,20 @@ class Executor(Protocol):
         ...
 
 
+def unsaved(error: EnvError) -> None:
+    """Nobody has anything to save."""
+
+
 class InProcess:
     """All copies in this process, one after the other.
 
     timeout: seconds after which a call counts as hanging, which ends the process; -1 waits for ever.
+    on_hang: told of it before that, in another thread
     """
 
-    def __init__(self, make: MakeSingle, n: int, *, timeout: float) -> None:
+    def __init__(
+        self, make: MakeSingle, n: int, *, timeout: float, on_hang: Callable[[EnvError], None] = unsaved
+    ) -> None:
         self._copies = Copies(make, range(n))
         self.name, self.spec, self.time_limit = self._copies.name, self._copies.spec, self._copies.time_limit
         self.actions, self.fps = self._copies.actions, self._copies.fps
@@ -69,19 +77,22 @@ class InProcess:
         self.board = Board(self.spec, n)
         self.arrangement = f"{n} in process"
         self._n = n
-        self._watchdog = Watchdog(self.board, self.name, timeout)
+        self._watchdog = Watchdog(self.board, self.name, timeout, on_hang)
 
     def reset(self, indices: Sequence[int]) -> list[Failure]:
         """See :class:`Executor`."""
-        return self._copies.reset(self.board, indices)
+        with self._watchdog:
+            return self._copies.reset(self.board, indices)
 
     def step(self) -> list[Failure]:
         """See :class:`Executor`."""
-        return self._copies.step(self.board)
+        with self._watchdog:
+            return self._copies.step(self.board)
 
     def repeat(self, done: Mapping[int, Float]) -> list[Failure]:
         """See :class:`Executor`."""
-        return self._copies.repeat(self.board, done)
+        with self._watchdog:
+            return self._copies.repeat(self.board, done)
 
     def render(self) -> Picture | None:
         """See :class:`Executor`."""

@@ -18,10 +18,11 @@ from algorithm.data import Float
 from algorithm.env.adapter import Adapter
 from algorithm.env.base import Picture
 from algorithm.env.extras import advice
+from algorithm.env.leaving import staying
 from algorithm.env.named import offered, registered
-from algorithm.env.observations import frame_stack
+from algorithm.env.observations import Bounds, frame_stack
 from algorithm.env.quiet import silence
-from algorithm.env.single import Seen
+from algorithm.env.single import Seen, flag, number
 from algorithm.env.wrappers import Wrapper, apply, find
 from algorithm.errors import EnvError
 
@@ -55,18 +56,23 @@ class GymEnv:
         self.spec = adapter.spec
         self._observations, self._masks = adapter.observations, adapter.masks
         self.actions = adapter.actions
+        self._bounds = Bounds(adapter.seen_space, self.name)
 
     def reset(self, seed: int) -> Seen:
         """See :class:`~algorithm.env.single.SingleEnv`."""
         obs, info = self._env.reset(seed=seed, options=self._options)
-        return Seen(self._observations.read(obs), self._masks.read(obs, info, over=False))
+        return self._seen(obs, info, over=False)
 
     def step(self, action: Float) -> tuple[Seen, float, bool, bool]:
         """See :class:`~algorithm.env.single.SingleEnv`."""
         obs, reward, terminated, truncated, info = self._env.step(self.actions.to_env(action))
-        over = bool(terminated)
-        seen = Seen(self._observations.read(obs), self._masks.read(obs, info, over=over))
-        return seen, float(reward), over, bool(truncated)
+        over = flag(terminated, "terminated")
+        seen = self._seen(obs, info, over=over)
+        return seen, number(reward, "the reward"), over, flag(truncated, "truncated")
+
+    def _seen(self, obs: Any, info: Any, *, over: bool) -> Seen:  # noqa: ANN401 - a space may hold anything
+        read = self._observations.read(obs)
+        return Seen(read, self._masks.read(obs, info, over=over), self._bounds.outside(read))
 
     def render(self) -> Picture | None:
         """See :class:`~algorithm.env.single.SingleEnv`."""
@@ -74,7 +80,8 @@ class GymEnv:
             return None
         try:
             # Our own: the simulator may go on painting into the one it gave.
-            picture: NDArray[Any] = np.array(self._env.render())
+            with staying():
+                picture: NDArray[Any] = np.array(self._env.render())
         except Exception as error:
             raise self._not_filmed(f"{type(error).__name__}: {error}") from error
         if picture.dtype != np.uint8 or picture.ndim != 3 or picture.shape[-1] != 3:
@@ -160,11 +167,12 @@ class GymRecipe:
     def _made(self, kwargs: Mapping[str, Any]) -> gym.Env[Any, Any]:
         with _silenced(self.env_id):
             try:
-                # The passive checker costs a third of a small environment's step.
-                env = gym.make(registered(self.env_id), disable_env_checker=True, **kwargs)
-                if _is_pybullet(self.env_id):
-                    # It prints, and its first episode differs in the last bits from the same one later on.
-                    env.reset(seed=0)
+                with staying():
+                    # The passive checker costs a third of a small environment's step.
+                    env = gym.make(registered(self.env_id), disable_env_checker=True, **kwargs)
+                    if _is_pybullet(self.env_id):
+                        # It prints, and its first episode differs in the last bits from the later ones.
+                        env.reset(seed=0)
             except Exception as error:
                 raise EnvError(
                     "the environment could not be made",
@@ -188,8 +196,9 @@ class GymRecipe:
         try:
             # Not silenced: what is printed about a window may be all that is left of it.
             kwargs = {**self.env_args, "render_mode": "human"}
-            env = gym.make(registered(self.env_id), disable_env_checker=True, **kwargs)
-            env.reset(seed=0)
+            with staying():
+                env = gym.make(registered(self.env_id), disable_env_checker=True, **kwargs)
+                env.reset(seed=0)
         except Exception as error:
             if env is not None:
                 env.close()

@@ -22,7 +22,9 @@ from numpy.typing import ArrayLike
 from algorithm.data import Bool, Float, Int, State
 from algorithm.env.adapter import Adapter
 from algorithm.env.base import EpisodeSeed, Observation, StepResult
+from algorithm.env.copies import not_closed
 from algorithm.env.extras import advice
+from algorithm.env.leaving import contained, staying
 from algorithm.env.masks import MASK
 from algorithm.env.rows import info_of, observation_of
 from algorithm.env.single import BrokenSpaceError
@@ -188,8 +190,11 @@ class GymVectorEnv:
         }
 
     def close(self) -> None:
-        """Close the vector environment."""
-        self._env.close()
+        """Close the vector environment. Raises EnvError."""
+        try:
+            self._env.close()
+        except BaseException as error:
+            raise not_closed(self._name, contained(error)) from error
 
     def _next_step(self, seen: Observation, ends: _Ends) -> tuple[Observation, Observation]:
         """Nothing has begun yet, so the last observation stands in for what to act on: that is ignored."""
@@ -285,7 +290,8 @@ class GymVectorEnv:
     def _call(self, call: str, run: Callable[[], _T]) -> _T:
         try:
             return run()
-        except Exception as error:
+        except BaseException as raised:
+            error = contained(raised)
             raise self._error(
                 f"failed in {call}",
                 why=f"{type(error).__name__}: {error}",
@@ -294,7 +300,10 @@ class GymVectorEnv:
 
     def _copy(self, value: ArrayLike, what: str) -> Float:
         """One number per copy, as our own array."""
-        array: Float = np.array(value, np.float32)
+        given = np.asarray(value)
+        if given.dtype.kind not in "fiub":  # numpy would make numbers of text
+            raise self._broken(f"{what} are {given.dtype}, and no numbers")
+        array: Float = np.array(given, np.float32)
         if array.shape != (self._n,):  # numpy would broadcast it silently
             raise self._broken(f"{what} have shape {array.shape} instead of {(self._n,)}")
         return array
@@ -332,7 +341,8 @@ class GymVectorEnv:
 
 def _made(make: Callable[[], VectorEnv], name: str) -> VectorEnv:
     try:
-        return make()
+        with staying():
+            return make()
     except Exception as error:
         raise EnvError(
             "the environment could not be made",

@@ -16,6 +16,7 @@ from typing import TypeGuard, cast
 import gymnasium as gym
 from gymnasium.envs.registration import EnvCreator
 
+from algorithm.env.leaving import staying
 from algorithm.errors import EnvError
 
 
@@ -59,6 +60,11 @@ def registered(located: str) -> str:
 
 def imported(source: str) -> ModuleType:
     """The module of that name or in that file, which is run once a process. Raises whatever it raises."""
+    with staying():
+        return _imported(source)
+
+
+def _imported(source: str) -> ModuleType:
     if not source.endswith(".py"):
         return importlib.import_module(source)
     file, known = Path(source), _known(source)

@@ -14,7 +14,7 @@ A key ``action_mask`` of a Dict that is the whole space is no observation but a 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -29,6 +29,9 @@ from algorithm.spec import ObsSpec
 
 ALONE = "obs"
 """What an observation is called that is neither a Dict nor a Tuple."""
+
+ROUNDING = 1e-6
+"""Relative; float32 has about 1.2e-7, and what was computed in it some times that."""
 
 _KEPT = frozenset({"uint8", "int8", "int16", "int32", "int64", "bool"})
 
@@ -90,6 +93,73 @@ class Observations:
         return found
 
 
+class Bounds:
+    """The bounds of a space's vectors and images, and what has been seen outside of them.
+
+    A choice outside of its space is refused when it is read; here nothing is refused, since nothing uses the
+    bounds. Each observation is looked at until it was outside once.
+    """
+
+    def __init__(self, space: Space, env: str) -> None:
+        self._left: dict[str, _Limits] = {}
+        for leaf in leaves(space, "observation", env):
+            box = leaf.space
+            if isinstance(box, gym.spaces.Box) and not _holds_any(box):
+                marks = bytearray(2 * box.low.size)
+                where = np.frombuffer(marks, np.bool_).reshape(2, *box.shape)
+                limits = _Limits(box.low, box.high, where[0, ...], where[1, ...], marks)
+                self._left[leaf.name or ALONE] = limits
+
+    def outside(self, obs: Mapping[str, Array]) -> dict[str, str]:
+        """Name -> element, value and bounds of what lies outside for the first time.
+
+        Every step of every copy comes here: 1.5 µs for a small vector.
+        """
+        found = {}
+        for name, (low, high, below, above, marks) in self._left.items():
+            value = obs[name]
+            if value.shape != low.shape:
+                continue  # told by whoever cannot use it
+            np.less(value, low, below)
+            np.greater(value, high, above)
+            if 1 in marks and (told := _farthest(name, value, low, high)):  # half the time of numpy's any()
+                found[name] = told
+        for name in found:
+            del self._left[name]
+        return found
+
+
+class _Limits(NamedTuple):
+    """Bounds, and where the last observation was outside of them."""
+
+    low: Array
+    high: Array
+    below: Array  # bool, a view of the first half of ``marks``
+    above: Array  # and of the second
+    marks: bytearray
+
+
+def _farthest(name: str, value: Array, low: Array, high: Array) -> str:
+    """Element, value and bounds of what lies outside, nothing for what is not finite or was only rounded."""
+    numbers, low, high = (array.astype(np.float64) for array in (value, low, high))
+    if not np.isfinite(numbers).all():
+        return ""
+    beyond = np.maximum(low - numbers, numbers - high)
+    if beyond.max() <= ROUNDING * max(1.0, float(np.abs(numbers).max())):
+        return ""
+    at = np.unravel_index(int(beyond.argmax()), beyond.shape)
+    place = str([int(i) for i in at]) if at else ""
+    return f"{name}{place} = {numbers[at]:.6g} in [{low[at]:g}, {high[at]:g}]"
+
+
+def _holds_any(box: gym.spaces.Box) -> bool:
+    """Whether no number of its type lies outside."""
+    if not np.issubdtype(box.dtype, np.integer):
+        return bool(np.isneginf(box.low).all() and np.isposinf(box.high).all())
+    limits = np.iinfo(box.dtype)  # type: ignore[type-var]
+    return bool((box.low <= limits.min).all() and (box.high >= limits.max).all())
+
+
 def check_shape(name: str, shape: tuple[int, ...], expected: tuple[int, ...]) -> None:
     """Raises BrokenSpaceError, since numpy would broadcast what fits by chance silently."""
     if shape != expected:
@@ -121,7 +191,7 @@ def _part(leaf: Leaf) -> _Part:
     dtype = "int8" if isinstance(space, gym.spaces.MultiBinary) else str(space.dtype)
     if dtype in _KEPT:
         return _Part(name, shape, dtype, (), pick, partial(_exactly, name, np.dtype(dtype)))
-    return _Part(name, shape, "float32", (), pick, _itself)
+    return _Part(name, shape, "float32", (), pick, partial(_real, name))
 
 
 def _choice_dtype(largest: int) -> str:
@@ -145,9 +215,20 @@ def _pick(path: tuple[Any, ...], name: str, value: Any) -> Any:  # noqa: ANN401 
     return value
 
 
+def _real(name: str, value: Any) -> Array:  # noqa: ANN401 - see _itself
+    """Real numbers; numpy would leave an imaginary part out and make numbers of text."""
+    try:
+        array = np.asarray(value)
+    except ValueError as error:  # lists of different lengths
+        raise BrokenSpaceError(f"observation {name!r} is no array of numbers: {error}") from error
+    if array.dtype.kind not in "fiub":
+        raise BrokenSpaceError(f"observation {name!r} is {array.dtype}, its space has real numbers")
+    return array
+
+
 def _exactly(name: str, dtype: np.dtype[Any], value: Any) -> Array:  # noqa: ANN401 - see _itself
     """The whole numbers as ``dtype``, which must be able to hold them: numpy would wrap them silently."""
-    array = np.asarray(value)
+    array = _real(name, value)
     if array.dtype == dtype:
         return array
     converted: Array = array.astype(dtype)

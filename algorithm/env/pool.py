@@ -43,18 +43,21 @@ class EnvPool:
         self._trail = Trail(self._n, executor.spec.action.size)
         # Copies that began a new episode for which the caller did not ask: it does not know of it yet.
         self._unannounced: set[int] = set()
+        self._cut = False  # in the middle of a call, or one was left by an error
 
     def reset(
         self, indices: Sequence[int] | None = None, *, episode: int | None = None
     ) -> dict[str, Observation]:
         """See :class:`~algorithm.env.base.VecEnv`."""
         indices = range(self._n) if indices is None else indices
+        self._cut = True
         for i in indices:
             self._plan(i, self._episode[i] + 1 if episode is None else episode)
         self._begin(indices)
         self._unannounced.difference_update(indices)
         for i in indices:
             self._trail.forget(i)
+        self._cut = False
         rows = np.array(indices, np.int64)
         return {
             DEFAULT_BEHAVIOUR: Observation(
@@ -67,6 +70,7 @@ class EnvPool:
     def step(self, actions: Mapping[str, Float]) -> dict[str, StepResult]:
         """See :class:`~algorithm.env.base.VecEnv`."""
         board = self._board
+        self._cut = True
         board.action[:] = actions[DEFAULT_BEHAVIOUR]
         self._trail.record(board.action)
         failures = self._executor.step()
@@ -85,6 +89,7 @@ class EnvPool:
             missing = self._recover(failures) & ~ended
             reward[missing] = 0.0
             skipped = missing if missing.any() else None
+        self._cut = False
         return {
             DEFAULT_BEHAVIOUR: StepResult(
                 **vars(self._seen(board.obs, board.action_mask)),
@@ -113,6 +118,7 @@ class EnvPool:
             "spec": described(self._executor.spec),
             "failures": self._budget.spent,
             "unannounced": sorted(self._unannounced),
+            "cut": self._cut,
         }
         return State(arrays, meta)
 
@@ -121,6 +127,8 @@ class EnvPool:
         self._budget.resume(state.meta.get("failures", 0))
         for i, episode in enumerate(state.arrays["episode"][: self._n].tolist()):
             self._plan(i, episode + 1)
+        if state.meta.get("cut"):
+            return dict.fromkeys(range(self._n), "its last step never came to its end")
         if why := unfit(state, self._n, self._executor.spec):
             return dict.fromkeys(range(self._n), why)
         board = self._board

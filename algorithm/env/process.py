@@ -12,12 +12,15 @@ from typing import cast
 
 from algorithm.env.board import Board
 from algorithm.env.copies import Failure
+from algorithm.env.outside import end_group, outside
 from algorithm.env.single import MakeSingle
-from algorithm.env.worker import Hello, Refusal, serve
+from algorithm.env.watchdog import Ran
+from algorithm.env.worker import Hello, Refusal, bound, serve
 from algorithm.errors import EnvError
 
 _STACK_TIMEOUT = 2.0  # seconds for a hanging process to write down where it hangs
 START_TIMEOUT = 60.0  # seconds at least for a process to start and to make its copies
+LOOK_S = 0.2  # how soon it is noticed that a process has ended
 _OUTPUT_BYTES = 8000  # of the end of its output, told with a failure
 
 
@@ -59,7 +62,8 @@ class WorkerProcess:
             daemon=True,
         )
         self._process.start()
-        theirs.close()  # so that its death closes the pipe
+        outside().end_group_after(self.pid)
+        theirs.close()
         self._started = time.monotonic()
 
     @property
@@ -79,7 +83,8 @@ class WorkerProcess:
         timeout: seconds, where they are more than START_TIMEOUT; -1 waits for ever
         """
         try:
-            answer = self._receive(max(timeout, START_TIMEOUT) if timeout > 0 else -1, lambda: self._started)
+            limit = max(timeout, START_TIMEOUT) if timeout > 0 else -1
+            answer = self._receive(limit, Ran(LOOK_S), lambda: self._started)
         except LostError as loss:
             raise EnvError(
                 f"{self.name} {loss.what} while making its environments",
@@ -100,14 +105,15 @@ class WorkerProcess:
         except OSError:
             raise self._died() from None
 
-    def answer(self, board: Board, timeout: float, sent: float) -> list[Failure]:
-        """The answer to a command given at ``sent`` (time.monotonic). Raises LostError.
+    def answer(self, board: Board, timeout: float, ran: Ran) -> list[Failure]:
+        """The answer to a command. Raises LostError.
 
-        timeout: seconds for each call into a copy, of which there may be many.
+        timeout: seconds for each call into a copy, of which there may be many
+        ran:     counts since the command was given
         """
         rows = slice(self.indices.start, self.indices.stop)
-        since = lambda: max(sent, float(board.began[rows].max()))  # noqa: E731
-        return cast("list[Failure]", self._receive(timeout, since))
+        since = lambda: float(board.began[rows].max())  # noqa: E731
+        return cast("list[Failure]", self._receive(timeout, ran, since))
 
     def end(self, deadline: float) -> None:
         """Wait until ``deadline`` (time.monotonic) for it to leave, then kill it."""
@@ -115,13 +121,21 @@ class WorkerProcess:
         self._kill()
         self._connection.close()
 
-    def _receive(self, timeout: float, since: Callable[[], float]) -> object:
-        """The next message; ``since()`` is when the call began that is being waited for."""
-        left = timeout
-        while not self._connection.poll(left if timeout > 0 else None):
-            left = since() + timeout - time.monotonic()
-            if left <= 0:
+    def _receive(self, timeout: float, ran: Ran, since: Callable[[], float]) -> object:
+        """The next message; ``since()`` is when the call began that is being waited for, 0 for none.
+
+        A pipe does not tell of a process's end where something that it forked still holds it open.
+        """
+        call, before = -1.0, 0.0
+        while not self._connection.poll(LOOK_S):
+            bound(self._output)
+            now, at = ran.look(), since()
+            if at != call:
+                call, before = at, now - ran.since(at)
+            elif 0 < timeout < now - before:
                 raise self._hangs(timeout)
+            if self._process.exitcode is not None and not self._connection.poll():
+                raise self._died()
         try:
             return self._connection.recv()
         except (EOFError, OSError):
@@ -151,9 +165,12 @@ class WorkerProcess:
     def _kill(self) -> None:
         self._process.kill()
         self._process.join()
+        end_group(self.pid)
+        outside().forget_group(self.pid)
 
     def _printed(self) -> str:
         """The end of what this process printed."""
         with self._output.open("rb") as file:
-            file.seek(max(self._offset, self._output.stat().st_size - _OUTPUT_BYTES))
+            size = self._output.stat().st_size
+            file.seek(max(self._offset if self._offset <= size else 0, size - _OUTPUT_BYTES))
             return file.read().decode(errors="replace").strip()

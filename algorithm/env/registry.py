@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from algorithm.env.base import EpisodeSeed, Fault, OnFault, VecEnv
-from algorithm.env.executor import Executor, InProcess
+from algorithm.env.executor import Executor, InProcess, unsaved
 from algorithm.env.gym import GymRecipe, has_vector_class, make_vector
 from algorithm.env.gym_vector import GymVectorEnv
 from algorithm.env.named import locate
@@ -80,6 +80,7 @@ def make_vec_env(
     timeout: float = 120.0,
     restarts: int = 10,
     on_fault: OnFault = _untold,
+    on_hang: Callable[[EnvError], None] = unsaved,
     log: Path | None = None,
 ) -> VecEnv:
     """N environments of a kind, ready to reset.
@@ -96,6 +97,7 @@ def make_vec_env(
     workers:  processes for the copies, at most n; 0 for none but this one
     timeout:  seconds after which a step or reset counts as hanging, -1 for never
     restarts: failures survived by starting a copy anew, each of which ``on_fault`` is told
+    on_hang:  told before a hang in this process ends it, in another thread; it gets a minute
     log:      folder for what worker processes print; by default a temporary one
     Raises :class:`EnvError` if there is no adapter for ``env_type`` or the environment cannot be made.
     """
@@ -114,7 +116,7 @@ def make_vec_env(
         if workers:
             executor = Workers(make, n, workers, timeout=timeout, log=log)
         else:
-            executor = InProcess(make, n, timeout=timeout)
+            executor = InProcess(make, n, timeout=timeout, on_hang=on_hang)
         return EnvPool(executor, seed_of=seed_of, restarts=restarts, on_fault=on_fault)
 
     task = Task(

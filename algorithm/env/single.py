@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
+
+import numpy as np
 
 from algorithm.data import Array, Bool, Float
 from algorithm.env.base import Picture
@@ -14,11 +17,30 @@ class BrokenSpaceError(Exception):
     """An environment does not keep to what it announced."""
 
 
+def number(value: Any, what: str) -> float:  # noqa: ANN401 - whatever an environment returns
+    """A real number, also as an array of one; ``float`` would take text. Raises BrokenSpaceError."""
+    if type(value) is float or isinstance(value, (int, np.floating)):
+        return float(value)
+    try:
+        array = np.asarray(value)
+    except ValueError:  # lists of different lengths
+        array = np.empty(0)
+    if array.dtype.kind not in "fiub" or array.size != 1:
+        raise BrokenSpaceError(f"{what} is {value!r:.40}, a {type(value).__name__}, and no number")
+    return float(array.item())
+
+
+def flag(value: Any, what: str) -> bool:  # noqa: ANN401 - whatever an environment returns
+    """True or false, also as a number; ``bool`` would take 'False' for true. Raises BrokenSpaceError."""
+    return bool(value) if isinstance(value, (bool, np.bool_)) else bool(number(value, what))
+
+
 class Seen(NamedTuple):
     """What an agent sees and may do."""
 
     obs: Mapping[str, Array]  # name -> observation; it may be the environment's own array
     action_mask: Bool | None  # [ΣN] true where a choice is allowed; None where all are
+    outside: Mapping[str, str] = MappingProxyType({})  # name -> what left its bounds for the first time
 
 
 class OwnActions(Protocol):

@@ -13,9 +13,9 @@ from algorithm.data import Float
 from algorithm.env.base import Picture
 from algorithm.env.board import SharedBoard
 from algorithm.env.copies import Failure
-from algorithm.env.process import LostError, WorkerProcess
+from algorithm.env.process import LOOK_S, LostError, WorkerProcess
 from algorithm.env.single import MakeSingle
-from algorithm.env.watchdog import CLOSE_TIMEOUT
+from algorithm.env.watchdog import CLOSE_TIMEOUT, Ran
 from algorithm.errors import EnvError
 
 
@@ -108,11 +108,11 @@ class Workers:
                 worker.send(command, argument)
             except LostError as loss:
                 lost[worker] = loss
-        sent = time.monotonic()
+        ran = Ran(LOOK_S)
         for worker in arguments:
             try:
                 if worker not in lost:
-                    failures += worker.answer(self.board, self._timeout, sent)
+                    failures += worker.answer(self.board, self._timeout, ran)
             except LostError as loss:
                 lost[worker] = loss
         return failures + [self._replaced(worker, command, loss) for worker, loss in lost.items()]

@@ -11,6 +11,7 @@ from typing import Any, TypeGuard
 import gymnasium as gym
 
 from algorithm.env.extras import advice
+from algorithm.env.leaving import staying
 from algorithm.env.named import imported, locate, nearest_of
 from algorithm.errors import EnvError, UsageError
 
@@ -56,7 +57,8 @@ def apply(env: gym.Env, wrappers: Sequence[tuple[type[gym.Wrapper], Mapping[str,
     """Put the wrappers around ``env``, the first one innermost. Raises EnvError."""
     for wrapper, kwargs in wrappers:
         try:
-            env = wrapper(env, **kwargs)
+            with staying():
+                env = wrapper(env, **kwargs)
         except Exception as error:
             raise EnvError(
                 "a wrapper could not be put around the environment",

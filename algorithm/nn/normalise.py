@@ -23,6 +23,12 @@ EPSILON = 1e-8
 UNUSABLE = 1e18
 """A row with a number as large as this is left out of the statistics: all others would be 0 permanently."""
 
+KNOWN = 100
+"""After so many rows a number that is far from all others can be told from them."""
+
+FAR = 100.0
+"""Standard deviations within which a number enters the statistics from then on."""
+
 
 def vector_names(obs: ObsSpec) -> tuple[str, ...]:
     """The observations that are vectors of numbers: no images, no choices, not false or true."""
@@ -51,6 +57,10 @@ class Normaliser(nn.Module):
     Until two rows have been seen, numbers are only clipped. The statistics are buffers, so that they travel
     with the state dict; ``count``, ``mean`` and ``square`` are float64, ``shift`` and ``scale`` what follows
     from them. Only these two move to a device: rows come one at a time, and none shall wait for it.
+
+    Once ``KNOWN`` rows were seen, a number enters the statistics as at most ``FAR`` deviations from the mean:
+    it then adds less than FAR²/N to the variance, of which nothing is left as N grows, where 1e17 would make
+    all others 0 for ever. A scale that has really changed is still learned, by a factor at each such row.
     D: elements of all vector observations.
     """
 
@@ -97,7 +107,11 @@ class Normaliser(nn.Module):
         n, before = len(new), float(self.count)
         if not n:
             return
-        mean, square, own = self.mean.numpy(), self.square.numpy(), new.mean(0)  # the first two are views
+        mean, square = self.mean.numpy(), self.square.numpy()  # views
+        if before >= KNOWN:
+            reach = FAR * np.sqrt(square / before + EPSILON)
+            new = np.clip(new, mean - reach, mean + reach)
+        own = new.mean(0)
         delta, share = own - mean, n / (before + n)
         square += np.square(new - own).sum(0) + np.square(delta) * (before * share)
         mean += delta * share

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Literal
 
@@ -13,7 +13,7 @@ from algorithm.config.schema import Config
 from algorithm.env.base import VecEnv
 from algorithm.env.named import file_of, locate
 from algorithm.env.registry import make_vec_env
-from algorithm.errors import StorageError, UsageError
+from algorithm.errors import EnvError, ModelError, StorageError, UsageError
 from algorithm.replay.buffer import ReplayBuffer
 from algorithm.run.agent import Agent, MakeReplay
 from algorithm.run.checkpoints.checkpoint import load_checkpoint
@@ -62,9 +62,18 @@ def make_env(
         timeout=base.env_timeout,
         restarts=base.env_restarts,
         on_fault=faults,
+        on_hang=faults.hangs,
         log=log,
         film=film,
     )
+
+
+def close_env(env: VecEnv, warn: Callable[[str], None]) -> None:
+    """Release simulators; one that fails at that takes nothing from what was done with it."""
+    try:
+        env.close()
+    except EnvError as error:
+        warn(error.line)
 
 
 def make_agents(
@@ -116,9 +125,24 @@ def env_file(loaded: LoadedConfig) -> Path | None:
 
 
 def nn_file(config: Config, folder: Path) -> Path | None:
-    """The file with the task's networks; None if it keeps the default name and there is no such file."""
+    """The file with the task's networks; None if it keeps the default name and there is no such file.
+
+    It lies in ``folder``, that of the task or of the run, also where symbolic links on the way lead. Raises
+    ModelError for any other, since it will be executed.
+    """
     name = config.sac_config.nn
     file = folder / f"{name}.py"
+    try:
+        inside = file.resolve().is_relative_to(folder.resolve())
+    except (OSError, ValueError, RuntimeError):  # a circle of links, a zero byte in the name
+        inside = False
+    if not inside:
+        raise ModelError(
+            "networks are taken only from the task's folder, or the run's own",
+            where=f"sac_config.nn: {name!r}",
+            why=f"that is a file outside of {folder}, and it would be executed",
+            fix="put a file there and name it; it may import what it needs from an installed package",
+        )
     return None if name == "nn" and not file.exists() else file
 
 

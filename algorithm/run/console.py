@@ -14,10 +14,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TextIO
+from typing import TextIO, cast
 
 from algorithm.errors import StorageError
 from algorithm.run.logs.runlog import RunLog
+from algorithm.streams import Lasting
 
 Rows = Sequence[tuple[str, str]]
 Sections = Sequence[tuple[str, Rows]]
@@ -258,7 +259,7 @@ def open_console(
     *, quiet: bool = False, logger: logging.Logger | None = None, stream: TextIO | None = None
 ) -> Console:
     """The console that suits ``stream`` (standard output if None), and the log if there is one."""
-    stream = stream or sys.stdout
+    stream = cast(TextIO, Lasting(stream or sys.stdout))
     screen: Console
     if quiet:
         screen = QuietConsole(*_printers(stream))
@@ -353,14 +354,6 @@ def _key_values(pairs: Mapping[str, float | None]) -> str:
 
 def _printers(stream: TextIO) -> tuple[Callable[[str], None], Callable[[str], None]]:
     def emit(line: str) -> None:
-        try:
-            print(line, file=stream, flush=True)
-        except OSError as error:  # whoever read it went away, or its disk is full; no training ends for that
-            what = f"the output cannot be written any more ({error.strerror})"
-            if isinstance(error, BrokenPipeError):
-                what = "the reader of the output is gone"
-            logging.getLogger(__name__).warning("%s; the run goes on, its log is here", what)
-            with Path(os.devnull).open("w") as nowhere:
-                os.dup2(nowhere.fileno(), stream.fileno())
+        print(line, file=stream, flush=True)
 
     return emit, lambda line: emit(f"warning: {line}")

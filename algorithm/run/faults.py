@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 
 from algorithm.data import State
 from algorithm.env.base import Fault
+from algorithm.errors import EnvError
 from algorithm.run.console import Console
 
 _LOGGER = logging.getLogger(__name__)
@@ -16,14 +18,31 @@ class Faults:
 
     def __init__(self, console: Console) -> None:
         self._console = console
+        self._told: set[str] = set()  # by the environments of training and of evaluation
         self.env_restarts = self.non_finite = self.rollbacks = 0
+        self._before_end: Callable[[EnvError], None] = _log_hang
 
     def __call__(self, fault: Fault) -> None:
         """An environment was started anew: one warning; the simulator's own trace goes to ``train.log``."""
+        if fault.harmless:
+            if fault.what not in self._told:
+                self._told.add(fault.what)
+                self._console.warn(
+                    f"{fault.line} · it is used as it is; correct the bounds of observation_space"
+                )
+            return
         self.env_restarts += 1
         self._console.warn(f"{fault.line} · started anew")
         if fault.trace:
             _LOGGER.info("%s\n%s", fault.what, fault.trace.rstrip())
+
+    def hangs(self, error: EnvError) -> None:
+        """An environment hangs in this process, which is about to end: save what can be saved."""
+        self._before_end(error)
+
+    def attach(self, before_end: Callable[[EnvError], None]) -> None:
+        """From now on there is something to save."""
+        self._before_end = before_end
 
     def dropped(self, line: str, *, told: bool) -> None:
         """An episode was ended for a number that is not finite. told: warn of it, else only log it."""
@@ -62,3 +81,7 @@ class Faults:
         """Count on from what :meth:`state` gave."""
         self.env_restarts, self.non_finite = state.meta["env_restarts"], state.meta["non_finite"]
         self.rollbacks = state.meta["rollbacks"]
+
+
+def _log_hang(error: EnvError) -> None:
+    _LOGGER.error("the process ends: %s", error)

@@ -86,19 +86,6 @@ def json_text(value: Mapping[str, object]) -> str:
     return json.dumps(value, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
 
 
-def read_json(path: Path) -> dict[str, object]:
-    """Read one JSON object. Raises StorageError, naming the file and what is wrong with it."""
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise StorageError.of(error, what="a file cannot be read", where=path) from error
-    except ValueError as error:
-        raise StorageError("a JSON file is damaged", where=path, why=str(error)) from error
-    if not isinstance(value, dict):
-        raise StorageError("a JSON file is damaged", where=path, why="it does not hold an object")
-    return value
-
-
 def finite_or_null(value: object) -> object:
     """``value`` with every NaN and infinity, however deep, replaced by None; strict JSON knows neither."""
     if isinstance(value, Mapping):

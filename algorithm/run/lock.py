@@ -20,6 +20,7 @@ from pathlib import Path
 import psutil
 
 from algorithm.errors import StorageError, UsageError
+from algorithm.reading import parse_json, read_bytes
 from algorithm.run.files import write_durably
 
 _SAME_START_S = 2.0
@@ -29,6 +30,8 @@ _HALF_WRITTEN_S = 0.2
 """After so long a lock that makes no sense is not being written any more."""
 
 _ATTEMPTS = 100
+
+_LONGEST = 4 * 2**20  # bytes of a lock; a command may be as long as the system takes
 
 
 @dataclass(frozen=True)
@@ -47,13 +50,16 @@ class Holder:
         return cls(process.pid, socket.gethostname(), process.create_time(), shlex.join(process.cmdline()))
 
     @classmethod
-    def read(cls, text: str) -> Holder | None:
+    def read(cls, text: str | bytes) -> Holder | None:
         """What :attr:`text` was made of; None for anything else."""
         try:
-            value = json.loads(text)
-            return cls(int(value["pid"]), str(value["host"]), float(value["started"]), str(value["command"]))
-        except (ValueError, TypeError, KeyError):
+            value = parse_json(text)
+            holder = cls(value["pid"], value["host"], float(value["started"]), value["command"])
+            holder.since  # noqa: B018 - a moment that no calendar has
+        except (ValueError, TypeError, LookupError, ArithmeticError, OSError):
             return None
+        kinds = type(holder.pid) is int, isinstance(holder.host, str), isinstance(holder.command, str)
+        return holder if all(kinds) and 0 < holder.pid < 2**31 else None
 
     @property
     def text(self) -> str:
@@ -93,7 +99,8 @@ class Holder:
 
     def __str__(self) -> str:
         """For a person."""
-        return f"process {self.pid} on {self.host}, since {self.since}: {self.command}"
+        told = f"process {self.pid} on {self.host}, since {self.since}: {self.command}"
+        return "".join(sign if sign.isprintable() else "?" for sign in told)
 
 
 class RunLock:
@@ -111,18 +118,26 @@ class RunLock:
 
     def __init__(self, path: Path, *, notice: Callable[[str], None]) -> None:
         self._path, self._notice = path, notice
-        self._text = ""
+        self._text, self._folder = "", -1
 
     def __enter__(self) -> RunLock:
         self._text = Holder.me().text
         try:
             stale = _take(self._path, self._text)
+            self._folder = self._path.parent.stat().st_ino
             for claim in self._path.parent.glob(f"{self._path.name}.*"):
                 claim.unlink(missing_ok=True)  # of somebody killed over a lock that is not there any more
         except _HeldError as held:
             raise _refusal(self._path, held.holder) from None
         except OSError as error:
             raise StorageError.of(error, what="the run cannot be locked", where=self._path) from error
+        except ValueError as error:
+            raise StorageError(
+                "the run cannot be locked",
+                where=self._path,
+                why=f"{error}: no process has put it there",
+                fix=f"look at it, and remove it: rm {shlex.quote(str(self._path))}",
+            ) from error
         if stale is not None:
             whose = Holder.read(stale)
             who = f"it was that of {whose}" if whose else "nobody can read it"
@@ -135,11 +150,32 @@ class RunLock:
         error: BaseException | None,
         traceback: types.TracebackType | None,
     ) -> None:
+        self.release()
+
+    def release(self) -> None:
+        """Let others have the run. May be called twice."""
         try:
             if _read(self._path) == self._text:
                 self._path.unlink(missing_ok=True)
-        except OSError as failure:  # the run itself has ended well; who comes next finds a stale lock
-            self._notice(f"{self._path} cannot be removed: {failure.strerror}")
+        except (OSError, ValueError) as failure:  # the run itself has ended well; who comes next finds it
+            self._notice(f"{self._path} cannot be removed: {failure}")
+
+    def check(self) -> None:
+        """Raise StorageError where the folder is not the one that was locked, or is another's by now."""
+        folder = self._path.parent
+        try:
+            found = _read(self._path)
+            if folder.stat().st_ino == self._folder and found in (self._text, None):
+                return
+            why = "another folder stands in its place" if found is None else "another process has taken it"
+        except (OSError, ValueError) as error:
+            why = getattr(error, "strerror", None) or str(error)
+        raise StorageError(
+            "the run's folder is not there any more",
+            where=folder,
+            why=f"{why}: it was moved or removed while the run was at work",
+            fix="move it back and go on with --resume; nothing more was written to it",
+        )
 
 
 class _HeldError(Exception):
@@ -220,7 +256,7 @@ def _draft(path: Path, text: str) -> Path:
 
 def _read(path: Path) -> str | None:
     with contextlib.suppress(FileNotFoundError):
-        return path.read_bytes().decode("utf-8", "replace")
+        return read_bytes(path, _LONGEST).decode("utf-8", "replace")
     return None
 
 

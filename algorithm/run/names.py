@@ -6,6 +6,7 @@ import itertools
 import os
 import re
 import socket
+import unicodedata
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
@@ -16,6 +17,8 @@ from algorithm.spec import DEFAULT_BEHAVIOUR
 
 _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
 _FORBIDDEN = frozenset('/\\{}<>:"|?*')
+_HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Zl", "Zp"})
+"""Categories of Unicode: what steers a terminal, has no form of its own, or is no character."""
 
 
 def env_label(folder: Path, envs: Path) -> str:
@@ -52,15 +55,21 @@ def expand_name(template: str, parent: Path) -> str:
     return name
 
 
+def is_name(name: str) -> bool:
+    """Whether ``name`` is one folder name that stays below its parent, and can be shown."""
+    hidden = any(unicodedata.category(character) in _HIDDEN for character in name)
+    wrong = not name or name[0] in ".-" or hidden or _FORBIDDEN & set(name)
+    return not wrong and len(os.fsencode(name)) <= 200
+
+
 def check_name(name: str) -> None:
-    """Raise UsageError unless ``name`` is one folder name that stays below its parent."""
-    control = any(ord(character) < 32 for character in name)
-    if not name or name[0] in ".-" or control or _FORBIDDEN & set(name) or len(os.fsencode(name)) > 200:
+    """Raise UsageError unless :func:`is_name`."""
+    if not is_name(name):
         raise UsageError(
             f"{name!r} cannot be the name of a folder",
             where="the name of a run or environment",
             why="it must be one folder name of at most 200 bytes, not start with . or -, "
-            'and have none of / \\ { } < > : " | ? *',
+            'and have none of / \\ { } < > : " | ? * and nothing that cannot be seen',
             fix='choose another name, such as -n "test_{time}"',
         )
 

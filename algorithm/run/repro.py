@@ -24,6 +24,7 @@ from algorithm.env.named import locate
 from algorithm.env.registry import make_vec_env
 from algorithm.env.wrappers import located
 from algorithm.errors import StorageError, UserError
+from algorithm.reading import read_json
 from algorithm.run.files import write_text
 
 LIMIT = 10
@@ -59,9 +60,7 @@ class Repro(BaseModel):
     def read(cls, path: Path) -> Repro:
         """Raises StorageError for a file that holds none."""
         try:
-            return cls.model_validate_json(path.read_bytes())
-        except OSError as error:
-            raise StorageError.of(error, what="a file cannot be read", where=path) from error
+            return cls.model_validate(read_json(path))
         except ValidationError as error:
             first = error.errors()[0]
             place = ".".join(map(str, first["loc"])) or "its JSON"

@@ -18,6 +18,7 @@ from algorithm.run.console import Console
 from algorithm.run.playing.play import find_run
 from algorithm.run.rundir import RunDir
 from algorithm.run.session import Start, conduct
+from algorithm.run.training import fitting
 from algorithm.run.wiring import OneProcess, Wire
 
 
@@ -94,8 +95,10 @@ def _wanted(
 
 def _start(checkpoint: Path, changed: Sequence[Change], wanted: LoadedConfig, run: RunDir) -> Start:
     saved = load_checkpoint(checkpoint)
-    base, tally = wanted.config.base_config, saved.state["run"]["tally"]
-    for key, done in (("max_step", saved.step), ("max_iter", tally["iteration"])):
+    base = wanted.config.base_config
+    with fitting(checkpoint):
+        iteration = int(saved.state["run"]["tally"]["iteration"])
+    for key, done in (("max_step", saved.step), ("max_iter", iteration)):
         limit = getattr(base, key)
         if 0 < limit <= done and _has_ended(run, saved.step):
             longer = run.training_command("-n", run.name, "--resume", f"--{key}={2 * done}")

@@ -14,6 +14,9 @@ from algorithm.run.timing import Stopwatch
 
 __all__ = ["Episode", "Iteration", "Player", "Recorder", "Rollout"]
 
+MAX_FINISHED = 2**16
+"""Agents of an iteration that are remembered, whether they are still there or not."""
+
 _TRIES = 10  # resets in a row that may begin with numbers that are not finite
 
 
@@ -183,6 +186,8 @@ class Iteration:
     def ends(self, episodes: list[Episode]) -> bool:
         """Whether it ends with the step that brought ``episodes``. To be asked after every step."""
         self._finished.update((episode.behaviour, episode.agent) for episode in episodes)
+        if len(self._finished) > MAX_FINISHED:  # most of them have left since
+            self._finished &= self._feed.agents
         if not self._finished or not self._finished >= self._feed.agents:
             return False
         self._finished.clear()

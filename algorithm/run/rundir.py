@@ -6,23 +6,31 @@ import contextlib
 import difflib
 import itertools
 import shlex
-import shutil
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import cast
 
 from algorithm.config.program import program
 from algorithm.errors import StorageError, UsageError
-from algorithm.run.files import finite_or_null, read_json, write_bytes, write_json, write_text
-from algorithm.run.names import candidates, check_name
+from algorithm.reading import read_json, read_lines
+from algorithm.run.files import finite_or_null, write_bytes, write_json, write_text
+from algorithm.run.names import candidates, check_name, is_name
 from algorithm.run.provenance import file_state, git_state, host, library_versions
 
 MODELS = Path("models")
 """Where runs go: below the current directory."""
+
+
+@dataclass
+class _Start:
+    """What a process that made a folder has done in it until now."""
+
+    began: bool = False  # the folder counts as a run, and nothing is taken back any more
+    copied: list[Path] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -39,6 +47,7 @@ class RunDir:
     name: str
     path: Path
     argument: str
+    _start: _Start = field(default_factory=_Start, compare=False, repr=False)
 
     @classmethod
     def create(cls, env: str, template: str, *, models: Path = MODELS, argument: str = "") -> RunDir:
@@ -193,11 +202,23 @@ class RunDir:
             return shlex.join([*program("main_ds.py"), self.argument, "learner", *flags])
         return self.command(*flags)
 
-    def remove(self) -> None:
-        """Delete the folder, and those above it that are empty then, ``models`` too."""
-        shutil.rmtree(self.path, ignore_errors=True)
+    def take_back(self) -> None:
+        """Remove what a start that failed has left in the folder it made, and folders that are empty then.
+
+        Only files that a start writes, by their names, and none after :meth:`write_config`: what was trained
+        stays, whatever has become of its configuration since.
+        """
+        if self._start.began:
+            return
+        made = (self.train_log, self.overrides, self.manifest, self.report, *self._start.copied)
+        for file in (*made, *self.workers.glob("worker_*.log")):
+            with contextlib.suppress(OSError):
+                file.unlink()
+        for folder in (self.workers, *(copy.parent for copy in self._start.copied)):
+            with contextlib.suppress(OSError):
+                folder.rmdir()
         with contextlib.suppress(OSError):  # not empty
-            for folder in list(self.path.parents)[: self.env.count("/") + 2]:
+            for folder in [self.path, *self.path.parents][: self.env.count("/") + 3]:
                 folder.rmdir()
 
     def check_writable(self) -> None:
@@ -211,6 +232,7 @@ class RunDir:
     def write_config(self, text: str) -> None:
         """Keep the effective configuration; from then on the folder counts as a run."""
         write_text(self.config, text)
+        self._start.began = True
 
     def write_overrides(self, overrides: Sequence[str]) -> None:
         """Keep what the command line changed, one a line."""
@@ -232,15 +254,9 @@ class RunDir:
         manifest = {
             "env": self.env,
             "name": self.name,
-            "started": _now(),
-            "arguments": list(arguments),
             "seeds": dict(seeds),
             "render_modes": list(render_modes),
-            "python": sys.version.split()[0],
-            "versions": library_versions(),
-            "git": git_state(),
-            "host": host(),
-            "env_file": file_state(env_file) if env_file else None,
+            **_start_of(arguments, env_file),
         }
         write_json(self.manifest, manifest)
 
@@ -253,38 +269,45 @@ class RunDir:
         env_file: Path | None = None,
     ) -> None:
         """Add to the manifest that the run goes on from ``step``, and to the overrides what is new."""
-        manifest = read_json(self.manifest)
-        resumed = manifest.get("resumed", [])
-        assert isinstance(resumed, list)
-        entry = {
-            "step": step,
-            "started": _now(),
-            "arguments": list(arguments),
-            "versions": library_versions(),
-            "git": git_state(),
-            "host": host(),
-            "env_file": file_state(env_file) if env_file else None,
-        }
+        manifest, resumed = self._begun_and_resumed()
+        entry = {"step": step, **_start_of(arguments, env_file)}
         write_json(self.manifest, {**manifest, "resumed": [*resumed, entry]})
         if overrides:
-            before = self.overrides.read_text("utf-8") if self.overrides.exists() else ""
-            write_text(self.overrides, before + "".join(f"{line}\n" for line in overrides))
+            before = read_lines(self.overrides) if self.overrides.exists() else []
+            self.write_overrides([*before, *overrides])
 
     def has_other(self, env_file: Path) -> bool:
         """True if the environment's file is another one than when the run was begun, or last resumed."""
-        manifest = read_json(self.manifest)
-        resumed = manifest.get("resumed")
-        last = resumed[-1] if isinstance(resumed, list) and resumed else manifest
-        known = last.get("env_file") if isinstance(last, Mapping) else None
+        manifest, resumed = self._begun_and_resumed()
+        known = (resumed[-1] if resumed else manifest).get("env_file")
         return isinstance(known, Mapping) and known.get("sha256") != file_state(env_file)["sha256"]
 
-    def copy_nn(self, source: Path) -> None:
-        """Keep the user's networks as they are now, under their own name, which the configuration says."""
+    def _begun_and_resumed(self) -> tuple[dict[str, object], list[dict[str, object]]]:
+        """The manifest, and what it says of each time the run was resumed. Raises StorageError."""
+        manifest = read_json(self.manifest)
+        resumed = manifest.get("resumed", [])
+        if not isinstance(resumed, list) or not all(isinstance(each, dict) for each in resumed):
+            raise StorageError(
+                "a JSON file is damaged",
+                where=self.manifest,
+                why="`resumed` is no list of objects",
+                fix="mend that entry, or take it out",
+            )
+        return manifest, resumed
+
+    def copy_nn(self, source: Path, name: str) -> None:
+        """Keep the user's networks as they are now. name: as in the task's folder, below which they lie."""
         try:
             source_bytes = source.read_bytes()
         except OSError as error:
             raise StorageError.of(error, what="the networks cannot be read", where=source) from error
-        write_bytes(self.path / source.name, source_bytes)
+        copy = self.path / name
+        try:
+            copy.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise _not_writable(error, copy.parent) from error
+        write_bytes(copy, source_bytes)
+        self._start.copied.append(copy)
 
     def write_result(self, result: Mapping[str, object]) -> None:
         """Write ``result.json``; NaN and infinity become null."""
@@ -296,10 +319,15 @@ class RunDir:
 
 
 def run_names(env: str, *, models: Path = MODELS) -> list[str]:
-    """Names of the runs of ``env``, the one started last first. A run is a folder with a ``config.yaml``."""
+    """Names of the runs of ``env``, the one started last first. A run is a folder with a ``config.yaml``.
+
+    A folder whose name no run can have is none: it was put there, and its name might steer a terminal.
+    """
     started: dict[str, int] = {}
     for config in _env_folder(env, models).glob("*/config.yaml"):
-        with contextlib.suppress(FileNotFoundError):  # removed by somebody since the listing
+        if not is_name(config.parent.name):
+            continue
+        with contextlib.suppress(OSError):  # removed by somebody since the listing
             started[config.parent.name] = config.stat().st_mtime_ns
     return sorted(started, key=lambda name: (started[name], name), reverse=True)
 
@@ -313,8 +341,17 @@ def no_run_matches(env: str, pattern: str, *, models: Path = MODELS, argument: s
     return UsageError(f"no run of {env} matches {pattern!r}", where=_shown(parent), why=why, fix=fix)
 
 
-def _now() -> str:
-    return datetime.now(timezone.utc).isoformat(timespec="seconds")
+def _start_of(arguments: Sequence[str], env_file: Path | None) -> dict[str, object]:
+    """When, by whom and with what a process began, for the manifest."""
+    return {
+        "started": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "arguments": list(arguments),
+        "python": sys.version.split()[0],
+        "versions": library_versions(),
+        "git": git_state(),
+        "host": host(),
+        "env_file": file_state(env_file) if env_file else None,
+    }
 
 
 def _env_folder(env: str, models: Path) -> Path:

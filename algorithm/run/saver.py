@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import torch
 
@@ -22,10 +22,15 @@ _LOGGER = logging.getLogger(__name__)
 
 
 class Saver:
-    """Writes checkpoints of ``training`` through ``keeper``. A full disk does not end a run at once."""
+    """Writes checkpoints of ``training`` through ``keeper``. A full disk does not end a run at once.
 
-    def __init__(self, keeper: Keeper, training: Training, console: Console) -> None:
-        self._keeper, self._training, self._console = keeper, training, console
+    check: raises StorageError where the run's folder is not there any more; nothing is made in its place
+    """
+
+    def __init__(
+        self, keeper: Keeper, training: Training, console: Console, check: Callable[[], None]
+    ) -> None:
+        self._keeper, self._training, self._console, self._check = keeper, training, console, check
         self._failures = 0
         self._seconds, self._bytes, self._count = 0.0, 0, 0
 
@@ -78,9 +83,15 @@ class Saver:
         return {file: saved[f"{prefix}{file}"] for file in ("model", "optim")}
 
     def _write(self, metrics: Mapping[str, object]) -> None:
+        self._check()
         snapshot = self._training.snapshot(metrics)
         _refuse_non_finite(snapshot)
-        cost = self._keeper.save(snapshot)
+        try:
+            cost = self._keeper.save(snapshot)
+        except OSError as error:  # such as too many open files, where the folder is only looked at
+            raise StorageError.of(
+                error, what="the checkpoint cannot be written", where=error.filename or "the run's folder"
+            ) from error
         self._failures = 0
         self._count += 1
         self._seconds += cost.seconds

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import shlex
 from collections.abc import Mapping, Sequence
 
 import gymnasium
@@ -82,7 +83,7 @@ def finish_screen(
     commands = [
         ("go on", _longer(run, outcome)),
         *playing_commands(run, render_modes, display=has_display()).items(),
-        ("curves", f"tensorboard --logdir {run.shown(run.log)}"),
+        ("curves", shlex.join(["tensorboard", "--logdir", run.shown(run.log)])),
         ("report", run.shown(run.report)),
     ]
     return rows, commands

@@ -17,9 +17,10 @@ from algorithm.config.cli import TrainOptions, config_flags
 from algorithm.config.loader import LoadedConfig, dump_config
 from algorithm.config.source import inline
 from algorithm.env.base import VecEnv
-from algorithm.errors import StorageError, UsageError
+from algorithm.env.outside import outside
+from algorithm.errors import EnvError, StorageError, UsageError, UserError
 from algorithm.run.agent import Agent, pick_device
-from algorithm.run.assembly import env_file, make_agents, make_env, nn_file
+from algorithm.run.assembly import close_env, env_file, make_agents, make_env, nn_file
 from algorithm.run.checkpoints.checkpoint import Checkpoint
 from algorithm.run.checkpoints.keeper import Keeper
 from algorithm.run.console import Console, Rows, close_logging, open_console, setup_logging
@@ -31,6 +32,7 @@ from algorithm.run.non_finite import Drop, OnNonFinite, Stop
 from algorithm.run.pages.curves import plot_curve, read_series
 from algorithm.run.pages.report import write_report
 from algorithm.run.playing.film import Films, no_films
+from algorithm.run.provenance import made_with
 from algorithm.run.randomness import seed_globally
 from algorithm.run.repro import Repros
 from algorithm.run.rundir import RunDir
@@ -38,7 +40,7 @@ from algorithm.run.saver import Saver
 from algorithm.run.screen import finish_screen, result_json, start_screen
 from algorithm.run.signals import StopRequest
 from algorithm.run.trainer import Outcome, Trainer
-from algorithm.run.training import Training
+from algorithm.run.training import Training, fitting
 from algorithm.run.wiring import OneProcess, Wire, Wiring
 
 _DROPPED_IN_EVALUATIONS = 100  # episodes; an evaluation waits for whole ones
@@ -76,8 +78,7 @@ def train(
     try:
         return conduct(options, loaded, arguments, run, wire=wire)
     except BaseException:
-        if not run.config.exists():
-            run.remove()  # nothing was trained: the name stays free
+        run.take_back()  # where nothing was trained the name stays free
         raise
 
 
@@ -100,23 +101,46 @@ def conduct(
         logger = setup_logging(run.train_log, debug=options.logger_in_file)
         stack.callback(close_logging)
         console = stack.enter_context(open_console(quiet=options.quiet, logger=logger))
-        stack.enter_context(RunLock(run.lock, notice=console.message))
+        lock = stack.enter_context(RunLock(run.lock, notice=console.message))
+        outside().run_begins(f"run {run.name} of {loaded.env_label}")
+        stack.callback(outside().run_ends)
         stop = stack.enter_context(StopRequest())
         begun = start(console) if start else None
-        session = Session(options, loaded, arguments, run, device, console, stop, stack, wire)
+        session = Session(options, loaded, arguments, run, lock, device, console, stop, stack, wire)
+        trainer: Trainer | None = None
+
+        def end(error: Exception) -> None:
+            logger.error("the run failed", exc_info=error)
+            if trainer is not None and isinstance(error, EnvError):
+                _save_cut_off(trainer, console)
+            _write_page(run, console)
+
+        def end_of_hang(error: EnvError) -> None:
+            end(error)
+            lock.release()
+
         try:
-            trainer, saver, wiring = session.prepare(begun)
+            trainer, saver, wiring, faults = session.prepare(begun)
+            faults.attach(end_of_hang)
             wiring.begin()
             outcome = trainer.train()
             wiring.end(stopped=outcome.stopped)
-        except Exception:
-            logger.exception("the run failed")
-            _write_page(run, console)
+        except Exception as error:
+            end(error)
             raise
         result = result_json(run, outcome, loaded.seed)
         _write_outcome(loaded, run, outcome, result, console)
         console.finish(*finish_screen(run, outcome, saver.summary, trainer.render_modes))
     return Trained(run, result, stop.exit_code)
+
+
+def _save_cut_off(trainer: Trainer, console: Console) -> None:
+    """Keep what was learned before an environment ended the run."""
+    try:
+        if step := trainer.save_cut_off():
+            console.message(f"an environment ended the run; step {step:,} is saved, --resume goes on from it")
+    except UserError as error:
+        console.warn(error.line)
 
 
 def _write_outcome(
@@ -169,13 +193,14 @@ class Session:
     loaded: LoadedConfig
     arguments: Sequence[str]
     run: RunDir
+    lock: RunLock
     device: torch.device
     console: Console
     stop: StopRequest
     stack: ExitStack
     wire: Wire
 
-    def prepare(self, start: Start | None) -> tuple[Trainer, Saver, Wiring]:
+    def prepare(self, start: Start | None) -> tuple[Trainer, Saver, Wiring, Faults]:
         """Everything that can fail before the first step; nothing of an older state is cut back before."""
         config, run, console = self.loaded.config, self.run, self.console
         video = config.eval_config.video
@@ -195,23 +220,24 @@ class Session:
             greedy=self.options.disable_sample,
             make_replay=wiring.make_replay,
         )
-        training = Training(wiring.feed, agents, faults)
-        notices = training.restore(start.saved, start.folder, run.replay) if start else []
         own_env = env_file(self.loaded)
+        training = Training(wiring.feed, agents, faults, self._made_with(agents, own_env))
+        notices = training.restore(start.saved, start.folder, run.replay) if start else []
         if start and own_env is not None and run.has_other(own_env):
             notices.append(f"the environment's file {own_env.name} has been changed since")
         self._write_down(agents, networks, start, eval_env.render_modes, own_env)
         keeper = self._keeper(start)
-        saver = Saver(keeper, training, console)
+        saver = Saver(keeper, training, console, self.lock.check)
         for name, agent in agents.items():
             agent.guard.attach(restore=partial(saver.networks, name), report=faults)
-        metrics = MetricsLogger(
-            run.log,
-            run.metrics_csv,
-            run.metrics_jsonl,
-            warn=console.warn,
-            state=start.saved.state["metrics"] if start else None,
-        )
+        with fitting(start.folder if start else run.path):
+            metrics = MetricsLogger(
+                run.log,
+                run.metrics_csv,
+                run.metrics_jsonl,
+                warn=console.warn,
+                state=start.saved.state["metrics"] if start else None,
+            )
         self.stack.callback(metrics.close)
         resumed = start.rows if start else []
         console.start(start_screen(self.loaded, run, wiring.scene, agents, self.device, resumed=resumed))
@@ -227,7 +253,7 @@ class Session:
             film=film,
             on_non_finite=self.on_non_finite(faults, most=_DROPPED_IN_EVALUATIONS),
         )
-        return trainer, saver, wiring
+        return trainer, saver, wiring, faults
 
     def on_non_finite(self, faults: Faults, *, most: float = math.inf) -> OnNonFinite:
         """What becomes of episodes with such numbers; ``most`` of them may be dropped."""
@@ -259,7 +285,7 @@ class Session:
             log=log,
             film=film,
         )
-        self.stack.callback(env.close)
+        self.stack.callback(close_env, env, self.console.warn)
         return env
 
     def _write_down(
@@ -275,7 +301,7 @@ class Session:
         for name in agents:
             file = nn_file(loaded.for_behaviour(name), networks)
             if file is not None and networks != run.path:
-                run.copy_nn(file)
+                run.copy_nn(file, f"{loaded.for_behaviour(name).sac_config.nn}.py")
         if start:
             overrides = overlaid(loaded.overrides, config_flags(self.options))
             run.note_resumed(
@@ -291,6 +317,11 @@ class Session:
             )
         if not start or start.changes:
             run.write_config(dump_config(loaded))
+
+    def _made_with(self, agents: Mapping[str, Agent], own_env: Path | None) -> Mapping[str, object]:
+        """Networks are kept with the run, and of the environment's own file the manifest tells."""
+        apart = {f"{self.loaded.for_behaviour(name).sac_config.nn}.py" for name in agents}
+        return made_with(self.loaded.env_dir, apart | {own_env.name} if own_env else apart)
 
     def _keeper(self, start: Start | None) -> Keeper:
         kept = self.loaded.config.checkpoint_config

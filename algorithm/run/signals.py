@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM: the first asks the run to save and end, the second ends it at once."""
+"""SIGINT, SIGTERM and SIGHUP: the first asks the run to save and end, the second ends it at once."""
 
 from __future__ import annotations
 
@@ -6,21 +6,30 @@ import os
 import signal
 from types import FrameType, TracebackType
 
-_HANDLED = (signal.SIGINT, signal.SIGTERM)
+from algorithm.env.outside import end_at_once
+
+_HUNG_UP = getattr(signal, "SIGHUP", None)  # the terminal is gone; not on Windows
+_HANDLED = (signal.SIGINT, signal.SIGTERM, *([_HUNG_UP] if _HUNG_UP else []))
 
 
 class StopRequest:
     """A context in which signals set a flag instead of raising.
 
-    The handler prints nothing: it may interrupt a print, which would raise.
+    The handler prints nothing: it may interrupt a print, which would raise. SIGHUP never ends a run at once,
+    since a terminal that is closed sends it more than once; where it is ignored (``nohup``) it stays so.
+    Processes that an environment forks inherit the handler: SIGTERM, by which it would end them, ends them,
+    and what a terminal sends to all is not for them.
     """
 
     def __init__(self) -> None:
+        self._process = os.getpid()
         self._former: dict[int, object] = {}
         self.signal: signal.Signals | None = None
 
     def __enter__(self) -> StopRequest:
-        self._former = {number: signal.signal(number, self._handle) for number in _HANDLED}
+        ignored = _HUNG_UP is not None and signal.getsignal(_HUNG_UP) is signal.SIG_IGN
+        handled = [number for number in _HANDLED if not (ignored and number == _HUNG_UP)]
+        self._former = {number: signal.signal(number, self._handle) for number in handled}
         return self
 
     def __exit__(
@@ -43,6 +52,13 @@ class StopRequest:
         return f"{self.signal.name}: saving and ending; once more ends at once" if self.signal else ""
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
+        if os.getpid() != self._process:
+            if number == signal.SIGTERM:
+                signal.signal(number, signal.SIG_DFL)
+                os.kill(os.getpid(), number)
+            return
         if self.signal is not None:
-            os._exit(128 + number)
+            if number == _HUNG_UP:
+                return
+            end_at_once(128 + number)
         self.signal = signal.Signals(number)

@@ -12,6 +12,9 @@ from algorithm.run.rollout import Episode
 
 SHOWN_RETURNS = 20
 
+MAX_EPISODES = 2**14
+"""That a summary is made of; of twice as many the last ones."""
+
 Evaluations = dict[str, tuple[int, Performance]]
 """Behaviour -> step and outcome of an evaluation."""
 
@@ -30,7 +33,10 @@ class Tally:
     def add(self, episodes: Iterable[Episode]) -> None:
         """These have ended."""
         for episode in episodes:
-            self.since_summary[episode.behaviour].append(episode)
+            kept = self.since_summary[episode.behaviour]
+            kept.append(episode)
+            if len(kept) > 2 * MAX_EPISODES:
+                del kept[:-MAX_EPISODES]
             self.returns.append(episode.total)
             self.episodes += 1
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -121,6 +122,16 @@ class Trainer:
         self._console.progress(self._progress())  # what stays on the screen is the end
         return self._outcome()
 
+    def save_cut_off(self) -> int:
+        """Save where an environment has ended the run, in a step or an evaluation.
+
+        Returns the step; nothing is saved at 0. Open episodes end where they are. Raises StorageError and
+        NumericalError as every save.
+        """
+        if self._tally.step:
+            self._saver.save_finally(self._metrics.state())
+        return self._tally.step
+
     def _finished(self) -> bool:
         steps_done = 0 < self._max_step <= self._tally.step
         return bool(self._stop) or steps_done or 0 < self._max_iter <= self._tally.iteration
@@ -140,6 +151,7 @@ class Trainer:
     def _evaluate(self) -> None:
         self._watch.lap("other")
         step = self._tally.step
+        self._tally.owes_evaluation = True  # also for who saves while it goes on
         found = evaluate(
             self._eval_env,
             self._visitors,
@@ -176,7 +188,8 @@ class Trainer:
     def _write_summary(self) -> None:
         shared = self._watch.shares() | self._rates() | self._training.faults.metrics
         shared |= self._training.feed.metrics()
-        shared["sys/rss_mb"] = self._process.memory_info().rss / 2**20
+        with contextlib.suppress(OSError):  # no descriptor is left to ask with
+            shared["sys/rss_mb"] = self._process.memory_info().rss / 2**20
         step, since_summary = self._tally.step, self._tally.since_summary
         for name, agent in self._agents.items():
             values = agent.metrics(step)

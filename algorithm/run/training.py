@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 
 from algorithm.data import State
 from algorithm.errors import StorageError
 from algorithm.run.agent import Agent
 from algorithm.run.checkpoints.checkpoint import Checkpoint, Snapshot, load_replay
+from algorithm.run.checkpoints.manifest import STATE
 from algorithm.run.faults import Faults
 from algorithm.run.feed import Feed
 from algorithm.run.health.watchdog import Health
 from algorithm.run.names import behaviour_level
+from algorithm.run.provenance import what_differs
 from algorithm.run.randomness import GlobalRandom
 from algorithm.run.rollout import Iteration
 from algorithm.run.tally import Tally
@@ -26,6 +30,7 @@ class Training:
     make_feed: where the agents' transitions come from; told a watch to charge its time to
     agents: one per behaviour
     faults: what the environments have been told to report to
+    made_with: versions and code, see :func:`~algorithm.run.provenance.made_with`
     """
 
     def __init__(
@@ -33,7 +38,9 @@ class Training:
         make_feed: Callable[[Mapping[str, Agent], Stopwatch], Feed],
         agents: Mapping[str, Agent],
         faults: Faults,
+        made_with: Mapping[str, object] = MappingProxyType({}),
     ) -> None:
+        self._made_with = made_with
         self.agents, self.faults = agents, faults
         self.watch = Stopwatch()
         self.feed = make_feed(agents, self.watch)
@@ -71,7 +78,12 @@ class Training:
         return Snapshot(
             step=self.tally.step,
             tensors=tensors,
-            state={"run": state.meta, "metrics": metrics, "seconds": dict(self.watch.seconds)},
+            state={
+                "run": state.meta,
+                "metrics": metrics,
+                "seconds": dict(self.watch.seconds),
+                "made_with": dict(self._made_with),
+            },
             replays={behaviour_level(name): agent.replay for name, agent in self.agents.items()},
         )
 
@@ -81,7 +93,7 @@ class Training:
         folder, replays: where the checkpoint and the segments of the replays lie
         Raises StorageError if it does not fit.
         """
-        try:
+        with fitting(folder):
             state = State({k: v.numpy() for k, v in saved.tensors["run"].items()}, saved.state["run"])
             notices = [
                 line
@@ -94,15 +106,11 @@ class Training:
             self.iteration.load_state(state.part("iteration"))
             for name, own in self.health.items():
                 own.load_state(state.meta["health"][_part(name)])
-        except (KeyError, ValueError, TypeError) as error:
-            raise StorageError(
-                "the checkpoint does not fit this run",
-                where=folder,
-                why=f"it has no {error}" if isinstance(error, KeyError) else str(error),
-                fix="resume with the settings and networks it was trained with, or train a new run",
-            ) from error
-        self.watch.load(saved.state["seconds"])
-        self._random.load_state(state.part("random"))  # last: all of the above may have drawn
+            self.watch.load(saved.state["seconds"])
+            notices += what_differs(dict(saved.state["made_with"]), self._made_with)
+            if self.tally.step != saved.step:
+                raise ValueError(f"it is of step {saved.step}, and its {STATE} of step {self.tally.step}")
+            self._random.load_state(state.part("random"))  # last: all of the above may have drawn
         return notices
 
     @staticmethod
@@ -125,6 +133,20 @@ class Training:
         if not has_replay:
             notices.append(f"{its} replay was not saved (checkpoint_config.replay): it begins empty")
         return notices
+
+
+@contextmanager
+def fitting(folder: Path) -> Iterator[None]:
+    """Whatever a state is not what its owner wrote becomes a StorageError about the checkpoint ``folder``."""
+    try:
+        yield
+    except (LookupError, ValueError, TypeError, AttributeError, ArithmeticError, RuntimeError) as error:
+        raise StorageError(
+            "the checkpoint does not fit this run",
+            where=folder,
+            why=f"it has no {error}" if isinstance(error, KeyError) else str(error),
+            fix="resume with the settings and networks it was trained with, or train a new run",
+        ) from error
 
 
 def _part(behaviour: str) -> str:

@@ -11,7 +11,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from algorithm.env.gym import GymEnv, GymRecipe
-from algorithm.env.observations import Observations
+from algorithm.env.observations import Bounds, Observations
 from algorithm.env.single import BrokenSpaceError
 from algorithm.errors import EnvError
 from algorithm.spec import ObsSpec
@@ -173,6 +173,22 @@ def test_a_stack_holds_the_frames_in_the_order_that_a_replay_assumes():
     first = env.reset(0).obs["obs"]
     assert first[:, 0, 0].tolist() == [0, 0, 0]
     for _ in range(3):
-        (seen, _), *_ = env.step(np.array([1, 0], np.float32))
+        (seen, *_), *_ = env.step(np.array([1, 0], np.float32))
     assert seen["obs"][:, 0, 0].tolist() == [1, 2, 3]
     assert env.spec.obs.shapes == ((3, 2, 2),)
+
+
+@pytest.mark.fault("F45")
+def test_what_lies_outside_is_told_once_and_what_is_rounded_or_not_finite_is_not():
+    pixels = Box(0, 255, (2, 2), np.uint8)  # nothing of its type lies outside
+    space = Dict({"a": Box(-1.0, 1.0, (2,), np.float32), "b": Box(0, 9, (), np.int16), "c": pixels})
+    bounds, zero = Bounds(space, "Toy-v0"), np.zeros((2, 2), np.uint8)
+
+    def outside(a: list[float], b: int) -> dict[str, str]:
+        return bounds.outside({"a": np.array(a), "b": np.array(b), "c": zero})
+
+    for a in ([-1.0, 1.0 + 1e-7], [np.nan, 0.0], [np.inf, 0.0], [2.0], [2.0, 2.0, 2.0]):
+        assert outside(a, 9) == {}
+    assert outside([1.5, -3.0], 0) == {"a": "a[1] = -3 in [-1, 1]"}
+    assert outside([5.0, 5.0], 10) == {"b": "b = 10 in [0, 9]"}
+    assert outside([5.0, 5.0], 10) == {}

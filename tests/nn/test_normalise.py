@@ -8,6 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from algorithm.nn import normalise
 from algorithm.nn.normalise import NoNormaliser, Normaliser, vector_names
 from algorithm.spec import ObsSpec
 
@@ -146,3 +147,39 @@ def test_the_one_that_does_nothing():
     normaliser = NoNormaliser()
     normaliser.observe({"obs": np.array([[1.0]])})
     assert normaliser(obs) is obs and normaliser.state_dict() == {}
+
+
+@pytest.mark.fault("F45")
+@pytest.mark.parametrize("wild", [1e10, 1e17, -1e17])
+def test_one_wild_number_does_not_flatten_all_others_for_ever(wild):
+    rng, normaliser = np.random.default_rng(0), Normaliser(VECTOR)
+    normaliser.observe({"obs": rng.normal(size=(1000, 3)).astype(np.float32)})
+    normaliser.observe({"obs": np.array([[0.0, wild, 0.0]], np.float32)})
+    assert normaliser({"obs": torch.tensor([0.0, wild, 0.0])})["obs"].abs().max() == 5.0
+    for _ in range(100):
+        normaliser.observe({"obs": rng.normal(size=(1000, 3)).astype(np.float32)})
+    np.testing.assert_allclose(normaliser.scale.numpy(), 1.0, rtol=0.1)
+    np.testing.assert_allclose(normaliser.mean.numpy(), 0.0, atol=0.02)
+
+
+def test_a_scale_that_changes_for_good_is_learned_though_it_is_far_from_what_was_seen():
+    rng, normaliser = np.random.default_rng(0), Normaliser(VECTOR)
+    normaliser.observe({"obs": rng.normal(size=(1000, 3)).astype(np.float32)})
+    normaliser.observe({"obs": np.zeros((1, 3), np.float32)})
+    for _ in range(1000):
+        normaliser.observe({"obs": 1e6 * rng.normal(size=(1, 3)).astype(np.float32)})
+    deviation = 1 / normaliser.scale.numpy()
+    assert ((deviation > 0.5e6) & (deviation < 1.5e6)).all(), "half of all rows have it"
+
+
+def test_what_is_not_far_off_enters_to_the_last_bit(monkeypatch):
+    rng = np.random.default_rng(0)
+    rows = rng.standard_t(4, size=(5000, 3)).astype(np.float32)  # heavy tails: up to 15 deviations
+    found = []
+    for far in (normalise.FAR, np.inf):
+        monkeypatch.setattr(normalise, "FAR", far)
+        normaliser = Normaliser(VECTOR)
+        for row in rows:
+            normaliser.observe({"obs": row[None]})
+        found.append(normaliser.state_dict())
+    assert all(torch.equal(found[0][name], found[1][name]) for name in found[0])

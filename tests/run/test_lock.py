@@ -185,7 +185,25 @@ def test_a_corrected_clock_makes_no_process_another_one(path, sleeper):
     assert f"process {sleeper.pid}" in refused(path)
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"pid": 1}', '{"pid": "x", "host": 1}'])
+def forged(**changes: object) -> str:
+    """A lock of this machine in which somebody has changed something."""
+    value = json.loads(Holder.me().text)
+    return json.dumps({**value, **changes})
+
+
+DAMAGED = ["", "{", "[]", '{"pid": 1}', '{"pid": "x", "host": 1}', "[" * 100_000, '{"pid": 1e999}']
+DAMAGED += [forged(pid=-1), forged(pid=0), forged(pid=2**40), forged(pid=True), forged(pid=1.0)]
+DAMAGED += [
+    forged(started=1e300),
+    forged(started="x"),
+    forged(started=-1e18),
+    forged(host=[]),
+    forged(command=3),
+]
+
+
+@pytest.mark.fault("F42")
+@pytest.mark.parametrize("text", DAMAGED, ids=range(len(DAMAGED)))
 def test_a_damaged_lock_is_taken_over(path, told, text, monkeypatch):
     monkeypatch.setattr(lock, "_HALF_WRITTEN_S", 0.0)
     path.write_text(text)
@@ -199,6 +217,18 @@ def test_a_lock_that_is_just_being_written_is_waited_for(path, sleeper, monkeypa
     path.write_text('{"pid"')
     monkeypatch.setattr(lock.time, "sleep", lambda _: path.write_text(holder_of(sleeper.pid).text))
     assert f"process {sleeper.pid}" in refused(path)
+
+
+@pytest.mark.fault("F42")
+def test_a_lock_that_is_no_plain_file_is_named_and_not_waited_for(path):
+    os.mkfifo(path)
+    with pytest.raises(StorageError, match="the run cannot be locked") as caught:
+        RunLock(path, notice=pytest.fail).__enter__()
+    assert "no plain file" in caught.value.why and f"rm {path}" in caught.value.fix
+
+
+def test_what_stands_in_a_lock_does_nothing_to_a_terminal(path):
+    assert "\x1b" not in str(Holder.read(forged(command="\x1b[2J")))
 
 
 def test_a_lock_that_cannot_be_written_is_named(tmp_path):

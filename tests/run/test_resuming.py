@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -14,6 +15,7 @@ import pytest
 import torch
 
 from algorithm.config import load_config_file
+from algorithm.run import provenance
 from algorithm.run.checkpoints.keeper import Keeper
 from algorithm.run.logs.metrics import read_metrics
 from algorithm.run.trainer import Trainer
@@ -21,6 +23,7 @@ from algorithm.sac.actor import Actor
 from algorithm.sac.learner import Sac
 from tests.run.killing import what_must_agree
 from tests.run.kills import Killed
+from tests.run.malice import sign
 from tests.run.sessions import result, run
 
 SHORT = ("-o", "base_config.max_step=200")
@@ -122,6 +125,63 @@ def test_the_checkpoint_before_a_damaged_one_is_used_loudly(task, capsys):
     assert read_metrics(folder / "metrics.csv")["step"] == [100.0, 200.0, 300.0]
 
 
+@pytest.mark.fault("F41")
+def test_a_flipped_bit_in_the_step_of_a_manifest_costs_no_checkpoint(task, capsys):
+    assert run("--seed=1", "-n", "a", "--quiet", "-o", "sac_config.save_model_per_step=100") == 0
+    manifest = task / "a/checkpoints/step_000000260/manifest.json"
+    manifest.write_text(manifest.read_text().replace('"step": 260', '"step": 210'))
+    assert run("--resume", "--quiet", "--max_step=270") == 0
+    said = capsys.readouterr()
+    assert "manifest.json · its SHA-256 is not that of its content" in said.out + said.err
+    aside = task / "a/checkpoints/step_000000260.damaged"
+    assert (aside / "model.safetensors").is_file()
+    aside.rename(task / "aside")
+    assert steps(task / "a") == [100, 200, 270]
+
+
+@pytest.mark.fault("F41")
+@pytest.mark.fault("F42")
+def test_a_checkpoint_that_somebody_forged_ends_with_a_message(stopped, capsys):
+    """Their hashes are right: what is wrong is what stands there."""
+    path = stopped / "checkpoints/step_000000200"
+    original = (path / "state.json").read_text()
+
+    def forged(change) -> str:
+        state = json.loads(original)
+        change(state)
+        data = json.dumps(state).encode()
+        (path / "state.json").write_bytes(data)
+        manifest = json.loads((path / "manifest.json").read_text())
+        manifest["files"]["state.json"] = {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+        sign(path, manifest)
+        capsys.readouterr()
+        assert run("--resume", "--quiet", "--max_step=210") == 6
+        return capsys.readouterr().err
+
+    assert "and its state.json of step 190" in forged(lambda state: state["run"]["tally"].update(step=190))
+    for change in (
+        lambda state: state.clear(),
+        lambda state: state["run"]["tally"].update(iteration=[]),
+        lambda state: state.update(metrics=3),
+        lambda state: state.update(seconds=None),
+        lambda state: state["run"].update(random={"numpy": 3}),
+        lambda state: state["run"].update(feed=[]),
+    ):
+        assert "the checkpoint does not fit this run" in forged(change)
+
+
+@pytest.mark.fault("F42")
+def test_what_else_a_resume_reads_is_named_where_it_is_damaged(stopped, capsys):
+    manifest = stopped / "manifest.json"
+    manifest.write_text(json.dumps({**json.loads(manifest.read_text()), "resumed": {}}))
+    assert run("--resume", "--quiet", "--max_step=210") == 6
+    assert "`resumed` is no list of objects" in capsys.readouterr().err
+    manifest.write_text("{}")
+    (stopped / "overrides.txt").write_bytes(b"a.b=\xff\n")
+    assert run("--resume", "--quiet", "--max_step=210") == 6
+    assert "overrides.txt" in capsys.readouterr().err
+
+
 @pytest.mark.fault("F07")
 def test_without_a_good_checkpoint_nothing_begins_anew(stopped, capsys):
     for path in stopped.glob("checkpoints/step_*/model.safetensors"):
@@ -214,6 +274,27 @@ def test_without_its_replay_a_run_begins_to_fill_one(task, capsys, replay, flags
     assert run("--resume", *flags, "-o", "base_config.max_step=300") == 0
     assert said in capsys.readouterr().out
     assert result(task / "a")["steps"] == 300
+
+
+@pytest.mark.fault("F44")
+def test_other_code_and_other_libraries_are_named_and_nothing_is_called_exact(task, monkeypatch, capsys):
+    helper = task.parents[1] / "task/physics.py"
+    helper.write_text("GRAVITY = 9.81")
+    assert run("--seed=1", "-n", "a", "--quiet", *SHORT) == 0
+    (task.parents[1] / "task/nn.py").write_text("# the run has its own")
+    assert run("--resume", "--max_step=210") == 0
+    assert "resumed exactly" in capsys.readouterr().out
+    helper.write_text("GRAVITY = 1.62")
+    now = provenance.library_versions()
+    monkeypatch.setattr(provenance, "library_versions", lambda: {**now, "torch": "1.0.0"})
+    monkeypatch.setattr(provenance, "_OURS", ("algorithm/nn",))
+    assert run("--resume", "--max_step=220") == 0
+    said = capsys.readouterr().out
+    assert "resumed exactly" not in said
+    told = [line for line in said.splitlines() if line.startswith("warning: resumed, not bit-exact: ")]
+    assert f"torch was {now['torch']} and is 1.0.0" in told[0] and len(told) == 3
+    assert "the program's code has been changed since" in told[1]
+    assert "the code in the task's folder has been changed since" in told[2]
 
 
 def test_what_cannot_be_repeated_is_told(task, capsys):

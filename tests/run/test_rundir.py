@@ -1,8 +1,10 @@
 """A run's folder: names, refusals with commands, atomic files."""
 
+import html
 import json
 import os
 import re
+import shlex
 import socket
 import subprocess
 import sys
@@ -11,9 +13,12 @@ from pathlib import Path
 import pytest
 
 from algorithm.errors import EnvError, NumericalError, StorageError, UsageError, UserError
+from algorithm.reading import read_json
 from algorithm.run import files, names, provenance
-from algorithm.run.files import finite_or_null, read_json, write_json
+from algorithm.run.files import finite_or_null, write_json
 from algorithm.run.names import behaviour_level, check_name, env_label, expand_name
+from algorithm.run.pages.facts import Facts
+from algorithm.run.pages.sections import command_list
 from algorithm.run.rundir import RunDir, run_names
 from algorithm.spec import DEFAULT_BEHAVIOUR
 
@@ -63,9 +68,24 @@ def test_commands_work_from_where_the_user_is(here, monkeypatch, typed, shown):
 def test_a_run_that_never_began_leaves_no_folder(here):
     kept, run = RunDir.create("a/b", "kept"), RunDir.create("a/c", "x")
     kept.write_config("{}")
-    run.remove()
+    run.take_back()
     assert sorted(path.name for path in (here / "models/a").iterdir()) == ["b"]
-    kept.remove()
+    kept.take_back()
+    assert kept.config.exists()
+
+
+@pytest.mark.fault("F39")
+def test_a_failed_start_removes_what_it_made_by_name_and_nothing_else(here):
+    run, networks = RunDir.create("a/b", "x"), here / "nn.py"
+    networks.write_text("")
+    run.copy_nn(networks, "sub/nn.py")
+    run.write_overrides(["a.b=1"])
+    run.write_manifest(arguments=["main.py", "e"], seeds={"run": 7})
+    (run.path / "notes.txt").write_text("somebody else's")
+    run.take_back()
+    assert [path.name for path in run.path.iterdir()] == ["notes.txt"]
+    (run.path / "notes.txt").unlink()
+    run.take_back()
     assert not (here / "models").exists()
 
 
@@ -103,6 +123,42 @@ def test_processes_that_start_together_get_folders_of_their_own():
     ]
     taken = [process.communicate(timeout=60)[0] for process in started]
     assert len(set(taken)) == 4
+
+
+@pytest.mark.fault("F43")
+@pytest.mark.parametrize(
+    "name", ["a\x1b[2J", "a\x7f", "a\x85b", "a\x9b31m", "a\u202eb", "a\u200bb", "a\u2028b", "a\udcff", "a\0"]
+)
+def test_names_that_steer_a_terminal_are_refused_and_not_listed(here, name):
+    with pytest.raises(UsageError) as caught:
+        RunDir.create("e", name)
+    assert all(sign.isprintable() or sign == "\n" for sign in str(caught.value))
+    made("good", "e")
+    if "\0" not in name:
+        (here / "models/e" / name).mkdir()
+        (here / "models/e" / name / "config.yaml").touch()
+    assert run_names("e") == ["good"]
+
+
+def test_names_of_every_language_are_taken(here):
+    for name in ("ähnlich", "实验 2", "تجربة", "a b&c;$(d)'"):
+        assert RunDir.create("e", name).path.is_dir()
+
+
+@pytest.mark.fault("F43")
+def test_every_command_that_is_printed_can_be_pasted(here):
+    run = made("a b;$(touch x)", "e")
+    said = [run.command("-n", run.name), run.training_command("-n", run.name, "--resume")]
+    with pytest.raises(UsageError) as taken:
+        RunDir.create("e", run.name)
+    with pytest.raises(UserError) as unknown:
+        RunDir.open("e", "a b")
+    said += [line.split("    (")[0] for line in taken.value.fix.split("\n")]
+    for line in said:
+        assert run.name in shlex.split(line) or f"{run.name}_2" in shlex.split(line), line
+    assert shlex.quote(run.name) in unknown.value.fix
+    page = html.unescape(str(command_list(Facts.gather(run))))
+    assert f"tensorboard --logdir {shlex.quote(run.shown(run.log))}" in page
 
 
 def test_an_unknown_placeholder_is_refused():
@@ -237,10 +293,10 @@ def test_networks_are_copied_byte_for_byte(here):
     source = here / "nn.py"
     source.write_bytes(b"# \xff latin\r\n")
     run = RunDir.create("e", "x")
-    run.copy_nn(source)
+    run.copy_nn(source, source.name)
     assert (run.path / source.name).read_bytes() == source.read_bytes()
     with pytest.raises(StorageError, match="networks cannot be read"):
-        run.copy_nn(here / "absent.py")
+        run.copy_nn(here / "absent.py", "absent.py")
 
 
 def test_json_is_strict():

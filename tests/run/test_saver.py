@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -11,7 +15,7 @@ import torch
 
 from algorithm.errors import NumericalError, StorageError
 from algorithm.run.checkpoints.checkpoint import Snapshot
-from algorithm.run.checkpoints.keeper import SaveCost
+from algorithm.run.checkpoints.keeper import Keeper, SaveCost
 from algorithm.run.saver import FAILURES, Saver
 
 FULL = StorageError("the checkpoint cannot be written", where="here", why="the disk is full", fix="make room")
@@ -63,7 +67,7 @@ class Training:
 def parts():
     def make(*failing):
         disk, training, said = Disk(*failing), Training(), Said()
-        return Saver(disk, training, said), disk, training, said
+        return Saver(disk, training, said, lambda: None), disk, training, said
 
     return make
 
@@ -128,3 +132,34 @@ def test_networks_that_are_not_finite_are_never_written(parts):
     with pytest.raises(NumericalError, match="w holds NaN"):
         saver.save({})
     assert not disk.attempts
+
+
+@contextmanager
+def no_descriptors() -> Iterator[None]:
+    """All that this process may have are taken, really."""
+    limits, taken = resource.getrlimit(resource.RLIMIT_NOFILE), []
+    highest = max(int(one.name) for one in Path("/dev/fd").iterdir())
+    resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 8, limits[1]))
+    try:
+        with suppress(OSError):
+            while True:
+                taken.append(os.dup(1))
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        for descriptor in taken:
+            os.close(descriptor)
+
+
+@pytest.mark.fault("F30")
+def test_without_descriptors_a_checkpoint_is_tried_again(tmp_path):
+    training, said = Training(), Said()
+    keeper = Keeper(tmp_path / "checkpoints", tmp_path / "replay", keep=1, best=True, warn=said.warn)
+    saver = Saver(keeper, training, said, lambda: None)
+    assert saver.save({})
+    for training.tally.step in (1, 2):
+        with no_descriptors():
+            assert not saver.save({})
+    assert ["Too many open files" in line and "tries again" in line for line in said.warnings] == [True] * 2
+    training.tally.step = 3
+    assert saver.save({})

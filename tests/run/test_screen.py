@@ -57,10 +57,11 @@ def test_what_is_seen():
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({}, "1-step, min of 2 critics, prioritised, batch 256, 1 update a step, learned α"),
+        ({}, "3-step V-trace, min of 2 critics, prioritised, batch 256, 1 update a step, learned α"),
         ({"use_replay_buffer": False}, "each window once, batch 256"),
         ({"discrete_dqn_like": True}, "greedy branches, ε 0.1"),
         ({"use_normalization": True}, "normalised observations"),
+        ({"n_step": 1}, "1-step, min"),
         ({"n_step": 3, "use_n_step_is": False}, "3-step uncorrected"),
     ],
 )

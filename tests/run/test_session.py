@@ -168,6 +168,26 @@ def test_the_networks_used_are_kept_with_the_run(task):
     assert run("-n", "a", "--run", "--max_iter=1", "--quiet", "--use_env_nn") == 2
 
 
+@pytest.mark.fault("F40")
+def test_networks_from_elsewhere_are_never_executed(task, tmp_path, capsys):
+    (tmp_path / "evil.py").write_text("open('executed', 'w').close()")
+    (tmp_path / "task/link.py").symlink_to(tmp_path / "evil.py")
+    (tmp_path / "task/circle.py").symlink_to(tmp_path / "task/circle.py")
+    for name in ("../evil", f"{tmp_path}/evil", "link", "circle", '"a\\0b"', "../task/../evil"):
+        assert run("-n", "a", "--quiet", "-o", f"sac_config.nn={name}") == 2, name
+        assert not task.exists(), "the name stays free"
+    (tmp_path / "task/sub").mkdir()
+    (tmp_path / "task/sub/mine.py").write_text("")
+    assert run("-n", "a", "--quiet", "-o", "sac_config.nn=sub/mine", "--max_step=20") == 0
+    assert run("-n", "a", "--quiet", "--eval=1") == 0, "found in the run's folder again"
+    config = task / "a/config.yaml"
+    config.write_text(config.read_text().replace("nn: sub/mine", "nn: ../../../evil"))
+    for flags in (("--eval=1",), ("--resume", "--max_step=30"), ("--run", "--max_iter=1")):
+        assert run("-n", "a", "--quiet", *flags) == 2
+        assert "outside of" in capsys.readouterr().err
+    assert not (tmp_path / "executed").exists()
+
+
 def test_an_endless_task_is_cut_into_iterations(task):
     assert run("-c", "endless", "-n", "a", "--max_iter=4", "--quiet") == 0
     assert result(task / "a")["steps"] == 200
@@ -239,7 +259,10 @@ def start(*flags: str) -> subprocess.Popen:
 
 
 @pytest.mark.fault("F22")
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.fault("F38")
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
+)
 def test_a_signal_saves_and_ends(task, number, code):
     process = start("-n", "a", "-o", "base_config.max_step=-1", "-o", "eval_config.per_step=-1")
     wait_for(lambda: list(task.glob("a/checkpoints/step_000000200/manifest.json")), process)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from algorithm.data import State
 from algorithm.run.playing.evaluate import Performance
 from algorithm.run.rollout import Episode
-from algorithm.run.tally import SHOWN_RETURNS, Tally
+from algorithm.run.tally import MAX_EPISODES, SHOWN_RETURNS, Tally
 
 
 def some() -> Tally:
@@ -49,3 +51,14 @@ def test_everything_comes_back_through_json():
     again = Tally(["a", "b"])
     again.load_state(State(meta=json.loads(json.dumps(tally.state().meta))))
     assert vars(again) == vars(tally)
+
+
+@pytest.mark.fault("F32")
+def test_of_episodes_without_a_summary_only_the_last_ones_are_kept():
+    """Where no steps come, no summary is due, however many episodes are told."""
+    tally = Tally(["a"])
+    for number in range(3 * MAX_EPISODES):
+        tally.add([Episode("a", number, 0.0, 1)])
+    kept = tally.since_summary["a"]
+    assert len(kept) <= 2 * MAX_EPISODES and kept[-1].agent == 3 * MAX_EPISODES - 1
+    assert tally.episodes == 3 * MAX_EPISODES

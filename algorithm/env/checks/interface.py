@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from algorithm.env.checks.finding import Finding, FlawError, error, note, ok, plural, warning
-from algorithm.env.checks.lab import Copy, Lab, failed, old_interface, trace_of
+from algorithm.env.checks.lab import Copy, Lab, failed, neither, old_interface, trace_of
 from algorithm.env.checks.survey import survey
-from algorithm.env.single import BrokenSpaceError
+from algorithm.env.single import BrokenSpaceError, flag
 
 _INFO_FIX = "return a dict, an empty one if there is nothing to tell"
 
@@ -61,9 +61,9 @@ def keeps_going(lab: Lab) -> Iterator[Finding]:
 def can_be_shown(lab: Lab) -> Iterator[Finding]:
     """Which ways of rendering it names."""
     modes = lab.once(survey).render_modes
-    for mode, flag in (("human", "--render shows no window"), ("rgb_array", "--video films nothing")):
+    for mode, missing in (("human", "--render shows no window"), ("rgb_array", "--video films nothing")):
         if mode not in modes:
-            yield note(f"no render mode {mode!r}: {flag}", why=f"metadata['render_modes'] is {modes}")
+            yield note(f"no render mode {mode!r}: {missing}", why=f"metadata['render_modes'] is {modes}")
     yield ok("render modes " + ", ".join(map(str, modes)) if modes else "cannot be rendered")
 
 
@@ -132,6 +132,10 @@ def _info(call: str, info: object) -> Iterator[Finding]:
 
 def _ends(terminated: object, truncated: object) -> Iterator[Finding]:
     for name, value in (("terminated", terminated), ("truncated", truncated)):
+        try:
+            flag(value, name)
+        except BrokenSpaceError as failure:
+            raise FlawError(neither(str(failure))) from failure
         if not isinstance(value, bool | np.bool_):
             yield warning(
                 f"{name} is a {type(value).__name__} and no bool: {value!r:.40}",

@@ -17,7 +17,7 @@ from algorithm.data import Bool, Float
 from algorithm.env.adapter import Adapter
 from algorithm.env.checks.finding import Finding, FlawError, error, note, refusal
 from algorithm.env.observations import frame_stack
-from algorithm.env.single import BrokenSpaceError
+from algorithm.env.single import BrokenSpaceError, flag
 from algorithm.errors import UserError
 
 _T = TypeVar("_T")
@@ -114,8 +114,11 @@ class Copy:
         action = self.adapter.actions.to_env(flat)
         taken = self._call("step", lambda: self.env.step(action), flat)
         obs, reward, terminated, truncated, info = taken
-        mask = self._mask(obs, info, over=bool(terminated))
-        return Taken(obs, mask, reward, bool(terminated), bool(truncated))
+        try:
+            over, cut = flag(terminated, "terminated"), flag(truncated, "truncated")
+        except BrokenSpaceError as failure:
+            raise FlawError(neither(str(failure), self.place)) from failure
+        return Taken(obs, self._mask(obs, info, over=over), reward, over, cut)
 
     @property
     def place(self) -> str:
@@ -231,6 +234,16 @@ def failed(call: str, where: str, failure: BaseException) -> Finding:
         why=f"{type(failure).__name__}: {failure}",
         fix="mend the environment; a training survives base_config.env_restarts failures and then ends",
         trace=trace_of(failure),
+    )
+
+
+def neither(why: str, place: str = "") -> Finding:
+    """The finding for an end that is neither true nor false."""
+    return error(
+        "whether the episode ended is neither true nor false",
+        where=place,
+        why=f"{why}: a training ends here, for any text would count as true",
+        fix="return bool(terminated) and bool(truncated)",
     )
 
 

@@ -8,10 +8,10 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
+from algorithm.env.observations import ROUNDING
 from algorithm.env.spaces import Leaf
 
 _IMAGE_SIDE = 8  # pixels; below that an array is no image (algorithm.nn.images)
-_ROUNDING = 1e-6  # relative; float32 has about 1.2e-7, and what was computed in it some times that
 
 Numbers = NDArray[np.float64]
 
@@ -81,7 +81,7 @@ class Record:
     def _compare(self, numbers: Numbers, bounds: tuple[Numbers, Numbers], place: str) -> None:
         beyond = np.maximum(bounds[0] - numbers, numbers - bounds[1])
         worst = beyond.max(initial=-np.inf)
-        if worst <= _ROUNDING * max(1.0, float(np.abs(numbers).max())):
+        if worst <= ROUNDING * max(1.0, float(np.abs(numbers).max())):
             return
         self.outside += 1
         if worst > self.excess:

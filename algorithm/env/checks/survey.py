@@ -12,7 +12,7 @@ from algorithm.env.checks.finding import Finding, FlawError, error
 from algorithm.env.checks.lab import Copy, Lab, Start, Taken
 from algorithm.env.checks.records import Moments, Record
 from algorithm.env.observations import check_shape
-from algorithm.env.single import BrokenSpaceError
+from algorithm.env.single import BrokenSpaceError, number
 from algorithm.env.spaces import Leaf, leaves
 from algorithm.spec import AgentSpec
 
@@ -143,8 +143,8 @@ class _Look:
         if np.ndim(reward) or not isinstance(reward, int | float | np.generic):
             found.reward_kind = found.reward_kind or f"{type(reward).__name__} {reward!r:.40}, {place}"
         try:
-            value = float(np.asarray(reward).item())
-        except (TypeError, ValueError) as failure:
+            value = number(reward, "the reward")
+        except BrokenSpaceError as failure:
             raise FlawError(
                 error(
                     "a reward is no number",

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import re
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -27,6 +26,7 @@ from algorithm.errors import StorageError
 from algorithm.replay.buffer import ReplayBuffer
 from algorithm.run.checkpoints.manifest import (
     MANIFEST,
+    NAME,
     STATE,
     TENSORS,
     Entry,
@@ -53,7 +53,6 @@ GIVEN_UP = "replay.given_up.json"
 
 _DRAFT = ".draft_"
 _DAMAGED = ".damaged"
-_NAME = re.compile(r"step_(\d{9,})(?:_(\d+))?")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,9 +134,11 @@ def load_checkpoint(path: Path) -> Checkpoint:
         if name.endswith(TENSORS):
             try:
                 tensors[name.removesuffix(TENSORS)] = load(read_listed(path, name, entry))
-            except SafetensorError as error:
+            except (SafetensorError, ValueError, LookupError, TypeError, RuntimeError) as error:
                 raise damaged(path / name, f"its content cannot be read: {error}") from error
     state = parsed(path / STATE, read_listed(path, STATE, manifest.files[STATE]))
+    if not isinstance(state, dict):
+        raise damaged(path / STATE, "it does not hold an object")
     return Checkpoint(step=manifest.step, tensors=tensors, state=state)
 
 
@@ -163,11 +164,13 @@ def load_replay(path: Path, replays: Path, level: str, replay: ReplayBuffer) -> 
     if entry is None:
         return False
     index = parsed(path / INDEX, read_listed(path, INDEX, entry))
+    if not isinstance(index, dict):
+        raise damaged(path / INDEX, "it does not hold an object")
     if level not in index:
         raise damaged(path / INDEX, f"it has no replay {level!r}, only {', '.join(map(repr, index))}")
     try:
         read_replay(replays.absolute(), level, index[level], manifest.segments, replay)
-    except (LookupError, TypeError) as error:
+    except (LookupError, TypeError, AttributeError, ArithmeticError) as error:
         raise damaged(path / INDEX, f"it is no index ({type(error).__name__}: {error})") from error
     return True
 
@@ -255,7 +258,7 @@ def _folders(root: Path) -> dict[int, list[Path]]:
     """Step → folders of its checkpoints. The last one counts: it is complete, as all are, and newer."""
     found: dict[int, list[tuple[int, Path]]] = {}
     for path in root.iterdir() if root.is_dir() else ():
-        if match := _NAME.fullmatch(path.name):
+        if match := NAME.fullmatch(path.name):
             found.setdefault(int(match[1]), []).append((int(match[2] or 1), path))
     return {step: [path for _, path in sorted(paths)] for step, paths in found.items()}
 
@@ -265,7 +268,7 @@ def _free_name(root: Path, step: int) -> Path:
     last = checkpoint_of(root, step)
     if not last.exists():
         return last
-    match = _NAME.fullmatch(last.name)
+    match = NAME.fullmatch(last.name)
     assert match
     return root / f"step_{match[1]}_{int(match[2] or 1) + 1}"
 

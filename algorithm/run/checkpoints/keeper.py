@@ -11,6 +11,7 @@ from typing import Literal
 
 from algorithm.config.cli import Ckpt
 from algorithm.errors import StorageError
+from algorithm.reading import read_json
 from algorithm.run.checkpoints.checkpoint import (
     Snapshot,
     check_replay,
@@ -26,7 +27,7 @@ from algorithm.run.checkpoints.checkpoint import (
     set_aside,
 )
 from algorithm.run.checkpoints.segments import try_to_remove
-from algorithm.run.files import read_json, write_json
+from algorithm.run.files import write_json
 
 Replays = Literal["always", "last", "never"]
 """Which checkpoints keep the replay: all, only the newest, none."""
@@ -167,7 +168,7 @@ class Keeper:
             self._warn(f"{error.line} · the best checkpoint is found anew")
             best = {}
         step, mean = best.get("step"), best.get("mean")
-        if isinstance(step, int) and step in steps and isinstance(mean, (int, float)):
+        if type(step) is int and step in steps and type(mean) in (int, float):
             self._best_step = step
             self._best_score = max(self._best_score, float(mean))
         elif not try_to_remove(pointer):
@@ -258,7 +259,7 @@ def _named_by(pointer: Path) -> Path:
     if not pointer.exists():
         raise _missing(f"no checkpoint is known as the {pointer.stem} one", pointer, steps)
     step = read_json(pointer).get("step")
-    if not isinstance(step, int):
+    if type(step) is not int:
         raise StorageError("a JSON file is damaged", where=pointer, why="it does not name a step")
     if step not in steps:
         raise _missing(f"it names the checkpoint of step {step}, which is not there", pointer, steps)

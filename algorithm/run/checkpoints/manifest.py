@@ -7,25 +7,33 @@ The size is looked at before anything is read; nothing that is read is ever exec
 from __future__ import annotations
 
 import hashlib
-import json
 import os
-import stat
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO
 
 from algorithm.errors import StorageError
+from algorithm.reading import open_plain, parse_json, read_bytes
 from algorithm.run.files import json_text
 
-SCHEMA = 4
+SCHEMA = 5
 """Version of the layout; a reader refuses any other."""
+
+NAME = re.compile(r"step_([0-9]{9,15})(?:_([0-9]{1,9}))?")
+"""The folder of a checkpoint: its step, and which one of that step."""
 
 MANIFEST = "manifest.json"
 STATE = "state.json"
 TENSORS = ".safetensors"
 
-_MAX_MANIFEST = 64 * 2**20
+LARGEST = 2**50
+"""Bytes of a file that is read in pieces; it must be as long as the manifest says."""
+
+WHOLE = 2**34
+"""Bytes of one that is read in one piece."""
+
 _BLOCK = 2**20
 
 
@@ -44,7 +52,10 @@ class Entry:
     @classmethod
     def read(cls, value: Mapping[str, Any]) -> Entry:
         """From JSON. Raises KeyError, TypeError, ValueError."""
-        return cls(int(value["bytes"]), str(value["sha256"]))
+        nbytes, sha256 = value["bytes"], value["sha256"]
+        if type(nbytes) is not int or nbytes < 0 or not isinstance(sha256, str):
+            raise TypeError(f"{value!r:.80} is no size and SHA-256")
+        return cls(nbytes, sha256)
 
     @property
     def listed(self) -> dict[str, object]:
@@ -54,7 +65,7 @@ class Entry:
 
 @dataclass(frozen=True, kw_only=True)
 class Manifest:
-    """The files of a checkpoint by name.
+    """The files of a checkpoint by name, with a hash over all of it.
 
     files:    in its own folder
     replay:   the file that describes the replays, beside them; None if they were not saved
@@ -68,11 +79,12 @@ class Manifest:
 
     @property
     def text(self) -> str:
-        """As JSON."""
+        """As JSON. The last entry is the SHA-256 of the text without it."""
         content = {"schema": SCHEMA, "step": self.step, "files": _listed(self.files), "replay": None}
         if self.replay is not None:
             content["replay"] = {"index": self.replay.listed, "segments": _listed(self.segments)}
-        return json_text(content)
+        digest = hashlib.sha256(json_text(content).encode()).hexdigest()
+        return json_text({**content, "sha256": digest})
 
 
 def read_manifest(path: Path) -> Manifest:
@@ -81,34 +93,40 @@ def read_manifest(path: Path) -> Manifest:
     if path.is_symlink():
         raise damaged(path, "it is a symbolic link")
     try:
-        nbytes = file.lstat().st_size
+        data = read_bytes(file)
     except OSError as error:
         raise damaged(file, error.strerror or str(error)) from error
-    if nbytes > _MAX_MANIFEST:
-        raise damaged(file, f"it has {nbytes} bytes, far too many")
-    with open_listed(path, MANIFEST, nbytes) as opened:
-        content = parsed(file, _read(file, opened, nbytes))
+    except ValueError as error:
+        raise damaged(file, str(error)) from error
+    content = parsed(file, data)
     try:
         if content["schema"] != SCHEMA:
             raise damaged(file, f"schema {content['schema']} was written, {SCHEMA} can be read")
         if STATE not in content["files"]:
             raise damaged(file, f"it does not list {STATE}")
-        replay = content["replay"]
-        return Manifest(
-            step=int(content["step"]),
+        replay, step = content["replay"], content["step"]
+        if type(step) is not int or step < 0:
+            raise TypeError(f"the step is {step!r}")
+        manifest = Manifest(
+            step=step,
             files=_entries(file, content["files"]),
             replay=None if replay is None else Entry.read(replay["index"]),
             segments={} if replay is None else _entries(file, replay["segments"]),
         )
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
         raise damaged(file, f"it is not a manifest ({type(error).__name__}: {error})") from error
+    if manifest.text.encode() != data:
+        raise damaged(file, "its SHA-256 is not that of its content")
+    if (named := NAME.fullmatch(path.name)) and int(named[1]) != manifest.step:
+        raise damaged(file, f"it is that of step {manifest.step}, and its folder is called {path.name}")
+    return manifest
 
 
 def parsed(file: Path, data: bytes) -> Any:  # noqa: ANN401 -- JSON
     """``data``, the content of ``file``, as JSON. Raises StorageError."""
     try:
-        return json.loads(data)
-    except (ValueError, RecursionError) as error:
+        return parse_json(data)
+    except ValueError as error:
         raise damaged(file, f"it is no JSON ({error})") from error
 
 
@@ -122,18 +140,22 @@ def open_listed(folder: Path, name: str, nbytes: int) -> BinaryIO:
         for depth in range(1, len(parts) + 1):
             if folder.joinpath(*parts[:depth]).is_symlink():
                 raise damaged(folder.joinpath(*parts[:depth]), "it is a symbolic link")
-        found = path.lstat()
-        if not stat.S_ISREG(found.st_mode):
-            raise damaged(path, "it is no plain file")
-        if found.st_size != nbytes:
-            raise damaged(path, f"it has {found.st_size} bytes, {nbytes} were written")
-        return os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW), "rb")
+        file = open_plain(path, LARGEST)
+        found = os.fstat(file.fileno()).st_size
     except OSError as error:
         raise damaged(path, error.strerror or str(error)) from error
+    except ValueError as error:
+        raise damaged(path, str(error)) from error
+    if found != nbytes:
+        file.close()
+        raise damaged(path, f"it has {found} bytes, {nbytes} were written")
+    return file
 
 
 def read_listed(folder: Path, name: str, entry: Entry) -> bytes:
     """The content of a listed file. Raises StorageError."""
+    if entry.nbytes > WHOLE:
+        raise damaged(folder / name, f"it has {entry.nbytes:,} bytes, far too many")
     with open_listed(folder, name, entry.nbytes) as file:
         data = _read(folder / name, file, entry.nbytes + 1)
     check_hash(folder / name, entry, hashlib.sha256(data))

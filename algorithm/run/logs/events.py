@@ -59,7 +59,7 @@ class EventSink:
     Written here and not by tensorboard's own writer: that one writes in a thread which ends at the first
     error, and nobody knows then what has been written. A row is one record, so it is whole or not there.
 
-    folder: created if need be; files of the run's earlier processes may lie in it
+    folder: created if need be, but not that above it; files of the run's earlier processes may lie in it
     purge:  a resumed run's: TensorBoard forgets what earlier files say of this step and later ones
     """
 
@@ -93,7 +93,7 @@ class EventSink:
 
     def _opened(self) -> GrowingFile:
         if self._file is None:
-            self.path.mkdir(parents=True, exist_ok=True)
+            self.path.mkdir(exist_ok=True)  # not those above: a run that was moved away is not begun again
             self._file = GrowingFile(self.path / _next_event_file(self.path))
             self._head = b"".join(_record(event) for event in _first_events(self._purge))
         return self._file

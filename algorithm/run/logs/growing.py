@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 from pathlib import Path
 
 
@@ -22,7 +24,7 @@ class GrowingFile:
 
         Raises OSError. What had been written of the record is cut off again by the next call.
         """
-        with self.path.open("ab", buffering=0) as file:
+        with open(_appending(self.path), "ab", buffering=0) as file:
             if self._torn_at is not None:
                 file.truncate(self._torn_at)
             self._torn_at = file.seek(0, os.SEEK_END)
@@ -35,3 +37,13 @@ class GrowingFile:
         """Make everything appended survive a power cut. Raises OSError."""
         with self.path.open("rb") as file:
             os.fsync(file.fileno())
+
+
+def _appending(path: Path) -> int:
+    """A handle of a plain file, made if need be, that is written to at its end. Raises OSError."""
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
+    handle = os.open(path, flags, 0o666)
+    if not stat.S_ISREG(os.fstat(handle).st_mode):  # a pipe would be waited for, a device take anything
+        os.close(handle)
+        raise OSError(errno.EINVAL, "it is no plain file")
+    return handle

@@ -19,10 +19,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from algorithm.errors import StorageError
+from algorithm.reading import read_text
 from algorithm.run.logs.events import EVENT_FILES, EventSink, Picture
-from algorithm.run.logs.sinks import CsvSink, JsonlSink, Patient
+from algorithm.run.logs.sinks import MOST, CsvSink, JsonlSink, Patient, naming
 from algorithm.run.names import behaviour_level
 from algorithm.spec import DEFAULT_BEHAVIOUR
+
+_TOO_MANY = 2**53  # steps: from there on floats leave some out
 
 METRICS: Mapping[str, str] = {
     "rollout/return_mean": "mean return of the training episodes that ended since the last summary",
@@ -128,6 +131,8 @@ class MetricsLogger:
         self._events: dict[Path, Patient] = {}
         self._purge: int | None = None
         self._failing = False
+        with naming(log):
+            log.mkdir(exist_ok=True)
         if state is None:
             self._csv, jsonl_sink = CsvSink.create(csv), JsonlSink.create(jsonl)
         else:
@@ -255,19 +260,31 @@ def read_metrics(path: Path) -> dict[str, list[float]]:
     A last line without its end, from a killed run, is left out. Raises StorageError.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_text(path, MOST)
     except OSError as error:
         raise StorageError.of(error, what="metrics cannot be read", where=path) from error
-    except UnicodeDecodeError as error:
-        raise StorageError("metrics are damaged", where=path, why=str(error)) from error
-    rows = list(csv.reader(io.StringIO(text[: text.rfind("\n") + 1])))
-    if not rows:
-        return {"step": []}
-    try:
-        cells = [[float(cell) if cell else math.nan for cell in row] for row in rows[1:]]
-        return {name: list(column) for name, *column in zip(rows[0], *cells, strict=True)}
     except ValueError as error:
         raise StorageError("metrics are damaged", where=path, why=str(error)) from error
+    try:
+        rows = list(csv.reader(io.StringIO(text[: text.rfind("\n") + 1])))
+        names = rows[0] if rows else ["step"]
+        cells = [[float(cell) if cell else math.nan for cell in row] for row in rows[1:]]
+        columns = {name: list(column) for name, *column in zip(names, *cells, strict=True)}
+        _check_steps(names, columns)
+    except (ValueError, csv.Error) as error:
+        raise StorageError("metrics are damaged", where=path, why=str(error)) from error
+    return columns
+
+
+def _check_steps(names: list[str], columns: Mapping[str, list[float]]) -> None:
+    """Raise ValueError unless the first column has steps, which grow, and no other has its name."""
+    if names[0] != "step" or len(columns) != len(names):
+        raise ValueError("its first line does not name the columns, step first and each once")
+    before = -1.0
+    for step in columns["step"]:
+        if not before < step < _TOO_MANY or not step.is_integer():
+            raise ValueError(f"the step {step:g} follows the step {before:g}")
+        before = step
 
 
 class Rate:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import logging
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 from algorithm.errors import StorageError
+from algorithm.reading import open_plain
 from algorithm.run.logs.growing import GrowingFile
+
+_LARGEST = 2**50  # bytes; only its end is read
 
 
 class RunLog(logging.Handler):
@@ -47,9 +52,15 @@ class RunLog(logging.Handler):
 def _is_torn(path: Path) -> bool:
     """Whether the last line has no end, as a kill leaves it."""
     try:
-        return not path.read_bytes().endswith(b"\n") and path.stat().st_size > 0
+        with open_plain(path, _LARGEST) as file:
+            if not file.seek(0, os.SEEK_END):
+                return False
+            file.seek(-1, os.SEEK_END)
+            return file.read(1) != b"\n"
     except FileNotFoundError:
         return False
+    except ValueError as error:
+        raise OSError(errno.EINVAL, str(error)) from error
 
 
 def _to_stderr(text: str) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import errno
 import io
 import json
 import math
@@ -17,8 +18,12 @@ from pathlib import Path
 from typing import Protocol
 
 from algorithm.errors import StorageError
+from algorithm.reading import parse_json, read_bytes
 from algorithm.run.files import write_text
 from algorithm.run.logs.growing import GrowingFile
+
+MOST = 2**30
+"""Bytes of a file of metrics that is read."""
 
 Row = Mapping[str, float]
 """Values by column; NaN and infinity become an empty cell, null, or no point."""
@@ -114,7 +119,10 @@ class CsvSink:
         Rows that cannot be read go as well, with a warning. Raises StorageError.
         """
         header, *lines = _whole_lines(path, warn) or [csv_line(columns)]
-        names = next(csv.reader([header]), [])
+        names = _names(header)
+        if not names:
+            warn(f"{path}: the names of its columns are damaged, its rows are dropped")
+            names, lines = list(columns), []
         known = list(columns) if names[: len(columns)] == list(columns) else names
         rows = _up_to(last, lines, lambda line: _step_of_cells(line.split(","), len(names)), path, warn)
         text = csv_line(known) + "".join(",".join(row.split(",")[: len(known)]) + "\n" for row in rows)
@@ -131,6 +139,8 @@ class CsvSink:
         cells = {"step": str(step)} | {name: _cell(value) for name, value in row.items()}
         new = [name for name in cells if name not in self.columns]
         with naming(self.path):
+            if not self.path.exists():  # a new one would begin without the names of its columns
+                raise FileNotFoundError(errno.ENOENT, "it was removed while the run wrote to it")
             if new:
                 self._widen(new)
             self._file.append(csv_line([cells.get(name, "") for name in self.columns]).encode())
@@ -202,13 +212,13 @@ def _create(path: Path) -> None:
 
 
 def _replace(path: Path, text: str) -> None:
-    if not path.exists() or path.read_bytes() != text.encode():
+    if not path.exists() or read_bytes(path, MOST) != text.encode():
         write_text(path, text)
 
 
 def _lines(path: Path) -> list[str]:
     """Without their ends, and without a last one that has none: it was torn by a kill."""
-    return path.read_bytes().decode("utf-8", "replace").split("\n")[:-1]
+    return read_bytes(path, MOST).decode("utf-8", "replace").split("\n")[:-1]
 
 
 def _whole_lines(path: Path, warn: Callable[[str], None]) -> list[str]:
@@ -219,6 +229,10 @@ def _whole_lines(path: Path, warn: Callable[[str], None]) -> list[str]:
         return []
     except OSError as error:
         raise StorageError.of(error, what="metrics cannot be read", where=path) from error
+    except ValueError as error:
+        raise StorageError(
+            "metrics cannot be read", where=path, why=str(error), fix="move it away"
+        ) from error
 
 
 def _up_to(
@@ -240,6 +254,15 @@ def _up_to(
     return kept
 
 
+def _names(header: str) -> list[str]:
+    """The names of the columns; none if the line does not give them."""
+    try:
+        names = next(csv.reader([header]), [])
+    except csv.Error:
+        return []
+    return names if names[:1] == ["step"] and len(set(names)) == len(names) else []
+
+
 def _step_of_cells(cells: Sequence[str], columns: int) -> int:
     if len(cells) != columns:
         raise ValueError(f"{len(cells)} cells for {columns} columns")
@@ -249,8 +272,8 @@ def _step_of_cells(cells: Sequence[str], columns: int) -> int:
 
 
 def _step_of_object(line: str) -> int:
-    value = json.loads(line)
-    if not isinstance(value, dict) or not isinstance(value.get("step"), int):
+    value = parse_json(line)
+    if not isinstance(value, dict) or type(value.get("step")) is not int:
         raise ValueError("no object with a step")
     step: int = value["step"]
     return step
@@ -263,3 +286,5 @@ def naming(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise StorageError.of(error, what="metrics cannot be written", where=path) from error
+    except ValueError as error:  # something else stands in their place
+        raise StorageError("metrics cannot be written", where=path, why=str(error)) from error

@@ -13,7 +13,7 @@ from typing import TypeVar
 from algorithm.config.errors import ConfigError
 from algorithm.config.loader import LoadedConfig, load_config_file
 from algorithm.errors import StorageError
-from algorithm.run.files import read_json
+from algorithm.reading import read_bytes, read_json, read_lines
 from algorithm.run.lock import Holder
 from algorithm.run.logs.metrics import METRICS, read_metrics
 from algorithm.run.rundir import RunDir
@@ -65,7 +65,7 @@ class Facts:
         config = files.read(run.config, load_config_file, None)
         manifest = files.read(run.manifest, read_json, empty)
         result = files.read(run.result, read_json, empty) if run.result.exists() else empty
-        overrides = files.read(run.overrides, _read_lines, ()) if run.overrides.exists() else ()
+        overrides = tuple(files.read(run.overrides, read_lines, ()) if run.overrides.exists() else ())
         columns = files.read(run.metrics_csv, read_metrics, no_metrics)
         return cls(run, config, manifest, result, _by_behaviour(columns), overrides, tuple(files.problems))
 
@@ -90,8 +90,8 @@ class Facts:
     def holder(self) -> Holder | None:
         """The other process that trains here, or was killed while it did; None if there is none."""
         try:
-            holder = Holder.read(self.run.lock.read_text(encoding="utf-8"))
-        except (OSError, UnicodeDecodeError):
+            holder = Holder.read(read_bytes(self.run.lock))
+        except (OSError, ValueError):
             return None
         return None if holder is None or _is_me(holder) else holder
 
@@ -210,13 +210,6 @@ class _Reader:
 
 def _is_me(holder: Holder) -> bool:
     return holder.pid == os.getpid() and not holder.is_elsewhere
-
-
-def _read_lines(path: Path) -> tuple[str, ...]:
-    try:
-        return tuple(path.read_text(encoding="utf-8").splitlines())
-    except (OSError, UnicodeDecodeError) as error:
-        raise StorageError("a file cannot be read", where=path, why=str(error)) from error
 
 
 def lookup(value: object, *path: str) -> object:

@@ -47,7 +47,7 @@ def render(facts: Facts) -> Markup:
 def _subtitle(facts: Facts) -> str:
     started = facts.manifest.get("started")
     parts = [facts.state, f"seed {facts.seed}"]
-    if facts.config:
+    if facts.config and facts.config.config.base_config.env_name:  # a file that was emptied has none
         parts.insert(0, facts.config.config.base_config.env_name)
     return " · ".join([*parts, *([f"begun {_minute(started)}"] if isinstance(started, str) else [])])
 

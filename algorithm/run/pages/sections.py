@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import shlex
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
@@ -54,7 +55,8 @@ def headline(facts: Facts) -> Markup:
 
 def videos(facts: Facts) -> Markup | None:
     """The newest film of the run, and links to the others; None without any."""
-    films = sorted(facts.run.videos.glob("**/*.mp4"), key=lambda film: (film.stat().st_mtime_ns, film.name))
+    found = [film for film in facts.run.videos.glob("**/*.mp4") if film.is_file() and not film.is_symlink()]
+    films = sorted(found, key=lambda film: (film.stat().st_mtime_ns, film.name))
     if not films:
         return None
     *older, newest = films
@@ -135,7 +137,7 @@ def command_list(facts: Facts) -> Markup:
         ("Train it again with the same seed, under a new name", _reproduce(facts)),
         ("Go on with it", run.training_command(*name, "--resume", *_further(facts))),
         *((_PURPOSES[purpose], command) for purpose, command in playing.items()),
-        ("All curves", f"tensorboard --logdir {run.shown(run.log)}"),
+        ("All curves", shlex.join(["tensorboard", "--logdir", run.shown(run.log)])),
         ("Write this page anew", run.command("--report", run.name)),
     ]
     return section("Commands", commands(rows))

@@ -48,7 +48,7 @@ class Encoder:
             *(*_MP4, str(self._draft)),
         ]
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
+            path.parent.mkdir(exist_ok=True)
             self._said = tempfile.TemporaryFile()  # noqa: SIM115 - it lasts as long as ffmpeg
             self._ffmpeg = subprocess.Popen(
                 command,

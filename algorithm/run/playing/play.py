@@ -19,7 +19,7 @@ from algorithm.config.locate import EnvFolder
 from algorithm.env.base import VecEnv
 from algorithm.errors import UsageError
 from algorithm.run.agent import Agent, pick_device
-from algorithm.run.assembly import load_networks_into, make_agents, make_env
+from algorithm.run.assembly import close_env, load_networks_into, make_agents, make_env
 from algorithm.run.checkpoints.keeper import find_checkpoint
 from algorithm.run.console import Console, Rows, open_console
 from algorithm.run.faults import Faults
@@ -74,7 +74,7 @@ def play(options: TrainOptions, folder: EnvFolder) -> int:
             render=options.render,
             film=options.video,
         )
-        stack.callback(env.close)
+        stack.callback(close_env, env, console.warn)
         nn_folder = folder.path if options.use_env_nn else run.path
         # Playing stores nothing: whatever replay the run had, not a page of it is touched.
         memory = MemoryBudget(free=sys.maxsize)

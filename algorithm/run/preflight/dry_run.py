@@ -17,7 +17,7 @@ from algorithm.config.loader import LoadedConfig
 from algorithm.config.schema import Config
 from algorithm.env.base import VecEnv
 from algorithm.run.agent import Agent, pick_device
-from algorithm.run.assembly import make_agents, make_env
+from algorithm.run.assembly import close_env, make_agents, make_env
 from algorithm.run.console import Console, Rows, open_console
 from algorithm.run.faults import Faults
 from algorithm.run.files import json_text
@@ -68,9 +68,9 @@ def dry_run(options: TrainOptions, loaded: LoadedConfig, *, seconds: float = SEC
         seed_globally(loaded.seed)
         folder = loaded.env_dir
         env = make_env(config, "train", base.n_envs, folder=folder, faults=faults, workers=base.workers)
-        stack.callback(env.close)
+        stack.callback(close_env, env, console.warn)
         eval_env = make_env(config, "evaluate", 1, folder=folder, faults=faults)
-        stack.callback(eval_env.close)
+        stack.callback(close_env, eval_env, console.warn)
         agents = make_agents(
             loaded, env.specs, loaded.env_dir, device, memory=budget, greedy=options.disable_sample
         )

@@ -21,7 +21,9 @@ from algorithm.env.checks.finding import Checked, Finding, error, warning
 from algorithm.env.checks.lab import Lab, Limits, Setting
 from algorithm.env.checks.recipe import RawRecipe
 from algorithm.env.gym import has_vector_class
+from algorithm.env.outside import end_group, lead_group, outside
 from algorithm.env.quiet import redirected
+from algorithm.env.worker import pass_over_signals
 from algorithm.env.wrappers import Wrapper
 from algorithm.run.seeding import episode_seeds
 
@@ -68,12 +70,16 @@ def examined(order: Order) -> Generator[Begun | Checked, None, None]:
         connection, theirs = context.Pipe(duplex=False)
         process = context.Process(target=_examine, args=(theirs, order, output), name="examination")
         process.start()
+        assert process.pid is not None
+        outside().end_group_after(process.pid)
         theirs.close()  # so that its death closes the pipe
         try:
             yield from _received(connection, process, order, output)
         finally:
             process.kill()
             process.join()
+            end_group(process.pid)
+            outside().forget_group(process.pid)
             connection.close()
 
 
@@ -132,8 +138,8 @@ def _stack(printed: str) -> str:
 
 def _examine(connection: Connection, order: Order, output: Path) -> None:
     """Runs in the process of its own."""
-    for number in (signal.SIGINT, signal.SIGTERM):  # for who asked: this process is killed then
-        signal.signal(number, signal.SIG_IGN)
+    lead_group()
+    pass_over_signals()  # they are for who asked: this process is killed then
     threading.Thread(target=_leave_with_parent, name="parent watch", daemon=True).start()
     with output.open("ab") as file, redirected(file):
         faulthandler.enable(file)

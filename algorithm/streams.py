@@ -1,0 +1,73 @@
+"""Standard output and error that end no run: closed, full, without a reader, or without our letters."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from pathlib import Path
+from typing import TextIO, cast
+
+_LOGGER = logging.getLogger(__name__)
+
+
+class Lasting:
+    """A text stream of which writing never fails: once it would, what is written goes nowhere."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        """As of any stream."""
+        try:
+            return self._stream.write(text)
+        except OSError as error:
+            self._give_up(error)
+        return len(text)
+
+    def flush(self) -> None:
+        """As of any stream."""
+        try:
+            self._stream.flush()
+        except OSError as error:
+            self._give_up(error)
+
+    def close(self) -> None:
+        """Only flush: an environment may close what it takes for its own, and others go on writing."""
+        self.flush()
+
+    def _give_up(self, error: OSError) -> None:
+        try:
+            with Path(os.devnull).open("w") as nowhere:  # first, for what follows may be written here
+                os.dup2(nowhere.fileno(), self._stream.fileno())
+        except OSError:  # no descriptor is left; who writes next tries again
+            return
+        what = f"the output cannot be written any more ({error.strerror})"
+        if isinstance(error, BrokenPipeError):
+            what = "the reader of the output is gone"
+        _LOGGER.warning("%s; the run goes on, its log is train.log", what)
+
+
+def mend_streams() -> None:
+    """Make standard output and error streams that can be written to. To be called once, before anything else.
+
+    A letter that their encoding has not is shown by its code. A descriptor that is closed would be that of
+    the next file to be opened, a checkpoint say, into which libraries would then print.
+    """
+    while (free := os.open(os.devnull, os.O_RDWR)) <= 2:
+        os.set_inheritable(free, True)
+    os.close(free)
+    sys.stdout = _lasting(sys.stdout, 1)
+    sys.stderr = _lasting(sys.stderr, 2)
+
+
+def _lasting(stream: TextIO | None, descriptor: int) -> TextIO:
+    if stream is None:  # as Python finds it closed
+        stream = open(descriptor, "w", encoding="utf-8", closefd=False)  # noqa: SIM115 - as long as the process
+    reconfigure = getattr(stream, "reconfigure", None)
+    if reconfigure is not None:
+        reconfigure(errors="backslashreplace")
+    return cast(TextIO, Lasting(stream))

@@ -1,0 +1,83 @@
+"""The one reader of a run's files: what it takes, and what it names instead of hanging or passing it on."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+
+import pytest
+
+from algorithm.errors import StorageError
+from algorithm.reading import DEEPEST, open_plain, parse_json, read_bytes, read_json, read_lines
+from algorithm.run.logs.growing import GrowingFile
+from algorithm.run.logs.runlog import RunLog
+
+pytestmark = pytest.mark.fault("F42")
+
+
+@pytest.mark.parametrize(("text", "why"), [
+    ('{"a": NaN}', "NaN is no number of JSON"),
+    ('{"a": -Infinity}', "-Infinity is no number"),
+    ('{"a": 1e999}', "1e999 is too large a number"),
+    ('{"a": ' + "9" * 41 + "}", "a whole number has 41 digits"),
+    ('{"a": 1, "a": 2}', "a key stands twice"),
+    ("[" * 100_000, "nested too deeply"),
+    ("[" * (DEEPEST + 1) + "]" * (DEEPEST + 1), f"more than {DEEPEST} levels"),
+    (b'{"a": "\xff"}', "utf-8"),
+    ("", "Expecting value"),
+])  # fmt: skip
+def test_what_is_no_strict_json_is_refused(text, why):
+    with pytest.raises(ValueError, match=why):
+        parse_json(text)
+
+
+def test_what_a_run_writes_is_read():
+    state = {"rng": 2**127 + 1, "x": [1.5, None, True, {"a": "ä"}], "deep": []}
+    assert parse_json(json.dumps(state)) == state
+    assert parse_json("[" * DEEPEST + "]" * DEEPEST)
+
+
+def test_only_a_plain_file_of_a_bounded_size_is_read_and_nothing_is_waited_for(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # the path of a socket must be short
+    (tmp_path / "plain").write_bytes(b"12345")
+    os.mkfifo("pipe")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "link").symlink_to("plain")
+    (tmp_path / "circle").symlink_to("circle")
+    (tmp_path / "zero").symlink_to("/dev/zero")
+    (tmp_path / "hole").touch()
+    os.truncate("hole", 2**41)
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind("socket")
+        reasons = {"pipe": "no plain file", "folder": "no plain file|directory", "socket": "no plain file"}
+        reasons |= {"link": "symbolic link", "circle": "symbolic link", "zero": "symbolic link"}
+        reasons |= {"hole": "far too many"}
+        for name, why in reasons.items():
+            with pytest.raises((ValueError, OSError), match=why):
+                read_bytes(tmp_path / name)
+            with pytest.raises(StorageError):
+                read_json(tmp_path / name)
+            with pytest.raises(StorageError):
+                read_lines(tmp_path / name)
+            if name != "hole":
+                with pytest.raises(OSError):
+                    GrowingFile(tmp_path / name).append(b"x")
+                with pytest.raises(OSError):
+                    RunLog(tmp_path / name)
+        with pytest.raises(ValueError, match="no plain file"):
+            read_bytes(tmp_path / "zero", follow=True)
+    assert read_bytes(tmp_path / "link", follow=True) == b"12345"
+    assert read_bytes(tmp_path / "plain", 5) == b"12345"
+    with pytest.raises(ValueError, match="far too many"):
+        open_plain(tmp_path / "plain", 4)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "circle",
+        "folder",
+        "hole",
+        "link",
+        "pipe",
+        "plain",
+        "socket",
+        "zero",
+    ]
