@@ -22,9 +22,9 @@ from algorithm.config.cli_ds import DistributedOptions
 from algorithm.config.loader import LoadedConfig, load_config
 from algorithm.config.schema import DISTRIBUTED_DEFAULTS, Config
 from algorithm.env.base import VecEnv
-from algorithm.errors import StorageError, UsageError, UserError
+from algorithm.errors import EnvError, StorageError, UsageError, UserError
 from algorithm.run.agent import pick_device
-from algorithm.run.assembly import check_behaviours, make_env, nn_file
+from algorithm.run.assembly import check_behaviours, close_env, make_env, nn_file
 from algorithm.run.console import Console, close_logging, logged, open_console, setup_logging
 from algorithm.run.faults import Faults
 from algorithm.run.non_finite import Drop, OnNonFinite, Stop
@@ -165,6 +165,7 @@ class _Work:
         spool = Spool(self.link, lanes=lanes, size=self.loaded.config.net_config.spool_size)
         self._join(env, spool, console)
         spool.start()
+        faults.attach(partial(self._end_of_hang, spool))
         self._await_weights(loader)
         rollout = Rollout(
             env,
@@ -179,6 +180,12 @@ class _Work:
         for rest in last:
             spool.put(rest)
         spool.finish(_LAST_S)
+
+    def _end_of_hang(self, spool: Spool, error: EnvError) -> None:
+        """What waits to be sent is sent, and the learner told; in another thread than the one that hangs."""
+        _LOGGER.error("the actor failed: %s", error)
+        spool.finish(_LAST_S)
+        self.link.close(f"it failed: {error.line}")
 
     def _loop(
         self,
@@ -224,7 +231,7 @@ class _Work:
             log=folder / "workers" if base.workers else None,
             seed=seed,
         )
-        self.stack.callback(env.close)
+        self.stack.callback(close_env, env, self.screen.warn)
         return env
 
     def _acting(self, env: VecEnv, seed: int) -> dict[str, Acting]:

@@ -9,18 +9,22 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
-from ds.faults import Faults
+from ds.checking import AHEAD
+from ds.faults import Faults, Visitors
 from ds.members import Became, Live, Member, row, shown
 from ds.protocol import PROTOCOL, Beat, Bye, Hello, Join, Parcel, Refused, Welcome
 
-Verdict = Literal["new", "stale", "busy", "unknown", "no lane", Became]
+Verdict = Literal["new", "stale", "busy", "unknown", "no lane", "no count", Became]
 """new: store it · stale: its weights are too old · busy: it is being taken now · unknown: say hello first ·
-no lane: it names one that its actor does not have · … before: it has come, and that is what became of it"""
+no lane: it names one that its actor does not have · no count: its numbers do not follow from those before ·
+… before: it has come, and that is what became of it"""
 
 MISSED = 3  # heartbeats
-MAX_DEPARTED = 1024  # that are remembered
+MAX_LIVING = 2**14
+MAX_DEPARTED = 1024  # that are remembered, of those that have joined
 MAX_NEWS = 100
 MAX_NAME = 64  # characters; names are remembered, and saved
+MAX_PID = 2**32
 UNKNOWN = 1000  # actors that may have come after a checkpoint: none gets a number that another still has
 
 COUNTED = ("dropped", "lost", "stale", "rejected", "duplicates", "gaps")
@@ -59,8 +63,9 @@ class Actors:
         self._awaited: dict[str, float] = {}  # who lived when the state was taken, and since when we wait
         self._next_number, self._skipped = 0, 0
         self._counts = dict.fromkeys(COUNTED, 0)
-        self._news: deque[str] = deque(maxlen=MAX_NEWS)
-        self._faults = Faults(self._news.append, clock)
+        self._visitors = Visitors(clock)
+        self._faulty: deque[str] = deque(maxlen=MAX_NEWS)
+        self._faults = Faults(self._faulty.append, clock)
 
     def hello(self, hello: Hello) -> Welcome | Refused:
         """A slot for a new actor, or for one that comes back; one that lives here keeps its own."""
@@ -69,10 +74,12 @@ class Actors:
             return Refused(why="protocol", reason=reason, fix="run the same version on both sides")
         if not 1 <= len(hello.actor) <= MAX_NAME:
             return Refused(why="malformed", reason=f"an actor's name has 1 to {MAX_NAME} characters")
+        if not 0 <= hello.pid <= MAX_PID:
+            return Refused(why="malformed", reason=f"no process has the number {hello.pid}")
         with self._lock:
             member = self._living.get(hello.actor)
             if member is None:
-                if 0 <= self._limit <= len(self._living):
+                if 0 <= self._limit <= len(self._living) or len(self._living) >= MAX_LIVING:
                     return self._full()
                 member = self._enter(hello)
             member.live.seen = self._clock()
@@ -100,8 +107,28 @@ class Actors:
             lost = member.go_on_from(join.lanes, join.taken_steps)
             self._counts["lost"] += lost
             if lost:
-                self._news.append(f"{_name(member)}: {lost} steps that an earlier learner had are lost")
+                self._visitors.tell(f"{_name(member)}: {lost} steps that an earlier learner had are lost")
             return tuple(member.lanes[: len(join.lanes)])
+
+    def doubt(self, join: Join) -> str:
+        """What of its counts cannot be; empty if all may be, or the actor is not known."""
+        with self._lock:
+            member = self._living.get(join.actor)
+            if member is None:
+                return ""
+            known = [*member.lanes, *(0 for _ in join.lanes)]
+            for lane, number in enumerate(join.lanes):
+                if not _follows(number, known[lane]):
+                    return f"lane {lane} is said to be at parcel {number}, and is at {known[lane]} here"
+            if not _follows(join.taken_steps, member.came_steps):
+                return f"{join.taken_steps} steps are said to have been taken; {member.came_steps} came here"
+            return ""
+
+    def dropped(self, actor: str) -> int:
+        """Environment steps that an actor has given up, as far as it is known."""
+        with self._lock:
+            member = self._living.get(actor)
+            return 0 if member is None else member.dropped
 
     def accept(self, parcel: Parcel, newest: int) -> Verdict:
         """What is to become of a parcel, while version ``newest`` of the weights is the newest.
@@ -116,6 +143,10 @@ class Actors:
             member.live.seen = self._clock()
             if not 0 <= parcel.lane < len(member.lanes):
                 return "no lane"
+            if not _follows(parcel.number, member.lanes[parcel.lane], least=1) or not _follows(
+                parcel.dropped, member.dropped
+            ):
+                return "no count"
             if parcel.lane in member.busy:
                 return "busy"
             if parcel.number <= member.lanes[parcel.lane]:
@@ -179,13 +210,13 @@ class Actors:
             return True
 
     def bye(self, bye: Bye) -> int | None:
-        """Frees the slot; the actor's number, or None for one that is not here."""
+        """Frees the slot; the actor's number, or None for one that is not here or has sent nothing."""
         with self._lock:
             member = self._living.get(bye.actor)
             if member is None:
                 return None
             self._depart(member, f"has left: {shown(bye.reason)}")
-            return member.number
+            return member.number if member.lanes else None
 
     def expire(self) -> list[int]:
         """Numbers of those who have been silent for three heartbeats; their slots are free now."""
@@ -198,7 +229,7 @@ class Actors:
             for actor in missed:
                 del self._awaited[actor]
             back = [self._departed[actor] for actor in missed if actor in self._departed]
-            return [member.number for member in (*silent, *back)]
+            return [member.number for member in (*silent, *back) if member.lanes]
 
     @property
     def awaited(self) -> frozenset[int]:
@@ -230,8 +261,8 @@ class Actors:
     def news(self) -> list[str]:
         """Lines for a log on who came, left and was refused, since the last call; of many the last 100."""
         with self._lock:
-            found = list(self._news)
-            self._news.clear()
+            found = [*self._visitors.take(), *self._faulty]
+            self._faulty.clear()
             return found
 
     def state(self) -> dict[str, Any]:
@@ -272,7 +303,7 @@ class Actors:
             member.slot = next(slot for slot in range(len(taken) + 1) if slot not in taken)
         member.live = Live(shown(hello.host), hello.pid, self._clock())
         self._living[hello.actor] = member
-        self._news.append(f"{_name(member)} {comes}, in slot {member.slot}")
+        self._visitors.tell(f"{_name(member)} {comes}, in slot {member.slot}")
         return member
 
     def _full(self) -> Refused:
@@ -287,12 +318,13 @@ class Actors:
     def _depart(self, member: Member, how: str) -> None:
         del self._living[member.actor]
         member.busy.clear()
-        self._departed[member.actor] = member
+        if member.lanes:  # else it never joined, and there is nothing to go on from
+            self._departed[member.actor] = member
         while len(self._departed) > MAX_DEPARTED:
             forgotten = next(iter(self._departed))
             del self._departed[forgotten]
             self._awaited.pop(forgotten, None)
-        self._news.append(f"{_name(member)} {how}")
+        self._visitors.tell(f"{_name(member)} {how}")
 
     def _passed(self, parcel: Parcel, became: Became) -> None:
         """The lane goes on behind this parcel, and counts those that never came."""
@@ -310,6 +342,11 @@ class Actors:
     def _member(self, actor: str) -> Member | None:
         """Also one that has left while its parcel was under way."""
         return self._living.get(actor) or self._departed.get(actor)
+
+
+def _follows(count: int, known: int, *, least: int = 0) -> bool:
+    """Whether an actor may have come so far; ``known``: how far it was."""
+    return least <= count <= known + AHEAD
 
 
 def _name(member: Member) -> str:

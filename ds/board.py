@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping, Sequence
 
+from ds.checking import AHEAD
+
 
 class Board:
     """Each method takes no time worth mentioning; a reader sees all of what was published, or nothing of it.
@@ -17,7 +19,7 @@ class Board:
     def __init__(self, warming_up: Mapping[str, bool]) -> None:
         self._lock = threading.Lock()
         self._weights: tuple[int, tuple[bytes, ...]] = (0, ())
-        self._seen = 0
+        self._seen = self._resumed = 0
         self.warming_up: Mapping[str, bool] = dict(warming_up)
         self.finished = False
 
@@ -30,6 +32,17 @@ class Board:
     def next_version(self) -> int:
         """What the next weights are to be called: more than was ever published here or seen by an actor."""
         return max(self.newest, self._seen) + 1
+
+    @property
+    def furthest(self) -> int:
+        """The highest version that an actor may have: of this learner, or of one that had come further."""
+        return max(self.next_version - 1, self._resumed + AHEAD)
+
+    def resume(self, version: int) -> None:
+        """The state that this learner goes on from was taken when this was the newest version."""
+        with self._lock:
+            self._resumed = version
+            self._seen = max(self._seen, version)
 
     def seen(self, version: int) -> None:
         """An actor has these weights from a learner before this one, which had come further."""

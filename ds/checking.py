@@ -6,7 +6,6 @@ so that neither a broken actor nor a forged message reaches the learner's loop.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 
 import numpy as np
@@ -14,18 +13,41 @@ import numpy as np
 from algorithm.data import Array, Segment
 from algorithm.replay.writer import MAX_STEP, TANH_TOLERANCE
 from algorithm.spec import Z_LIMIT, AgentSpec, ObsSpec
-from ds.protocol import Parcel, Part
+from ds.limits import most_steps
+from ds.protocol import Beat, Parcel, Part
 
 MAX_AGENT = 2**31 - 1
 MAX_COUNT = 2**31 - 1
 """Of everything that is counted within a parcel; counts over a run may be larger."""
 
+MAX_ENVIRONMENTS = 2**16
+"""Of one actor."""
+
 MAX_TOTAL = 2**53
 """Of counts over a run: whole numbers up to here are exact wherever they go, JSON and float64 included."""
 
+AHEAD = 2**40
+"""What an actor may have counted beyond what this learner knows of: another one, that had come further, may
+have taken and published so much. A thousand a second need 34 years for it, and a billion of such jumps reach
+no limit of the numbers."""
 
-class BadParcel(ValueError):  # noqa: N818 - what it is, not that it is an error
-    """What is wrong with a parcel, on one line."""
+_MAX_REWARD = float(np.finfo(np.float32).max)
+
+
+class BadMessage(ValueError):  # noqa: N818 - what it is, not that it is an error
+    """What is wrong with a message, on one line."""
+
+
+def check_beat(beat: Beat, *, version: int, dropped: int) -> None:
+    """Raise BadMessage for counts that no actor could have.
+
+    version: the highest that there may be
+    dropped: the last that was heard of this actor
+    """
+    _within("version", beat.version, 0, version)
+    _within("steps", beat.steps, 0, MAX_TOTAL)
+    _within("waiting", beat.waiting, 0, MAX_COUNT)
+    _within("dropped", beat.dropped, 0, dropped + AHEAD)
 
 
 def check_parcel(
@@ -34,18 +56,20 @@ def check_parcel(
     carry_shapes: Mapping[str, tuple[int, ...]],
     *,
     max_length: int,
+    version: int = MAX_TOTAL,
 ) -> None:
-    """Raise BadParcel unless agents of ``specs`` could have made every number in it.
+    """Raise BadMessage unless agents of ``specs`` could have made every number in it.
 
     carry_shapes: of one stored carry, by behaviour; (0,) where none is stored
     max_length:   L of the longest segment, ``base_config.max_episode_length``
+    version:      the highest that there may be
     """
     _within("number", parcel.number, 1, MAX_TOTAL)
     _within("lane", parcel.lane, 0, MAX_COUNT)
-    _within("version", parcel.version, 0, MAX_TOTAL)
-    _within("steps", parcel.steps, 0, MAX_COUNT)
-    _within("stride", parcel.stride, 1, MAX_COUNT)
+    _within("version", parcel.version, 0, version)
+    _within("stride", parcel.stride, 1, MAX_ENVIRONMENTS)
     _within("dropped", parcel.dropped, 0, MAX_TOTAL)
+    rows = 0
     for i, part in enumerate(parcel.parts):
         where = f"part {i}"
         _check_agent(where, part.behaviour, part.agent, specs)
@@ -53,23 +77,25 @@ def check_parcel(
             _check_segment(
                 where, part, part.segment, specs[part.behaviour], carry_shapes[part.behaviour], max_length
             )
+            rows += part.segment.length
+    _within(f"steps, with {rows} transitions", parcel.steps, 0, most_steps(rows))
     for i, (behaviour, agent, total, length) in enumerate(parcel.episodes):
         where = f"episode {i}"
         _check_agent(where, behaviour, agent, specs)
         _within(f"{where}: length", length, 1, MAX_COUNT)
-        if not math.isfinite(total):
-            raise BadParcel(f"{where}: the return is {total}")
+        if not abs(total) <= length * _MAX_REWARD:  # nor is NaN
+            raise BadMessage(f"{where}: the return is {total}, no sum of {length} rewards")
 
 
 def _within(what: str, value: int, low: int, high: int) -> None:
     if not low <= value <= high:
-        raise BadParcel(f"{what} is {value} and must lie in {low} … {high}")
+        raise BadMessage(f"{what} is {value} and must lie in {low} … {high}")
 
 
 def _check_agent(where: str, behaviour: str, agent: int, specs: Mapping[str, AgentSpec]) -> None:
     if behaviour not in specs:
         known = ", ".join(map(repr, specs))
-        raise BadParcel(f"{where}: there is no behaviour {behaviour[:100]!r}; known: {known}")
+        raise BadMessage(f"{where}: there is no behaviour {behaviour[:100]!r}; known: {known}")
     _within(f"{where}: agent", agent, 0, MAX_AGENT)
 
 
@@ -78,14 +104,14 @@ def _check_segment(
 ) -> None:
     where = f"{where} (behaviour {part.behaviour!r}, agent {part.agent})"
     if segment.stream != part.agent:
-        raise BadParcel(f"{where}: its stream is {segment.stream} and must be the agent's number")
+        raise BadMessage(f"{where}: its stream is {segment.stream} and must be the agent's number")
     if segment.reward.ndim != 1:
-        raise BadParcel(f"{where}, reward: shape {segment.reward.shape} is not that of a series")
+        raise BadMessage(f"{where}, reward: shape {segment.reward.shape} is not that of a series")
     length = segment.length
     _within(f"{where}: number of transitions (base_config.max_episode_length)", length, 1, max_length)
     _within(f"{where}: start_step", segment.start_step, 0, MAX_STEP - length - 1)
     if segment.obs.keys() != set(spec.obs.names):
-        raise BadParcel(f"{where}: its observations are {sorted(segment.obs)}, not {sorted(spec.obs.names)}")
+        raise BadMessage(f"{where}: its observations are {sorted(segment.obs)}, not {sorted(spec.obs.names)}")
     for name, value, shape, dtype in _columns(segment, spec, carry):
         _check_column(f"{where}, {name}", value, shape, dtype)
     _check_choices(where, segment, spec.obs)
@@ -117,9 +143,9 @@ def _columns(
 
 def _check_column(where: str, value: Array, shape: tuple[int, ...], dtype: str) -> None:
     if value.shape != shape:
-        raise BadParcel(f"{where}: expected shape {shape}, got {value.shape}")
+        raise BadMessage(f"{where}: expected shape {shape}, got {value.shape}")
     if value.dtype != dtype:
-        raise BadParcel(f"{where}: expected {dtype}, got {value.dtype}")
+        raise BadMessage(f"{where}: expected {dtype}, got {value.dtype}")
     if value.dtype.kind == "f" and not np.isfinite(value).all():
         _refuse(where, value, ~np.isfinite(value), "it must be finite")
 
@@ -161,8 +187,8 @@ def _check_end(where: str, segment: Segment) -> None:
 
 
 def _refuse(where: str, value: Array, bad: Array, why: str) -> None:
-    """BadParcel with the first element that is ``bad``."""
+    """BadMessage with the first element that is ``bad``."""
     if bad.any():
         index = np.unravel_index(int(bad.argmax()), bad.shape)
         place = ", ".join(str(int(i)) for i in index)
-        raise BadParcel(f"{where} [{place}] is {value[index]}: {why}")
+        raise BadMessage(f"{where} [{place}] is {value[index]}: {why}")

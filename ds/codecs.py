@@ -19,6 +19,9 @@ from ds.reading import Reader
 MAX_VALUES = 65_536
 """Of a free JSON value, all its elements counted."""
 
+MAX_ITEMS = 4096
+"""Of any other list or mapping. A part of a parcel takes 16 µs at least, however few its bytes are."""
+
 
 class Codec(ABC):
     """One type. ``path`` is the field's name for messages."""
@@ -122,16 +125,19 @@ class Row(Codec):
     """A tuple of values of one type."""
 
     codec: Codec
+    most: int = MAX_ITEMS
 
     def write(self, value: Any, arrays: list[Array], path: str) -> object:  # noqa: ANN401
         """A list."""
         if not isinstance(value, tuple):
             raise WireError(f"{path}: {type(value).__name__} where a tuple is meant")
+        _check_number(len(value), self.most, path)
         return [self.codec.write(one, arrays, f"{path}[{i}]") for i, one in enumerate(value)]
 
     def read(self, reader: Reader, path: str) -> Any:  # noqa: ANN401
         """A tuple."""
         number = reader.enter_list(path)
+        _check_number(number, self.most, path)
         values = tuple([self.codec.read(reader, f"{path}[{i}]") for i in range(number)])
         reader.leave()
         return values
@@ -180,16 +186,19 @@ class Table(Codec):
     """A mapping from texts to values of one type."""
 
     codec: Codec
+    most: int = MAX_ITEMS
 
     def write(self, value: Any, arrays: list[Array], path: str) -> object:  # noqa: ANN401
         """A dict."""
         if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
             raise WireError(f"{path}: {type(value).__name__} where a mapping with texts as keys is meant")
+        _check_number(len(value), self.most, path)
         return {str(key): self.codec.write(one, arrays, f"{path}.{key}") for key, one in value.items()}
 
     def read(self, reader: Reader, path: str) -> Any:  # noqa: ANN401
         """A dict."""
         number = reader.enter_map(path)
+        _check_number(number, self.most, path)
         values: dict[str, Any] = {}
         for _ in range(number):
             key = reader.leaf(path)
@@ -210,20 +219,25 @@ class Json(Codec):
             return value
         if isinstance(value, list | tuple):
             return [self.write(one, arrays, f"{path}[{i}]") for i, one in enumerate(value)]
-        return Table(self).write(value, arrays, path)
+        return Table(self, MAX_VALUES).write(value, arrays, path)
 
     def read(self, reader: Reader, path: str) -> Any:  # noqa: ANN401
         """The value."""
         reader.count(MAX_VALUES, path)
         kind = reader.at_container()
         if kind == "map":
-            return Table(self).read(reader, path)
+            return Table(self, MAX_VALUES).read(reader, path)
         if kind == "list":
-            return list(Row(self).read(reader, path))
+            return list(Row(self, MAX_VALUES).read(reader, path))
         value = reader.leaf(path)
         if isinstance(value, np.ndarray):
             raise WireError(f"{path}: an array where a JSON value is meant")
         return value
+
+
+def _check_number(number: int, most: int, path: str) -> None:
+    if number > most:
+        raise WireError(f"{path}: {number} items, at most {most} are sent")
 
 
 def codec_of(annotation: Any) -> Codec:  # noqa: ANN401 - any annotation

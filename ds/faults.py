@@ -1,12 +1,16 @@
-"""Counts what strangers and broken actors send, and tells of it without filling the log."""
+"""Tells of what strangers and broken actors do without filling the log."""
 
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable
 
 INTERVAL_S = 60.0
 """Between two lines of the same kind."""
+
+BURST = 64
+"""Lines of a minute on actors that come and leave."""
 
 
 class Faults:
@@ -39,3 +43,39 @@ class Faults:
         """How many of each kind so far."""
         with self._lock:
             return dict(self._counts)
+
+
+class Visitors:
+    """Lines on who comes and leaves: the first :data:`BURST` of each minute, then a line with how many more.
+
+    Not safe to use from several threads.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._lines: deque[str] = deque()
+        self._begun, self._told, self._left_out = float("-inf"), 0, 0
+
+    def tell(self, line: str) -> None:
+        """One of them."""
+        self._begin()
+        self._told += 1
+        if self._told <= BURST:
+            self._lines.append(line)
+        else:
+            self._left_out += 1
+
+    def take(self) -> list[str]:
+        """The lines since the last call."""
+        self._begin()
+        found = list(self._lines)
+        self._lines.clear()
+        return found
+
+    def _begin(self) -> None:
+        """The next minute, if it is time."""
+        now = self._clock()
+        if now - self._begun >= INTERVAL_S:
+            if self._left_out:
+                self._lines.append(f"actors have come, left or lost something {self._left_out:,} times more")
+            self._begun, self._told, self._left_out = now, 0, 0

@@ -11,6 +11,7 @@ from algorithm.run.console import Rows
 from algorithm.run.group import Episode, Recorder
 from algorithm.run.timing import Stopwatch
 from ds.actors import Actors
+from ds.board import Board
 from ds.inbox import Inbox, Left
 from ds.protocol import Parcel
 from ds.streams import Streams, stream_of
@@ -45,6 +46,7 @@ class RemoteFeed:
         self,
         inbox: Inbox,
         actors: Actors,
+        board: Board,
         recorders: Mapping[str, Recorder],
         *,
         before_step: Callable[[], None],
@@ -53,6 +55,7 @@ class RemoteFeed:
         silence: int = 1000,
     ) -> None:
         self._inbox, self._actors, self._recorders = inbox, actors, recorders
+        self._board = board
         self._before_step, self._watch, self._wait = before_step, watch, wait
         self._streams = Streams(silence)
         self._steps = 0
@@ -92,6 +95,7 @@ class RemoteFeed:
                 "unreleased": None if left is None else _as_json(left),
                 "streams": self._streams.state(),
                 "actors": self._actors.state(),
+                "version": self._board.newest,
             }
         )
 
@@ -105,6 +109,7 @@ class RemoteFeed:
         self._unreleased = None if left is None else _of_json(left)
         self._streams.load_state(meta["streams"])
         self._actors.load_state(meta["actors"])
+        self._board.resume(int(meta["version"]))
         for number in sorted(self._streams.numbers - self._actors.awaited):
             self._inbox.left(number)  # the word that it has left waited where the parcels did
         self._steps = int(meta["steps"])
@@ -145,7 +150,8 @@ class RemoteFeed:
                 recorder.close(stream)
             else:
                 recorder.add(replace(part.segment, stream=stream))
-        self._streams.heard(number, parcel)
+        for behaviour, stream in self._streams.heard(number, parcel):
+            self._recorders[behaviour].close(stream)
         self._actors.stored(parcel)
         episodes = [
             Episode(behaviour, stream_of(number, agent), total, length)

@@ -115,6 +115,7 @@ class Remote:
         return RemoteFeed(
             self._inbox,
             self._actors,
+            self._board,
             agents,
             before_step=self._before_step,
             watch=watch,

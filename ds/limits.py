@@ -13,6 +13,10 @@ from ds.arrays import ALIGNMENT, aligned
 SMALLEST_LIMIT = 2**20
 """No limit is lower: the other messages have to pass as well."""
 
+STEPS_PER_ROW = 4
+FREE_STEPS = 64
+"""See :func:`most_steps`."""
+
 _ENVELOPE = 2**14
 """Bytes for what a parcel has besides its transitions: with it go the ends of episodes that were given up."""
 
@@ -21,6 +25,15 @@ _PART = 64
 """Bytes for the structure of a part besides what describes its arrays: ints and headers, with room."""
 
 Shape = tuple[int, ...]
+
+
+def most_steps(rows: int) -> int:
+    """Environment steps that a parcel of ``rows`` transitions may account for.
+
+    Usually there is a transition for each step or more. There are fewer where agents act in turns or are
+    not there for a while; what is above the limit waits in the actor for a parcel with more transitions.
+    """
+    return STEPS_PER_ROW * rows + FREE_STEPS
 
 
 def message_limit(

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from algorithm.data import Segment
+from ds.limits import most_steps
 from ds.pieces import Piece
 from ds.protocol import Part
 
@@ -48,6 +49,11 @@ class _Ready:
     part: Part
     order: int
     version: int | None
+
+    @property
+    def length(self) -> int:
+        """Transitions in it."""
+        return 0 if self.part.segment is None else self.part.segment.length
 
 
 class Packer:
@@ -112,7 +118,8 @@ class Packer:
     ) -> list[Packed]:
         """What can go now. To be called after every step of the rollout.
 
-        steps:    environment steps of the rollout so far; what is handed out accounts for all of them
+        steps:    environment steps of the rollout so far; what is handed out accounts for all of them but
+                  those beyond :func:`~ds.limits.most_steps` of its transitions, which wait for the next call
         stride:   environment steps of one step of the rollout
         episodes: that ended with the last step
         version:  of the weights that acted in all that was added since the last call; it never falls
@@ -126,9 +133,13 @@ class Packer:
         self._date(version)
         ready, self._ready = self._ready, []
         groups = (self._by_lane(ready) or [[]]) if whole else [[one] for one in ready]
-        shares = _shares(steps - self._accounted, stride, len(groups))
-        if groups:
-            self._accounted = steps
+        shares = [
+            min(share, most_steps(sum(one.length for one in group)))
+            for group, share in zip(
+                groups, _shares(steps - self._accounted, stride, len(groups)), strict=True
+            )
+        ]
+        self._accounted += sum(shares)
         return [
             Packed(
                 lane=group[0].part.agent % self._lanes if group else 0,

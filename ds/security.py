@@ -13,6 +13,7 @@ import secrets
 import ssl
 import stat
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Protocol
 
@@ -20,6 +21,10 @@ from algorithm.errors import StorageError, UsageError
 
 TOKEN, AUTHORITY, CERTIFICATE, KEY = "token", "ca.pem", "learner.pem", "learner.key"
 """Files in the folder ``net_config.secrets``; actors need the first two."""
+
+
+SOON = timedelta(days=7)
+"""A certificate that expires within it is told of when the learner starts."""
 
 
 class Net(Protocol):
@@ -79,7 +84,11 @@ def learner_security(net: Net, host: str) -> LearnerSecurity:
     _refuse_if_open(folder / KEY)
     key = _read(folder / KEY, advice)
     _refuse_if_no_pair(folder)
-    return LearnerSecurity(token=make_token(folder), certificate=certificate, key=key)
+    left = min(
+        _time_left(path, folder) for path in (folder / CERTIFICATE, folder / AUTHORITY) if path.exists()
+    )
+    banner = _expires_soon(folder, left) if left < SOON else None
+    return LearnerSecurity(token=make_token(folder), certificate=certificate, key=key, banner=banner)
 
 
 def actor_security(net: Net, host: str) -> ActorSecurity:
@@ -164,6 +173,44 @@ def _read_token(path: Path, advice: str) -> str:
 def _refuse_if_open(path: Path) -> None:
     if path.exists() and path.stat().st_mode & stat.S_IRWXO:
         raise UsageError("everybody on this machine can read a secret", where=path, fix=f"chmod 600 {path}")
+
+
+def _time_left(path: Path, folder: Path) -> timedelta:
+    """Until a certificate expires. Raises UsageError if it has, or is not valid yet, or is none."""
+    from cryptography import x509  # not needed, and slow to import, on this machine alone
+
+    renew = _renew(folder)
+    try:
+        found = x509.load_pem_x509_certificate(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise UsageError("a certificate cannot be read", where=path, why=str(error), fix=renew) from error
+    now = datetime.now(timezone.utc)
+    begin, end = found.not_valid_before_utc, found.not_valid_after_utc
+    if not begin <= now < end:
+        which = "has expired" if now >= end else "is not valid yet"
+        raise UsageError(
+            f"the learner's certificate {which}",
+            where=path,
+            why=f"it is valid from {begin:%Y-%m-%d %H:%M} to {end:%Y-%m-%d %H:%M} UTC, "
+            f"and it is {now:%Y-%m-%d %H:%M}: no actor would trust it",
+            fix=renew if now >= end else f"set this machine's clock, or {renew}",
+        )
+    return end - now
+
+
+def _expires_soon(folder: Path, left: timedelta) -> str:
+    hours = left.total_seconds() / 3600
+    when = f"{hours / 24:.0f} days" if hours >= 48 else f"{hours:.0f} hours"
+    return (
+        f"the learner's certificate expires in {when}: then no actor can connect any more; {_renew(folder)}"
+    )
+
+
+def _renew(folder: Path) -> str:
+    return (
+        f"make new ones: python -m ds.certificates HOST --folder {folder} --replace "
+        f"and copy {folder / AUTHORITY} to the actors"
+    )
 
 
 def _refuse_if_no_pair(folder: Path) -> None:

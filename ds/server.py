@@ -11,6 +11,7 @@ import concurrent.futures
 import hmac
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, Protocol, TypeVar
 from urllib.parse import unquote
@@ -19,10 +20,12 @@ import grpc
 import grpc.aio
 
 from ds import ports, transport
+from ds.connections import Connections, most_connections
 from ds.errors import WireError
+from ds.inflight import GRACE_S, InFlight, NoRoom
 from ds.protocol import Beat, Bye, Hello, Join, Joined, Parcel, Receipt, Refused, Wanted, Welcome
 from ds.security import LearnerSecurity
-from ds.wire import decode, encode
+from ds.wire import decode, encode, sender
 
 CONCURRENT = 1024
 """Calls at the same time; one more is told to come back. 170 actors with five lanes and a beat stay below."""
@@ -37,6 +40,12 @@ OnFault = Callable[[str, str], None]
 
 class Service(Protocol):
     """What is done with messages; runs in the server's loop."""
+
+    def knows(self, actor: str) -> bool:
+        """Whether an actor has said hello, and is here."""
+
+    def unknown(self, kind: type[Any]) -> Receipt | Joined:
+        """What the first word of an actor that is not here is answered with, if it is none of these."""
 
     async def hello(self, hello: Hello, peer: str) -> Welcome | Refused:
         """Give an actor its slot."""
@@ -79,9 +88,14 @@ class Server:
         idle_s: float = 60.0,
     ) -> None:
         self.loop = asyncio.new_event_loop()
+        self.loop.set_default_executor(ThreadPoolExecutor(1, "learner-reads"))
         self._host, self._port = host, port
         self._security = security
-        self._options = transport.server_options(max_message, handshake_s=handshake_s, idle_s=idle_s)
+        self._most = most_connections()
+        self._options = transport.server_options(
+            max_message, connections=self._most, handshake_s=handshake_s, idle_s=idle_s
+        )
+        self._on_fault = on_fault
         self._handlers = _Handlers(service, security.token, max_message, on_fault)
         self._thread = threading.Thread(target=self._run, name="learner-server", daemon=True)
         self._server: grpc.aio.Server | None = None
@@ -113,12 +127,15 @@ class Server:
             else:
                 pair = (security.key, security.certificate)
                 port = server.add_secure_port(at, grpc.ssl_server_credentials([pair]))
-        except RuntimeError:  # grpc older than 1.60 returned 0
+        except RuntimeError:
             port = 0
         if not port:
             raise ports.refused(self._host, self._port)
         await server.start()
         self._server = server
+        connections = Connections(int(port), self._most, self._on_fault)
+        self._handlers.on_message = connections.spoke
+        self._watching = asyncio.ensure_future(connections.watch())
         return int(port)
 
     def _call(self, work: Coroutine[Any, Any, T]) -> T:
@@ -132,6 +149,7 @@ class Server:
         for task in left:
             task.cancel()
         self.loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
+        self.loop.run_until_complete(self.loop.shutdown_default_executor())
         self.loop.close()
 
     def _end(self) -> None:
@@ -148,6 +166,9 @@ class _Handlers:
         self._expected = None if token is None else f"Bearer {token}".encode()
         self._max_message = max_message
         self._on_fault = on_fault
+        self._parcels, self._others = InFlight(max_message), InFlight(max_message)
+        self.on_message: Callable[[str], None] = lambda peer: None
+        """Called with the peer of each message that could be read."""
 
     def generic(self) -> grpc.GenericRpcHandler:
         """All methods under their names."""
@@ -173,28 +194,43 @@ class _Handlers:
         bodies: Bodies,
         context: grpc.aio.ServicerContext[Any, Any],
     ) -> bytes:
-        answer = await method(await self._message(kind, bodies, context))
+        message = await self._message(kind, bodies, context)
+        answer = self._service.unknown(kind) if message is None else await method(message)
         return b"" if answer is None else encode(answer)
 
     async def _hello(self, bodies: Bodies, context: grpc.aio.ServicerContext[Any, Any]) -> bytes:
         hello = await self._message(Hello, bodies, context)
+        assert hello is not None
         return encode(await self._service.hello(hello, _peer(context)))
 
     async def _weights(
         self, bodies: Bodies, context: grpc.aio.ServicerContext[Any, Any]
     ) -> AsyncIterator[bytes]:
         wanted = await self._message(Wanted, bodies, context)
+        assert wanted is not None
         for chunk in self._service.weights(wanted):
             yield chunk
 
-    async def _message(self, kind: type[T], bodies: Bodies, context: grpc.aio.ServicerContext[Any, Any]) -> T:
-        """The one message of a call; a call that has none ends here, and is counted."""
+    async def _message(
+        self, kind: type[T], bodies: Bodies, context: grpc.aio.ServicerContext[Any, Any]
+    ) -> T | None:
+        """The one message of a call; a call that has none ends here, and is counted.
+
+        None for one that costs something to read and comes from an actor that has not said hello.
+        """
         peer = _peer(context)  # of a connection that has ended nobody knows any more
         if not self._known(context):
             self._on_fault("unauthenticated", f"{peer}: wrong token or none")
             await context.abort(grpc.StatusCode.UNAUTHENTICATED, "wrong token or none")
         try:
-            body = await asyncio.wait_for(anext(bodies), BODY_S)
+            arriving = self._parcels if kind is Parcel else self._others
+            body = await arriving.read(bodies, BODY_S)
+        except NoRoom:
+            self._on_fault(
+                "crowded", f"{peer}: {arriving.most} messages are arriving, as many as there may be"
+            )
+            await asyncio.sleep(GRACE_S)  # who comes back at once costs more than who waits
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, f"{transport.BUSY}: too many arrive")
         except StopAsyncIteration:  # gRPC does not tell which; where it was too large it has answered already
             reason = f"no whole message: it is larger than {self._max_message} bytes, or its connection broke"
             self._on_fault("incomplete", f"{peer}: {reason}")
@@ -203,11 +239,18 @@ class _Handlers:
             self._on_fault("malformed", f"{peer}: no whole message within {BODY_S:.0f} s")
             await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "no whole message in time")
         try:
-            return decode(kind, body)
+            actor = sender(body)
+            if not actor:
+                message = decode(kind, body)
+            elif self._service.knows(actor):  # one at a time: they share an interpreter with the training
+                message = await asyncio.to_thread(decode, kind, body)
+            else:
+                return None
         except WireError as error:
             self._on_fault("malformed", f"{peer}: {error}")
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
-        raise AssertionError("abort raises")
+        self.on_message(peer)
+        return message
 
     def _known(self, context: grpc.aio.ServicerContext[Any, Any]) -> bool:
         if self._expected is None:

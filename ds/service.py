@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from algorithm.spec import AgentSpec
 from ds.actors import Actors, Verdict
 from ds.agreement import differences, digest
 from ds.board import Board
-from ds.checking import MAX_TOTAL, BadParcel, check_parcel
+from ds.checking import BadMessage, check_beat, check_parcel
 from ds.inbox import Inbox
 from ds.members import shown
 from ds.protocol import Beat, Bye, Hello, Join, Joined, Parcel, Part, Receipt, Refused, State, Wanted, Welcome
@@ -26,6 +27,9 @@ _AT_ONCE: Mapping[Verdict, State] = {
 """What is answered without a look at the parcel."""
 
 MAX_LANES = 64
+MANY = 64
+"""Parts of a parcel that take a while to be looked at."""
+
 MAX_DIFFERENCES = 50
 
 
@@ -58,6 +62,14 @@ class Service:
         self._digest = digest(terms.agreed)
         self._storing: set[asyncio.Task[Receipt]] = set()
 
+    def knows(self, actor: str) -> bool:
+        """Whether an actor is here."""
+        return self._actors.number(actor) is not None
+
+    def unknown(self, kind: type[Any]) -> Receipt | Joined:
+        """It is to say hello first."""
+        return self._joined((), "unknown") if kind is Join else self._receipt("unknown")
+
     async def hello(self, hello: Hello, peer: str) -> Welcome | Refused:
         """Who has been silent for too long makes room first."""
         self._expire()
@@ -88,6 +100,9 @@ class Service:
             return self._receipt(_AT_ONCE[verdict], "it came before" if "before" in verdict else "")
         if verdict == "no lane":
             return self._reject(parcel, f"lane {parcel.lane} is none of those it joined with")
+        if verdict == "no count":
+            reason = f"number {parcel.number}, {parcel.dropped} steps given up: neither follows from before"
+            return self._reject(parcel, reason)
         storing = asyncio.ensure_future(self._store(parcel, stale=verdict == "stale"))
         self._storing.add(storing)  # a loop keeps no task alive by itself
         storing.add_done_callback(self._storing.discard)
@@ -95,6 +110,12 @@ class Service:
 
     async def beat(self, beat: Beat) -> Receipt:
         """Whether the actor is known, and the news."""
+        try:
+            dropped = self._actors.dropped(beat.actor)
+            check_beat(beat, version=self._board.furthest, dropped=dropped)
+        except BadMessage as error:
+            self._actors.turned_away("rejected", f"a beat: {error}")
+            return self._receipt("rejected", str(error))
         known = self._actors.beat(beat, self._board.newest)
         self._expire()
         if self._board.finished:
@@ -113,9 +134,10 @@ class Service:
         if self._terms.synchronous and len(join.lanes) != 1:
             reason = f"{len(join.lanes)} lanes: a synchronous learner takes parcels from one"
             return Refused(why="malformed", reason=reason)
-        counts = (*join.lanes, join.version, join.taken_steps)
-        if not 1 <= len(join.lanes) <= MAX_LANES or not all(0 <= n <= MAX_TOTAL for n in counts):
-            return Refused(why="malformed", reason=f"there are 1 to {MAX_LANES} lanes, and counts from 0 up")
+        doubt = self._doubt(join)
+        if doubt:
+            self._actors.turned_away("rejected", f"a join: {doubt}")
+            return Refused(why="malformed", reason=doubt, fix="start the actor anew")
         if join.digest == self._digest:
             return None
         found = differences(join.agreed, self._terms.agreed)
@@ -126,14 +148,34 @@ class Service:
             fix="start the actor with the learner's configuration, networks and versions",
         )
 
+    def _doubt(self, join: Join) -> str:
+        """What of an actor's counts cannot be; empty if all may be."""
+        if not 1 <= len(join.lanes) <= MAX_LANES:
+            return f"{len(join.lanes)} lanes, and there are 1 to {MAX_LANES}"
+        furthest = self._board.furthest
+        if not 0 <= join.version <= furthest:
+            return f"it has weights of version {join.version}, and there can be none above {furthest}"
+        return self._actors.doubt(join)
+
     def _joined(self, lanes: tuple[int, ...], state: State) -> Joined:
         return Joined(max_message=self._terms.max_message, lanes=lanes, receipt=self._receipt(state))
 
     async def _store(self, parcel: Parcel, *, stale: bool) -> Receipt:
         terms, newest = self._terms, self._board.newest
         try:
-            check_parcel(parcel, terms.specs, terms.carry_shapes, max_length=terms.max_length)
-        except BadParcel as error:
+            check = partial(
+                check_parcel,
+                parcel,
+                terms.specs,
+                terms.carry_shapes,
+                max_length=terms.max_length,
+                version=self._board.furthest,
+            )
+            if len(parcel.parts) > MANY:
+                await asyncio.to_thread(check)
+            else:
+                check()
+        except BadMessage as error:
             return self._reject(parcel, shown(str(error)))
         number = self._actors.number(parcel.actor)
         stored = without_data(parcel) if stale else parcel

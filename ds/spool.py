@@ -14,6 +14,9 @@ from ds.packing import Key, Packed
 from ds.patience import FIRST_PAUSE_S, LOOK_S, Backoff, Clock, Rarely
 from ds.protocol import Parcel, Part, Receipt
 
+MAX_TORN = 500
+"""Ends of episodes that go with a parcel; each takes bytes of it."""
+
 
 class Carrier(Protocol):
     """What a spool needs of :class:`~ds.link.Link`."""
@@ -161,6 +164,16 @@ class Spool:
     def _tear(lane: _Lane, parts: tuple[Part, ...]) -> None:
         lane.torn |= {(part.behaviour, part.agent): None for part in parts}
 
+    @staticmethod
+    def _mended(lane: _Lane, packed: Packed) -> tuple[Part, ...]:
+        """The ends of torn episodes that go with a parcel: of its own agents all, of others not too many."""
+        own = {(part.behaviour, part.agent) for part in packed.parts}
+        others = set([key for key in lane.torn if key not in own][:MAX_TORN])
+        found = [key for key in lane.torn if key in own or key in others]
+        for key in found:
+            del lane.torn[key]
+        return tuple(Part(*key, None) for key in found)
+
     def _run(self, number: int) -> None:
         while (parcel := self._next(number)) is not None:
             receipt = self._send(parcel)
@@ -176,8 +189,7 @@ class Spool:
             if not lane.queue:
                 return None
             waiting, lane.flying = lane.queue.popleft(), 1
-            packed, torn = waiting.packed, tuple(Part(*key, None) for key in lane.torn)
-            lane.torn.clear()
+            packed, torn = waiting.packed, self._mended(lane, waiting.packed)
             return Parcel(
                 actor=self._carrier.actor,
                 lane=number,

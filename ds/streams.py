@@ -11,6 +11,9 @@ from ds.protocol import Parcel
 Stream = tuple[str, int]
 """(behaviour, number of the stream)"""
 
+MAX_STREAMS = 2**14
+"""Agents of one actor: without a limit, parcels that account for no step would make ever more of them."""
+
 _AGENTS = 2**32
 """Streams that are reserved for each actor."""
 
@@ -27,16 +30,19 @@ class _Source:
     steps: int = 0
     silence: int = 0  # steps after which an agent that was not heard of has left
     heard: dict[Stream, int] = field(default_factory=dict)
-    open: set[Stream] = field(default_factory=set)
+    open: dict[Stream, None] = field(default_factory=dict)  # the one heard of first is the first
 
     def forget_the_silent(self) -> None:
-        self.heard = {agent: at for agent, at in self.heard.items() if at > self.steps - self.silence}
+        heard = [(agent, at) for agent, at in self.heard.items() if at > self.steps - self.silence]
+        self.heard = dict(heard[-MAX_STREAMS:])
 
 
 class Streams:
     """Of every actor that has sent anything and has not left.
 
     silence: steps of all of an actor's environments after which an agent that was not heard of has left
+
+    Of one actor no more than :data:`MAX_STREAMS` are known; of more the one that was heard of first has left.
     """
 
     def __init__(self, silence: int) -> None:
@@ -57,23 +63,28 @@ class Streams:
             self._agents = frozenset().union(*(source.heard for source in sources))
         return self._agents
 
-    def heard(self, number: int, parcel: Parcel) -> None:
-        """A parcel of actor ``number`` has been stored."""
+    def heard(self, number: int, parcel: Parcel) -> list[Stream]:
+        """A parcel of actor ``number`` has been stored; returns whose open episodes end, being too many."""
         source = self._sources.setdefault(number, _Source())
         source.steps += parcel.steps
         source.silence = self._silence * parcel.stride
+        ended = []
         for part in parcel.parts:
             stream, segment = (part.behaviour, stream_of(number, part.agent)), part.segment
             if segment is None:
-                source.open.discard(stream)
+                source.open.pop(stream, None)
                 continue
+            source.heard.pop(stream, None)
             source.heard[stream] = source.steps
-            if segment.terminated[-1] or segment.truncated[-1]:
-                source.open.discard(stream)
-            else:
-                source.open.add(stream)
+            source.open.pop(stream, None)
+            if not (segment.terminated[-1] or segment.truncated[-1]):
+                source.open[stream] = None
+                if len(source.open) > MAX_STREAMS:
+                    ended.append(next(iter(source.open)))
+                    del source.open[ended[-1]]
         source.forget_the_silent()
         self._agents = None
+        return ended
 
     def left(self, number: int) -> list[Stream]:
         """Actor ``number`` has gone; those whose episodes it leaves open."""
@@ -102,7 +113,7 @@ class Streams:
                 steps=int(one["steps"]),
                 silence=int(one["silence"]),
                 heard={(str(behaviour), int(stream)): int(at) for behaviour, stream, at in one["heard"]},
-                open={(str(behaviour), int(stream)) for behaviour, stream in one["open"]},
+                open={(str(behaviour), int(stream)): None for behaviour, stream in one["open"]},
             )
             for one in state
         }

@@ -41,10 +41,11 @@ CLIENT: Options = [
 ]
 
 
-def server_options(max_message: int, *, handshake_s: float, idle_s: float) -> Options:
+def server_options(max_message: int, *, connections: int, handshake_s: float, idle_s: float) -> Options:
     """Of a learner.
 
     max_message: bytes of the largest message that it reads.
+    connections: at a time; one more is closed before its handshake.
     handshake_s: a connection that does not come about in this time is closed.
     idle_s:      one without a call for so long, too.
     """
@@ -54,7 +55,9 @@ def server_options(max_message: int, *, handshake_s: float, idle_s: float) -> Op
         ("grpc.max_receive_message_length", max_message),
         ("grpc.per_message_decompression", 0),  # a small message stays one: compressed it is just malformed
         ("grpc.so_reuseport", 0),  # else a second learner would share the port and half of the actors
-        ("grpc.max_concurrent_streams", 128),
+        ("grpc.max_concurrent_streams", 16),  # an actor needs four
+        ("grpc.http2.bdp_probe", 0),  # else megabytes of each message arrive before anybody asks for it
+        ("grpc.max_allowed_incoming_connections", connections),
         ("grpc.max_connection_idle_ms", int(idle_s * _SECOND)),
         ("grpc.server_handshake_timeout_ms", int(handshake_s * _SECOND)),
     ]

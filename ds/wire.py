@@ -34,7 +34,11 @@ MAX_STRUCTURE = 2**20
 An agent's part of a parcel takes about 300.
 """
 
+LARGE = 2**14
+"""Bytes of a structure that takes a while to be read: most messages have less."""
+
 _HEADER = struct.Struct("<B3xI")
+_WITH_MANY = ("Join", "Parcel")
 
 M = TypeVar("M")
 N = TypeVar("N")
@@ -75,6 +79,28 @@ def decode(kinds: Any, data: bytes) -> Any:
     message = codec_of(expected[name]).read(reader, name)
     reader.finish()
     return message
+
+
+def sender(data: bytes) -> str:
+    """The actor whose message this is if its structure is large, else nothing; only its first bytes are read.
+
+    Raises WireError for what is no message, or one of a kind that is never so large.
+    """
+    length = _structure_length(data)
+    if length <= LARGE:
+        return ""
+    reader = Reader(data[_HEADER.size : _HEADER.size + LARGE], ArrayReader(b"", 0))
+    reader.enter_list("message")
+    name = reader.leaf("message")
+    if name not in _WITH_MANY:
+        raise WireError(
+            f"a structure of {length} bytes, only {' and '.join(_WITH_MANY)} have more than {LARGE}"
+        )
+    reader.enter_list(f"{name}")
+    actor = reader.leaf(f"{name}.actor")
+    if not isinstance(actor, str):
+        raise WireError(f"{name}.actor: {type(actor).__name__} where str is meant")
+    return actor
 
 
 def _structure_length(data: bytes) -> int:

@@ -14,7 +14,7 @@ from algorithm.run.signals import _HANDLED
 from main import guarded
 
 ROOT = Path(__file__).resolve().parents[1]
-FAULTS = [f"F{number:02d}" for number in range(1, 30)]
+FAULTS = [f"F{number:02d}" for number in range(1, 46)]
 LATER = "comes with population training"
 ROW = re.compile(r"^\| (F\d\d) \| (.+) \|$", re.M)
 LISTED = re.compile(r"(tests/[\w/]+\.py)::(\w+)")
@@ -36,7 +36,7 @@ def marked_tests(files: Mapping[str, str]) -> dict[str, set[str]]:
             if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "pytestmark"
         ]
         for node in body:
-            if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):
                 for fault in _faults(assigned) | _faults(node.decorator_list):
                     found.setdefault(fault, set()).add(f"{path}::{node.name}")
     return found

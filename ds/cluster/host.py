@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import json
 import os
 import shutil
 import signal
@@ -17,6 +16,8 @@ from collections import deque
 from collections.abc import Mapping
 from pathlib import Path
 
+from algorithm.errors import StorageError
+from algorithm.reading import read_json
 from ds.cluster.messages import Look, Order, Report
 
 _LAUNCH = Path(__file__).with_name("launch.py")
@@ -140,13 +141,8 @@ def _saved(run: Path) -> bool:
 
 def _locked(lock: Path) -> str:
     try:
-        host = str(json.loads(lock.read_text())["host"])
-    except (
-        OSError,
-        ValueError,
-        TypeError,
-        KeyError,
-    ):  # none, or a damaged one, which the run itself takes over
+        host = str(read_json(lock)["host"])
+    except (StorageError, KeyError):  # none, or a damaged one, which the run itself takes over
         return ""
     return "" if host == socket.gethostname() else host
 
@@ -154,9 +150,9 @@ def _locked(lock: Path) -> str:
 def _endpoint(file: Path, pid: int) -> tuple[str, int] | None:
     """Where the process listens; None if the file is not there yet or is that of another process."""
     try:
-        value = json.loads(file.read_text())
+        value = read_json(file)
         return (str(value["host"]), int(value["port"])) if value["pid"] == pid else None
-    except (OSError, ValueError, TypeError, KeyError):
+    except (StorageError, ValueError, TypeError, KeyError):
         return None
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
+import resource
 import sys
 import time
 from collections.abc import Callable
@@ -21,19 +22,30 @@ _CONTEXT.set_forkserver_preload(["tests.run.preloaded", "tests.ds.preloaded"])
 
 
 def begin(
-    folder: Path, name: str, role: str, *flags: str, namespace: str = "", task: str = "./task"
+    folder: Path,
+    name: str,
+    role: str,
+    *flags: str,
+    namespace: str = "",
+    task: str = "./task",
+    descriptors: int = 0,
 ) -> BaseProcess:
     """``python main_ds.py TASK ROLE flags…`` in ``folder``; what it prints goes into ``NAME.txt``.
 
     namespace: of the network, see :mod:`tests.ds.networks`; empty for that of the tests
+    descriptors: how many it may have, ``ulimit -n``; 0 for as many as the tests
     """
     arguments = [task, role, "--device=cpu", *flags]
-    return run_command(folder, name, arguments, namespace=namespace)
+    return run_command(folder, name, arguments, namespace=namespace, descriptors=descriptors)
 
 
-def run_command(folder: Path, name: str, arguments: list[str], *, namespace: str = "") -> BaseProcess:
+def run_command(
+    folder: Path, name: str, arguments: list[str], *, namespace: str = "", descriptors: int = 0
+) -> BaseProcess:
     """``python main_ds.py arguments…``, likewise."""
-    process = _CONTEXT.Process(target=_main, args=(str(folder), f"{name}.txt", arguments, namespace))
+    process = _CONTEXT.Process(
+        target=_main, args=(str(folder), f"{name}.txt", arguments, namespace, descriptors)
+    )
     process.start()
     return process
 
@@ -64,7 +76,9 @@ def wait_for(condition: Callable[[], object], what: str, folder: Path, *, limit:
         time.sleep(0.02)
 
 
-def _main(folder: str, output: str, arguments: list[str], namespace: str) -> None:
+def _main(folder: str, output: str, arguments: list[str], namespace: str, descriptors: int) -> None:
+    if descriptors:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (descriptors, descriptors))
     if namespace:
         networks.enter(namespace)
     os.chdir(folder)

@@ -60,10 +60,12 @@ class Scene:
         (folder / "task").mkdir()
         (folder / "task" / "config.yaml").write_text(task)
 
-    def learner(self, *flags: str, name: str = "learner", namespace: str = "") -> BaseProcess:
+    def learner(
+        self, *flags: str, name: str = "learner", namespace: str = "", descriptors: int = 0
+    ) -> BaseProcess:
         """Begin one and wait until it listens; one that resumes does so where the first one did."""
         flags = ("-n", "a", f"--learner_port={self.port}", *flags)
-        learner = self.begin(name, "learner", *flags, namespace=namespace)
+        learner = self.begin(name, "learner", *flags, namespace=namespace, descriptors=descriptors)
         self.until_said(name, "listening on")
         self.port = processes.port_of(self.folder, "a")
         return learner
@@ -72,9 +74,13 @@ class Scene:
         """Begin one."""
         return self.begin(name, "actor", f"--learner_port={self.port}", *flags, namespace=namespace)
 
-    def begin(self, name: str, role: str, *flags: str, namespace: str = "") -> BaseProcess:
+    def begin(
+        self, name: str, role: str, *flags: str, namespace: str = "", descriptors: int = 0
+    ) -> BaseProcess:
         """Any process; what it says is in ``NAME.txt``."""
-        process = processes.begin(self.folder, name, role, *flags, namespace=namespace)
+        process = processes.begin(
+            self.folder, name, role, *flags, namespace=namespace, descriptors=descriptors
+        )
         self._begun.append(process)
         return process
 

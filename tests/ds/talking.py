@@ -34,6 +34,14 @@ class Notes:
     release: asyncio.Event = field(default_factory=asyncio.Event)
     error: Exception | None = None
 
+    strangers: bool = False
+
+    def knows(self, actor: str) -> bool:
+        return not self.strangers
+
+    def unknown(self, kind: type) -> Receipt | Joined:
+        return Receipt(state="unknown", version=0)
+
     async def hello(self, hello: Hello, peer: str) -> Welcome | Refused:
         self.seen.append(hello)
         self.peers.append(peer)

@@ -6,7 +6,9 @@ import json
 
 import pytest
 
+from ds import actors
 from ds.actors import MAX_DEPARTED, Actors
+from ds.faults import BURST
 from ds.protocol import PROTOCOL, Beat, Bye, Hello, Join, Refused, Welcome
 from tests.ds.parcels import Clock, parcel
 
@@ -329,3 +331,28 @@ def test_names_from_elsewhere_do_not_move_the_cursor():
     scene.actors.hello(Hello(protocol=PROTOCOL, actor="a", host="x\x1b[2J\ny" * 99, pid=1, versions={}))
     (line,) = scene.actors.news()
     assert line.isprintable() and len(line) < 300
+
+
+@pytest.mark.fault("F32")
+def test_ever_so_many_who_come_and_leave_fill_neither_log_nor_memory():
+    scene = Scene().come("honest")
+    assert len(scene.actors.news()) == 1
+    for number in range(3000):
+        scene.hello(f"visitor {number}")
+        left = scene.actors.bye(Bye(actor=f"visitor {number}", reason="x" * 1000))
+        assert left is None, "nothing of it can be open"
+    assert len(scene.actors.news()) == BURST - 1
+    scene.clock.now += 61
+    assert scene.actors.news() == ["actors have come, left or lost something 5,937 times more"]
+    assert scene.actors.news() == []
+    assert [one["actor"] for one in scene.actors.state()["members"]] == ["honest"]
+    scene.hello("later")
+    assert scene.actors.news() == ["actor 3001 (here, pid 3) has come, in slot 1"]
+
+
+@pytest.mark.fault("F32")
+def test_there_is_an_end_to_who_may_be_here(monkeypatch):
+    monkeypatch.setattr(actors, "MAX_LIVING", 3)
+    scene = Scene().come("a", "b", "c")
+    refused = scene.hello("d")
+    assert isinstance(refused, Refused) and refused.why == "full"

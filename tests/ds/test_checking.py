@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from algorithm.replay.buffer import ReplayBuffer, UniformSampler
 from algorithm.spec import Z_LIMIT
-from ds.checking import BadParcel, check_parcel
+from ds.checking import BadMessage, check_parcel
 from ds.protocol import Part
 from tests.ds.parcels import CARRIES, SPECS, parcel, part, with_column
 
@@ -19,7 +19,7 @@ MAX_LENGTH = 12
 
 
 def check(one, max_length=MAX_LENGTH):
-    check_parcel(one, SPECS, CARRIES, max_length=max_length)
+    check_parcel(one, SPECS, CARRIES, max_length=max_length, version=7)
 
 
 def stored(one):
@@ -57,9 +57,12 @@ NUMBERS = [
     ({"number": 0}, "number is 0"),
     ({"lane": -1}, "lane is -1"),
     ({"version": -1}, "version is -1"),
-    ({"steps": -1}, "steps is -1"),
-    ({"steps": 2**31}, "steps is 2147483648"),
+    ({"version": 8}, "version is 8 and must lie in 0 … 7"),
+    ({"steps": -1}, "steps, with 3 transitions is -1"),
+    ({"steps": 77}, "steps, with 3 transitions is 77 and must lie in 0 … 76"),
+    ({"steps": 65, "parts": ()}, "steps, with 0 transitions is 65"),
     ({"stride": 0}, "stride is 0"),
+    ({"stride": 2**17}, "stride is 131072"),
     ({"dropped": -1}, "dropped is -1"),
     ({"parts": (Part("wolf", 0, None),)}, "part 0: there is no behaviour 'wolf'; known: 'vector', 'camera'"),
     ({"parts": (Part("vector", -1, None),)}, "part 0: agent is -1"),
@@ -67,13 +70,17 @@ NUMBERS = [
     ({"episodes": (("wolf", 0, 1.0, 1),)}, "episode 0: there is no behaviour 'wolf'"),
     ({"episodes": (("vector", -1, 1.0, 1),)}, "episode 0: agent is -1"),
     ({"episodes": (("vector", 0, 1.0, 1), ("vector", 0, np.nan, 1))}, "episode 1: the return is nan"),
+    ({"episodes": (("vector", 0, np.inf, 2**31 - 1),)}, "episode 0: the return is inf"),
+    ({"episodes": (("vector", 0, 1.7e308, 9),)}, "episode 0: the return is 1.7e[+]308, no sum of 9 rewards"),
+    ({"episodes": (("vector", 0, -3.5e38, 1),)}, "episode 0: the return is -3.5e[+]38, no sum of 1 rewards"),
     ({"episodes": (("vector", 0, 1.0, 0),)}, "episode 0: length is 0"),
 ]
 
 
+@pytest.mark.fault("F31")
 @pytest.mark.parametrize(("changes", "said"), NUMBERS)
 def test_numbers_out_of_range(changes, said):
-    with pytest.raises(BadParcel, match=f"^{said}"):
+    with pytest.raises(BadMessage, match=f"^{said}"):
         check(replace(parcel(), **changes))
 
 
@@ -144,7 +151,7 @@ COLUMNS = [
 @pytest.mark.parametrize(("make", "said"), COLUMNS, ids=[said for _, said in COLUMNS])
 def test_a_wrong_number_is_named_with_its_place(make, said):
     one = make()
-    with pytest.raises(BadParcel) as caught:
+    with pytest.raises(BadMessage) as caught:
         check(parcel(Part("vector", 9, None), one))
     text = str(caught.value)
     assert said in text and text.startswith(f"part 1 (behaviour '{one.behaviour}', agent 0)")
@@ -170,7 +177,7 @@ def test_a_column_of_another_shape_or_dtype(behaviour, name, how):
         value = value[:, None]
     else:
         value = value.astype("float64" if value.dtype == "float32" else "uint8")
-    with pytest.raises(BadParcel):
+    with pytest.raises(BadMessage):
         check(parcel(with_column(one, name, value)))
 
 
@@ -184,13 +191,13 @@ def test_observations_must_be_those_of_the_spec():
         obs | {"vector": obs["vector"][:, :1]},
         obs | {"count": obs["count"][:-1]},
     ):
-        with pytest.raises(BadParcel, match=r"part 0 .*obs"):
+        with pytest.raises(BadMessage, match=r"part 0 .*obs"):
             check(parcel(with_column(one, "obs", wrong)))
 
 
 def test_a_segment_that_is_too_long_names_the_key():
     check(parcel(part(length=MAX_LENGTH)))
-    with pytest.raises(BadParcel, match=r"base_config.max_episode_length\) is 13 and must lie in 1 … 12"):
+    with pytest.raises(BadMessage, match=r"base_config.max_episode_length\) is 13 and must lie in 1 … 12"):
         check(parcel(part(length=MAX_LENGTH + 1)))
 
 
@@ -205,7 +212,7 @@ def test_a_segment_belongs_to_its_agent_and_its_time():
         with_column(one, "priority", np.full(2, np.nan, np.float32)),
         with_column(one, "priority", np.full(2, -1.0, np.float32)),
     ):
-        with pytest.raises(BadParcel):
+        with pytest.raises(BadMessage):
             check(parcel(wrong))
     check(parcel(with_column(one, "priority", np.ones(2, np.float32))))
 
@@ -234,7 +241,7 @@ def test_whatever_passes_can_be_stored(data):
     forged = parcel(changed)
     try:
         check(forged)
-    except BadParcel as error:
+    except BadMessage as error:
         assert "\n" not in str(error)
     else:
         stored(forged)

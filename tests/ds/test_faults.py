@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import random
+import resource
 import signal
 import socket
 from contextlib import closing
 from dataclasses import replace
+from pathlib import Path
 from socket import AF_INET
 
 import psutil
@@ -35,6 +37,18 @@ def scene(tmp_path):
     scene = Scene(tmp_path)
     yield scene
     scene.close()
+
+
+@pytest.mark.fault("F38")
+def test_a_disk_that_becomes_full_under_the_output_ends_no_learner(scene):
+    learner = scene.learner()
+    resource.prlimit(learner.pid, resource.RLIMIT_FSIZE, (64, resource.RLIM_INFINITY))
+    actor = scene.actor("actor")  # of which the learner tells
+    output = Path(f"/proc/{learner.pid}/fd/1")
+    scene.until(lambda: str(output.readlink()) == os.devnull, "the learner could write")
+    resource.prlimit(learner.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    scene.until_stored(actor.pid)
+    assert [scene.end(learner, SIGINT), scene.end(actor, SIGINT)] == [130, 130]
 
 
 @pytest.mark.fault("F03")

@@ -61,6 +61,25 @@ class Memory:
                 return
 
 
+@pytest.mark.fault("F34")
+def test_a_learner_and_an_actor_that_were_stopped_go_on(scene: Scene) -> None:
+    """Their time-out is far shorter than the stop, and the learner evaluates nearly all the time."""
+    timeout = ("-o", "base_config.env_timeout=1")
+    slow = ("-o", f"base_config.env_args={{length: {LENGTH}, pause: 0.02}}")
+    often = ("-o", "eval_config.per_step=40", "-o", "base_config.max_step=400")
+    learner = scene.learner(*timeout, *slow, *often)
+    actor = scene.actor("actor", *timeout, *slow, *often)
+    scene.until_said("learner", "in slot 0")
+    scene.until_steps(LENGTH)
+    for process in (learner, actor):
+        os.kill(process.pid, signal.SIGSTOP)
+    time.sleep(12.0)
+    for process in (learner, actor):
+        os.kill(process.pid, signal.SIGCONT)
+    assert [finish(learner), finish(actor)] == [0, 0]
+    assert "hangs" not in scene.said("learner") + scene.said("actor")
+
+
 @pytest.mark.fault("F04")
 def test_weights_never_become_older_when_a_learner_is_killed(scene):
     learner = scene.learner("-o", "net_config.spool_size=4")

@@ -15,7 +15,9 @@ from algorithm.run.group import Episode
 from algorithm.run.logs.metrics import METRICS
 from algorithm.run.rollout import Iteration
 from algorithm.run.timing import Stopwatch
+from ds import streams
 from ds.actors import Actors
+from ds.board import Board
 from ds.feed import MAX_ROWS, RemoteFeed
 from ds.inbox import Inbox
 from ds.protocol import PROTOCOL, Bye, Hello, Join, Part
@@ -46,12 +48,14 @@ class Scene:
         self.actors = Actors(
             run="r", seed=1, limit=-1, synchronous=False, heartbeat=2.0, max_lag=-1, clock=self.clock
         )
+        self.board = Board({})
         self.logs = {"vector": Log(), "camera": Log()}
         self.watch = Stopwatch(Clock())
         self.published = 0
         self.feed = RemoteFeed(
             self.inbox,
             self.actors,
+            self.board,
             self.logs,
             before_step=self._publish,
             watch=self.watch,
@@ -279,3 +283,15 @@ def test_what_is_logged_is_explained():
     scene = Scene().come("a").send()
     assert scene.feed.metrics().keys() <= METRICS.keys()
     assert "ds/lag" in scene.feed.metrics()
+
+
+@pytest.mark.fault("F32")
+def test_parcels_of_no_steps_do_not_make_ever_more_agents(monkeypatch):
+    monkeypatch.setattr(streams, "MAX_STREAMS", 8)
+    scene = Scene().come("a")
+    for agent in range(30):
+        scene.send(part(agent=agent), steps=0)
+        scene.steps(1)
+    assert scene.feed.agents == {("vector", agent) for agent in range(22, 30)}
+    closed = [told[1] for told in scene.logs["vector"].told if told[0] == "close"]
+    assert closed == list(range(22)), "their episodes end where they are, the oldest first"

@@ -13,6 +13,7 @@ from algorithm.data import Segment
 from algorithm.replay.buffer import ReplayBuffer, UniformSampler
 from algorithm.replay.storage import NEXT, TRUNCATED
 from algorithm.run.rollout import Episode, Rollout
+from ds.limits import most_steps
 from ds.packing import Packed, Packer, _shares
 from tests.oracles_replay import VECTOR, digest, make_segment
 from tests.toys_agents import SPEC, Attentive, Both, Guests, random_script
@@ -295,6 +296,20 @@ def test_steps_without_transitions_are_accounted_for_at_the_end():
     assert packer.finish(steps=7, stride=2, episodes=[], version=2) == []
     (empty,) = flush(packer, 7, whole=True)
     assert empty.parts == () and empty.steps == 0, "in step with the learner there is one for every step"
+
+
+@pytest.mark.fault("F31")
+def test_steps_that_a_learner_would_not_believe_wait_for_more_transitions():
+    """64 environments, of which one ends early: its parcel of one transition accounts for 68 steps."""
+    packer = Packer(max_length=9, lanes=1)
+    packer.add("a", step(0, terminated=True))
+    (first,) = flush(packer, 640, stride=64)
+    assert first.steps == most_steps(1) == 68
+    for t in range(9):
+        packer.add("a", step(t, stream=2))
+    (second,) = flush(packer, 640, stride=64)
+    assert second.steps == most_steps(9) == 100
+    assert packer.finish(steps=640, stride=64, episodes=[], version=0)[0].steps == most_steps(0)
 
 
 def test_nothing_is_kept_of_agents_that_are_gone():

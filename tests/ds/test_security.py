@@ -4,6 +4,7 @@ import hmac
 import os
 import stat
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 
 import grpc
@@ -260,7 +261,8 @@ def test_a_certificate_that_has_expired_is_refused(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(certificates, "_SKEW", certificates.timedelta(days=9))
     certificates.make(tmp_path, [HOST], days=-1)
     net = Net(str(tmp_path))
-    with learner(learner_security(net, ELSEWHERE)) as one:
+    files = [(tmp_path / name).read_bytes() for name in (CERTIFICATE, KEY)]
+    with learner(LearnerSecurity(make_token(tmp_path), *files)) as one:  # it was valid when it started
         assert "certificate has expired" in refusal(one.port, actor_security(net, ELSEWHERE)).why
 
 
@@ -345,3 +347,43 @@ def test_refused_peers_are_logged_once_a_minute_and_counted() -> None:
         "unauthenticated: 10.0.0.1:5: wrong token or none · 999 more since the last such line"
     ]
     assert faults.counts == {"unauthenticated": 1001, "malformed": 1}
+
+
+@pytest.mark.fault("F33")
+@pytest.mark.parametrize("file", [CERTIFICATE, AUTHORITY])
+def test_a_certificate_that_has_expired_is_refused_at_the_learners_start(
+    file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of the two: an authority is what actors trust."""
+    for folder, days in ((tmp_path, 30), (tmp_path / "old", -3)):
+        with monkeypatch.context() as patch:
+            patch.setattr(certificates, "_SKEW", timedelta(days=9))
+            certificates.make(folder, [HOST], days=days)
+    for name in (CERTIFICATE, KEY) if file == CERTIFICATE else (AUTHORITY,):
+        (tmp_path / name).unlink()
+        (tmp_path / "old" / name).rename(tmp_path / name)
+    with pytest.raises(UsageError, match="the learner's certificate has expired") as caught:
+        learner_security(Net(str(tmp_path)), ELSEWHERE)
+    assert caught.value.exit_code == 2 and caught.value.where == str(tmp_path / file)
+    assert "no actor would trust it" in caught.value.why and "--replace" in caught.value.fix
+
+
+@pytest.mark.fault("F33")
+def test_a_certificate_of_tomorrow_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(certificates, "_SKEW", timedelta(days=-1))
+    certificates.make(tmp_path, [HOST], days=9)
+    with pytest.raises(UsageError, match="is not valid yet") as caught:
+        learner_security(Net(str(tmp_path)), ELSEWHERE)
+    assert "set this machine's clock" in caught.value.fix
+
+
+@pytest.mark.fault("F33")
+@pytest.mark.parametrize(
+    ("days", "told"), [(8, None), (7, "expires in 7 days: "), (1, "expires in 24 hours: ")]
+)
+def test_a_certificate_that_expires_within_a_week_is_told_of(
+    days: int, told: str | None, tmp_path: Path
+) -> None:
+    certificates.make(tmp_path, [HOST], days=days)
+    banner = learner_security(Net(str(tmp_path)), ELSEWHERE).banner
+    assert banner is None if told is None else told in (banner or "") and "ds.certificates" in (banner or "")

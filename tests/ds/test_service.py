@@ -11,6 +11,7 @@ import pytest
 from ds.actors import Actors
 from ds.agreement import digest
 from ds.board import Board
+from ds.checking import AHEAD
 from ds.inbox import Inbox, Left
 from ds.protocol import PROTOCOL, Beat, Bye, Hello, Join, Joined, Part, Refused, Wanted, Welcome
 from ds.service import Service, Terms
@@ -138,7 +139,15 @@ async def test_other_settings_are_refused_and_free_the_slot():
 
 
 @pytest.mark.parametrize(
-    "counts", [{"lanes": ()}, {"lanes": (0,) * 65}, {"lanes": (-1,)}, {"version": -1}, {"taken_steps": 2**60}]
+    "counts",
+    [
+        {"lanes": ()},
+        {"lanes": (0,) * 65},
+        {"lanes": (-1,)},
+        {"version": -1},
+        {"taken_steps": 2**60},
+        {"version": 2**60},
+    ],
 )
 def test_counts_that_cannot_be_are_refused(counts):
     async def run():
@@ -148,6 +157,67 @@ def test_counts_that_cannot_be_are_refused(counts):
         assert isinstance(refused, Refused) and refused.why == "malformed"
 
     asyncio.run(run())
+
+
+@pytest.mark.fault("F31")
+@told
+async def test_a_join_beyond_what_can_be_is_refused_and_changes_nothing():
+    scene = Scene()
+    await scene.come("honest")
+    scene.board.publish(1, [b"w"])
+    state = scene.actors.state()["members"]
+    for forged in ({"version": 2**53}, {"taken_steps": 2**53}, {"lanes": (2**53,)}, {"version": AHEAD + 1}):
+        await scene.hello("forger")
+        refused = await scene.join("forger", **forged)
+        assert isinstance(refused, Refused) and refused.why == "malformed"
+        assert str(next(iter(forged.values()))).strip("(,)") in refused.reason
+    assert scene.board.next_version == 2
+    assert (await scene.deliver(1, actor="honest", version=1)).state == "taken"
+    assert scene.actors.state()["members"][-1] == state[0] and scene.actors.metrics()["ds/lost"] == 0
+    assert scene.actors.metrics()["ds/rejected"] == 4
+    assert any(
+        "rejected: a join: it has weights of version 9007199254740992" in x for x in scene.actors.news()
+    )
+
+
+@pytest.mark.fault("F31")
+@told
+async def test_what_a_resumed_learner_has_not_published_may_still_have_been_seen():
+    """It stood at version 500 when its state was taken; the one before it went on to 900, and was killed."""
+    scene = Scene()
+    scene.board.resume(500)
+    assert scene.board.next_version == 501, "versions only grow"
+    scene.board.publish(501, [b"w"])
+    await scene.come(version=900, lanes=(70, 0))
+    assert (await scene.deliver(71, version=900)).state == "taken"
+    assert scene.board.next_version == 901
+    await scene.hello("forger")
+    assert isinstance(await scene.join("forger", version=500 + AHEAD + 1), Refused)
+    await scene.hello("forger")
+    assert isinstance(await scene.join("forger", version=500 + AHEAD), Joined)
+    scene.board.publish(scene.board.next_version, [b"w"])
+    await scene.hello("forger")
+    refused = await scene.join("forger", version=scene.board.newest + 1)
+    assert isinstance(refused, Refused), "there is one such leap, not one after the other"
+
+
+@pytest.mark.fault("F31")
+@told
+async def test_a_parcel_or_beat_beyond_what_can_be_is_refused_and_changes_nothing():
+    scene = Scene()
+    await scene.come()
+    forged = [
+        {"number": 2**53}, {"number": 0}, {"dropped": 2**53}, {"version": 2**53}, {"steps": 2**31 - 1},
+        {"episodes": (("vector", 0, 1.7e308, 4),) * 2},
+    ]  # fmt: skip
+    states = [(await scene.deliver(**{"number": n + 1} | one)).state for n, one in enumerate(forged)]
+    assert states == ["rejected"] * 6 and scene.taken() == []
+    beats = [{"version": 2**53}, {"steps": -1}, {"waiting": 2**32}, {"dropped": 2**53}]
+    plain = {"actor": "a", "version": 0, "steps": 0, "waiting": 0, "dropped": 0}
+    assert [(await scene.service.beat(Beat(**plain | one))).state for one in beats] == ["rejected"] * 4
+    metrics = scene.actors.metrics()
+    assert (metrics["ds/rejected"], metrics["ds/gaps"], metrics["ds/dropped"]) == (10, 3, 0)
+    assert (await scene.deliver(7)).state == "taken", "the lane goes on where it was"
 
 
 @told

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+import ds.spool
 from algorithm.replay.buffer import ReplayBuffer, UniformSampler
 from ds.errors import Busy, LearnerRefused, Unreachable
 from ds.packing import Packer
@@ -376,3 +377,15 @@ def test_at_the_end_nobody_waits_for_a_learner_that_is_away():
 def test_a_spool_needs_a_lane_and_room(wrong):
     with pytest.raises(ValueError, match="needs a lane"):
         Spool(Actor(FakeLearner()).link, **wrong)
+
+
+def test_of_many_torn_episodes_some_are_told_with_the_next_parcel(monkeypatch):
+    """Those of its own agents must be; a parcel has room for so many others."""
+    monkeypatch.setattr(ds.spool, "MAX_TORN", 2)
+    learner = FakeLearner()
+    learner.answers += ["rejected", "", "", ""]
+    with sending(learner, lanes=1) as (spool, _):
+        for agents in ((1, 2, 3, 4, 5), (5,), (6,), (7,)):
+            spool.hand_over(packed(0, parts=parts(*agents)))
+    torn = [[p.agent for p in parcel.parts if p.segment is None] for parcel in learner.came]
+    assert torn == [[], [1, 2, 5], [3, 4], []]

@@ -10,7 +10,7 @@ import re
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import grpc
@@ -21,7 +21,7 @@ import pytest
 import ds.server
 from algorithm.errors import UsageError
 from algorithm.spec import ActionSpec, AgentSpec, ObsSpec
-from ds import transport
+from ds import inflight, transport
 from ds.errors import Busy, LearnerRefused, Unreachable
 from ds.protocol import Beat, Bye, Part, Refused, Wanted
 from ds.wire import encode
@@ -297,6 +297,46 @@ def test_more_calls_than_are_served_are_sent_away_for_now(monkeypatch: pytest.Mo
         one.server.loop.call_soon_threadsafe(one.notes.release.set)
         assert [future.result() for future in waiting] == [TAKEN] * 4
         assert client.beat(BEAT) == TAKEN
+
+
+@pytest.mark.fault("F32")
+def test_a_large_message_of_somebody_unknown_is_not_read() -> None:
+    large = parcel(*(Part("default", agent, None) for agent in range(4000)))
+    with learner() as one, actor(one.port) as client:
+        one.notes.strangers = True
+        assert client.deliver(large).state == "unknown" and one.notes.seen == []
+        assert client.deliver(PARCEL) == TAKEN, "a small one is read, and its sender looked up then"
+        one.notes.strangers = False
+        assert client.deliver(large) == TAKEN
+        with pytest.raises(LearnerRefused, match="only Join and Parcel"):
+            client.bye(Bye(actor="a", reason="x" * 20_000))
+        assert one.kinds == ["malformed"]
+
+
+@pytest.mark.fault("F32")
+def test_of_messages_that_arrive_slowly_the_slowest_gives_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inflight, "LEAST", 4)
+    monkeypatch.setattr(inflight, "MEMORY", 0)
+    monkeypatch.setattr(ds.server, "GRACE_S", 0.05)
+    release = threading.Event()
+
+    def never() -> Iterator[bytes]:
+        release.wait()
+        yield from ()
+
+    with learner() as one, channel(one.port) as bare, actor(one.port) as client:
+        parcels = one.server._handlers._parcels
+        slow = [bare.stream_unary(f"/{transport.SERVICE}/Deliver").future(never()) for _ in range(4)]
+        until(lambda: len(parcels._since) == 4)
+        with pytest.raises(Busy):
+            client.deliver(PARCEL)
+        assert client.beat(BEAT) == TAKEN, "other messages have room of their own"
+        monkeypatch.setattr(inflight, "GRACE_S", 0.0)
+        assert client.deliver(PARCEL) == TAKEN
+        until(lambda: sum(call.done() for call in slow) == 1)
+        assert slow[0].code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        release.set()
+        assert set(one.kinds[:2]) == {"crowded"} and one.loop_errors == []
 
 
 def test_an_error_of_the_service_is_logged_and_ends_one_call(caplog: pytest.LogCaptureFixture) -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import random
 import struct
+import time
 import tracemalloc
 from dataclasses import dataclass, replace
 
@@ -16,7 +17,7 @@ from ds.arrays import DTYPES, EXTENSION, MAX_DIMENSIONS
 from ds.codecs import MAX_VALUES, codec_of
 from ds.errors import WireError
 from ds.protocol import Beat, Bye, Hello, Join, Parcel, Part, Receipt, Refused, Wanted, Welcome
-from ds.wire import MAX_STRUCTURE, SCHEMA, decode, encode
+from ds.wire import MAX_STRUCTURE, SCHEMA, decode, encode, sender
 from tests.ds.samples import HELLO, JOIN, MESSAGES, WELCOME, arrays, messages, parcel, same, segment
 
 SPEC = AgentSpec(
@@ -289,7 +290,7 @@ def test_deep_nesting_is_refused(nested: bytes) -> None:
 @pytest.mark.fault("F16")
 def test_many_small_values_are_refused() -> None:
     values = b"\xdd" + struct.pack(">I", 900_000) + b"\x80" * 900_000
-    with pytest.raises(WireError, match=f"more than {MAX_VALUES} values"):
+    with pytest.raises(WireError, match=f"900000 items, at most {MAX_VALUES} are sent"):
         decode(Join, message(b"\x92\xa4Join\x96\xa1a\x81\xa1x" + values))
 
 
@@ -319,3 +320,35 @@ def test_a_type_that_no_message_has_yet_needs_a_codec() -> None:
 def test_a_beat_is_small() -> None:
     """It is sent every two seconds by every actor."""
     assert len(encode(Beat(actor="0" * 16, version=10**6, steps=10**9, waiting=64, dropped=10**6))) < 64
+
+
+@pytest.mark.fault("F32")
+@pytest.mark.parametrize("number", [4097, 75_000])
+def test_ever_so_many_small_parts_are_refused_at_once(number: int) -> None:
+    """A megabyte of them, 250,000, took four seconds."""
+    empty = [["", 0, None]] * number
+    for parts, episodes in ((empty, []), ([], [["", 0, 0.0, 1]] * number)):
+        body = message(["Parcel", ["a", 0, 1, 0, 1, 1, parts, episodes, 0]])
+        begun = time.process_time()
+        with pytest.raises(WireError, match=f"{number} items, at most 4096 are sent"):
+            decode(Parcel, body)
+        assert time.process_time() - begun < 0.5
+    with pytest.raises(WireError, match="4097 items, at most 4096"):
+        encode(replace(PARCEL, parts=(Part("", 0, None),) * 4097))
+
+
+@pytest.mark.fault("F32")
+def test_of_a_large_message_the_sender_is_known_before_it_is_read() -> None:
+    parts = tuple(Part("walker", agent, None) for agent in range(4000))
+    assert sender(encode(PARCEL)) == "", "it is small"
+    assert sender(encode(replace(PARCEL, parts=parts))) == PARCEL.actor
+    assert sender(encode(replace(JOIN, agreed={"x": "y" * 20_000}))) == JOIN.actor
+    for wrong, said in (
+        (encode(Bye(actor="a", reason="x" * 20_000)), "only Join and Parcel have more"),
+        (message(["Parcel", [7, "x" * 20_000]]), "int where str is meant"),
+        (message(["Parcel", "x" * 20_000]), "no list"),
+        (message("x" * 20_000), "no list"),
+        (message(["x" * 20_000]), ""),
+    ):
+        with pytest.raises(WireError, match=said):
+            sender(wrong)
