@@ -50,14 +50,14 @@ class _Waiting:
 
 
 class Inbox:
-    """Holds at most ``size`` parcels, in the order in which they came; who comes later waits its turn.
+    """Holds at most ``size`` parcels, in the order in which they came; ``line`` more may wait their turn.
 
     Coroutines belong to the thread of an event loop, all else to any. Whoever waits holds no lock, and who
     takes a parcel lets the next one in himself, so that no wake-up can be lost.
     """
 
-    def __init__(self, size: int) -> None:
-        self._size = size
+    def __init__(self, size: int, *, line: int = 16) -> None:
+        self._size, self._line = size, line
         self._changed = threading.Condition()  # its lock guards all below
         self._items: deque[tuple[int, Parcel] | Left] = deque()
         self._num_parcels = 0
@@ -72,6 +72,7 @@ class Inbox:
     async def put(self, number: int, parcel: Parcel, *, timeout: float) -> bool:
         """Hand over a parcel of actor ``number``; False if there was no room within ``timeout`` seconds.
 
+        At once where the line is full: those who wait in it take memory.
         Also False once it is closed, or when the actor has left meanwhile. Who cancels it does not learn
         whether the parcel came in.
         """
@@ -81,6 +82,8 @@ class Inbox:
             if self._num_parcels < self._size:  # then nobody waits: see take
                 self._let_in(number, parcel)
                 return True
+            if len(self._waiting) >= self._line:
+                return False
             waiting = _Waiting(number, parcel)
             self._waiting.append(waiting)
         try:

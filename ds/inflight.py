@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import random
+from collections import deque
 from collections.abc import AsyncIterator
 
 MEMORY = 2**26
@@ -11,39 +13,41 @@ MEMORY = 2**26
 LEAST = 16
 """Messages that may arrive at a time however large they may be."""
 
-GRACE_S = 1.0
-"""A message may take longer only while there is room for others."""
+GRACE_S = 2.0
+"""So long a message waits for a place; one that has had its place for so long may lose it then."""
 
 
 class NoRoom(Exception):  # noqa: N818
     """So many messages are arriving that this one has to come later."""
 
 
+def most_at_a_time(largest: int) -> int:
+    """Messages of at most ``largest`` bytes that may be held at the same time."""
+    return max(LEAST, MEMORY // largest)
+
+
 class InFlight:
     """Messages of at most ``largest`` bytes, read in one event loop.
 
-    When as many are arriving as there may be, the one that has taken longest gives way, if it has had
-    :data:`GRACE_S`; else the new one is sent away. So senders who trickle keep nobody out for long.
+    When as many are arriving as there may be, the next one waits in line. After :data:`GRACE_S` one of those
+    that have had their places for as long gives way to it. Senders who trickle therefore keep nobody out. The
+    choice is random: with the oldest, no honest message on a slow line would arrive while others wait.
     """
 
     def __init__(self, largest: int) -> None:
-        self.most = max(LEAST, MEMORY // largest)
-        self._since: dict[asyncio.Future[None], float] = {}  # the one that began first is the first
+        self.most = self._free = most_at_a_time(largest)
+        self._arriving: dict[asyncio.Future[None], float] = {}  # since when
+        self._line: deque[asyncio.Future[None]] = deque()
 
     async def read(self, bodies: AsyncIterator[bytes], seconds: float) -> bytes:
-        """The first of ``bodies``.
+        """Return the first of ``bodies``.
 
         Raises NoRoom; TimeoutError after ``seconds``; StopAsyncIteration if there is none.
         """
         loop = asyncio.get_running_loop()
-        if len(self._since) >= self.most:
-            slowest = next(iter(self._since))
-            if loop.time() - self._since[slowest] < GRACE_S:
-                raise NoRoom
-            del self._since[slowest]
-            slowest.set_result(None)
+        await self._place(loop)
         gives_way: asyncio.Future[None] = loop.create_future()
-        self._since[gives_way] = loop.time()
+        self._arriving[gives_way] = loop.time()
         body = asyncio.ensure_future(_first(bodies))
         try:
             try:
@@ -61,7 +65,39 @@ class InFlight:
             raise asyncio.TimeoutError
         finally:
             body.cancel()
-            self._since.pop(gives_way, None)
+            if self._arriving.pop(gives_way, None) is not None:
+                self._release()
+
+    async def _place(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Wait until there is a place. Raises NoRoom where nobody can give way."""
+        if self._free:
+            self._free -= 1
+            return
+        turn: asyncio.Future[None] = loop.create_future()
+        self._line.append(turn)
+        try:
+            await asyncio.wait((turn,), timeout=GRACE_S)
+        except asyncio.CancelledError:
+            if turn.done():
+                self._release()
+            else:
+                self._line.remove(turn)
+            raise
+        if turn.done():
+            return
+        self._line.remove(turn)
+        long = [one for one, since in self._arriving.items() if loop.time() - since >= GRACE_S]
+        if not long:
+            raise NoRoom
+        loser = random.choice(long)
+        del self._arriving[loser]
+        loser.set_result(None)
+
+    def _release(self) -> None:
+        if self._line:
+            self._line.popleft().set_result(None)
+        else:
+            self._free += 1
 
 
 async def _first(bodies: AsyncIterator[bytes]) -> bytes | None:

@@ -29,6 +29,7 @@ from ds.agreement import agreed
 from ds.board import Board
 from ds.feed import RemoteFeed
 from ds.inbox import Inbox
+from ds.inflight import most_at_a_time
 from ds.invitation import invitation
 from ds.limits import message_limit
 from ds.ports import refuse_if_taken
@@ -106,7 +107,10 @@ class Remote:
             heartbeat=net.heartbeat,
             max_lag=net.max_lag,
         )
-        self._inbox = Inbox(base.episode_queue_size)
+        specs = {name: agent.spec for name, agent in agents.items()}
+        carries = {name: agent.player.stored_carry_shape for name, agent in agents.items()}
+        self._max_message = message_limit(specs, carries, base.max_episode_length)
+        self._inbox = Inbox(base.episode_queue_size, line=most_at_a_time(self._max_message))
         session.stack.callback(self._inbox.close)
         self._board = Board({name: agent.player.warming_up for name, agent in agents.items()})
         self._publisher = Publisher(
@@ -185,7 +189,7 @@ class Remote:
             specs=specs,
             carry_shapes=carries,
             max_length=base.max_episode_length,
-            max_message=message_limit(specs, carries, base.max_episode_length),
+            max_message=self._max_message,
             synchronous=self._net.synchronous,
             room_timeout=self._net.heartbeat,
         )

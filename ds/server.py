@@ -22,7 +22,7 @@ import grpc.aio
 from ds import ports, transport
 from ds.connections import Connections, most_connections
 from ds.errors import WireError
-from ds.inflight import GRACE_S, InFlight, NoRoom
+from ds.inflight import InFlight, NoRoom
 from ds.protocol import Beat, Bye, Hello, Join, Joined, Parcel, Receipt, Refused, Wanted, Welcome
 from ds.security import LearnerSecurity
 from ds.wire import decode, encode, sender
@@ -229,7 +229,6 @@ class _Handlers:
             self._on_fault(
                 "crowded", f"{peer}: {arriving.most} messages are arriving, as many as there may be"
             )
-            await asyncio.sleep(GRACE_S)  # who comes back at once costs more than who waits
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, f"{transport.BUSY}: too many arrive")
         except StopAsyncIteration:  # gRPC does not tell which; where it was too large it has answered already
             reason = f"no whole message: it is larger than {self._max_message} bytes, or its connection broke"

@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ds.checking import MAX_ENVIRONMENTS
 from ds.protocol import Parcel
 
 Stream = tuple[str, int]
 """(behaviour, number of the stream)"""
 
-MAX_STREAMS = 2**14
+MAX_STREAMS = MAX_ENVIRONMENTS
 """Agents of one actor: without a limit, parcels that account for no step would make ever more of them."""
 
 _AGENTS = 2**32
@@ -29,12 +30,15 @@ class _Source:
 
     steps: int = 0
     silence: int = 0  # steps after which an agent that was not heard of has left
-    heard: dict[Stream, int] = field(default_factory=dict)
-    open: dict[Stream, None] = field(default_factory=dict)  # the one heard of first is the first
+    heard: dict[Stream, int] = field(default_factory=dict)  # the one heard of first is the first
+    open: dict[Stream, None] = field(default_factory=dict)  # likewise
 
     def forget_the_silent(self) -> None:
-        heard = [(agent, at) for agent, at in self.heard.items() if at > self.steps - self.silence]
-        self.heard = dict(heard[-MAX_STREAMS:])
+        while self.heard:
+            first = next(iter(self.heard))
+            if self.heard[first] > self.steps - self.silence and len(self.heard) <= MAX_STREAMS:
+                return
+            del self.heard[first]
 
 
 class Streams:

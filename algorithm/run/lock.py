@@ -165,7 +165,9 @@ class RunLock:
         folder = self._path.parent
         try:
             found = _read(self._path)
-            if folder.stat().st_ino == self._folder and found in (self._text, None):
+            if found == self._text:  # whatever the folder's number: some network file systems change it
+                return
+            if found is None and folder.stat().st_ino == self._folder:  # only the lock was removed
                 return
             why = "another folder stands in its place" if found is None else "another process has taken it"
         except (OSError, ValueError) as error:

@@ -48,6 +48,19 @@ def test_there_is_never_more_in_it_than_fits():
     assert [inbox.take(0), inbox.take(0), inbox.take(0)] == [(0, numbered(1)), (0, numbered(2)), None]
 
 
+@pytest.mark.fault("F32")
+def test_no_more_wait_for_room_than_may():
+    async def scenario(inbox):
+        assert await inbox.put(0, numbered(1), timeout=0)
+        waits = asyncio.create_task(inbox.put(0, numbered(2), timeout=FOREVER))
+        await asyncio.sleep(0)
+        assert not await inbox.put(0, numbered(3), timeout=FOREVER), "it is asked to come again at once"
+        inbox.take(0)
+        assert await waits
+
+    run(scenario(Inbox(1, line=1)))
+
+
 def test_who_waits_comes_in_by_turns_when_one_is_taken():
     async def scenario(inbox):
         await inbox.put(0, numbered(1), timeout=0)

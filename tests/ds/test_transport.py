@@ -314,29 +314,41 @@ def test_a_large_message_of_somebody_unknown_is_not_read() -> None:
 
 
 @pytest.mark.fault("F32")
-def test_of_messages_that_arrive_slowly_the_slowest_gives_way(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_messages_that_arrive_slowly_keep_nobody_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(inflight, "LEAST", 4)
     monkeypatch.setattr(inflight, "MEMORY", 0)
-    monkeypatch.setattr(ds.server, "GRACE_S", 0.05)
+    monkeypatch.setattr(inflight, "GRACE_S", 0.2)
     release = threading.Event()
 
-    def never() -> Iterator[bytes]:
+    def whole() -> Iterator[bytes]:
         release.wait()
-        yield from ()
+        yield encode(PARCEL)
 
     with learner() as one, channel(one.port) as bare, actor(one.port) as client:
         parcels = one.server._handlers._parcels
-        slow = [bare.stream_unary(f"/{transport.SERVICE}/Deliver").future(never()) for _ in range(4)]
-        until(lambda: len(parcels._since) == 4)
-        with pytest.raises(Busy):
-            client.deliver(PARCEL)
+        deliver = bare.stream_unary(f"/{transport.SERVICE}/Deliver")
+        slow = [deliver.future(whole()) for _ in range(4)]
+        until(lambda: len(parcels._arriving) == 4)
         assert client.beat(BEAT) == TAKEN, "other messages have room of their own"
-        monkeypatch.setattr(inflight, "GRACE_S", 0.0)
-        assert client.deliver(PARCEL) == TAKEN
+        assert client.deliver(PARCEL) == TAKEN, "one gave way"
         until(lambda: sum(call.done() for call in slow) == 1)
-        assert slow[0].code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert [call.code() for call in slow if call.done()] == [grpc.StatusCode.RESOURCE_EXHAUSTED]
         release.set()
-        assert set(one.kinds[:2]) == {"crowded"} and one.loop_errors == []
+        until(lambda: all(call.done() for call in slow))
+        assert sum(call.code() is grpc.StatusCode.OK for call in slow) == 3, "slow is not lost"
+        assert one.kinds == ["crowded"] and one.loop_errors == []
+        until(lambda: parcels._free == 4)
+
+        release.clear()
+        monkeypatch.setattr(inflight, "GRACE_S", 60.0)
+        burst = [deliver.future(whole()) for _ in range(6)]
+        until(lambda: len(parcels._arriving) == 4 and len(parcels._line) == 2)
+        burst[-1].cancel()
+        until(lambda: len(parcels._line) == 1)
+        release.set()
+        assert all(one.result() for one in burst[:-1]), "who came in a burst waits for a moment"
+        assert one.kinds == ["crowded"]
+        until(lambda: parcels._free == 4)
 
 
 def test_an_error_of_the_service_is_logged_and_ends_one_call(caplog: pytest.LogCaptureFixture) -> None:

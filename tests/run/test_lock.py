@@ -104,6 +104,26 @@ def test_a_lock_whose_folder_has_been_removed_is_released(path):
         folder.rmdir()
 
 
+@pytest.mark.fault("F39")
+def test_a_folder_is_the_same_as_long_as_the_lock_in_it_is(path):
+    folder, other = path.parent / "run", path.parent / "other"
+    folder.mkdir()
+    with RunLock(folder / "run.lock", notice=pytest.fail) as lock:
+        lock._folder += 1  # as some network file systems do when they are mounted anew
+        lock.check()
+        lock._folder -= 1
+        text = (folder / "run.lock").read_text()
+        (folder / "run.lock").unlink()
+        lock.check()
+        folder.rename(other)
+        folder.mkdir()
+        with pytest.raises(StorageError, match="another folder stands in its place"):
+            lock.check()
+        (folder / "run.lock").write_text(text.replace('"pid": ', '"pid": 1'))
+        with pytest.raises(StorageError, match="another process has taken it"):
+            lock.check()
+
+
 def test_somebody_elses_lock_is_not_removed(path):
     with RunLock(path, notice=pytest.fail):
         path.write_text("of another")
