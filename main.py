@@ -82,7 +82,7 @@ def _resume(options: TrainOptions) -> int:
     folder = find_env(options.env)
     _say(options, f"{folder.label}: loading torch")
     with interruptible_imports():
-        from algorithm.run.resume import resume
+        from algorithm.train.resume import resume
 
     return resume(options, folder, sys.argv)
 
@@ -106,7 +106,7 @@ def _train(options: TrainOptions) -> int:
     loaded = _load(options, options.seed)
     _say(options, f"{loaded.env_label}, {loaded.source}: loading torch")
     with interruptible_imports():
-        from algorithm.run.repeat import train_repeatedly
+        from algorithm.train.repeat import train_repeatedly
 
     return train_repeatedly(options, loaded, lambda seed: _load(options, seed), sys.argv)
 

@@ -51,6 +51,16 @@ class Segment:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ActorOutput:
+    """Actions of N agents, as the replay stores them."""
+
+    action: Float  # [N, A]
+    z: Float  # [N, A_c]
+    behaviour_logp: Float  # [N, H]
+    carry: Float  # [N, *C] after the observation
+
+
+@dataclass(frozen=True, kw_only=True)
 class SequenceBatch:
     """B windows of W transitions and W+1 tokens; learned positions are K … K+T−1, the anchor is one of them.
 

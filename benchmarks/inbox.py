@@ -23,7 +23,7 @@ import psutil
 import torch
 
 from algorithm.replay.buffer import ReplayBuffer
-from algorithm.run.timing import Stopwatch
+from algorithm.timing import Stopwatch
 from benchmarks.harness import ROOT, Bench, smoke
 from benchmarks.inbox_actor import AGREED, BEHAVIOUR, HOST, SAMPLES, parcel, token
 from benchmarks.inside import make_replay
@@ -32,7 +32,7 @@ from benchmarks.worker import Answer
 from ds.actors import Actors
 from ds.board import Board
 from ds.certificates import make
-from ds.feed import RemoteFeed
+from ds.feed import RemoteCollector
 from ds.inbox import Inbox
 from ds.limits import message_limit
 from ds.security import CERTIFICATE, KEY, LearnerSecurity
@@ -158,7 +158,7 @@ class Receiver:
         actors = Actors(run="benchmark", seed=0, limit=-1, synchronous=False, heartbeat=1e6, max_lag=-1)
         self._inbox, self.board, watch = Inbox(QUEUE), Board({BEHAVIOUR: False}), Stopwatch()
         recorders: Any = {BEHAVIOUR: replay}
-        self.feed = RemoteFeed(
+        self.feed = RemoteCollector(
             self._inbox, actors, self.board, recorders, before_step=lambda: None, watch=watch, wait=0.02
         )
         terms = Terms(

@@ -11,9 +11,9 @@ import torch
 
 from algorithm.config import load_config
 from algorithm.data import Segment
+from algorithm.replay.budget import MemoryBudget
 from algorithm.replay.buffer import PrioritizedSampler, ReplayBuffer, UniformSampler
-from algorithm.run.agent import Agent
-from algorithm.run.memory import MemoryBudget
+from algorithm.sac.agent import SacAgent
 from algorithm.spec import AgentSpec
 
 SAMPLERS = {"prioritised": PrioritizedSampler, "uniform": UniformSampler}
@@ -33,8 +33,8 @@ def fill(replay: ReplayBuffer, segment: Segment, rows: int) -> None:
         replay.add(segment)
 
 
-def make_agent(spec: AgentSpec, folder: str, section: str, changes: list[str], seed: int) -> Agent:
+def make_agent(spec: AgentSpec, folder: str, section: str, changes: list[str], seed: int) -> SacAgent:
     """The agent that ``main.py`` would train with the default networks."""
     config = load_config(folder, section, changes).config
     device, budget = torch.device("cpu"), MemoryBudget()
-    return Agent(spec, config, nn_file=None, behaviour="default", seed=seed, device=device, memory=budget)
+    return SacAgent(spec, config, nn_file=None, behaviour="default", seed=seed, device=device, memory=budget)

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from algorithm.replay.buffer import PrioritizedSampler, ReplayBuffer
-from algorithm.run.agent import Agent
+from algorithm.sac.agent import SacAgent
 from benchmarks.harness import HERE, Bench, smoke
 from benchmarks.inside import fill, make_agent, make_replay
 from benchmarks.samples import make_segment, make_spec
@@ -66,12 +66,12 @@ def speed(answer: Answer) -> float:
     return float(answer["updates"] / answer["seconds"])
 
 
-def build(case: str, seed: int, threads: int) -> tuple[Agent, ReplayBuffer]:
+def build(case: str, seed: int, threads: int) -> tuple[SacAgent, ReplayBuffer]:
     """An agent of which the learner is used, and a full replay beside it. threads: 0 draws when asked."""
     section, changes = CASES[case]
     spec = make_spec(64, 64, 3, action=1) if case == "images" else make_spec(3, action=1)
     agent = make_agent(spec, str(HERE / "memory"), section, changes, seed)
-    sac, carry = agent.config.sac_config, agent.player.stored_carry_shape
+    sac, carry = agent.config.sac_config, agent.policy.stored_carry_shape
     size = {
         "capacity": agent.config.replay_config.capacity,
         "batch_size": sac.batch_size,
@@ -94,7 +94,7 @@ def learner(case: str, threads: int, *, seed: int, seconds: float) -> dict[str, 
     """
     torch.set_num_threads(1)
     agent, made = build(case, seed, threads)
-    rng, carry, waited = np.random.default_rng(seed + 1000), agent.player.stored_carry_shape, 0.0
+    rng, carry, waited = np.random.default_rng(seed + 1000), agent.policy.stored_carry_shape, 0.0
     ends = [t == EPISODE - 1 for t in range(EPISODE)]
     singles = cycle(
         [make_segment(agent.spec, rng, 1, start=t, last=x, carry=carry) for t, x in enumerate(ends)]

@@ -18,21 +18,23 @@ from pathlib import Path, PurePosixPath
 
 import torch
 
+from algorithm.agents.networks import pick_device
 from algorithm.config.cli_ds import DistributedOptions
 from algorithm.config.loader import LoadedConfig, load_config
 from algorithm.config.schema import DISTRIBUTED_DEFAULTS, Config
 from algorithm.env.base import VecEnv
 from algorithm.errors import EnvError, StorageError, UsageError, UserError
-from algorithm.run.agent import pick_device
-from algorithm.run.assembly import check_behaviours, close_env, make_env, nn_file
+from algorithm.experience.collector import Iteration, LocalCollector
+from algorithm.experience.faults import Faults
+from algorithm.experience.non_finite import Drop, OnNonFinite, Stop
+from algorithm.families import family
+from algorithm.roles import Acting
 from algorithm.run.console import Console, close_logging, logged, open_console, setup_logging
-from algorithm.run.faults import Faults
-from algorithm.run.non_finite import Drop, OnNonFinite, Stop
 from algorithm.run.repro import Repros
-from algorithm.run.rollout import Iteration, Rollout
 from algorithm.run.rundir import MODELS
-from algorithm.run.signals import StopRequest
-from ds.acting import Acting, actor_seed, make_acting, with_noise
+from algorithm.train.assembly import check_behaviours, close_env, make_env, nn_file
+from algorithm.train.signals import StopRequest
+from ds.acting import actor_seed, with_noise
 from ds.agreement import agreed, digest
 from ds.client import Client
 from ds.errors import LearnerRefused
@@ -167,9 +169,9 @@ class _Work:
         spool.start()
         faults.attach(partial(self._end_of_hang, spool))
         self._await_weights(loader)
-        rollout = Rollout(
+        rollout = LocalCollector(
             env,
-            {name: one.player for name, one in acting.items()},
+            {name: one.policy for name, one in acting.items()},
             {name: packer.recorder(name) for name in env.specs},
             num_envs=base.n_envs,
             length_limit=base.max_step_each_iter,
@@ -189,7 +191,7 @@ class _Work:
 
     def _loop(
         self,
-        rollout: Rollout,
+        rollout: LocalCollector,
         acting: dict[str, Acting],
         loader: Loader,
         packer: Packer,
@@ -200,7 +202,7 @@ class _Work:
         synchronous, iteration = self.welcome.synchronous, Iteration(rollout)
         while not (self.stop or link.finished):
             for name, one in acting.items():
-                one.player.warming_up = link.warming_up[name]
+                one.policy.warming_up = link.warming_up[name]
             episodes = rollout.step()
             link.report(steps=rollout.steps, version=loader.version)
             for packed in packer.flush(
@@ -240,7 +242,7 @@ class _Work:
         made = {}
         for name, spec in env.specs.items():
             config = self.loaded.for_behaviour(name)
-            made[name] = make_acting(
+            made[name] = family(config).make_acting(
                 spec,
                 with_noise(config, self.welcome.slot),
                 nn_file=nn_file(config, self.loaded.env_dir),

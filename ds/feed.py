@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from algorithm.data import State
+from algorithm.roles import Episode, Recorder
 from algorithm.run.console import Rows
-from algorithm.run.group import Episode, Recorder
-from algorithm.run.timing import Stopwatch
+from algorithm.timing import Stopwatch
 from ds.actors import Actors
 from ds.board import Board
 from ds.inbox import Inbox, Left
@@ -28,8 +28,8 @@ class _Unreleased:
     episodes: list[Episode]
 
 
-class RemoteFeed:
-    """A :class:`~algorithm.run.feed.Feed` of an inbox.
+class RemoteCollector:
+    """A :class:`~algorithm.roles.Collector` of an inbox.
 
     A parcel is stored at once, and its steps are handed out a step of its environments at a time, so that
     evaluations, summaries and checkpoints come when they are due, however long the parcel is.

@@ -13,21 +13,20 @@ from algorithm.config.locate import find_env
 from algorithm.config.schema import DISTRIBUTED_DEFAULTS
 from algorithm.env.base import VecEnv
 from algorithm.errors import UsageError
+from algorithm.experience.faults import Faults
 from algorithm.replay.buffer import ReplayBuffer
-from algorithm.run.agent import Agent, MakeReplay
-from algorithm.run.assembly import nn_file
-from algorithm.run.faults import Faults
-from algorithm.run.feed import Feed
+from algorithm.roles import Agent, Collector, MakeReplay
 from algorithm.run.files import write_json
 from algorithm.run.playing.play import play
-from algorithm.run.resume import resume
-from algorithm.run.session import Session, train
-from algorithm.run.timing import Stopwatch
 from algorithm.spec import AgentSpec
+from algorithm.timing import Stopwatch
+from algorithm.train.assembly import nn_file
+from algorithm.train.resume import resume
+from algorithm.train.session import Session, train
 from ds.actors import Actors
 from ds.agreement import agreed
 from ds.board import Board
-from ds.feed import RemoteFeed
+from ds.feed import RemoteCollector
 from ds.inbox import Inbox
 from ds.inflight import most_at_a_time
 from ds.invitation import invitation
@@ -71,8 +70,8 @@ def learn(options: DistributedOptions, arguments: Sequence[str]) -> int:
 
 
 @dataclass(frozen=True)
-class Elsewhere:
-    """The actors' environments, as the learner knows them. See :class:`~algorithm.run.wiring.Scene`."""
+class RemoteEnvInfo:
+    """The actors' environments, as the learner knows them. See :class:`~algorithm.train.runtime.EnvInfo`."""
 
     specs: Mapping[str, AgentSpec]
     time_limit: int | None
@@ -80,7 +79,7 @@ class Elsewhere:
 
 
 class Remote:
-    """Transitions come over sockets. See :class:`~algorithm.run.wiring.Wiring`.
+    """Transitions come over sockets. See :class:`~algorithm.train.runtime.Runtime`.
 
     Raises UsageError, before anything is written, for a port that is taken and secrets that are missing.
     """
@@ -92,11 +91,11 @@ class Remote:
         self._refuse_small_replays()
         self._security = learner_security(self._net, self._host)
         refuse_if_taken(self._host, self._net.learner_port)
-        self.scene = Elsewhere(eval_env.specs, eval_env.time_limit, "stepped by actors")
+        self.scene = RemoteEnvInfo(eval_env.specs, eval_env.time_limit, "stepped by actors")
         self.make_replay: MakeReplay = self._replays()
 
-    def feed(self, agents: Mapping[str, Agent], watch: Stopwatch) -> Feed:
-        """See :class:`~algorithm.run.wiring.Wiring`."""
+    def feed(self, agents: Mapping[str, Agent], watch: Stopwatch) -> Collector:
+        """See :class:`~algorithm.train.runtime.Runtime`."""
         base, net, session = self._base, self._net, self._session
         self._agents = agents
         self._actors = Actors(
@@ -108,15 +107,15 @@ class Remote:
             max_lag=net.max_lag,
         )
         specs = {name: agent.spec for name, agent in agents.items()}
-        carries = {name: agent.player.stored_carry_shape for name, agent in agents.items()}
+        carries = {name: agent.policy.stored_carry_shape for name, agent in agents.items()}
         self._max_message = message_limit(specs, carries, base.max_episode_length)
         self._inbox = Inbox(base.episode_queue_size, line=most_at_a_time(self._max_message))
         session.stack.callback(self._inbox.close)
-        self._board = Board({name: agent.player.warming_up for name, agent in agents.items()})
+        self._board = Board({name: agent.policy.warming_up for name, agent in agents.items()})
         self._publisher = Publisher(
             self._board, agents, interval=base.update_sac_bak_per_step, always=net.synchronous
         )
-        return RemoteFeed(
+        return RemoteCollector(
             self._inbox,
             self._actors,
             self._board,
@@ -181,7 +180,7 @@ class Remote:
         folder = self._session.loaded.env_dir
         if self._session.run.config.exists() and not self._session.options.use_env_nn:
             folder = self._session.run.path
-        carries = {name: agent.player.stored_carry_shape for name, agent in self._agents.items()}
+        carries = {name: agent.policy.stored_carry_shape for name, agent in self._agents.items()}
         specs = {name: agent.spec for name, agent in self._agents.items()}
         files = {name: nn_file(loaded.for_behaviour(name), folder) for name in specs}
         return Terms(

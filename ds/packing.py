@@ -12,7 +12,7 @@ from ds.pieces import Piece
 from ds.protocol import Part
 
 if TYPE_CHECKING:  # an actor's messages are packed and sent without torch
-    from algorithm.run.group import Episode
+    from algorithm.roles import Episode
 
 Key = tuple[str, int]
 """Behaviour and agent."""
@@ -78,7 +78,7 @@ class Packer:
         self._accounted = 0  # environment steps in what has been packed
 
     def recorder(self, behaviour: str) -> BehaviourRecorder:
-        """The :class:`~algorithm.run.group.Recorder` of the agents of one behaviour."""
+        """The :class:`~algorithm.experience.agent_processor.Recorder` of the agents of one behaviour."""
         return BehaviourRecorder(self, behaviour)
 
     def add(self, behaviour: str, segment: Segment) -> None:

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
-from typing import cast
+from collections.abc import Mapping, Sequence
 
 import safetensors.torch
 import torch
 from torch import Tensor, nn
 
-from algorithm.extensions.base import Extension
-from algorithm.run.agent import Agent
-from algorithm.sac.config import SacConfig
-from algorithm.sac.model import Model
-from algorithm.spec import ActionSpec
+from algorithm.roles import Agent
 from ds.board import Board
 
 CHUNK = 2**20
@@ -23,20 +18,6 @@ CHUNK = 2**20
 _VERSION_BYTES, _DIGEST_BYTES = 8, 32
 
 Parts = Mapping[str, nn.Module]
-
-
-def acting_parts(
-    model: Model, extensions: Iterable[Extension], action: ActionSpec, config: SacConfig
-) -> dict[str, nn.Module]:
-    """The modules that an exploring actor asks, by name; the rest of a learner's never travels.
-
-    Critics only where a discrete part is greedy, extensions only where they choose among several actions.
-    """
-    parts: dict[str, nn.Module] = {"normaliser": model.normaliser, "rep": model.rep, "policy": model.policy}
-    if config.discrete_dqn_like and action.branches:
-        parts["q"] = model.q
-    judges = {type(one).__name__: one for one in extensions if one.num_candidates > 1}
-    return parts | judges
 
 
 def packed(behaviours: Mapping[str, Parts]) -> bytes:
@@ -98,12 +79,12 @@ class Publisher:
         self._board, self._agents = board, agents
         self._interval, self._always = interval, always
         self._published: int | None = None
-        self._parts = {name: _parts(agent) for name, agent in agents.items()}
+        self._parts = {name: agent.acting_parts() for name, agent in agents.items()}
 
     def publish_if_due(self) -> None:
         """To be called between two steps; the first call publishes."""
-        self._board.set_warming_up({name: agent.player.warming_up for name, agent in self._agents.items()})
-        updates = max(agent.sac.updates for agent in self._agents.values())
+        self._board.set_warming_up({name: agent.policy.warming_up for name, agent in self._agents.items()})
+        updates = max(agent.updates for agent in self._agents.values())
         if self._always or self._published is None or updates - self._published >= self._interval:
             self._published = updates
             version = self._board.next_version
@@ -123,8 +104,3 @@ class Loader:
         with torch.no_grad():
             unpack(payload, self._behaviours)
         self.version = version
-
-
-def _parts(agent: Agent) -> Parts:
-    extensions = cast(Sequence[Extension], tuple(agent.sac.extensions))
-    return acting_parts(agent.sac.model, extensions, agent.spec.action, agent.config.sac_config)

@@ -1,8 +1,8 @@
 """Compare what the working tree trains with what another commit trains, bit for bit, on this machine.
 
 ``python scripts/golden.py main`` trains every case below with both trees, 300 updates each, and compares
-SHA-256 of networks, optimisers, replay, state and metrics. Hashes differ between kinds of CPU, so none is stored.
-A case: the arguments of ``main.py``; ``learner:`` before them trains with a synchronous learner and its actor.
+SHA-256 of networks, optimisers, replay and metrics. Hashes differ between kinds of CPU, so none is stored.
+A case: arguments of ``main.py``; ``learner:`` before them trains with a synchronous learner and its actor.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[1]
 CASES = {
     "continuous": "toy/identity",
     "pendulum": "gym/pendulum -o sac_config.n_step=3 -o sac_config.reward_scaling=true",
-    "one_step": "gym/pendulum -o sac_config.n_step=1 -o sac_config.clip_epsilon=0.2 -o sac_config.use_priority=false",
+    "one_step": "gym/pendulum -o sac_config.n_step=1 -o sac_config.clip_epsilon=0.2",
     "discrete": "gym/cart_pole",
     "greedy": "gym/cart_pole -c dqn",
     "hybrid": "toy/hybrid -o base_config.n_envs=4",
@@ -59,7 +59,9 @@ UNSTABLE = ("time/", "sys/", "ds/lag")
 
 def main() -> int:
     """Return 0 if all hashes are the same."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("base", help="commit to compare with")
     parser.add_argument("--only", nargs="*", choices=CASES, default=list(CASES), help="these cases alone")
     parser.add_argument("--jobs", type=int, default=2)
@@ -91,7 +93,9 @@ def trained(tree: Path, name: str, folder: Path) -> dict[str, str]:
     if case.startswith("learner:"):
         task, *rest = case.removeprefix("learner:").split()
         flags += ["-o=net_config.synchronous=true", f"-o=net_config.learner_port={free_port()}"]
-        learner = start(tree, place, env, "main_ds.py", task, "learner", *rest, *flags, "--seed=1", "-n=golden")
+        learner = start(
+            tree, place, env, "main_ds.py", task, "learner", *rest, *flags, "--seed=1", "-n=golden"
+        )
         actor = start(tree, place, env, "main_ds.py", task, "actor", *rest, *flags)
         finish(actor, name)
         finish(learner, name)

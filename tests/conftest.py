@@ -46,3 +46,14 @@ def root() -> Path:
 def box_spec() -> AgentSpec:
     """Three numbers in, one continuous action out, as in Pendulum."""
     return AgentSpec(ObsSpec(("obs",), ((3,),), ("float32",)), ActionSpec(continuous=1))
+
+
+@pytest.fixture
+def task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of the runs of a small task, ``task/`` in the folder to start from."""
+    from tests.run.sessions import TASK
+
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "task").mkdir()
+    (tmp_path / "task" / "config.yaml").write_text(TASK)
+    return tmp_path / "models" / "task"

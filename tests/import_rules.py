@@ -12,20 +12,32 @@ ORDER = (
     "algorithm.fields",
     "algorithm.reading",
     "algorithm.streams",
+    "algorithm.wording",
+    "algorithm.timing",
+    "algorithm.seeding",
     "algorithm.spec",
     "algorithm.data",
     "algorithm.ops",
     "algorithm.nn",
     "algorithm.replay",
+    "algorithm.roles",
     "algorithm.extensions.base",
-    "algorithm.sac",
     "algorithm.extensions",
+    "algorithm.actions",
+    "algorithm.agents",
+    "algorithm.sac",
+    "algorithm.families",
     "algorithm.env",
     "algorithm.config",
     "algorithm.run",
+    "algorithm.experience",
+    "algorithm.train",
     "main",
 )
 """Each may import only from its left."""
+
+FAMILIES = ("algorithm.sac",)
+"""Folders of the algorithm families."""
 
 FRAGMENT_MAY_IMPORT = ("pydantic", "pydantic_core", "algorithm.fields")
 OWN = ("algorithm", "ds", "envs", "main", "main_ds", "tests", "benchmarks")
@@ -125,9 +137,12 @@ def _objections(name: str, target: str) -> Iterator[str]:
 
 def _order(name: str, target: str) -> Iterator[str]:
     layer, target_layer = _layer(name), _layer(target)
+    family = next((one for one in FAMILIES if within(target, one)), None)
     if within(name, "envs"):
         if not within(target, "algorithm.nn"):
             yield "a task imports algorithm.nn and nothing else of the project"
+    elif family and not (within(name, family) or name == "algorithm.families" or _is_fragment(target)):
+        yield "only algorithm.families imports a family"
     elif within(name, "ds") or name == "main_ds":
         shared = name == "main_ds" and within(target, "main")  # one way of telling errors for both
         if not (within(target, "algorithm") or within(target, "ds") or shared):
@@ -138,8 +153,6 @@ def _order(name: str, target: str) -> Iterator[str]:
         yield f"{name} has no place in the order of layers"
     elif target_layer is None:
         yield f"{target} is not for {name} to import"
-    elif within(name, "algorithm.extensions") and within(target, "algorithm.sac"):
-        yield "an extension never imports sac"
     elif within(name, "algorithm.config") and _is_fragment(target):
         return
     elif ORDER.index(target_layer) > ORDER.index(layer):

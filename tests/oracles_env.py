@@ -9,11 +9,10 @@ from typing import Any, NamedTuple
 import gymnasium as gym
 import numpy as np
 
-from algorithm.data import Segment
+from algorithm.data import ActorOutput, Segment
 from algorithm.replay.storage import NEXT, TRUNCATED, Storage
 from algorithm.replay.windows import WindowReader
 from algorithm.replay.writer import Writer
-from algorithm.sac.actor import ActorOutput
 from algorithm.spec import AgentSpec
 from tests.toys_spaces import branch_sizes
 

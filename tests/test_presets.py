@@ -17,7 +17,7 @@ from algorithm.config.cli import TrainOptions, config_flags, parse_args
 from algorithm.config.cli_ds import parse_distributed
 from algorithm.env.base import VecEnv
 from algorithm.env.registry import make_vec_env
-from algorithm.run.seeding import episode_seeds
+from algorithm.seeding import episode_seeds
 from algorithm.spec import DEFAULT_BEHAVIOUR, ActionSpec, ObsSpec
 from main import main
 from tests.test_docs import ROOT, blocks_of, commands_of

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from algorithm.errors import EnvError, UsageError
-from algorithm.run.signals import _HANDLED
+from algorithm.train.signals import _HANDLED
 from main import guarded
 
 ROOT = Path(__file__).resolve().parents[1]

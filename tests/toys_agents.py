@@ -6,9 +6,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import numpy as np
 
-from algorithm.data import Array, Segment, State
+from algorithm.data import ActorOutput, Array, Segment, State
 from algorithm.env.base import Observation, StepResult
-from algorithm.sac.actor import ActorOutput
 from algorithm.spec import DEFAULT_BEHAVIOUR, ActionSpec, AgentSpec, ObsSpec
 
 SPEC = AgentSpec(

@@ -7,46 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 
 from algorithm.data import SequenceBatch
-
-Obs = Mapping[str, Tensor]
-
-
-class States(Protocol):
-    """What a representation makes of a window whose learned part is K … K+T−1.
-
-    Each is made when it is first asked for, and once: ask for no more than is needed.
-    """
-
-    @property
-    def learned(self) -> Tensor:
-        """[B, T, S] by the online network, with gradient."""
-        ...
-
-    @property
-    def online(self) -> Tensor:
-        """[B, W+1, S] of all tokens, with gradient at the learned positions."""
-        ...
-
-    @property
-    def carry(self) -> Tensor:
-        """[B, W+1, *C] online, after each token; [B, 0] where nothing is stored."""
-        ...
-
-    @property
-    def target_following(self) -> Tensor:
-        """[B, W−K, S] by the target network, of tokens K+1 … W."""
-        ...
-
-    @property
-    def target_learned(self) -> Tensor:
-        """[B, T, S] by the target network."""
-        ...
+from algorithm.nn.encoding import Obs, States
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from algorithm.ops.sac import HALF_LOG_2PI, log_tanh_jacobian, tanh_normal_logp
+from algorithm.ops.densities import HALF_LOG_2PI, log_tanh_jacobian, tanh_normal_logp
 
 
 @dataclass(frozen=True)

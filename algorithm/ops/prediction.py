@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from algorithm.ops.sac import HALF_LOG_2PI
+from algorithm.ops.densities import HALF_LOG_2PI
 from algorithm.ops.shapes import check_shapes, window_mean
 
 STD_RANGE = (0.1, 1.0)

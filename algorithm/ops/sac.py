@@ -1,41 +1,10 @@
-"""The densities and losses of Soft Actor-Critic (arXiv 1801.01290, 1812.05905; REDQ arXiv 2101.05982)."""
+"""The losses of Soft Actor-Critic (arXiv 1801.01290, 1812.05905; REDQ arXiv 2101.05982)."""
 
 from __future__ import annotations
 
-import math
-
-import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from algorithm.ops.shapes import check_shapes, masked_mean, valid_share
-
-HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
-LOG_4 = math.log(4.0)
-
-
-def log_tanh_jacobian(z: Tensor) -> Tensor:
-    """``log |d tanh(z)/dz| = 2 (log 2 − z − softplus(−2z))``, exact also where tanh saturates.
-
-    The identity log(1 − tanh² z) of arXiv 1812.05905, appendix C, without cancellation.
-
-    z: any shape. Returns the same shape.
-    """
-    w = -2.0 * z
-    return torch.add(w, F.softplus(w), alpha=-2.0) + LOG_4
-
-
-def tanh_normal_logp(z: Tensor, mean: Tensor, log_std: Tensor) -> Tensor:
-    """Log-density of u = tanh(z), z ~ N(mean, exp(log_std)²) (arXiv 1812.05905, appendix C).
-
-    ``Σ_i log N(z_i) − log |du_i/dz_i|``: the density of u, so it integrates to one over (−1, 1).
-
-    z, mean, log_std: [..., A_c]
-    Returns [...].
-    """
-    check_shapes("tanh_normal_logp", z.shape, {"mean": mean, "log_std": log_std})
-    standard = (z - mean) * (-log_std).exp()
-    return (-0.5 * standard.square() - log_std - HALF_LOG_2PI - log_tanh_jacobian(z)).sum(-1)
 
 
 def critic_loss(q: Tensor, target: Tensor, weight: Tensor, valid: Tensor) -> Tensor:

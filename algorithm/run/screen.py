@@ -8,21 +8,18 @@ from collections.abc import Mapping, Sequence
 
 import gymnasium
 import numpy as np
-import psutil
 import torch
 
 from algorithm.config.loader import LoadedConfig
-from algorithm.config.schema import BaseConfig, Config
+from algorithm.config.schema import BaseConfig
 from algorithm.env.base import VecEnv
-from algorithm.nn.normalise import vector_names
-from algorithm.run.agent import Agent
+from algorithm.roles import Agent
 from algorithm.run.console import Rows
 from algorithm.run.offers import has_display, playing_commands
 from algorithm.run.playing.evaluate import Performance
 from algorithm.run.rundir import RunDir
-from algorithm.run.trainer import Outcome
-from algorithm.sac.config import SacConfig
 from algorithm.spec import DEFAULT_BEHAVIOUR, AgentSpec
+from algorithm.train.trainer import Outcome
 
 
 def start_screen(
@@ -59,7 +56,7 @@ def start_screen(
         sections.insert(1, ("resumed", resumed))
     for name, agent in agents.items():
         title = "agent" if name == DEFAULT_BEHAVIOUR else f"agent {name}"
-        sections.append((title, _agent(agent)))
+        sections.append((title, agent.rows()))
     sections.append(("config", _config(loaded)))
     return sections
 
@@ -176,63 +173,6 @@ def _observation(
 
 def _actions(spec: AgentSpec) -> str:
     return spec.action.description
-
-
-def _agent(agent: Agent) -> list[tuple[str, str]]:
-    parameters = ", ".join(f"{name} {n:,}" for name, n in agent.num_parameters().items() if n)
-    sources = ", ".join(f"{name} {source}" for name, source in agent.networks.sources.items())
-    replay = agent.replay
-    free = psutil.virtual_memory().available
-    memory = (
-        f"{replay.capacity:,} rows, {replay.nbytes / 2**20:,.0f} MB when full, {free / 2**20:,.0f} MB free"
-    )
-    return [
-        ("models", sources),
-        ("parameters", parameters),
-        *_memory(agent.config.sac_config),
-        ("replay", memory),
-        ("algorithm", _algorithm(agent.config, agent.spec)),
-    ]
-
-
-def _memory(sac: SacConfig) -> Rows:
-    """What an agent remembers with; no row without memory."""
-    burn_in, learn = sac.burn_in_step, sac.learn_step
-    if sac.seq_encoder is None:
-        return []
-    if sac.seq_encoder == "ATTN":
-        return [("memory", f"attention to the last {burn_in} steps, {learn} learned in a window")]
-    states = "stored and refreshed" if sac.refresh_carry else "stored"
-    return [
-        ("memory", f"recurrent, {burn_in} steps of burn-in, {learn} learned in a window, states {states}")
-    ]
-
-
-def _algorithm(config: Config, spec: AgentSpec) -> str:
-    sac = config.sac_config
-    if sac.n_step == 1:
-        target = "1-step"
-    else:
-        target = f"{sac.n_step}-step " + ("V-trace" if sac.use_n_step_is else "uncorrected")
-    if sac.ensemble_q_sample < sac.ensemble_q_num:
-        critics = f"min of {sac.ensemble_q_sample} among {sac.ensemble_q_num} critics"
-    else:
-        critics = f"min of {sac.ensemble_q_num} critics"
-    if not sac.use_replay_buffer:
-        data = f"each window once, batch {sac.batch_size}"
-    else:
-        updates = f"{sac.replay_ratio:g} update{'s' if sac.replay_ratio != 1 else ''} a step"
-        data = f"{'prioritised' if sac.use_priority else 'uniform'}, batch {sac.batch_size}, {updates}"
-    parts = [target, critics, data, "learned α" if sac.use_auto_alpha else "fixed α"]
-    if sac.discrete_dqn_like and spec.action.branches:
-        parts.append(f"greedy branches, ε {sac.discrete_dqn_epsilon:g}")
-    if sac.clip_epsilon > 0:
-        parts.append(f"critic clipped at {sac.clip_epsilon:g}")
-    if sac.use_normalization and vector_names(spec.obs):
-        parts.append("normalised observations")
-    if sac.reward_scaling:
-        parts.append("scaled rewards")
-    return ", ".join(parts)
 
 
 def _config(loaded: LoadedConfig) -> list[tuple[str, str]]:

@@ -1,98 +1,280 @@
-"""Everything that depends on the kind of action. SAC composes heads and never asks which kind it has.
+"""The losses of Soft Actor-Critic by kind of action part, and how parts become one value and one loss.
 
-An action has a discrete and a continuous part, each with its head; an agent without one of them has a head
-that is neutral: no outputs, log-probability 0, entropy 0. Positions P are flattened batches of states.
+A head adds temperature, entropy bonus and losses to an action part. The head of an absent part is neutral:
+bonus 0, nothing to learn. Positions P are flattened batches of states.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from algorithm.nn.distributions import HybridAction, TanhNormal
+from algorithm.actions.discrete import DiscretePolicy, MeanQ
+from algorithm.actions.parts import ActionParts, make_parts
+from algorithm.nn.distributions import HybridAction
+from algorithm.ops import discrete as ops
+from algorithm.ops.sac import policy_loss
+from algorithm.ops.shapes import masked_mean
+from algorithm.sac.config import SacConfig
+from algorithm.sac.temperature import FixedTemperature, LearnedTemperature, Temperature
+from algorithm.spec import ActionSpec
 
-
-@dataclass(frozen=True, kw_only=True)
-class Choice:
-    """The discrete part of π at P positions."""
-
-    probs: Tensor  # [P, ΣN] exactly 0 where a choice is not allowed
-    log_probs: Tensor  # [P, ΣN] 0 there
-    mask: Tensor  # [P, ΣN] bool
+SATURATED = 0.99
+"""A component of u further out is at the end of its range: there the gradient of tanh is below 0.02."""
 
 
 class ContinuousHead(Protocol):
-    """The continuous part of an action."""
-
-    def draw(self, policy: HybridAction, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-        """A reparameterised u [P, A_c] and its log-density [P]."""
-        ...
+    """Losses of the continuous part."""
 
     def bonus(self, logp: Tensor) -> Tensor:
-        """Its part of h(s), [P]: −α log π(u|s)."""
-        ...
-
-    def log_ratio(self, policy: HybridAction, z: Tensor, behaviour_logp: Tensor) -> Tensor:
-        """log π − log μ [...] of stored actions, z [..., A_c], behaviour_logp [..., H]."""
+        """Return its part of h(s), [P]: −α log π(u|s)."""
         ...
 
     def losses(self, logp: Tensor, value: Tensor, share: Tensor) -> dict[str, Tensor]:
-        """Scalar losses ``policy`` and ``alpha``: logp, value, share [P]."""
+        """Return scalar losses ``policy`` and ``alpha``; logp, value, share [P]."""
         ...
 
     def metrics(self, u: Tensor, logp: Tensor) -> dict[str, Tensor]:
-        """Values to log, scalars or [..., P], without gradient."""
+        """Return values to log, scalars or [..., P], without gradient."""
         ...
 
 
 class DiscreteHead(Protocol):
-    """The discrete part of an action: how the outputs q [..., N] of a critic become values."""
+    """Losses of the discrete part, and how the outputs q [..., N] of a critic become values."""
 
-    needs_q: bool
-    """Whether a choice is made by the critics' values."""
-
-    def choose(self, policy: HybridAction, mask: Tensor, mean_q: Callable[[], Tensor]) -> Choice:
-        """π's discrete part; ``mean_q`` gives the online critics' mean q [P, N] at the continuous part."""
+    def q_of_action(self, q: Tensor, action: Tensor) -> Tensor:
+        """Return Q(s, a) [..., P] of flat actions [P, A]."""
         ...
 
-    def taken(self, q: Tensor, action: Tensor) -> Tensor:
-        """Q(s, a) [..., P] of flat actions [P, A]."""
+    def expected(self, q: Tensor, choice: DiscretePolicy) -> Tensor:
+        """Return R(q, π) [..., P]: a state's value under the discrete part of π, without gradient to π."""
         ...
 
-    def expected(self, q: Tensor, choice: Choice) -> Tensor:
-        """R(q, π) [..., P]: the value of a state under the discrete part of π, without gradient to π."""
+    def bonus(self, choice: DiscretePolicy) -> Tensor | float:
+        """Return its part of h(s), [P]: α mean_b H(π_b) with soft targets, else 0."""
         ...
 
-    def bonus(self, choice: Choice) -> Tensor | float:
-        """Its part of h(s), [P]: α mean_b H(π_b) with soft targets, else 0."""
+    def losses(self, choice: DiscretePolicy, q: Tensor, share: Tensor) -> dict[str, Tensor]:
+        """Return scalar losses ``policy`` and ``alpha``; q [P, N] without gradient, share [P]."""
         ...
+
+    def metrics(self, choice: DiscretePolicy) -> dict[str, Tensor]:
+        """Return values to log, scalars or [..., P], without gradient."""
+        ...
+
+
+class TanhNormalHead(nn.Module):
+    """Losses of a squashed Gaussian.
+
+    target_entropy: a learned temperature steers the entropy to it
+    """
+
+    def __init__(self, temperature: Temperature, target_entropy: float) -> None:
+        super().__init__()
+        self.temperature = temperature
+        self.target_entropy = target_entropy
+
+    def bonus(self, logp: Tensor) -> Tensor:
+        """Return −α log π(u|s)."""
+        return -self.temperature.alpha * logp
+
+    def losses(self, logp: Tensor, value: Tensor, share: Tensor) -> dict[str, Tensor]:
+        """Return :func:`algorithm.ops.sac.policy_loss` and :func:`~algorithm.ops.sac.temperature_loss`."""
+        return {
+            "policy": policy_loss(logp, value, self.temperature.alpha, share),
+            "alpha": self.temperature.loss(-logp.detach(), self.target_entropy, share),
+        }
+
+    def metrics(self, u: Tensor, logp: Tensor) -> dict[str, Tensor]:
+        """Return entropy, its target, temperature, and which components of u are saturated [A_c, P]."""
+        return {
+            "policy/entropy_c": -logp.detach(),
+            "policy/target_entropy_c": torch.tensor(self.target_entropy),
+            "policy/alpha_c": self.temperature.alpha,
+            "policy/saturation": u.detach().t().abs() > SATURATED,
+        }
+
+
+class NoContinuousHead(nn.Module):
+    """Losses of an absent continuous part."""
+
+    def bonus(self, logp: Tensor) -> Tensor:
+        """Return zeros: the log-density of an empty u."""
+        return logp
+
+    def losses(self, logp: Tensor, value: Tensor, share: Tensor) -> dict[str, Tensor]:
+        """Return nothing."""
+        return {}
+
+    def metrics(self, u: Tensor, logp: Tensor) -> dict[str, Tensor]:
+        """Return nothing."""
+        return {}
+
+
+class _Branches(nn.Module):
+    """The reductions of a critic's outputs over branches."""
+
+    def __init__(self, action: ActionSpec) -> None:
+        super().__init__()
+        self.branches = action.branches
+        self._width, self._num = action.discrete, len(action.branches)
+
+    def q_of_action(self, q: Tensor, action: Tensor) -> Tensor:
+        """Return the mean over branches of the chosen outputs."""
+        return ops.reduce_branches(q, action[..., : self._width], self._num)
+
+    def expected(self, q: Tensor, choice: DiscretePolicy) -> Tensor:
+        """Return the mean over branches of the expected outputs."""
+        return ops.reduce_branches(q, choice.probs.detach(), self._num)
+
+
+class CategoricalHead(_Branches):
+    """Losses of categorical branches (arXiv 1910.07207).
+
+    target_share: share of the largest possible entropy that a learned temperature steers to
+    soft_target:  whether values hold the entropy bonus; without it they are those of the rewards alone
+        (arXiv 2509.09838)
+    """
+
+    def __init__(
+        self, action: ActionSpec, temperature: Temperature, target_share: float, *, soft_target: bool
+    ) -> None:
+        super().__init__(action)
+        self.temperature = temperature
+        self.target_share = target_share
+        self._soft_target = soft_target
+
+    def entropy(self, choice: DiscretePolicy) -> Tensor:
+        """Return mean_b H(π_b), [P]."""
+        return ops.mean_entropy(choice.log_probs, choice.probs, self._num)
+
+    def bonus(self, choice: DiscretePolicy) -> Tensor | float:
+        """Return α mean_b H(π_b) with soft targets, else 0."""
+        return self.temperature.alpha * self.entropy(choice) if self._soft_target else 0.0
+
+    def losses(self, choice: DiscretePolicy, q: Tensor, share: Tensor) -> dict[str, Tensor]:
+        """Return :func:`algorithm.ops.discrete.discrete_policy_loss`; where one action is left, target 0."""
+        alpha = self.temperature.alpha
+        loss = ops.discrete_policy_loss(choice.log_probs, choice.probs, q, alpha, self._num)
+        target = self.target_share * ops.largest_entropy(choice.mask, self.branches)
+        return {
+            "policy": masked_mean(loss, share),
+            "alpha": self.temperature.loss(self.entropy(choice).detach(), target, share),
+        }
+
+    def metrics(self, choice: DiscretePolicy) -> dict[str, Tensor]:
+        """Return entropy, its target and temperature."""
+        return {
+            "policy/entropy_d": self.entropy(choice).detach(),
+            "policy/target_entropy_d": self.target_share * ops.largest_entropy(choice.mask, self.branches),
+            "policy/alpha_d": self.temperature.alpha,
+        }
+
+
+class GreedyHead(_Branches):
+    """``discrete_dqn_like``: no entropy, nothing to learn."""
+
+    def bonus(self, choice: DiscretePolicy) -> float:
+        """Return 0."""
+        return 0.0
+
+    def losses(self, choice: DiscretePolicy, q: Tensor, share: Tensor) -> dict[str, Tensor]:
+        """Return nothing."""
+        return {}
+
+    def metrics(self, choice: DiscretePolicy) -> dict[str, Tensor]:
+        """Return nothing."""
+        return {}
+
+
+class NoBranchesHead(GreedyHead):
+    """An absent discrete part: the critic's only output is Q."""
+
+    def q_of_action(self, q: Tensor, action: Tensor) -> Tensor:
+        """Return the only output."""
+        return q.squeeze(-1)
+
+    def expected(self, q: Tensor, choice: DiscretePolicy) -> Tensor:
+        """Return the only output."""
+        return q.squeeze(-1)
+
+
+class ActionHeads(nn.Module):
+    """Both parts of an agent's action with their heads.
+
+    One u per state is drawn and shared by all that needs one there. Outputs q [..., P, N] are those of
+    critics that were given u: discrete outputs are conditioned on the continuous action (arXiv 1912.11077).
+    """
+
+    discrete: DiscreteHead
+    continuous: ContinuousHead
+
+    def __init__(self, parts: ActionParts, discrete: DiscreteHead, continuous: ContinuousHead) -> None:
+        super().__init__()
+        self.parts = parts
+        self.discrete, self.continuous = discrete, continuous
+
+    def sample(self, policy: HybridAction, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        """Return a fresh continuous action u [P, A_c] and its log-density [P]."""
+        return self.parts.continuous.sample(policy, generator)
+
+    def choose(self, policy: HybridAction, mask: Tensor, mean_q: MeanQ) -> DiscretePolicy:
+        """Return the discrete part of the policy; ``mean_q`` is asked only by parts that choose by value."""
+        return self.parts.discrete.distribution(policy, mask, mean_q)
+
+    def entropy_bonus(self, choice: DiscretePolicy, logp: Tensor) -> Tensor:
+        """Return h(s) [P] = α_d mean_b H(π_b) − α_c log π_c(u); the first term only with soft targets."""
+        return self.continuous.bonus(logp) + self.discrete.bonus(choice)
+
+    def q_of_action(self, q: Tensor, action: Tensor) -> Tensor:
+        """Return Q(s, a) [..., P] of flat actions [P, A]."""
+        return self.discrete.q_of_action(q, action)
+
+    def expected(self, q: Tensor, choice: DiscretePolicy) -> Tensor:
+        """Return R(q, π) [..., P], the outputs reduced over the discrete part of the policy."""
+        return self.discrete.expected(q, choice)
 
     def log_ratio(
-        self, policy: HybridAction, mask: Tensor, action: Tensor, behaviour_logp: Tensor
-    ) -> Tensor | float:
-        """log π − log μ [...] of flat actions [..., A], behaviour_logp [..., H]."""
-        ...
+        self, policy: HybridAction, mask: Tensor, action: Tensor, z: Tensor, behaviour_logp: Tensor
+    ) -> Tensor:
+        """Return the joint log π(a|s)/μ(a|s) [...] of stored actions, the sum over the parts."""
+        continuous = self.parts.continuous.log_ratio(policy, z, behaviour_logp)
+        return continuous + self.parts.discrete.log_ratio(policy, mask, action, behaviour_logp)
 
-    def losses(self, choice: Choice, q: Tensor, share: Tensor) -> dict[str, Tensor]:
-        """Scalar losses ``policy`` and ``alpha``: q [P, N] without gradient, share [P]."""
-        ...
+    def losses(self, choice: DiscretePolicy, logp: Tensor, q: Tensor, share: Tensor) -> dict[str, Tensor]:
+        """Return policy and temperature loss by name, each the sum over the parts; empty without either.
 
-    def metrics(self, choice: Choice) -> dict[str, Tensor]:
-        """Values to log, scalars or [..., P], without gradient."""
-        ...
+        logp [P] of the fresh u, with gradient; q [P, N] of it, with gradient to u only; share [P] of each
+        position in its window's mean. The two losses share no parameter.
+        """
+        losses = self.continuous.losses(logp, self.expected(q, choice), share)
+        for name, loss in self.discrete.losses(choice, q.detach(), share).items():
+            losses[name] = losses[name] + loss if name in losses else loss
+        return losses
+
+    def metrics(self, choice: DiscretePolicy, u: Tensor, logp: Tensor) -> dict[str, Tensor]:
+        """Return entropies, temperatures and saturation: scalars or [..., P], without gradient."""
+        return {**self.discrete.metrics(choice), **self.continuous.metrics(u, logp)}
 
 
-def continuous_part(policy: HybridAction) -> TanhNormal:
-    """The distribution of the continuous part; the dry run has made sure that it is there."""
-    assert policy.continuous is not None
-    return policy.continuous
+def make_heads(action: ActionSpec, config: SacConfig) -> ActionHeads:
+    """Return the heads of an action space, a temperature for each that has one."""
 
+    def temperature() -> Temperature:
+        kind = LearnedTemperature if config.use_auto_alpha else FixedTemperature
+        return kind(config.init_log_alpha)
 
-def logits_of(policy: HybridAction) -> Tensor:
-    """The logits of the discrete part; the dry run has made sure that they are there."""
-    assert policy.logits is not None
-    return policy.logits
+    discrete: DiscreteHead = NoBranchesHead(action)
+    if action.branches and config.discrete_dqn_like:
+        discrete = GreedyHead(action)
+    elif action.branches:
+        discrete = CategoricalHead(
+            action, temperature(), config.target_d_alpha, soft_target=config.discrete_soft_target
+        )
+    continuous: ContinuousHead = NoContinuousHead()
+    if action.continuous:
+        continuous = TanhNormalHead(temperature(), -config.target_c_alpha * action.continuous)
+    parts = make_parts(action, greedy_branches=config.discrete_dqn_like)
+    return ActionHeads(parts, discrete, continuous)

@@ -16,15 +16,15 @@ from algorithm.nn.distributions import HybridAction
 from algorithm.nn.layer_noise import LayerNoise
 from algorithm.nn.loader import Networks
 from algorithm.nn.normalise import NoNormaliser, Normaliser
+from algorithm.nn.optimiser import FlatAdam, below
 from algorithm.nn.return_scale import NoReturnScale, ReturnScale
 from algorithm.ops.priority import sequence_priority
 from algorithm.ops.shapes import masked_mean, valid_share
 from algorithm.sac.config import SacConfig
 from algorithm.sac.critic import Steps, make_critic_loss, make_target
-from algorithm.sac.generators import go_on
+from algorithm.sac.heads import make_heads
 from algorithm.sac.model import Model
-from algorithm.sac.optimiser import FlatAdam, below
-from algorithm.sac.policy import make_composition
+from algorithm.seeding import restore_generator
 from algorithm.spec import AgentSpec
 
 
@@ -59,7 +59,7 @@ class Sac:
             device=device,
         )
         self.return_scale = ReturnScale(config.gamma) if config.reward_scaling else NoReturnScale()
-        self.composition = make_composition(spec.action, config).to(device)
+        self.heads = make_heads(spec.action, config).to(device)
         self._skipped, rate = torch.zeros((), device=device), config.learning_rate
         max_norm = config.max_grad_norm or math.inf
         make_step = partial(FlatAdam, learning_rate=rate, max_norm=max_norm, skipped=self._skipped)
@@ -68,7 +68,7 @@ class Sac:
         make_alpha_step = partial(
             make_step, learning_rate=config.alpha_learning_rate or rate, max_norm=math.inf
         )
-        self._alpha_step = _if_any(make_alpha_step, [self.composition])
+        self._alpha_step = _if_any(make_alpha_step, [self.heads])
         self._joint_step = _if_any(make_step, [x.joint for x in extensions])
         self._own_step = _if_any(make_step, [x.own for x in extensions])
         # The encoder's part of the critics' gradient: it is the first of their modules.
@@ -97,7 +97,7 @@ class Sac:
         """One gradient step of critics, policy, temperature and extensions; the target follows.
 
         The batch is not modified. Nothing in here waits for the device. A step whose gradient is not finite
-        is not taken (see :class:`~algorithm.sac.optimiser.FlatAdam`), which ``skipped`` counts; ``priority``
+        is not taken (see :class:`~algorithm.nn.optimiser.FlatAdam`), which ``skipped`` counts; ``priority``
         need not be finite then. The target follows nevertheless, for what it follows is finite.
         """
         batch = batch.to(self.device)
@@ -208,17 +208,17 @@ class Sac:
         following = slice(first + 1, None)  # tokens that the learned transitions and their n steps lead to
         state, mask = _flatten(ctx.state[:, following]), _flatten(batch.action_mask[:, following])
         policy = self.model.policy(state, {k: _flatten(v[:, following]) for k, v in ctx.obs.items()})
-        u, logp = self.composition.draw(policy, self._generator)
-        choice = self.composition.choose(policy, mask, lambda: self.model.q.frozen(state, u).mean(0))
+        u, logp = self.heads.sample(policy, self._generator)
+        choice = self.heads.choose(policy, mask, lambda: self.model.q.frozen(state, u).mean(0))
         q = self.model.min_target_q(_flatten(ctx.target_following), u, self._draw_subset())
         shape = (batch.reward.shape[0], -1)
-        bonus = self.composition.bonus(choice, logp).view(shape)
+        bonus = self.heads.entropy_bonus(choice, logp).view(shape)
         reward = batch.reward + sum(x.reward_bonus(ctx) for x in self.extensions)
         steps = Steps(
             reward=reward[:, first:],
             terminated=batch.terminated[:, first:],
             valid=batch.valid[:, first:],
-            next_value=self.composition.expected(q, choice).view(shape) + bonus,
+            next_value=self.heads.expected(q, choice).view(shape) + bonus,
             next_bonus=bonus,
             log_ratio=lambda: self._log_ratio(ctx, policy),
         )
@@ -229,7 +229,7 @@ class Sac:
         """log π/μ [B, L−1] of the stored actions behind the first: tokens K+1 … W−1."""
         batch, interior = ctx.batch, slice(ctx.burn_in + 1, None)
         size, length = batch.z[:, interior].shape[:2]
-        return self.composition.log_ratio(
+        return self.heads.log_ratio(
             policy.map(lambda v: v.view(size, length + 1, -1)[:, :-1]),  # the last token has no action
             batch.action_mask[:, ctx.burn_in + 1 : -1],
             batch.action[:, interior],
@@ -243,7 +243,7 @@ class Sac:
         """Q of the stored actions at the learned positions, [E, B, T], from their states [B, T, S]."""
         action = _flatten(batch.action[:, self._burn_in : self._burn_in + self._learn])
         q = critics(_flatten(state), action[:, self._continuous])
-        return self.composition.taken(q, action).view(-1, *state.shape[:2])
+        return self.heads.q_of_action(q, action).view(-1, *state.shape[:2])
 
     def _update_critic(self, ctx: Context, y: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         batch, valid = ctx.batch, ctx.batch.valid[:, ctx.learned]
@@ -289,19 +289,19 @@ class Sac:
         learned = ctx.learned
         state = _flatten(ctx.state[:, learned].detach())
         policy = self.model.policy(state, {k: _flatten(v[:, learned]) for k, v in ctx.obs.items()})
-        u, logp = self.composition.draw(policy, self._generator)
+        u, logp = self.heads.sample(policy, self._generator)
         every_q = self.model.q.frozen(state, u)
         mask = _flatten(ctx.batch.action_mask[:, learned])
-        choice = self.composition.choose(policy, mask, lambda: every_q.mean(0))
+        choice = self.heads.choose(policy, mask, lambda: every_q.mean(0))
         # REDQ, algorithm 1: the policy climbs the mean where targets use a subset, the minimum otherwise.
         q = every_q.min(0).values if self._subset == self._num_critics else every_q.mean(0)
         share = _flatten(valid_share(ctx.batch.valid[:, learned], logp.dtype))
-        losses = self.composition.losses(choice, logp, q, share)
+        losses = self.heads.losses(choice, logp, q, share)
         if losses:  # with greedy actions alone there is no policy to learn
             self._policy_step.step(losses["policy"])
             if self._alpha_step:
                 self._alpha_step.step(losses["alpha"])
-        metrics = self.composition.metrics(choice, u, logp)
+        metrics = self.heads.metrics(choice, u, logp)
         shape = (-1, ctx.learn)
         return {
             **_named(losses),
@@ -341,7 +341,7 @@ class Sac:
         self._subset_generator.set_state(optim["random.subset"])
         self.return_scale.load_tensors(below("returns.", optim))
         self.updates = updates
-        return go_on(self._generator, optim["random.update"])
+        return restore_generator(self._generator, optim["random.update"])
 
     def roll_back(self, tensors: Mapping[str, Mapping[str, Tensor]]) -> None:
         """Networks, statistics, temperatures and optimisers as :meth:`tensors` once gave them.
@@ -372,9 +372,7 @@ class Sac:
         return [(name, adam) for name, adam in groups.items() if adam]
 
     def _modules(self) -> nn.Module:
-        return nn.ModuleDict(
-            {"model": self.model, "composition": self.composition, "extensions": self.extensions}
-        )
+        return nn.ModuleDict({"model": self.model, "composition": self.heads, "extensions": self.extensions})
 
 
 def _flatten(x: Tensor) -> Tensor:

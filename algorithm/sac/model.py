@@ -7,20 +7,20 @@ from contextlib import contextmanager
 from typing import cast
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from algorithm.data import SequenceBatch
-from algorithm.extensions.base import Obs, States
+from algorithm.nn.acting_model import ActingModel
+from algorithm.nn.encoding import Obs, States, make_encoding
 from algorithm.nn.ensemble import Backend, Ensemble
 from algorithm.nn.flat import FlatParameters
 from algorithm.nn.loader import Networks
 from algorithm.nn.normalise import NoNormaliser, Normaliser
 from algorithm.nn.protocols import Rep
 from algorithm.nn.target import Target
-from algorithm.sac.encoding import make_encoding
 
 
-class Model(nn.Module):
+class Model(ActingModel):
     """Owner of the networks.
 
     Encoder and critics are trained by one optimiser and followed by one target, so they share a storage.
@@ -42,17 +42,14 @@ class Model(nn.Module):
         device: torch.device,
         backend: Backend | None = None,
     ) -> None:
-        super().__init__()
         probe = (
             torch.zeros(1, networks.state_size, device=device),
             torch.zeros(1, action_size, device=device),
         )
-        self.normaliser = normaliser.to(device)
-        self.rep = networks.rep.to(device)
-        self.q = Ensemble(networks.make_q, ensemble_size, device=device, backend=backend, probe=probe)
-        self.policy = networks.policy.to(device)
+        rep = networks.rep.to(device)
+        q = Ensemble(networks.make_q, ensemble_size, device=device, backend=backend, probe=probe)
+        super().__init__(normaliser.to(device), rep, networks.policy.to(device), q)
         self._encoding = make_encoding(self.rep)
-        self.eval()
 
     def follow(self, online: FlatParameters) -> None:
         """Make the target networks, once encoder and critics lie in their optimiser's storage ``online``."""

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from types import ModuleType
 
 from algorithm.errors import StorageError, UsageError, explain
-from algorithm.run.signals import StopRequest
+from algorithm.train.signals import StopRequest
 from ds.cluster.member import Member, Share
 from ds.cluster.messages import Look, Order
 from ds.cluster.orders import Endpoint, LearnerOrders, Secrets

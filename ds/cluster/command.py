@@ -13,7 +13,7 @@ from algorithm.config.cli_ds import DistributedOptions
 from algorithm.config.locate import find_env
 from algorithm.config.program import program
 from algorithm.errors import UsageError
-from algorithm.run.signals import StopRequest
+from algorithm.train.signals import StopRequest
 from ds.cluster.asked import make_plan
 from ds.cluster.cluster import Cluster
 from ds.cluster.connect import gcs_address, join_ray, start_ray

@@ -7,10 +7,11 @@ import pytest
 import torch
 
 from algorithm.config.schema import BaseConfig, Config
-from algorithm.run.seeding import stream_seed
+from algorithm.sac.acting import make_acting
 from algorithm.sac.config import SacConfig
-from ds.acting import actor_seed, make_acting, with_noise
-from ds.weights import Loader, acting_parts, packed, unpack
+from algorithm.seeding import stream_seed
+from ds.acting import actor_seed, with_noise
+from ds.weights import Loader, packed, unpack
 from tests.extensions import test_grid as grid
 
 CPU = torch.device("cpu")
@@ -26,11 +27,10 @@ def test_it_acts_as_the_agent_does(row):
     acting = make_acting(
         agent.spec, agent.config, nn_file=None, behaviour="x", run_seed=5, own_seed=1, device=CPU
     )  # other weights than the agent began with, the same random numbers while acting
-    parts = acting_parts(agent.sac.model, agent.sac.extensions, agent.spec.action, agent.config.sac_config)
-    unpack(packed({"x": parts}), {"x": acting.parts})
-    agent.player.warming_up = acting.player.warming_up = False
+    unpack(packed({"x": agent.acting_parts()}), {"x": acting.parts})
+    agent.policy.warming_up = acting.policy.warming_up = False
     told = grid.act(agent, np.random.default_rng(3))
-    agent.player = acting.player
+    agent.policy = acting.policy
     found = grid.act(agent, np.random.default_rng(3))
     for name, expected in vars(told).items():
         np.testing.assert_array_equal(vars(found)[name], expected, err_msg=name)
@@ -66,8 +66,7 @@ def test_without_an_increasing_rate_the_common_noise_counts():
 def test_critics_travel_only_where_a_branch_is_greedy():
     for row in grid.ROWS[::5]:
         agent = grid.make_agent(row, seed=1)
-        sac = agent.config.sac_config
-        parts = acting_parts(agent.sac.model, agent.sac.extensions, agent.spec.action, sac)
+        sac, parts = agent.config.sac_config, agent.acting_parts()
         assert ("q" in parts) == (sac.discrete_dqn_like and bool(agent.spec.action.branches))
         assert ("Novelty" in parts) == sac.use_rnd
         assert Loader({"x": parts}).version == 0

@@ -10,15 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from algorithm.data import State
-from algorithm.run.feed import Feed
-from algorithm.run.group import Episode
+from algorithm.experience.collector import Iteration
+from algorithm.roles import Collector, Episode
 from algorithm.run.logs.metrics import METRICS
-from algorithm.run.rollout import Iteration
-from algorithm.run.timing import Stopwatch
+from algorithm.timing import Stopwatch
 from ds import streams
 from ds.actors import Actors
 from ds.board import Board
-from ds.feed import MAX_ROWS, RemoteFeed
+from ds.feed import MAX_ROWS, RemoteCollector
 from ds.inbox import Inbox
 from ds.protocol import PROTOCOL, Bye, Hello, Join, Part
 from tests.ds.parcels import Clock, parcel, part
@@ -52,7 +51,7 @@ class Scene:
         self.logs = {"vector": Log(), "camera": Log()}
         self.watch = Stopwatch(Clock())
         self.published = 0
-        self.feed = RemoteFeed(
+        self.feed = RemoteCollector(
             self.inbox,
             self.actors,
             self.board,
@@ -93,7 +92,7 @@ class Scene:
 
 
 def test_it_is_a_feed():
-    feed: Feed = Scene().feed
+    feed: Collector = Scene().feed
     assert feed.steps == 0 and feed.agents == frozenset() and feed.rows() == []
     feed.truncate()
     assert Scene().steps(2) == [([], 0), ([], 0)], "nothing comes, and nobody waits for ever"

@@ -20,13 +20,13 @@ from hypothesis import strategies as st
 
 from algorithm.replay.buffer import ReplayBuffer, UniformSampler
 from algorithm.run.statistics import mean_interval
-from algorithm.run.timing import Stopwatch
+from algorithm.timing import Stopwatch
 from ds.actors import Actors
 from ds.agreement import digest
 from ds.board import Board
 from ds.checking import AHEAD
 from ds.errors import WireError
-from ds.feed import RemoteFeed
+from ds.feed import RemoteCollector
 from ds.inbox import Inbox
 from ds.protocol import PROTOCOL, Beat, Bye, Hello, Join, Joined, Parcel, Part, Receipt, Wanted, Welcome
 from ds.service import Service, Terms
@@ -148,7 +148,7 @@ class Learner:
         self.replays = {name: ReplayBuffer(
             SPECS[name], capacity=CAPACITY, batch_size=2, carry_shape=CARRIES[name], sampler=UniformSampler()
         ) for name in SPECS}  # fmt: skip
-        self.feed = RemoteFeed(
+        self.feed = RemoteCollector(
             self.inbox, self.actors, self.board, self.replays,
             before_step=lambda: None, watch=Stopwatch(), wait=0.0, silence=2 * MAX_LENGTH,
         )  # fmt: skip

@@ -10,9 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from algorithm.data import Segment
+from algorithm.experience.collector import LocalCollector
 from algorithm.replay.buffer import ReplayBuffer, UniformSampler
 from algorithm.replay.storage import NEXT, TRUNCATED
-from algorithm.run.rollout import Episode, Rollout
+from algorithm.roles import Episode
 from ds.limits import most_steps
 from ds.packing import Packed, Packer, _shares
 from tests.oracles_replay import VECTOR, digest, make_segment
@@ -120,7 +121,7 @@ class Trip:
             name: Tee(self.here[name], self.packer.recorder(name), self.dates[name]) for name in names
         }
         players = {name: Attentive(stored) for name in names}
-        self.rollout = Rollout(
+        self.rollout = LocalCollector(
             Both(**houses), players, recorders, num_envs=agents, length_limit=limit
         )  # fmt: skip
         self.agents, self.packed, self.episodes = agents, list[Packed](), list[Episode]()

@@ -8,7 +8,7 @@ import pytest
 
 from tests.ds import processes
 from tests.run import killing
-from tests.run.test_resume import TASK
+from tests.train.test_resume import TASK
 
 QUICK = {"own_td_error": 330, "rnn": 260, "hybrid": 300, "extended": 160}
 """Section -> environment steps: normalisation and noise, memory, both kinds of action, RND and cameras."""

@@ -91,12 +91,9 @@ def test_a_loader_knows_its_version():
 
 def agent(updates=0, warming_up=True):
     """As much of an agent as a publisher asks for."""
-    model = SimpleNamespace(normaliser=net(0), rep=net(1), policy=net(2), q=net(3))
+    parts = {"normaliser": net(0), "rep": net(1), "policy": net(2)}
     return SimpleNamespace(
-        sac=SimpleNamespace(model=model, extensions=(), updates=updates),
-        player=SimpleNamespace(warming_up=warming_up),
-        spec=SimpleNamespace(action=SimpleNamespace(branches=())),
-        config=SimpleNamespace(sac_config=SimpleNamespace(discrete_dqn_like=False)),
+        updates=updates, acting_parts=lambda: parts, policy=SimpleNamespace(warming_up=warming_up)
     )
 
 
@@ -105,11 +102,11 @@ def test_weights_are_published_first_and_then_every_so_many_updates():
     publisher = Publisher(board, {"one": one, "other": other}, interval=10, always=False)
     versions = []
     for updates in (0, 0, 9, 10, 19, 35, 44, 45):
-        one.sac.updates = updates  # the one that learns most counts
+        one.updates = updates  # the one that learns most counts
         publisher.publish_if_due()
         versions.append(board.newest)
     assert versions == [1, 1, 1, 2, 2, 3, 3, 4]
-    other.player.warming_up = False
+    other.policy.warming_up = False
     publisher.publish_if_due()
     assert board.warming_up == {"one": True, "other": False}, "told at once, published or not"
 

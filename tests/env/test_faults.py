@@ -18,7 +18,7 @@ from algorithm.env.registry import make_vec_env
 from algorithm.env.single import flag, number
 from algorithm.env.watchdog import CLOSE_TIMEOUT
 from algorithm.errors import EnvError
-from algorithm.run.seeding import episode_seeds
+from algorithm.seeding import episode_seeds
 from algorithm.spec import DEFAULT_BEHAVIOUR
 from tests.toys_vector import diary_seed
 

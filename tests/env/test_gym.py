@@ -12,7 +12,7 @@ import pytest
 from algorithm.env.gym import GymEnv, GymRecipe
 from algorithm.env.registry import make_vec_env
 from algorithm.errors import EnvError
-from algorithm.run.seeding import episode_seeds
+from algorithm.seeding import episode_seeds
 from algorithm.spec import DEFAULT_BEHAVIOUR
 
 SEEDS = episode_seeds(7, "train")

@@ -21,8 +21,8 @@ from algorithm.env.leaving import contained
 from algorithm.env.registry import make_vec_env
 from algorithm.env.watchdog import Ran
 from algorithm.errors import EnvError
-from algorithm.run.signals import StopRequest
 from algorithm.spec import DEFAULT_BEHAVIOUR
+from algorithm.train.signals import StopRequest
 
 
 def make(name: str, faults: list[Fault], **options: object) -> VecEnv:

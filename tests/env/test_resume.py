@@ -18,7 +18,7 @@ from algorithm.env.base import Fault, VecEnv
 from algorithm.env.gym_vector import GymVectorEnv
 from algorithm.env.registry import make_vec_env
 from algorithm.errors import EnvError
-from algorithm.run.seeding import episode_seeds
+from algorithm.seeding import episode_seeds
 from algorithm.spec import DEFAULT_BEHAVIOUR
 from tests.toys_vector import DiaryVector, diary_seed
 

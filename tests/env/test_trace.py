@@ -15,7 +15,7 @@ from algorithm.env import trail
 from algorithm.env.base import Trace, VecEnv
 from algorithm.env.registry import make_vec_env
 from algorithm.env.trail import Trail
-from algorithm.run.seeding import episode_seeds
+from algorithm.seeding import episode_seeds
 from algorithm.spec import DEFAULT_BEHAVIOUR
 from tests.toys_vector import diary_seed
 

@@ -18,8 +18,8 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, Vecto
 from algorithm.env.base import Fault, OnFault, VecEnv
 from algorithm.env.gym_vector import GymVectorEnv
 from algorithm.env.registry import make_vec_env
-from algorithm.run.rollout import Rollout
-from algorithm.run.seeding import episode_seeds
+from algorithm.experience.collector import LocalCollector
+from algorithm.seeding import episode_seeds
 from algorithm.spec import DEFAULT_BEHAVIOUR
 from tests.oracles_env import Witness, plain_transitions
 from tests.toys_vector import Diary, DiaryVector, diary_seed, lost
@@ -82,7 +82,7 @@ DIARIES: dict[str, Callable[[], VecEnv]] = {
 def witness(env: VecEnv, steps: int, limit: int = -1) -> tuple[Witness, list[tuple[int, int]]]:
     """What ``steps`` steps of every environment bring; and (agent, length) of every episode reported."""
     found = Witness(env.specs[DEFAULT_BEHAVIOUR])
-    rollout = Rollout(env, {DEFAULT_BEHAVIOUR: found}, {DEFAULT_BEHAVIOUR: found}, length_limit=limit)
+    rollout = LocalCollector(env, {DEFAULT_BEHAVIOUR: found}, {DEFAULT_BEHAVIOUR: found}, length_limit=limit)
     episodes = [(e.agent, e.length) for _ in range(steps) for e in rollout.step()]
     assert sorted(found.seen) == list(range(len(found.seen)))
     assert Counter(found.stored()) == Counter(t for seen in found.seen.values() for t in seen)

@@ -14,9 +14,9 @@ from algorithm.data import Segment, State
 from algorithm.extensions import make_extensions
 from algorithm.extensions.options import Build
 from algorithm.nn.loader import load_networks
-from algorithm.run.agent import Agent
+from algorithm.replay.budget import MemoryBudget
 from algorithm.run.logs.metrics import METRICS
-from algorithm.run.memory import MemoryBudget
+from algorithm.sac.agent import SacAgent
 from algorithm.sac.config import SacConfig
 from algorithm.sac.learner import Sac
 from algorithm.spec import ActionSpec, AgentSpec, ObsSpec
@@ -115,7 +115,7 @@ def make_agent(row, seed):
         sac_config=SacConfig(**sac),
         nn_config=NnConfig(rep={**NN, "dense_depth": 1}, q=NN, policy=NN),
     )
-    return Agent(
+    return SacAgent(
         AgentSpec(obs, action_spec), config, nn_file=None, behaviour="x", seed=seed, device=CPU,
         memory=MemoryBudget(free=10**9),
     )  # fmt: skip
@@ -146,7 +146,7 @@ def segments(agent, rng, streams, length=7):
             start_step=0,
             obs=random_obs(agent.spec.obs, rng, length + 1),
             action_mask=mask,
-            carry=rng.normal(size=(length + 1, *agent.player.stored_carry_shape)).astype(np.float32) * 0.1,
+            carry=rng.normal(size=(length + 1, *agent.policy.stored_carry_shape)).astype(np.float32) * 0.1,
             action=action,
             z=z,
             behaviour_logp=logp,
@@ -159,7 +159,7 @@ def segments(agent, rng, streams, length=7):
 def act(agent, rng):
     action = agent.spec.action
     obs = random_obs(agent.spec.obs, rng, 4)
-    return agent.player.act(obs, action.padding(4), agent.player.initial_carry(4), action.all_allowed(4))
+    return agent.policy.act(obs, action.padding(4), agent.policy.initial_carry(4), action.all_allowed(4))
 
 
 def copied(state):

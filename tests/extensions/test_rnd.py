@@ -15,7 +15,7 @@ from algorithm.extensions.base import Extension
 from algorithm.extensions.rnd import Novelty
 from algorithm.nn.distributions import TanhNormal
 from algorithm.nn.dynamics import ModelRND
-from algorithm.sac.actor import Actor
+from algorithm.sac.acting import new_actor
 from algorithm.sac.config import SacConfig
 from tests.batches import CPU, SMALL, random_batch, small_sac
 from tests.extensions.exploring import (
@@ -117,7 +117,7 @@ class Judge(Extension):
 
 
 def act(spec, sac, extensions, *, n=40, exploring=True, greedy=False, **options):
-    actor = Actor(
+    actor = new_actor(
         spec, sac.model, SacConfig(**options), device=CPU, exploring=exploring, seed=3, extensions=extensions
     )
     obs = {"obs": np.random.default_rng(0).normal(size=(n, 3)).astype(np.float32)}

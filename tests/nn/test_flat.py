@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 from algorithm.nn.flat import FlatParameters
+from algorithm.nn.optimiser import FlatAdam
 from algorithm.nn.target import Target
-from algorithm.sac.optimiser import FlatAdam
 
 
 def network() -> nn.Module:

@@ -6,8 +6,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import torch
 
-import algorithm.run.repeat
-import algorithm.run.resume  # noqa: F401
+import algorithm.train.repeat
+import algorithm.train.resume  # noqa: F401
 import main  # noqa: F401
 import tests.toys
 import tests.toys_spaces  # noqa: F401

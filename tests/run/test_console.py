@@ -299,7 +299,7 @@ def test_everything_goes_to_the_log(tmp_path, logger):
         console.evaluation(Evaluation(2000, -1.0, 30.0, 10), best=True)
         console.finish([], [])
     logger.debug("a detail")
-    logging.getLogger("algorithm.run.trainer").info("from a module")
+    logging.getLogger("algorithm.train.trainer").info("from a module")
     logging.getLogger("somebody").warning("from a library")
     with warnings.catch_warnings():
         warnings.simplefilter("always")
@@ -307,7 +307,7 @@ def test_everything_goes_to_the_log(tmp_path, logger):
     text = (tmp_path / "train.log").read_text()
     for part in ("step=12000", "eval step=2000", "WARNING algorithm: take care", "again: take care"):
         assert part in text
-    assert "INFO    algorithm.run.trainer: from a module" in text
+    assert "INFO    algorithm.train.trainer: from a module" in text
     assert "from a library" in text
     assert "from Python" in text
     assert "a detail" not in text

@@ -9,13 +9,14 @@ import pytest
 
 from algorithm.data import Segment
 from algorithm.errors import EnvError
+from algorithm.experience.collector import LocalCollector
+from algorithm.roles import Episode
 from algorithm.run.playing import evaluate as module
 from algorithm.run.playing import watching
 from algorithm.run.playing.evaluate import Performance, evaluate
 from algorithm.run.playing.watching import NOBODY, Audience, Callback, Nobody
-from algorithm.run.rollout import Episode, Rollout
 from algorithm.spec import DEFAULT_BEHAVIOUR
-from tests.run.test_changing_agents import transition
+from tests.experience.test_changing_agents import transition
 from tests.toys_agents import Attentive, Both, Guests, random_script, tale
 
 ONE = {DEFAULT_BEHAVIOUR: Attentive()}
@@ -71,12 +72,12 @@ def test_nobody_costs_nothing(monkeypatch):
     """No transition is even put together."""
     given = []
 
-    class Noted(Rollout):
+    class Noted(LocalCollector):
         def __init__(self, env, players, recorders, **options) -> None:
             given.append(dict(recorders))
             super().__init__(env, players, recorders, **options)
 
-    monkeypatch.setattr(watching, "Rollout", Noted)
+    monkeypatch.setattr(watching, "LocalCollector", Noted)
     for watcher in (NOBODY, Audience(NOBODY, Noting([])), Audience(NOBODY, Callback(print))):
         evaluate(Guests(["T"], {0}), ONE, 0, watcher=watcher)
     assert [list(recorders) for recorders in given] == [[], [], [DEFAULT_BEHAVIOUR]]

@@ -15,7 +15,7 @@ from algorithm.run.playing import film as module
 from algorithm.run.playing.evaluate import Performance, evaluate
 from algorithm.run.playing.film import Encoder, Film, FilmError, Films, film_path, no_films
 from algorithm.run.playing.watching import NOBODY
-from algorithm.run.seeding import episode_seeds
+from algorithm.seeding import episode_seeds
 from algorithm.spec import DEFAULT_BEHAVIOUR, AgentSpec
 from tests.toys_agents import Attentive, Guests
 
@@ -182,7 +182,7 @@ def test_returns_are_the_same_with_a_film_and_without(tmp_path):
             return np.zeros((n, 0), np.float32)
 
         def act(self, obs, prev_action, carry, action_mask):
-            from algorithm.sac.actor import ActorOutput
+            from algorithm.data import ActorOutput
 
             z = obs["obs"][:, 2:] - obs["obs"][:, :1]
             logp = np.zeros((1, 1), np.float32)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from algorithm.errors import EnvError
-from algorithm.run.trainer import Trainer
+from algorithm.train.trainer import Trainer
 from tests.run.sessions import run
 
 

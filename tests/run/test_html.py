@@ -7,7 +7,7 @@ import pytest
 
 from algorithm.run.pages.html import Markup, commands, join, notice, page, pairs, section, table, tag
 from algorithm.run.pages.svg import Line, Scale, chart, describe, figure, large_figure, thinned
-from algorithm.run.pages.wording import counted, duration, plus_minus, short, steps_text
+from algorithm.wording import counted, duration, plus_minus, short, steps_text
 from tests.run.pages import read
 
 EVIL = "<script>alert('&\"')</script>"

@@ -15,11 +15,11 @@ import imageio_ffmpeg
 import numpy as np
 import pytest
 
-from algorithm.run import session
 from algorithm.run.logs.metrics import read_metrics
 from algorithm.run.playing.evaluate import Performance
 from algorithm.run.playing.scores import Logged, table
 from algorithm.run.rundir import RunDir
+from algorithm.train import session
 from tests.run.sessions import TASK, run, weights_hash
 from tests.run.test_check import LIMITS
 

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from algorithm.errors import EnvError, StorageError
+from algorithm.roles import Episode
 from algorithm.run.playing.evaluate import evaluate
 from algorithm.run.playing.film import Film
 from algorithm.run.playing.record import Recording
-from algorithm.run.rollout import Episode
 from algorithm.spec import DEFAULT_BEHAVIOUR
 from tests.run.small_disk import fill, on_a_small_disk
 from tests.run.test_film import Noisy

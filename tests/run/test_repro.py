@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 
 from algorithm.config.schema import BaseConfig, Config
+from algorithm.data import ActorOutput
 from algorithm.env.base import Trace
 from algorithm.env.registry import make_vec_env
 from algorithm.errors import NumericalError, StorageError
-from algorithm.run.non_finite import Stop
+from algorithm.experience.collector import LocalCollector
+from algorithm.experience.non_finite import Stop
 from algorithm.run.repro import LIMIT, Repro, Repros, main, replay
-from algorithm.run.rollout import Rollout
-from algorithm.run.seeding import episode_seeds
-from algorithm.sac.actor import ActorOutput
+from algorithm.seeding import episode_seeds
 from tests.toys_numbers import LENGTH
 
 pytestmark = pytest.mark.fault("F10")
@@ -45,7 +45,7 @@ def meet(folder: Path, *, n: int = 2, env_name: str = NUMBERS, **base: Any) -> t
     )
     player = Playing()
     with pytest.raises(NumericalError) as caught:
-        rollout = Rollout(env, {"default": player}, on_non_finite=Stop(repros))
+        rollout = LocalCollector(env, {"default": player}, on_non_finite=Stop(repros))
         for _ in range(4 * LENGTH):
             rollout.step()
     env.close()
@@ -126,7 +126,7 @@ def test_the_simulators_own_means_show_it_too(tmp_path):
 
 @pytest.mark.filterwarnings("ignore:overflow encountered in cast")
 def test_wrappers_are_put_around_again(tmp_path):
-    wrappers = ({"tests.run.test_rollout:Glitch": {"number": float("1e39"), "place": "reward"}},)
+    wrappers = ({"tests.experience.test_collector:Glitch": {"number": float("1e39"), "place": "reward"}},)
     _, path = meet(tmp_path, env_args={"events": []}, wrappers=wrappers)
     assert Repro.read(path).value == "inf"  # in float32
     assert replay(Repro.read(path), print)

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from algorithm.run.console import open_console
-from algorithm.run.signals import StopRequest
 from algorithm.streams import Lasting
+from algorithm.train.signals import StopRequest
 from tests.run.sessions import result
 
 ROOT = Path(__file__).resolve().parents[2]

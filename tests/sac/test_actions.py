@@ -10,7 +10,7 @@ import torch
 
 from algorithm.nn.distributions import HybridAction, TanhNormal
 from algorithm.sac.config import SacConfig
-from algorithm.sac.policy import make_composition
+from algorithm.sac.heads import make_heads
 from algorithm.spec import ActionSpec, AgentSpec, ObsSpec
 from tests.batches import random_batch, small_sac, weights
 from tests.oracles import n_step_target, vtrace_target
@@ -92,7 +92,7 @@ def test_the_target_is_that_of_loops_over_states_and_branches(kind, use_is, gree
     size = spec.action.continuous
     noise = torch.randn(24, size, generator=sac._generator.set_state(state)).view(8, 3, size)
 
-    model, heads, num = sac.model, sac.composition, len(spec.action.branches)
+    model, heads, num = sac.model, sac.heads, len(spec.action.branches)
     value, bonus, ratio = torch.zeros(8, 3), torch.zeros(8, 3), torch.zeros(8, 2)
     with torch.no_grad():
         inputs = (batch.obs, batch.prev_action, batch.carry, batch.obs_valid)
@@ -146,7 +146,7 @@ def test_a_greedy_agent_has_the_plain_n_step_target_with_and_without_correction(
 
 
 def composition(spec: AgentSpec, **options):
-    return make_composition(spec.action, SacConfig(**options))
+    return make_heads(spec.action, SacConfig(**options))
 
 
 def parts_of_hybrid(p: int = 16):
@@ -162,7 +162,7 @@ def test_the_hybrid_loss_is_the_sum_of_its_parts():
     normal, logits, q, valid, mask = parts_of_hybrid()
     hybrid = composition(HYBRID)
     policy = HybridAction(normal, logits)
-    u, logp = hybrid.draw(policy, torch.Generator().manual_seed(0))
+    u, logp = hybrid.sample(policy, torch.Generator().manual_seed(0))
     choice = hybrid.choose(policy, mask, lambda: q)
     together = hybrid.losses(choice, logp, q, valid)
 
@@ -173,8 +173,8 @@ def test_the_hybrid_loss_is_the_sum_of_its_parts():
     rest = continuous.losses(choice, logp, value.unsqueeze(-1), valid)
     for name in ("policy", "alpha"):
         torch.testing.assert_close(together[name], alone[name] + rest[name])
-    bonus = discrete.bonus(choice, torch.zeros(16)) + continuous.bonus(choice, logp)
-    torch.testing.assert_close(hybrid.bonus(choice, logp), bonus)
+    bonus = discrete.entropy_bonus(choice, torch.zeros(16)) + continuous.entropy_bonus(choice, logp)
+    torch.testing.assert_close(hybrid.entropy_bonus(choice, logp), bonus)
     assert u.shape == (16, 2)
 
 
@@ -184,7 +184,7 @@ def test_the_continuous_part_moves_no_logits_and_the_discrete_part_no_mean():
     hybrid = composition(HYBRID)
     mean, logits = normal.mean.requires_grad_(), logits.requires_grad_()
     policy = HybridAction(TanhNormal(mean, normal.log_std), logits)
-    u, logp = hybrid.draw(policy, torch.Generator().manual_seed(0))
+    u, logp = hybrid.sample(policy, torch.Generator().manual_seed(0))
     q = torch.cat([u, u.square(), u.sum(-1, keepdim=True)], -1)
     choice = hybrid.choose(policy, mask, lambda: q)
     discrete = hybrid.discrete.losses(choice, q.detach(), valid)["policy"]
@@ -203,7 +203,7 @@ def test_one_branch_is_a_plain_categorical():
     """SAC-discrete (arXiv 1910.07207, equations 10 to 12) on one state at a time."""
     sac = small_sac(spec=ONE, init_log_alpha=-1.0, target_d_alpha=0.3)
     batch = random_batch(8, 1, spec=ONE)
-    alpha, heads = math.exp(-1.0), sac.composition
+    alpha, heads = math.exp(-1.0), sac.heads
     with torch.no_grad():
         logits = sac.model.policy(batch.obs["obs"][:, 0], {}).logits
         q = sac.model.q.frozen(batch.obs["obs"][:, 0], torch.zeros(8, 0)).amin(0)
@@ -280,7 +280,7 @@ def test_temperatures_of_a_masked_task_stay_bounded():
     object.__setattr__(batch, "action_mask", mask)
     for _ in range(200):
         sac.update(batch)
-    assert sac.composition.discrete.temperature.log_alpha.item() == pytest.approx(-2.3, abs=1e-5)
+    assert sac.heads.discrete.temperature.log_alpha.item() == pytest.approx(-2.3, abs=1e-5)
 
 
 def test_the_temperature_steers_the_entropy_to_its_share():
@@ -303,7 +303,7 @@ def test_without_a_soft_target_values_are_those_of_the_rewards_and_the_policy_ke
     mask = torch.ones_like(logits, dtype=torch.bool)
     logp = torch.randn(6, generator=generator)
     policy = HybridAction(logits=logits)
-    h = [heads.bonus(heads.choose(policy, mask, torch.tensor), logp) for heads in (soft, plain)]
+    h = [heads.entropy_bonus(heads.choose(policy, mask, torch.tensor), logp) for heads in (soft, plain)]
     continuous = soft.continuous.bonus(logp)
     torch.testing.assert_close(h[1], continuous)
     entropy = soft.discrete.entropy(soft.choose(policy, mask, torch.tensor))

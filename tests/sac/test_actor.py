@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from algorithm.nn.distributions import HybridAction, TanhNormal
-from algorithm.sac.actor import Actor
+from algorithm.sac.acting import new_actor
 from algorithm.sac.config import SacConfig
 from algorithm.spec import Z_LIMIT, ActionSpec, AgentSpec
 from tests.batches import CPU, SMALL, random_batch, small_sac
@@ -22,7 +22,7 @@ def networks():
 
 def actor(networks, seed=0, exploring=True, **options):
     config = SacConfig(**options)
-    return Actor(SMALL, networks, config, device=CPU, exploring=exploring, seed=seed)
+    return new_actor(SMALL, networks, config, device=CPU, exploring=exploring, seed=seed)
 
 
 def act(actor, n=4, **options):
@@ -105,7 +105,7 @@ HYBRID = AgentSpec(OBS, ActionSpec((3, 2), 2))
 def crowd(spec, n=4000, *, exploring=True, seed=0, greedy=False, forbid=(), model=None, **options):
     """What n agents with the same observation do, and the policy's distribution there."""
     model = model or small_sac(spec=spec).model
-    one = Actor(spec, model, SacConfig(**options), device=CPU, exploring=exploring, seed=seed)
+    one = new_actor(spec, model, SacConfig(**options), device=CPU, exploring=exploring, seed=seed)
     obs = {"obs": np.tile(np.array([[0.3, -1.0, 2.0]], np.float32), (n, 1))}
     mask = spec.action.all_allowed(n)
     mask[:, list(forbid)] = False

@@ -7,9 +7,9 @@ import copy
 import pytest
 import torch
 
+from algorithm.nn.encoding import Recurrent, Stateless, TokenByToken, WholeWindow, make_encoding
+from algorithm.nn.optimiser import FlatAdam
 from algorithm.nn.protocols import Rep
-from algorithm.sac.encoding import Recurrent, Stateless, TokenByToken, WholeWindow, make_encoding
-from algorithm.sac.optimiser import FlatAdam
 from tests.batches import SMALL, random_batch, small_networks
 
 

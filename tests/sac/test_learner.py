@@ -47,7 +47,7 @@ def test_update_is_the_algorithm_of_the_paper():
             torch.testing.assert_close(stacked, value, atol=1e-5, rtol=1e-4)
     for own, value in zip(sac.model.policy.parameters(), plain.policy.parameters(), strict=True):
         torch.testing.assert_close(own, value, atol=1e-5, rtol=1e-4)
-    torch.testing.assert_close(sac.composition.continuous.temperature.log_alpha, plain.log_alpha)
+    torch.testing.assert_close(sac.heads.continuous.temperature.log_alpha, plain.log_alpha)
 
 
 OPTIONS = [
@@ -294,7 +294,7 @@ def test_the_target_is_made_of_the_right_states_actions_and_networks(use_is):
     with torch.no_grad():
         inputs = (batch.obs, batch.prev_action, batch.carry, batch.obs_valid)
         online, target = sac.model.rep(*inputs)[0], sac.model.target_rep(*inputs)[0]
-        alpha = sac.composition.continuous.temperature.alpha
+        alpha = sac.heads.continuous.temperature.alpha
         value, bonus, ratio = torch.zeros(8, 3), torch.zeros(8, 3), torch.zeros(8, 2)
         for token in (1, 2, 3):
             normal = sac.model.policy(online[:, token], {}).continuous

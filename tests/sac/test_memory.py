@@ -11,14 +11,14 @@ import torch
 
 from algorithm.data import Segment, SequenceBatch
 from algorithm.nn.defaults import ModelQ
+from algorithm.nn.encoding import Recurrent, make_encoding
 from algorithm.nn.ensemble import Ensemble
 from algorithm.nn.loader import load_networks
 from algorithm.nn.memories import AttentionRep, RecurrentRep
 from algorithm.nn.protocols import Rep
 from algorithm.replay.buffer import ReplayBuffer, UniformSampler
-from algorithm.sac.actor import Actor
+from algorithm.sac.acting import new_actor
 from algorithm.sac.config import SacConfig
-from algorithm.sac.encoding import Recurrent, make_encoding
 from algorithm.sac.learner import Sac
 from algorithm.spec import ActionSpec, AgentSpec, ObsSpec
 from tests.batches import CPU, random_batch, weights
@@ -74,7 +74,7 @@ class Player:
     ) -> None:
         config = SacConfig(clip_epsilon=-1.0)
         self.sac = sac
-        self.actor = Actor(SPEC, sac.model, config, device=CPU, exploring=True, seed=0)
+        self.actor = new_actor(SPEC, sac.model, config, device=CPU, exploring=True, seed=0)
         self.states: dict[int, torch.Tensor] = {}  # row id -> state while acting
         sac.model.policy.register_forward_pre_hook(self._seen)
         self.replay = ReplayBuffer(

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 import torch
 
+from algorithm.agents.metrics_window import MetricsWindow
 from algorithm.data import SequenceBatch
-from algorithm.run.recent import Recent
 from algorithm.sac.config import SacConfig
 from algorithm.sac.learner import Sac
 from algorithm.spec import ActionSpec, AgentSpec, ObsSpec
@@ -39,7 +39,7 @@ def padded_batch(seed: int = 0) -> SequenceBatch:
 
 
 def logged(sac: Sac, batch: SequenceBatch) -> tuple[dict[str, float], dict[str, torch.Tensor]]:
-    recent, result = Recent(), sac.update(batch)
+    recent, result = MetricsWindow(), sac.update(batch)
     recent.add(batch, result)
     return recent.metrics(0), result.metrics
 
@@ -99,7 +99,7 @@ def test_the_content_of_padding_is_not_logged():
     obs = torch.where(batch.obs_valid[..., None], batch.obs["obs"], -50.0)
     for one in (batch, replace(batch, obs={"obs": obs})):
         sac = make_sac()
-        recent, result = Recent(), sac.update(one)
+        recent, result = MetricsWindow(), sac.update(one)
         recent.add(one, result)
         found.append(recent.metrics(0))
     names = ("value/q_mean", "value/target", "policy/entropy_c", "policy/entropy_d", "policy/saturation")

@@ -29,7 +29,7 @@ def make_sac(learn: int) -> Sac:
 def spied(sac: Sac) -> list[tuple[str, torch.Tensor]]:
     """What each update's losses weigh a learned position with, [B, T], by loss."""
     found: list[tuple[str, torch.Tensor]] = []
-    losses = sac.composition.losses
+    losses = sac.heads.losses
 
     def critic(q, y, q_target, weight, valid):
         error = torch.zeros_like(y).requires_grad_()  # Q − y = 1: a half of the derivative is the weight
@@ -42,7 +42,7 @@ def spied(sac: Sac) -> list[tuple[str, torch.Tensor]]:
         return losses(choice, logp, q, weight)
 
     sac._critic_loss = critic
-    sac.composition.losses = policy
+    sac.heads.losses = policy
     return found
 
 

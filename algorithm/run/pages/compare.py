@@ -25,10 +25,10 @@ from algorithm.run.pages.html import Content, Markup, commands, join, notice, pa
 from algorithm.run.pages.report import write_report
 from algorithm.run.pages.settings import differences
 from algorithm.run.pages.svg import Line, large_figure
-from algorithm.run.pages.wording import counted, listed, plus_minus, short
 from algorithm.run.rundir import RunDir, no_run_matches, run_names
 from algorithm.run.statistics import bootstrap_band, mean_interval
 from algorithm.spec import DEFAULT_BEHAVIOUR
+from algorithm.wording import counted, listed, plus_minus, short
 
 _WILD = frozenset("*?[")
 _LONGEST_NAME = 80

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from algorithm.run.pages.html import Markup, join, tag
-from algorithm.run.pages.wording import short, steps_text
+from algorithm.wording import short, steps_text
 
 Array = NDArray[np.float64]
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from algorithm.data import Array, Bool, Float
+from algorithm.data import ActorOutput, Array, Bool, Float
 from algorithm.env.base import VecEnv
 from algorithm.errors import EnvError
-from algorithm.run.non_finite import OnNonFinite
+from algorithm.experience.non_finite import OnNonFinite
+from algorithm.roles import Episode, Policy, SamplingPolicy
 from algorithm.run.playing.watching import NOBODY, Show, Watcher, shown
-from algorithm.run.rollout import Episode, Player
 from algorithm.run.statistics import Interval, mean_interval
-from algorithm.sac.actor import Actor, ActorOutput
 
 PATIENCE = 1000
 """Steps in a row without anybody of the behaviours still waited for, after which nobody is expected."""
@@ -34,7 +33,7 @@ class Performance:
 class Visitor:
     """A player that acts with the policy; ``greedy`` takes its mode."""
 
-    def __init__(self, actor: Actor, *, greedy: bool) -> None:
+    def __init__(self, actor: SamplingPolicy, *, greedy: bool) -> None:
         self._actor = actor
         self._greedy = greedy
 
@@ -44,7 +43,7 @@ class Visitor:
         return self._actor.initial_carry(0).shape[1:]
 
     def initial_carry(self, n: int) -> Float:
-        """See :class:`~algorithm.run.rollout.Player`."""
+        """See :class:`~algorithm.experience.collector.Policy`."""
         return self._actor.initial_carry(n)
 
     def act(
@@ -56,7 +55,7 @@ class Visitor:
 
 def evaluate(
     env: VecEnv,
-    visitors: Mapping[str, Player],
+    visitors: Mapping[str, Policy],
     episodes: int,
     *,
     length_limit: int = -1,

@@ -14,8 +14,8 @@ import numpy as np
 
 from algorithm.env.base import Picture, VecEnv
 from algorithm.errors import EnvError
+from algorithm.roles import Episode
 from algorithm.run.playing.watching import NOBODY, Nobody, Watcher
-from algorithm.run.rollout import Episode
 
 DEFAULT_FPS = 30.0
 """Frames per second where an environment does not say its own."""

@@ -13,28 +13,29 @@ from pathlib import Path
 
 import torch
 
+from algorithm.agents.networks import pick_device
 from algorithm.config.cli import TrainOptions, config_flags
 from algorithm.config.loader import LoadedConfig, load_config_file
 from algorithm.config.locate import EnvFolder
 from algorithm.env.base import VecEnv
 from algorithm.errors import UsageError
-from algorithm.run.agent import Agent, pick_device
-from algorithm.run.assembly import close_env, load_networks_into, make_agents, make_env
+from algorithm.experience.collector import Iteration
+from algorithm.experience.faults import Faults
+from algorithm.replay.budget import MemoryBudget
+from algorithm.roles import Agent, Episode
 from algorithm.run.checkpoints.keeper import find_checkpoint
 from algorithm.run.console import Console, Rows, open_console
-from algorithm.run.faults import Faults
 from algorithm.run.files import write_json
-from algorithm.run.memory import MemoryBudget
 from algorithm.run.offers import can_be_watched, has_display
 from algorithm.run.playing.evaluate import Visitor, evaluate
 from algorithm.run.playing.film import Film, Films
 from algorithm.run.playing.record import Recording
 from algorithm.run.playing.scores import Logged, Scores, scores_json, scores_of, table
 from algorithm.run.playing.watching import NOBODY, Audience, Watcher, shown
-from algorithm.run.rollout import Episode, Iteration
 from algorithm.run.rundir import RunDir
-from algorithm.run.signals import StopRequest
 from algorithm.spec import DEFAULT_BEHAVIOUR
+from algorithm.train.assembly import close_env, load_networks_into, make_agents, make_env
+from algorithm.train.signals import StopRequest
 
 # The limits and the number of environments of the training do not count here, those of the command line do.
 # A step size that falls to 0 at max_step must have one, though nothing is learned.
@@ -197,7 +198,7 @@ def _evaluate(
 
 
 def _visitors(agents: dict[str, Agent], *, greedy: bool) -> dict[str, Visitor]:
-    return {name: Visitor(agent.new_actor("playing"), greedy=greedy) for name, agent in agents.items()}
+    return {name: Visitor(agent.new_policy("playing"), greedy=greedy) for name, agent in agents.items()}
 
 
 def _told(console: Console, episodes: Iterator[Episode]) -> Iterator[Episode]:

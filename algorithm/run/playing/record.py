@@ -16,8 +16,8 @@ from numpy.typing import ArrayLike
 
 from algorithm.data import Segment
 from algorithm.errors import StorageError
+from algorithm.roles import Episode
 from algorithm.run.playing.watching import Nobody
-from algorithm.run.rollout import Episode
 
 
 class Recording(Nobody):

@@ -8,8 +8,9 @@ from typing import Protocol
 
 from algorithm.data import Segment
 from algorithm.env.base import VecEnv
-from algorithm.run.non_finite import OnNonFinite
-from algorithm.run.rollout import Episode, Player, Recorder, Rollout
+from algorithm.experience.collector import LocalCollector
+from algorithm.experience.non_finite import OnNonFinite
+from algorithm.roles import Episode, Policy, Recorder
 
 
 class Watcher(Protocol):
@@ -100,11 +101,11 @@ class Audience:
 class Show:
     """A rollout with who looks on; made by :func:`shown`."""
 
-    def __init__(self, rollout: Rollout, watcher: Watcher) -> None:
+    def __init__(self, rollout: LocalCollector, watcher: Watcher) -> None:
         self.rollout, self._watcher = rollout, watcher
 
     def step(self) -> list[Episode]:
-        """See :meth:`~algorithm.run.rollout.Rollout.step`."""
+        """See :meth:`~algorithm.experience.collector.LocalCollector.step`."""
         ended = self.rollout.step()
         self._watcher.step(ended)
         return ended
@@ -113,7 +114,7 @@ class Show:
 @contextmanager
 def shown(
     env: VecEnv,
-    players: Mapping[str, Player],
+    players: Mapping[str, Policy],
     watcher: Watcher,
     *,
     num_envs: int | None = None,
@@ -122,12 +123,12 @@ def shown(
 ) -> Iterator[Show]:
     """A rollout from episode 0 on; the watcher is told its end, however that comes.
 
-    num_envs, length_limit, on_non_finite: see :class:`~algorithm.run.rollout.Rollout`
+    num_envs, length_limit, on_non_finite: see :class:`~algorithm.experience.collector.LocalCollector`
     """
     try:
         found = {name: watcher.recorder(name) for name in players}
         recorders = {name: recorder for name, recorder in found.items() if recorder is not None}
-        rollout = Rollout(
+        rollout = LocalCollector(
             env,
             players,
             recorders,

@@ -12,19 +12,19 @@ from pathlib import Path
 import psutil
 import torch
 
+from algorithm.agents.networks import pick_device
 from algorithm.config.cli import TrainOptions
 from algorithm.config.loader import LoadedConfig
 from algorithm.config.schema import Config
 from algorithm.env.base import VecEnv
-from algorithm.run.agent import Agent, pick_device
-from algorithm.run.assembly import close_env, make_agents, make_env
+from algorithm.experience.faults import Faults
+from algorithm.experience.non_finite import Stop
+from algorithm.replay.budget import MemoryBudget, format_bytes, free_memory
+from algorithm.roles import Agent
 from algorithm.run.console import Console, Rows, open_console
-from algorithm.run.faults import Faults
 from algorithm.run.files import json_text
 from algorithm.run.live import clock_time
-from algorithm.run.memory import MemoryBudget, format_bytes, free_memory
 from algorithm.run.names import expand_name
-from algorithm.run.non_finite import Stop
 from algorithm.run.preflight.commands import command
 from algorithm.run.preflight.measure import Measurement
 from algorithm.run.preflight.plan import (
@@ -42,11 +42,12 @@ from algorithm.run.preflight.plan import (
     memory,
     planned_steps,
 )
-from algorithm.run.randomness import seed_globally
 from algorithm.run.rundir import MODELS, RunDir
 from algorithm.run.screen import start_screen
-from algorithm.run.training import Training
-from algorithm.run.wiring import local_feed
+from algorithm.train.assembly import close_env, make_agents, make_env
+from algorithm.train.randomness import seed_globally
+from algorithm.train.runtime import local_feed
+from algorithm.train.state import TrainState
 
 SECONDS = 2.0
 """How long is measured, about."""
@@ -94,7 +95,7 @@ def _folder(options: TrainOptions, loaded: LoadedConfig) -> RunDir:
 def _sizes(env: VecEnv, agents: Mapping[str, Agent], config: Config, faults: Faults) -> Sizes:
     """All replays as one: rows of every behaviour are written in step with the others."""
     feed = partial(local_feed, env, config.base_config, Stop())
-    snapshot = Training(feed, agents, faults).snapshot({})
+    snapshot = TrainState(feed, agents, faults).snapshot({})
     tensors = [tensor for named in snapshot.tensors.values() for tensor in named.values()]
     process = psutil.Process()
     everybody = [process, *process.children(recursive=True)]
@@ -118,7 +119,7 @@ def _rewritten(agent: Agent) -> float:
     rows = max(1, len(agent.replay))
     each = sum(array.dtype.itemsize * _count(array.shape) for array in arrays.values()) / rows
     if agent.config.sac_config.refresh_carry and "carry" not in arrays:
-        each += 4 * _count(agent.player.stored_carry_shape)
+        each += 4 * _count(agent.policy.stored_carry_shape)
     return each
 
 

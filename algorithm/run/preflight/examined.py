@@ -25,7 +25,7 @@ from algorithm.env.outside import end_group, lead_group, outside
 from algorithm.env.quiet import redirected
 from algorithm.env.worker import pass_over_signals
 from algorithm.env.wrappers import Wrapper
-from algorithm.run.seeding import episode_seeds
+from algorithm.seeding import episode_seeds
 
 _HANGING = "Timeout ("  # how faulthandler begins
 _OUTPUT_LINES = 25  # of the end of what it printed, told with its death

@@ -13,10 +13,10 @@ import torch
 from algorithm.config.schema import Config
 from algorithm.data import Segment
 from algorithm.env.base import VecEnv
-from algorithm.run.agent import Agent
+from algorithm.experience.collector import LocalCollector
+from algorithm.roles import Agent
 from algorithm.run.playing.evaluate import Visitor
 from algorithm.run.preflight.plan import Measured
-from algorithm.run.rollout import Rollout
 
 _SHARES = {"warm-up": 0.1, "steps": 0.35, "updates": 0.35, "evaluation": 0.2}  # of the time
 _FIRST = 3  # updates that are not counted: they set up what later ones find
@@ -41,9 +41,9 @@ class Measurement:
     def take(self) -> Measured:
         """Measure."""
         base = self._config.base_config
-        rollout = Rollout(
+        rollout = LocalCollector(
             self._env,
-            {name: agent.player for name, agent in self._agents.items()},
+            {name: agent.policy for name, agent in self._agents.items()},
             self._kept,
             num_envs=base.n_envs,
             length_limit=base.max_step_each_iter,
@@ -61,10 +61,10 @@ class Measurement:
             length=sum(self._lengths) / len(self._lengths) if self._lengths else None,
         )
 
-    def _steps(self, rollout: Rollout, part: str, *, policy: bool) -> float:
+    def _steps(self, rollout: LocalCollector, part: str, *, policy: bool) -> float:
         """Seconds of an environment step."""
         for agent in self._agents.values():
-            agent.player.warming_up = not policy
+            agent.policy.warming_up = not policy
 
         def step() -> None:
             self._lengths += [episode.length for episode in rollout.step()]
@@ -96,15 +96,15 @@ class Measurement:
         return seconds / done if done else math.nan
 
     def _num_updates(self) -> int:
-        return sum(agent.sac.updates for agent in self._agents.values())
+        return sum(agent.updates for agent in self._agents.values())
 
     def _evaluation(self) -> float:
         """Seconds of a step."""
         visitors = {
-            name: Visitor(agent.new_actor("evaluation"), greedy=True) for name, agent in self._agents.items()
+            name: Visitor(agent.new_policy("evaluation"), greedy=True) for name, agent in self._agents.items()
         }
         limit = self._config.base_config.max_step_each_iter
-        rollout = Rollout(self._eval_env, visitors, length_limit=limit)
+        rollout = LocalCollector(self._eval_env, visitors, length_limit=limit)
         rollout.step()
         before = rollout.steps
         seconds = self._repeated(rollout.step, "evaluation")
@@ -130,12 +130,12 @@ class _Kept:
         self._copies = 0
 
     def add(self, segment: Segment) -> None:
-        """See :class:`~algorithm.run.rollout.Recorder`."""
+        """See :class:`~algorithm.experience.collector.Recorder`."""
         self._agent.add(segment)
         self._segments.append(segment)
 
     def close(self, stream: int) -> None:
-        """See :class:`~algorithm.run.rollout.Recorder`."""
+        """See :class:`~algorithm.experience.collector.Recorder`."""
         self._agent.close(stream)
 
     def again(self) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from algorithm.data import Array, Bool, Float, Segment
+from algorithm.data import ActorOutput, Array, Bool, Float, Segment
 from algorithm.env.base import EpisodeSeed, Fault
 from algorithm.env.checks.finding import Finding, FlawError, error, note, ok
 from algorithm.env.checks.lab import Copy, Lab
@@ -20,10 +20,9 @@ from algorithm.env.pool import EnvPool
 from algorithm.env.single import BrokenSpaceError
 from algorithm.env.workers import Workers
 from algorithm.errors import UserError
+from algorithm.experience.collector import LocalCollector
 from algorithm.replay.buffer import ReplayBuffer, UniformSampler
 from algorithm.replay.layout import Layout
-from algorithm.run.rollout import Rollout
-from algorithm.sac.actor import ActorOutput
 from algorithm.spec import DEFAULT_BEHAVIOUR, ActionSpec, AgentSpec
 
 _STEPS = 200  # of each copy
@@ -49,7 +48,7 @@ class Dice:
     def act(
         self, obs: Mapping[str, Array], prev_action: Float, carry: Float, action_mask: Bool
     ) -> ActorOutput:
-        """See :class:`~algorithm.run.rollout.Player`."""
+        """See :class:`~algorithm.experience.collector.Player`."""
         drawn = [self._spec.random(rng, action_mask[i : i + 1]) for i, rng in enumerate(self._rngs)]
         action, z, logp = (np.concatenate(part) for part in zip(*drawn, strict=True))
         return ActorOutput(action=action, z=z, behaviour_logp=logp, carry=carry)
@@ -63,11 +62,11 @@ class Ledger:
         self.ids: list[list[int]] = [[] for _ in range(n)]
 
     def add(self, segment: Segment) -> None:
-        """See :class:`~algorithm.run.rollout.Recorder`."""
+        """See :class:`~algorithm.experience.collector.Recorder`."""
         self.ids[segment.stream] += self._replay.add(segment).tolist()
 
     def close(self, stream: int) -> None:
-        """See :class:`~algorithm.run.rollout.Recorder`."""
+        """See :class:`~algorithm.experience.collector.Recorder`."""
         self._replay.close(stream)
 
 
@@ -122,7 +121,7 @@ class SameData:
             replay = ReplayBuffer(spec, capacity=capacity, batch_size=1, n_step=2, sampler=UniformSampler())
             ledger = Ledger(replay, n)
             over = lab.deadline(0.5)
-            rollout = Rollout(
+            rollout = LocalCollector(
                 env,
                 {DEFAULT_BEHAVIOUR: Dice(spec.action, n)},
                 {DEFAULT_BEHAVIOUR: ledger},

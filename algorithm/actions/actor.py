@@ -1,0 +1,177 @@
+"""Observations in, actions out, whatever family the policy belongs to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from algorithm.actions.noise import Noise, NoNoise
+from algorithm.actions.parts import ActionParts
+from algorithm.data import ActorOutput, Array, Bool, Float
+from algorithm.extensions.base import Extension
+from algorithm.nn.acting_model import ActingModel
+from algorithm.nn.distributions import HybridAction
+from algorithm.nn.layer_noise import LayerNoise
+from algorithm.seeding import restore_generator
+
+
+@dataclass(frozen=True)
+class _Drawn:
+    """Actions of N agents before they are flat."""
+
+    z: Tensor  # [N, A_c]
+    onehot: Tensor  # [N, ΣN]
+    logp: Tensor  # [N, H]
+
+
+class Actor:
+    """Acts for any number of agents in one forward pass.
+
+    model:     the networks; a learner's own in the same process, copies elsewhere
+    parts:     how each part of an action is taken
+    exploring: with noise in layers, and with the extensions that choose among sampled actions
+    seed:      of the sampled actions
+    extensions: those of the learner
+    noise:     added to actions that are not greedy
+    """
+
+    def __init__(
+        self,
+        model: ActingModel,
+        parts: ActionParts,
+        *,
+        device: torch.device,
+        exploring: bool,
+        seed: int,
+        extensions: Sequence[Extension] = (),
+        noise: Noise | None = None,
+    ) -> None:
+        self._model, self._parts, self._device = model, parts, device
+        self._noise = noise or NoNoise()
+        self._judges = [x for x in extensions if exploring and x.num_candidates > 1]
+        self._num_candidates = max((x.num_candidates for x in self._judges), default=1)
+        critics = model.q.members if parts.discrete.asks_critics else ()
+        self._layer_noise = LayerNoise([model.rep, model.policy, *critics], on=exploring)
+        self._generator = torch.Generator(device).manual_seed(seed)
+        self._has_memory = model.rep.carry_shape != (0,)
+        self._valid = torch.ones(1, 1, dtype=torch.bool, device=device)
+
+    @property
+    def stored_carry_shape(self) -> tuple[int, ...]:
+        """Shape of what a replay stores of one carry; (0,) for nothing."""
+        return self._model.rep.stored_carry_shape
+
+    def initial_carry(self, n: int) -> Float:
+        """The carry of ``n`` agents at the start of their episodes, [n, *C]."""
+        return self._model.rep.initial_carry(n).cpu().numpy()
+
+    @torch.inference_mode()
+    def act(
+        self,
+        obs: Mapping[str, Array],
+        prev_action: Float,
+        carry: Float,
+        action_mask: Bool,
+        *,
+        greedy: bool = False,
+    ) -> ActorOutput:
+        """Actions of N agents; ``greedy`` takes the mode instead of a sample.
+
+        obs: name -> [N, ...]; prev_action [N, A], zeros at an episode's start; carry [N, *C]; action_mask
+        [N, ΣN], true where a discrete action is allowed.
+        """
+        self._layer_noise.apply(self._generator)
+        seen, state, carry_after = self._encode(obs, prev_action, carry)
+        policy = self._model.policy(state, seen)
+        mask = torch.tensor(action_mask, device=self._device)  # a copy: it may be a read-only one
+        one = partial(self._draw, policy, state, mask, greedy=greedy)
+        drawn = self._most_wanted(one, state) if self._judges and not greedy else one()
+        z_array = drawn.z.cpu().numpy()
+        return ActorOutput(
+            action=_flat(drawn.onehot, np.tanh(z_array)),
+            z=z_array,
+            behaviour_logp=drawn.logp.cpu().numpy(),
+            carry=carry_after,
+        )
+
+    def _draw(self, policy: HybridAction, state: Tensor, mask: Tensor, *, greedy: bool) -> _Drawn:
+        parts, noise = self._parts, self._noise
+        z, c_logp = parts.continuous.act(policy, self._generator, greedy=greedy, noise=noise)
+        onehot, d_logp = parts.discrete.act(
+            policy,
+            mask,
+            lambda: self._model.q.frozen(state, z.tanh()).mean(0),
+            self._generator,
+            greedy=greedy,
+            noise=noise,
+        )
+        logp = torch.stack([x for x in (d_logp, c_logp) if x is not None], -1)
+        return _Drawn(z=z, onehot=onehot, logp=logp)
+
+    def _most_wanted(self, draw: Callable[[], _Drawn], state: Tensor) -> _Drawn:
+        """Of several draws, for each agent that which scores highest, summed over the extensions.
+
+        Its log-probability is that of the policy: how much the choice changes it is not known.
+        """
+        drawn = [draw() for _ in range(self._num_candidates)]
+        action = torch.stack([torch.cat([one.onehot, one.z.tanh()], -1) for one in drawn], 1)
+        scores = sum(judge.score_actions(state, action) for judge in self._judges)
+        assert isinstance(scores, Tensor)
+        best, rows = scores.argmax(1), torch.arange(len(state), device=self._device)
+
+        def chosen(part: Callable[[_Drawn], Tensor]) -> Tensor:
+            return torch.stack([part(one) for one in drawn], 1)[rows, best]
+
+        return _Drawn(
+            z=chosen(lambda one: one.z),
+            onehot=chosen(lambda one: one.onehot),
+            logp=chosen(lambda one: one.logp),
+        )
+
+    @torch.inference_mode()
+    def remember(self, obs: Mapping[str, Array], prev_action: Float, carry: Float) -> Float:
+        """The carry [N, *C] after an observation on which somebody else acts; see :meth:`act`."""
+        return self._encode(obs, prev_action, carry)[-1] if self._has_memory else carry
+
+    def _encode(
+        self, obs: Mapping[str, Array], prev_action: Float, carry: Float
+    ) -> tuple[Mapping[str, Tensor], Tensor, Float]:
+        """Normalised observations name -> [N, ...], states [N, S], carries after them [N, *C]."""
+        seen = self._model.normaliser({name: self._tensor(value) for name, value in obs.items()})
+        state, carry_after = self._model.rep(
+            {name: value.unsqueeze(1) for name, value in seen.items()},
+            self._tensor(prev_action).unsqueeze(1),
+            self._tensor(carry),
+            self._all_valid(len(prev_action)),
+        )
+        return seen, state[:, 0], carry_after[:, 0].cpu().numpy() if self._has_memory else carry
+
+    def random_state(self) -> NDArray[np.uint8]:
+        """State of the generator, for a checkpoint."""
+        return self._generator.get_state().numpy()
+
+    def load_random_state(self, state: NDArray[np.uint8]) -> None:
+        """Continue from what :meth:`random_state` gave; begin anew if that was on another kind of device."""
+        restore_generator(self._generator, torch.from_numpy(state))
+
+    def _all_valid(self, n: int) -> Tensor:
+        """True [n, 1], the same tensor as long as n stays the same."""
+        if len(self._valid) != n:
+            self._valid = torch.ones(n, 1, dtype=torch.bool, device=self._device)
+        return self._valid
+
+    def _tensor(self, array: Array) -> Tensor:
+        return torch.from_numpy(array).to(self._device)
+
+
+def _flat(onehot: Tensor, u: Float) -> Float:
+    """The flat action [N, A] of its discrete part [N, ΣN] and its continuous part [N, A_c]."""
+    if onehot.shape[1] == 0:
+        return u
+    return np.concatenate([onehot.cpu().numpy(), u], axis=1)

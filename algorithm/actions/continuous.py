@@ -1,0 +1,73 @@
+"""The continuous part of an action: a squashed Gaussian, or nothing."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from algorithm.actions.noise import Noise
+from algorithm.nn.distributions import HybridAction, TanhNormal
+from algorithm.spec import Z_LIMIT
+
+_LEAST = torch.finfo(torch.float32).min
+
+
+class SquashedNormal:
+    """A squashed Gaussian; its log-density is the last column of ``behaviour_logp``."""
+
+    def act(
+        self, policy: HybridAction, generator: torch.Generator, *, greedy: bool, noise: Noise
+    ) -> tuple[Tensor, Tensor | None]:
+        """Return z [N, A_c] within ±Z_LIMIT, and the log-density [N] of its u; ``greedy`` takes the mode."""
+        part = continuous_part(policy)
+        if greedy:
+            z = part.mean
+        else:
+            part = noise.widen(part)
+            # The z of ``part.rsample``, bit for bit, without the density that goes with it.
+            drawn = torch.randn(part.mean.shape, generator=generator, device=part.mean.device)
+            z = part.mean + part.log_std.exp() * drawn
+        z = z.clamp(-Z_LIMIT, Z_LIMIT)
+        # A mean far beyond the limit, of an extreme observation, makes the logarithm of the density −∞.
+        return z, part.logp(z).clamp(min=_LEAST)
+
+    def sample(self, policy: HybridAction, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        """Return a reparameterised u [P, A_c] and its log-density [P]."""
+        z, logp = continuous_part(policy).rsample(generator)
+        return z.tanh(), logp
+
+    def log_ratio(self, policy: HybridAction, z: Tensor, behaviour_logp: Tensor) -> Tensor:
+        """Return log π − log μ [...] of z [..., A_c]. Both are densities of u: the Jacobian cancels."""
+        return continuous_part(policy).logp(z) - behaviour_logp[..., -1]
+
+
+class NoContinuous:
+    """The absent continuous part: u is empty, its log-density 0."""
+
+    def act(
+        self, policy: HybridAction, generator: torch.Generator, *, greedy: bool, noise: Noise
+    ) -> tuple[Tensor, None]:
+        """Return an empty z."""
+        logits = logits_of(policy)
+        return logits.new_zeros(len(logits), 0), None
+
+    def sample(self, policy: HybridAction, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        """Return an empty u and zeros."""
+        logits = logits_of(policy)
+        return logits.new_zeros(*logits.shape[:-1], 0), logits.new_zeros(logits.shape[:-1])
+
+    def log_ratio(self, policy: HybridAction, z: Tensor, behaviour_logp: Tensor) -> Tensor:
+        """Return zeros."""
+        return behaviour_logp.new_zeros(behaviour_logp.shape[:-1])
+
+
+def continuous_part(policy: HybridAction) -> TanhNormal:
+    """Return the distribution of the continuous part; the dry run has made sure that it is there."""
+    assert policy.continuous is not None
+    return policy.continuous
+
+
+def logits_of(policy: HybridAction) -> Tensor:
+    """Return the logits of the discrete part; the dry run has made sure that they are there."""
+    assert policy.logits is not None
+    return policy.logits

@@ -1,0 +1,140 @@
+"""The discrete part of an action: categorical branches, greedy ones, or nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from algorithm.actions.continuous import logits_of
+from algorithm.actions.noise import Noise
+from algorithm.nn.distributions import HybridAction
+from algorithm.ops import discrete as ops
+from algorithm.spec import ActionSpec
+
+MeanQ = Callable[[], Tensor]
+"""The critics' mean outputs [N, ΣN] at the continuous action taken."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DiscretePolicy:
+    """The discrete part of π at P positions."""
+
+    probs: Tensor  # [P, ΣN] exactly 0 where a choice is not allowed
+    log_probs: Tensor  # [P, ΣN] 0 there
+    mask: Tensor  # [P, ΣN] bool
+
+
+class Categorical:
+    """A categorical distribution per branch; log-probabilities are summed over branches.
+
+    The sum is the first column of ``behaviour_logp``.
+    """
+
+    asks_critics = False
+
+    def __init__(self, action: ActionSpec) -> None:
+        self.branches, self._width = action.branches, action.discrete
+
+    def act(
+        self,
+        policy: HybridAction,
+        mask: Tensor,
+        mean_q: MeanQ,
+        generator: torch.Generator,
+        *,
+        greedy: bool,
+        noise: Noise,
+    ) -> tuple[Tensor, Tensor]:
+        """Sample one-hots [N, ΣN] and return them with their joint log-probability [N]."""
+        logits = logits_of(policy)
+        log_probs, probs = ops.branch_log_probs(logits, mask, self.branches)
+        if greedy:
+            onehot = ops.greedy_probs(logits, mask, self.branches)
+            return onehot, (onehot * log_probs).sum(-1)
+        probs = noise.mix(probs, lambda: ops.uniform_probs(mask, self.branches, probs.dtype))
+        drawn = torch.rand(probs.shape, generator=generator, device=probs.device)
+        onehot = ops.sample_branches(probs, self.branches, drawn)
+        taken = torch.where(onehot > 0, probs, 1.0)
+        return onehot, taken.log().sum(-1)
+
+    def distribution(self, policy: HybridAction, mask: Tensor, mean_q: MeanQ) -> DiscretePolicy:
+        """Return the probabilities of the allowed choices."""
+        log_probs, probs = ops.branch_log_probs(logits_of(policy), mask, self.branches)
+        return DiscretePolicy(probs=probs, log_probs=log_probs, mask=mask)
+
+    def log_ratio(self, policy: HybridAction, mask: Tensor, action: Tensor, behaviour_logp: Tensor) -> Tensor:
+        """Return log π − log μ [...] of flat actions [..., A]."""
+        log_probs, _ = ops.branch_log_probs(logits_of(policy), mask, self.branches)
+        return (log_probs * action[..., : self._width]).sum(-1) - behaviour_logp[..., 0]
+
+
+class GreedyBranches:
+    """``discrete_dqn_like``: the choice of the largest mean Q; ratio 1, entropy 0.
+
+    Exploring, each branch is uniformly random with probability ``epsilon`` instead. Extra noise ν raises that
+    to 1 − (1 − ε)(1 − ν). The stored log-probability is 0.
+    """
+
+    asks_critics = True
+
+    def __init__(self, action: ActionSpec, epsilon: float = 0.0) -> None:
+        self.branches, self._epsilon = action.branches, epsilon
+
+    def act(
+        self,
+        policy: HybridAction,
+        mask: Tensor,
+        mean_q: MeanQ,
+        generator: torch.Generator,
+        *,
+        greedy: bool,
+        noise: Noise,
+    ) -> tuple[Tensor, Tensor]:
+        """Return the best one-hots, or random ones where exploration has it so, and zeros."""
+        onehot = ops.greedy_probs(mean_q(), mask, self.branches)
+        if not greedy:
+            uniform = ops.uniform_probs(mask, self.branches, onehot.dtype)
+            probs = noise.mix(onehot.lerp(uniform, self._epsilon), lambda: uniform)
+            drawn = torch.rand(probs.shape, generator=generator, device=probs.device)
+            onehot = ops.sample_branches(probs, self.branches, drawn)
+        return onehot, onehot.new_zeros(len(onehot))
+
+    def distribution(self, policy: HybridAction, mask: Tensor, mean_q: MeanQ) -> DiscretePolicy:
+        """Return probability 1 for the best choice of each branch."""
+        probs = ops.greedy_probs(mean_q().detach(), mask, self.branches)
+        return DiscretePolicy(probs=probs, log_probs=torch.zeros_like(probs), mask=mask)
+
+    def log_ratio(self, policy: HybridAction, mask: Tensor, action: Tensor, behaviour_logp: Tensor) -> float:
+        """Return 0."""
+        return 0.0
+
+
+class NoBranches:
+    """The absent discrete part."""
+
+    asks_critics = False
+
+    def act(
+        self,
+        policy: HybridAction,
+        mask: Tensor,
+        mean_q: MeanQ,
+        generator: torch.Generator,
+        *,
+        greedy: bool,
+        noise: Noise,
+    ) -> tuple[Tensor, None]:
+        """Return empty one-hots."""
+        return mask.to(torch.get_default_dtype()), None
+
+    def distribution(self, policy: HybridAction, mask: Tensor, mean_q: MeanQ) -> DiscretePolicy:
+        """Return empty probabilities."""
+        empty = mask.new_empty(mask.shape, dtype=torch.get_default_dtype())
+        return DiscretePolicy(probs=empty, log_probs=empty, mask=mask)
+
+    def log_ratio(self, policy: HybridAction, mask: Tensor, action: Tensor, behaviour_logp: Tensor) -> float:
+        """Return 0."""
+        return 0.0

@@ -1,0 +1,84 @@
+"""The two parts of an action. A new kind of part is one class and one line in :func:`make_parts`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from algorithm.actions.continuous import NoContinuous, SquashedNormal
+from algorithm.actions.discrete import Categorical, DiscretePolicy, GreedyBranches, MeanQ, NoBranches
+from algorithm.actions.noise import Noise
+from algorithm.nn.distributions import HybridAction
+from algorithm.spec import ActionSpec
+
+
+class ContinuousPart(Protocol):
+    """Numbers in [−1, 1]."""
+
+    def act(
+        self, policy: HybridAction, generator: torch.Generator, *, greedy: bool, noise: Noise
+    ) -> tuple[Tensor, Tensor | None]:
+        """Return z [N, A_c] and the log-density [N] with which u = tanh(z) was really taken."""
+        ...
+
+    def sample(self, policy: HybridAction, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        """Return a reparameterised u [P, A_c] and its log-density [P]."""
+        ...
+
+    def log_ratio(self, policy: HybridAction, z: Tensor, behaviour_logp: Tensor) -> Tensor:
+        """Return log π − log μ [...] of stored actions: z [..., A_c], behaviour_logp [..., H]."""
+        ...
+
+
+class DiscretePart(Protocol):
+    """One choice of each branch.
+
+    asks_critics: whether a choice is made by the critics' values
+    """
+
+    asks_critics: bool
+
+    def act(
+        self,
+        policy: HybridAction,
+        mask: Tensor,
+        mean_q: MeanQ,
+        generator: torch.Generator,
+        *,
+        greedy: bool,
+        noise: Noise,
+    ) -> tuple[Tensor, Tensor | None]:
+        """Return one-hots [N, ΣN] and their joint log-probability [N]; mask [N, ΣN]."""
+        ...
+
+    def distribution(self, policy: HybridAction, mask: Tensor, mean_q: MeanQ) -> DiscretePolicy:
+        """Return π's discrete part at P positions."""
+        ...
+
+    def log_ratio(
+        self, policy: HybridAction, mask: Tensor, action: Tensor, behaviour_logp: Tensor
+    ) -> Tensor | float:
+        """Return log π − log μ [...] of flat actions [..., A], behaviour_logp [..., H]."""
+        ...
+
+
+@dataclass(frozen=True)
+class ActionParts:
+    """Both parts of an agent's action; one that is absent is neutral: empty, ratio 1."""
+
+    discrete: DiscretePart
+    continuous: ContinuousPart
+
+
+def make_parts(action: ActionSpec, *, greedy_branches: bool = False, epsilon: float = 0.0) -> ActionParts:
+    """Return the parts of an action space.
+
+    greedy_branches: choose by the critics, with ``epsilon`` random choices
+    """
+    discrete: DiscretePart = NoBranches()
+    if action.branches:
+        discrete = GreedyBranches(action, epsilon) if greedy_branches else Categorical(action)
+    return ActionParts(discrete, SquashedNormal() if action.continuous else NoContinuous())

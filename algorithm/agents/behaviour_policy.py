@@ -1,0 +1,89 @@
+"""Who acts while training: at random at first, then the policy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from algorithm.actions.actor import Actor
+from algorithm.data import ActorOutput, Array, Bool, Float, State
+from algorithm.spec import Z_LIMIT, AgentSpec
+
+
+class BehaviourPolicy:
+    """See :class:`~algorithm.experience.agent_processor.Player`.
+
+    actor:      samples from the policy, exploring
+    rng:        of random actions
+    repeat_c:   mean number of steps that a random continuous part is held, ≥ 1
+    repeat_d:   the same of random choices
+    warming_up: act uniformly at random; whoever counts the steps sets it
+    greedy:     take the policy's mode instead of a sample
+    """
+
+    def __init__(
+        self,
+        spec: AgentSpec,
+        actor: Actor,
+        rng: np.random.Generator,
+        *,
+        warming_up: bool,
+        repeat_c: float = 1.0,
+        repeat_d: float = 1.0,
+        greedy: bool = False,
+    ) -> None:
+        self._action, self._actor, self._rng, self._greedy = spec.action, actor, rng, greedy
+        self._hold_c = 1.0 - 1.0 / repeat_c if spec.action.continuous else 0.0
+        self._hold_d = 1.0 - 1.0 / repeat_d if spec.action.branches else 0.0
+        self.warming_up = warming_up
+
+    @property
+    def stored_carry_shape(self) -> tuple[int, ...]:
+        """See :class:`~algorithm.experience.agent_processor.Player`."""
+        return self._actor.stored_carry_shape
+
+    def initial_carry(self, n: int) -> Float:
+        """See :class:`~algorithm.experience.agent_processor.Player`."""
+        return self._actor.initial_carry(n)
+
+    def act(
+        self, obs: Mapping[str, Array], prev_action: Float, carry: Float, action_mask: Bool
+    ) -> ActorOutput:
+        """Sampled from the policy, or random while ``warming_up``.
+
+        A random action is uniform. Each of its parts is held for a geometric number of steps: pushes that
+        change direction at each step cancel out, and a task of momentum shows little of itself (arXiv
+        2006.01782). The log-probability is that of the uniform distribution, the marginal one.
+        """
+        if not self.warming_up:
+            return self._actor.act(obs, prev_action, carry, action_mask, greedy=self._greedy)
+        action, z, logp = self._action.random(self._rng, action_mask)
+        choices = self._action.discrete
+        if self._hold_d:
+            allowed = ~(prev_action[:, :choices].astype(np.bool_) & ~action_mask).any(1)
+            held = self._held(self._hold_d, prev_action) & allowed
+            action[held, :choices] = prev_action[held, :choices]
+        if self._hold_c:
+            held = self._held(self._hold_c, prev_action)
+            u = prev_action[held, choices:].astype(np.float64)
+            z[held] = np.arctanh(u).clip(-Z_LIMIT, Z_LIMIT)
+            action[:, choices:] = np.tanh(z)
+        after = self._actor.remember(obs, prev_action, carry)
+        return ActorOutput(action=action, z=z, behaviour_logp=logp, carry=after)
+
+    def _held(self, probability: float, prev_action: Float) -> Bool:
+        """Draw the agents [N] that repeat a part of their last action; none whose action is 0: they begin."""
+        held: Bool = (self._rng.random(len(prev_action)) < probability) & prev_action.any(1)
+        return held
+
+    def state(self) -> State:
+        """Of its random numbers, and whether it is warming up."""
+        meta = {"warming_up": self.warming_up, "warm_up": self._rng.bit_generator.state}
+        return State({"actor": self._actor.random_state()}, meta)
+
+    def load_state(self, state: State) -> None:
+        """Go on from what :meth:`state` gave."""
+        self._actor.load_random_state(state.arrays["actor"].astype(np.uint8))
+        self._rng.bit_generator.state = state.meta["warm_up"]
+        self.warming_up = state.meta["warming_up"]

@@ -1,0 +1,108 @@
+"""What is logged of the last updates. Nothing waits for the device until somebody asks."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from algorithm.data import SequenceBatch, State, UpdateResult
+
+KEPT = 20
+"""Updates that a logged value is averaged over."""
+
+_NOTHING = torch.empty(0, dtype=torch.bool)
+
+
+class MetricsWindow:
+    """Refers to the metrics of the last updates, and to what the last one was made with.
+
+    td_error_max: TD errors from here on have the same priority; None where there are no priorities
+    """
+
+    def __init__(self, td_error_max: float | None = None) -> None:
+        self.td_error_max = td_error_max
+        self._saturated = torch.empty(0)  # [B] bool
+        self._updates: deque[tuple[Mapping[str, Tensor], Tensor]] = deque(maxlen=KEPT)  # metrics, valid
+        self._priority = self._weight = self._anchors = torch.empty(0)  # [B] each, of the last one
+
+    def add(self, batch: SequenceBatch, result: UpdateResult) -> None:
+        """An update was made with ``batch``."""
+        self._updates.append((result.metrics, _NOTHING if result.valid is None else result.valid))
+        self._priority, self._weight = result.priority, batch.weight
+        self._anchors = result.anchor_ids
+        if self.td_error_max is not None:
+            self._saturated = result.priority >= self.td_error_max
+
+    def metrics(self, next_id: int) -> dict[str, float]:
+        """The mean over the last updates of each value that the newest one has; empty before the first.
+
+        next_id: of the replay, to tell the ages of what was sampled
+        """
+        if not self._updates:
+            return {}
+        saturated = {}
+        if self.td_error_max is not None:
+            saturated["replay/priority_saturated"] = float(self._saturated.float().mean())
+        return {
+            **{name: self._mean(name) for name in self._updates[-1][0]},
+            "replay/priority_mean": float(self._priority.mean()),
+            **saturated,
+            "replay/is_weight_min": float(self._weight.min()),
+            "replay/age_mean": float((next_id - self._anchors).float().mean()),
+        }
+
+    def _mean(self, name: str) -> float:
+        """A resumed run's earlier updates lie on the CPU, and may lack what a new setting brought."""
+        values = [_mean(metrics[name], valid) for metrics, valid in self._updates if name in metrics]
+        return float(torch.stack([value.to(values[-1].device) for value in values]).mean())
+
+    def state(self, next_id: int) -> State:
+        """Of each value what :meth:`metrics` takes of it: its mean in float32. next_id: as there."""
+        if not self._updates:
+            return State(meta={"names": []})
+        names = list(dict.fromkeys(name for metrics, _ in reversed(self._updates) for name in metrics))
+        means = [
+            [float(_mean(metrics[name], valid)) if name in metrics else np.nan for name in names]
+            for metrics, valid in self._updates
+        ]
+        return State(
+            {
+                "means": np.array(means, np.float32),
+                "known": np.array([[name in metrics for name in names] for metrics, _ in self._updates]),
+                "priority": np.array([float(self._priority.float().mean())], np.float32),
+                "saturated": np.array([float(self._saturated.float().mean())], np.float32),
+                "weight": np.array([float(self._weight.min())], np.float32),
+                "ages": (next_id - self._anchors).cpu().numpy(),
+            },
+            {"names": names},
+        )
+
+    def load_state(self, state: State, next_id: int) -> None:
+        """Give from now on what the other would have given. Raises ValueError for tables of another size.
+
+        next_id: of the replay now, whose ids may begin anew
+        """
+        names, arrays = state.meta["names"], {name: np.array(a) for name, a in state.arrays.items()}
+        self._updates.clear()
+        if not names:
+            return
+        if arrays["means"].shape[1:] != (len(names),) or arrays["known"].shape != arrays["means"].shape:
+            raise ValueError(f"recent metrics: {arrays['means'].shape} values for {len(names)} names")
+        for means, known in zip(torch.from_numpy(arrays["means"]), arrays["known"], strict=True):
+            self._updates.append(({names[i]: means[i] for i in np.flatnonzero(known)}, _NOTHING))
+        self._priority, self._saturated, self._weight = (
+            torch.from_numpy(arrays[name]) for name in ("priority", "saturated", "weight")
+        )
+        self._anchors = next_id - torch.from_numpy(arrays["ages"])
+
+
+def _mean(value: Tensor, valid: Tensor) -> Tensor:
+    """A scalar: itself, or of values [..., B, T] the mean over the positions that are valid [B, T]."""
+    if not value.dim():
+        return value.float()
+    each = value.float().masked_fill(~valid, 0.0).sum((-2, -1)) / valid.sum().clamp(min=1)
+    return each.mean()

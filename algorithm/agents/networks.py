@@ -1,0 +1,70 @@
+"""Construction of what every family's agent is built on: device, networks, extensions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from algorithm.errors import UsageError
+from algorithm.extensions import make_extensions
+from algorithm.extensions.base import Extension
+from algorithm.extensions.options import Build
+from algorithm.nn.loader import Networks, load_networks
+from algorithm.roles import BehaviourConfig
+from algorithm.seeding import stream_seed
+from algorithm.spec import AgentSpec
+
+
+def pick_device(name: str) -> torch.device:
+    """Return the device ``cpu``, ``cuda``, ``cuda:1``, ``gpu`` (= cuda) or ``auto``.
+
+    Raises UsageError for one that is not there.
+    """
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name.replace("gpu", "cuda"))
+    except RuntimeError as error:
+        raise UsageError(
+            f"there is no device {name!r}", fix="use --device cpu, cuda, cuda:1, gpu or auto"
+        ) from error
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise UsageError(
+            f"--device {name} was asked for, but there is no such GPU",
+            why=f"torch {torch.__version__} sees {torch.cuda.device_count()} GPUs",
+            fix="use --device cpu, or --device auto to take a GPU only where there is one",
+        )
+    return device
+
+
+def extensions_of(
+    spec: AgentSpec, config: BehaviourConfig, networks: Networks, seed: int, behaviour: str
+) -> tuple[Extension, ...]:
+    """Build the extensions from a random stream of their own: without them the critics begin alike."""
+    build = Build(
+        spec=spec,
+        state_size=networks.state_size,
+        options=config.sac_config,
+        make_network=networks.make,
+    )
+    with torch.random.fork_rng():
+        torch.manual_seed(stream_seed(seed, "extensions", behaviour))
+        return make_extensions(build)
+
+
+def make_networks(
+    spec: AgentSpec, config: BehaviourConfig, nn_file: Path | None, seed: int, behaviour: str
+) -> Networks:
+    """Build the single networks of a behaviour; nn_file: the task's own, None for the defaults."""
+    torch.manual_seed(stream_seed(seed, "networks", behaviour))
+    nn, sac = config.nn_config, config.sac_config
+    return load_networks(
+        spec,
+        nn_file,
+        rep=nn.rep,
+        q=nn.q,
+        policy=nn.policy,
+        seq_encoder=sac.seq_encoder,
+        context=sac.burn_in_step + 1,
+    )

@@ -1,0 +1,351 @@
+"""The agents of one behaviour between two steps: what each remembers, and what becomes of its transitions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from algorithm.data import ActorOutput, Array, Bool, Float, Int, Segment, State
+from algorithm.env.base import Observation, StepResult
+from algorithm.experience.non_finite import BadNumber, Number, examine, examine_first, refuse, without
+from algorithm.roles import Episode, Policy, Recorder
+from algorithm.spec import AgentSpec
+
+Scalar = TypeVar("Scalar", bound=np.generic)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recorded:
+    """What came of a step for the agents of one behaviour."""
+
+    episodes: list[Episode]  # that ended with it
+    to_reset: list[int]  # agents at the length limit, or in an episode with numbers that are not finite
+    asked: int  # agents that were asked for an action
+    skipped: int  # those of them that took no step
+
+
+class AgentProcessor:
+    """Row i of every array belongs to agent ``ids[i]``; where a row goes, all that is the agent's own goes.
+
+    on_bad: told of every number that is not finite; if it returns, the agent's episode ends before that step
+
+    Raises ValueError if an id stands twice in ``first``, or the policy's ``stored_carry_shape`` is neither
+    that of its carry nor (0,).
+    """
+
+    def __init__(
+        self,
+        name: str,
+        spec: AgentSpec,
+        policy: Policy,
+        recorder: Recorder | None,
+        first: Observation,
+        *,
+        on_bad: Callable[[BadNumber], None] = refuse,
+    ) -> None:
+        self.name, self.policy, self.recorder, self._on_bad = name, policy, recorder, on_bad
+        self._spec = spec
+        n = len(first.ids)
+        self.obs, self.action_mask = dict(first.obs), first.action_mask
+        self.prev_action = spec.action.padding(n)
+        self.carry: Float = policy.initial_carry(n)
+        self.step = np.zeros(n, np.int64)
+        self.total = np.zeros(n, np.float64)
+        self.acted: ActorOutput | None = None
+        self._name_rows(first.ids)
+        stored, kept = policy.stored_carry_shape, self.carry.shape[1:]
+        if stored not in (kept, (0,)):
+            raise ValueError(f"stored_carry_shape of {name!r} must be {kept} or (0,), not {stored}")
+        self._carries: Callable[[Float, Float], Float] = _pairs if stored == kept else _no_pairs
+
+    def act(self) -> Float:
+        """Flat actions [N, A]; the policy is not asked where there is nobody to act for."""
+        action = self._spec.action
+        if len(self.ids):
+            self.acted = self.policy.act(self.obs, self.prev_action, self.carry, self.action_mask)
+        else:
+            z, logp = (
+                np.zeros((0, action.continuous), np.float32),
+                np.zeros((0, action.num_heads), np.float32),
+            )
+            self.acted = ActorOutput(action=action.padding(0), z=z, behaviour_logp=logp, carry=self.carry)
+        return self.acted.action
+
+    def record(self, result: StepResult, length_limit: int) -> Recorded:
+        """Hand the step's transitions to the recorder and go on with who is there now.
+
+        ValueError if ``result`` contradicts itself about who that is; see
+        :class:`~algorithm.env.base.StepResult`.
+        """
+        acted, asked, appeared = self.acted, len(self.ids), 0
+        assert acted is not None
+        if result.left is not None or not self._are(result.ids):
+            result, acted, appeared = self._rearranged(result, acted)
+        unasked = 0 if result.skipped is None else int(np.count_nonzero(result.skipped))
+        result, again = self._examined(result, acted)
+        skipped = self._nobody if result.skipped is None else result.skipped
+        lost = skipped.nonzero()[0]
+        if len(lost):
+            self.close(lost)
+        ended = result.terminated | result.truncated
+        self.step += ~skipped
+        self.total += result.reward
+        over_limit = (self.step == length_limit) & ~ended
+        if self.recorder:
+            after = _seen_after(result, ended)
+            self._store(self.recorder, (~skipped).nonzero()[0], acted, result, after, over_limit)
+        self.obs, self.action_mask = dict(result.obs), result.action_mask
+        self.prev_action, self.carry = acted.action, acted.carry
+        finished = (ended | over_limit).nonzero()[0]
+        recorded = Recorded(
+            episodes=[self._episode(i) for i in finished],
+            to_reset=self.ids[over_limit].tolist() + again,
+            asked=asked,
+            skipped=unasked - appeared,
+        )
+        self._begin(finished)
+        self._begin(lost)
+        if result.left is not None:
+            self._move(self.ids[~result.left])
+        return recorded
+
+    def _episode(self, i: int) -> Episode:
+        return Episode(self.name, int(self.ids[i]), float(self.total[i]), int(self.step[i]))
+
+    def _are(self, ids: Int) -> bool:
+        return ids is self.ids or np.array_equal(ids, self.ids)
+
+    def _rearranged(self, result: StepResult, acted: ActorOutput) -> tuple[StepResult, ActorOutput, int]:
+        """Give everyone the row it has in ``result``; close the episodes of those who are not in it.
+
+        Returns the result, in which those who appeared are skipped and those who left see their end, what was
+        acted, in the same rows, and how many appeared.
+        """
+        self._refuse_incomplete_ends(result)
+        self.close((~np.isin(self.ids, result.ids)).nonzero()[0])
+        source = self._move(result.ids)
+        acted = ActorOutput(**{name: _moved(value, source) for name, value in vars(acted).items()})
+        appeared = source < 0
+        obs = result.obs
+        if result.left is not None and result.final is not None:
+            obs = {name: _mixed(result.left, result.final.obs[name], value) for name, value in obs.items()}
+        result = replace(
+            result,
+            obs=obs,
+            reward=np.where(appeared, np.float32(0.0), result.reward),
+            terminated=result.terminated & ~appeared,
+            truncated=result.truncated & ~appeared,
+            skipped=appeared if result.skipped is None else appeared | result.skipped,
+        )
+        return result, acted, int(np.count_nonzero(appeared))
+
+    def _refuse_incomplete_ends(self, result: StepResult) -> None:
+        """What the last action of an agent led to must be there, though it is not acted for again."""
+        left = result.left
+        if left is None:
+            return
+        unended = result.ids[left & ~(result.terminated | result.truncated)].tolist()
+        if unended or (left.any() and result.final is None):
+            agents = unended or result.ids[left].tolist()
+            missing = "neither terminated nor truncated" if unended else "no final observation"
+            raise ValueError(
+                f"{self.name!r} agents {agents} left with {missing}: one that leaves in the middle of its "
+                "episode is truncated with what it saw last in final, or is missing in the result"
+            )
+
+    def _name_rows(self, ids: Int) -> None:
+        """Row i is now that of agent ``ids[i]``."""
+        named = ids.tolist()
+        if len(set(named)) != len(named):
+            raise ValueError(f"an id of {self.name!r} stands twice in {named}")
+        self.ids: Int = ids
+        self.agents = frozenset((self.name, agent) for agent in named)
+        self._nobody: Bool = np.zeros(len(named), np.bool_)
+
+    def _rows(self, ids: Int) -> Int:
+        """The row of each of ``ids`` [n], −1 for one that has none."""
+        place = {agent: row for row, agent in enumerate(self.ids.tolist())}
+        return np.array([place.get(agent, -1) for agent in ids.tolist()], np.int64)
+
+    def _move(self, ids: Int) -> Int:
+        """Make ``ids`` [n] the rows; those of new agents are zeros and still have to begin.
+
+        Returns from which row each came, −1 for a new one.
+        """
+        source = self._rows(ids)
+        self._name_rows(ids)
+        self.obs = {name: _moved(value, source) for name, value in self.obs.items()}
+        self.action_mask = _moved(self.action_mask, source)
+        self.prev_action, self.carry = _moved(self.prev_action, source), _moved(self.carry, source)
+        self.step, self.total = _moved(self.step, source), _moved(self.total, source)
+        return source
+
+    def _examined(self, result: StepResult, acted: ActorOutput) -> tuple[StepResult, list[int]]:
+        """NaN and infinity are caught where they enter; in the replay they would be met much later.
+
+        Who met one is skipped in the result; returns with it who needs another episode for that.
+        """
+        found = examine(result, acted)
+        if found is None:
+            return result, []
+        self._tell(found.numbers, self.ids, np.where(found.begins, 0, self.step + 1), acted.action)
+        return without(result, found.lost), result.ids[found.again].tolist()
+
+    def unusable(self, first: Observation) -> list[int]:
+        """The agents that ``first`` shows a number that is not finite at their episode's beginning."""
+        numbers, n = examine_first(first), len(first.ids)
+        self._tell(numbers, first.ids, np.zeros(n, np.int64), self._spec.action.padding(n))
+        return [int(first.ids[i]) for i in numbers]
+
+    def _tell(self, numbers: Mapping[int, Number], ids: Int, steps: Int, action: Float) -> None:
+        """``ids``, steps in the episode and last actions in the rows that ``numbers`` speaks of."""
+        for i, number in numbers.items():
+            bad = BadNumber(
+                number=number, behaviour=self.name, agent=int(ids[i]), step=int(steps[i]), action=action[i]
+            )
+            self._on_bad(bad)
+
+    def close(self, rows: Int) -> None:
+        """End the unfinished episodes among ``rows`` as truncated where they are."""
+        if self.recorder:
+            for stream in self.ids[rows[self.step[rows] > 0]].tolist():  # others have stored nothing yet
+                self.recorder.close(stream)
+
+    def _store(
+        self,
+        recorder: Recorder,
+        rows: Int,
+        acted: ActorOutput,
+        result: StepResult,
+        after: Observation,
+        over_limit: Bool,
+    ) -> None:
+        obs = {name: _pairs(value, after.obs[name]) for name, value in self.obs.items()}
+        mask, carry = _pairs(self.action_mask, after.action_mask), self._carries(self.carry, acted.carry)
+        truncated = result.truncated | over_limit
+        streams, start_steps = self.ids.tolist(), (self.step - 1).tolist()
+        for i in rows.tolist():
+            one = slice(i, i + 1)
+            recorder.add(
+                Segment(
+                    stream=streams[i],
+                    start_step=start_steps[i],
+                    obs={name: value[i] for name, value in obs.items()},
+                    action_mask=mask[i],
+                    carry=carry[i],
+                    action=acted.action[one],
+                    z=acted.z[one],
+                    behaviour_logp=acted.behaviour_logp[one],
+                    reward=result.reward[one],
+                    terminated=result.terminated[one],
+                    truncated=truncated[one],
+                )
+            )
+
+    def restart(self, named: Collection[int], first: Observation) -> None:
+        """Those in ``first``, whose environment was reset, begin an episode; open ones end as truncated.
+
+        So do those that were ``named`` for the reset. Who is not in ``first`` keeps its row until the next
+        step, in whose result it is missing; who is new gets a row behind the others.
+        """
+        new = first.ids[~np.isin(first.ids, self.ids)]
+        if len(new):
+            self._move(np.concatenate((self.ids, new)))
+        seen = self._rows(first.ids)
+        begin = np.isin(self.ids, list(named))
+        begin[seen] = True
+        self.close(begin.nonzero()[0])
+        for name, value in first.obs.items():
+            self.obs[name] = self.obs[name].copy()
+            self.obs[name][seen] = value
+        self.action_mask = self.action_mask.copy()
+        self.action_mask[seen] = first.action_mask
+        self._begin(begin.nonzero()[0])
+
+    def state(self) -> State:
+        """Between two steps."""
+        arrays: dict[str, Array] = {
+            "ids": self.ids,
+            "action_mask": self.action_mask,
+            "prev_action": self.prev_action,
+            "carry": self.carry,
+            "step": self.step,
+            "total": self.total,
+        }
+        return State(arrays | {f"obs/{name}": value for name, value in self.obs.items()})
+
+    def load_state(self, state: State) -> None:
+        """Agents may be others than before; raises ValueError if they see, do or remember something else."""
+        if why := self.unlike(state):
+            raise ValueError(f"the state of {self.name!r} does not fit: {why}")
+        own: dict[str, Any] = {name: np.array(value) for name, value in state.arrays.items()}
+        self._name_rows(own["ids"])
+        self.obs = {name: own[f"obs/{name}"] for name in self.obs}
+        self.action_mask, self.prev_action, self.carry = own["action_mask"], own["prev_action"], own["carry"]
+        self.step, self.total = own["step"], own["total"]
+
+    def unlike(self, state: State) -> str:
+        """In what an agent of the state differs from those here; empty if it may be one of them."""
+        before, now = _kinds(state), _kinds(self.state())
+        changed = [name for name in sorted(before | now) if before.get(name) != now.get(name)]
+        return ", ".join(f"{name} was {before.get(name)} and is {now.get(name)}" for name in changed)
+
+    def abandon(self, state: State) -> None:
+        """End the episodes that were open in ``state`` as truncated: nobody goes on with them."""
+        if self.recorder:
+            begun = state.arrays["step"].astype(np.int64) > 0
+            for stream in state.arrays["ids"][begun].tolist():
+                self.recorder.close(stream)
+
+    def _begin(self, rows: Int) -> None:
+        if len(rows) == 0:
+            return
+        self.prev_action, self.carry = self.prev_action.copy(), self.carry.copy()
+        self.prev_action[rows] = 0.0
+        self.carry[rows] = self.policy.initial_carry(len(rows))
+        self.step[rows] = 0
+        self.total[rows] = 0.0
+
+
+def _kinds(state: State) -> dict[str, str]:
+    """What each array holds of one agent."""
+    return {name: f"{value.dtype} {value.shape[1:]}" for name, value in state.arrays.items()}
+
+
+def _pairs(now: NDArray[Scalar], after: NDArray[Scalar]) -> NDArray[Scalar]:
+    """Two observations of each agent, [N, 2, ...]."""
+    return np.concatenate((now[:, None], after[:, None]), axis=1)
+
+
+def _no_pairs(now: Float, after: Float) -> Float:
+    """Nothing of two carries of each agent, [N, 2, 0]."""
+    return np.empty((len(now), 2, 0), np.float32)
+
+
+def _moved(rows: NDArray[Scalar], source: Int) -> NDArray[Scalar]:
+    """Row i of the result is row ``source[i]``, or zeros where that is −1."""
+    moved = np.zeros((len(source), *rows.shape[1:]), rows.dtype)
+    known = source >= 0
+    moved[known] = rows[source[known]]
+    return moved
+
+
+def _mixed(where: Bool, one: NDArray[Scalar], other: NDArray[Scalar]) -> NDArray[Scalar]:
+    """The rows of ``one`` that ``where`` marks, else those of ``other``."""
+    mixed = other.copy()
+    mixed[where] = one[where]
+    return mixed
+
+
+def _seen_after(result: StepResult, ended: Bool) -> Observation:
+    """What each action led to: the final observation where the episode ended, else the one to act on."""
+    final = result.final
+    if final is None:
+        return result
+    obs = {name: _mixed(ended, final.obs[name], value) for name, value in result.obs.items()}
+    mask = _mixed(ended, final.action_mask, result.action_mask)
+    return Observation(ids=result.ids, obs=obs, action_mask=mask)

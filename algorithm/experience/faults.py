@@ -1,0 +1,87 @@
+"""Failures that a run survives: told, counted, and kept with their traces."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from algorithm.data import State
+from algorithm.env.base import Fault
+from algorithm.errors import EnvError
+from algorithm.run.console import Console
+
+_LOGGER = logging.getLogger(__name__)
+
+
+class Faults:
+    """What environments and learners tell of each failure that was survived; one for all of a run's."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._told: set[str] = set()  # by the environments of training and of evaluation
+        self.env_restarts = self.non_finite = self.rollbacks = 0
+        self._before_end: Callable[[EnvError], None] = _log_hang
+
+    def __call__(self, fault: Fault) -> None:
+        """An environment was started anew: one warning; the simulator's own trace goes to ``train.log``."""
+        if fault.harmless:
+            if fault.what not in self._told:
+                self._told.add(fault.what)
+                self._console.warn(
+                    f"{fault.line} · it is used as it is; correct the bounds of observation_space"
+                )
+            return
+        self.env_restarts += 1
+        self._console.warn(f"{fault.line} · started anew")
+        if fault.trace:
+            _LOGGER.info("%s\n%s", fault.what, fault.trace.rstrip())
+
+    def hangs(self, error: EnvError) -> None:
+        """An environment hangs in this process, which is about to end: save what can be saved."""
+        self._before_end(error)
+
+    def attach(self, before_end: Callable[[EnvError], None]) -> None:
+        """From now on there is something to save."""
+        self._before_end = before_end
+
+    def dropped(self, line: str, *, told: bool) -> None:
+        """An episode was ended for a number that is not finite. told: warn of it, else only log it."""
+        self.non_finite += 1
+        tell = self._console.warn if told else _LOGGER.info
+        tell(line)
+
+    def skipped(self, line: str) -> None:
+        """See :class:`~algorithm.agents.divergence.Report`; the metric ``optim/skipped`` counts."""
+        self._console.warn(line)
+
+    def rolled_back(self, line: str) -> None:
+        """See :class:`~algorithm.agents.divergence.Report`."""
+        self.rollbacks += 1
+        self._console.warn(line)
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """By kind, as ``result.json`` holds them."""
+        return {
+            "env_restarts": self.env_restarts,
+            "non_finite": self.non_finite,
+            "rollbacks": self.rollbacks,
+        }
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """The same as metrics."""
+        return {f"fault/{kind}": float(count) for kind, count in self.counts.items()}
+
+    def state(self) -> State:
+        """The counts."""
+        return State(meta=self.counts)
+
+    def load_state(self, state: State) -> None:
+        """Count on from what :meth:`state` gave."""
+        self.env_restarts, self.non_finite = state.meta["env_restarts"], state.meta["non_finite"]
+        self.rollbacks = state.meta["rollbacks"]
+
+
+def _log_hang(error: EnvError) -> None:
+    _LOGGER.error("the process ends: %s", error)

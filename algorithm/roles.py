@@ -1,0 +1,347 @@
+"""The roles of a training: everything that the parts outside a family may ask of an agent.
+
+A family (:mod:`algorithm.families`) fills them in. Trainer, checkpoints, evaluation, checks, pages and
+``ds`` use nothing else of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from algorithm.data import ActorOutput, Array, Bool, Float, Segment, State
+from algorithm.spec import AgentSpec
+
+if TYPE_CHECKING:  # a family's name and its keys are asked for before torch is loaded
+    import torch
+    from torch import Tensor, nn
+
+    from algorithm.replay.budget import MemoryBudget
+    from algorithm.replay.buffer import ReplayBuffer
+    from algorithm.timing import Stopwatch
+
+Rows = Sequence[tuple[str, str]]
+"""Lines of a table for a person: (name, text)."""
+
+Tensors = Mapping[str, Mapping[str, "Tensor"]]
+"""File of a checkpoint -> name -> tensor."""
+
+
+class BehaviourConfig(Protocol):
+    """The blocks of a behaviour's configuration that a family reads."""
+
+    base_config: Any
+    nn_config: Any
+    replay_config: Any
+    sac_config: Any
+
+
+class Policy(Protocol):
+    """An actor for any number of agents of one behaviour."""
+
+    @property
+    def stored_carry_shape(self) -> tuple[int, ...]:
+        """Shape of a recorded carry: the whole carry's, or (0,) for nothing."""
+        ...
+
+    def initial_carry(self, n: int) -> Float:
+        """Return the carry of n agents at the start of their episodes, [n, *C]."""
+        ...
+
+    def act(
+        self, obs: Mapping[str, Array], prev_action: Float, carry: Float, action_mask: Bool
+    ) -> ActorOutput:
+        """Return actions of N ≥ 1 agents, among those that ``action_mask`` [N, ΣN] allows."""
+        ...
+
+
+class SamplingPolicy(Policy, Protocol):
+    """A policy that can be asked for its mode."""
+
+    def act(
+        self,
+        obs: Mapping[str, Array],
+        prev_action: Float,
+        carry: Float,
+        action_mask: Bool,
+        *,
+        greedy: bool = False,
+    ) -> ActorOutput:
+        """Return actions of N ≥ 1 agents; ``greedy``: the mode instead of a sample."""
+        ...
+
+
+class ExploringPolicy(Policy, Protocol):
+    """The policy that collects experience: random while ``warming_up``, then sampled."""
+
+    warming_up: bool
+
+    def state(self) -> State:
+        """Return its random numbers and whether it is warming up."""
+        ...
+
+    def load_state(self, state: State) -> None:
+        """Continue from what :meth:`state` returned."""
+        ...
+
+
+class Recorder(Protocol):
+    """A destination of transitions."""
+
+    def add(self, segment: Segment) -> None:
+        """Store a transition of one agent."""
+        ...
+
+    def close(self, stream: int) -> None:
+        """End the agent's unfinished episode as truncated."""
+        ...
+
+
+@dataclass(frozen=True)
+class Episode:
+    """A finished episode of one agent."""
+
+    behaviour: str
+    agent: int
+    total: float  # undiscounted return
+    length: int
+
+
+class Collector(Protocol):
+    """A source of transitions, a step at a time: local environments or remote actors."""
+
+    @property
+    def steps(self) -> int:
+        """Environment steps so far, all of whose transitions the agents have."""
+        ...
+
+    @property
+    def agents(self) -> frozenset[tuple[str, int]]:
+        """(behaviour, id) of every agent that acts now."""
+        ...
+
+    def step(self) -> list[Episode]:
+        """Take a step, or wait a moment for a remote one; returns the episodes that ended with it."""
+        ...
+
+    def truncate(self) -> None:
+        """End unfinished local episodes as truncated and begin new ones."""
+        ...
+
+    def state(self) -> State:
+        """Return what :meth:`load_state` continues from, between two steps."""
+        ...
+
+    def load_state(self, state: State) -> list[str]:
+        """Continue from what :meth:`state` returned; returns a line on each thing that is not exact."""
+        ...
+
+    def metrics(self) -> dict[str, float]:
+        """Return values to log at a summary."""
+        ...
+
+    def rows(self) -> Rows:
+        """Return more lines for the panel of a run."""
+        ...
+
+
+class UpdateSchedule(Protocol):
+    """The number of gradient updates that environment steps call for."""
+
+    def due(self, step: int) -> int:
+        """Return the updates to make after ``step`` environment steps; they count as made."""
+        ...
+
+    def defer(self, step: int) -> None:
+        """Count from ``step``: nothing could be learned before."""
+        ...
+
+    def carry_over(self, updates: int) -> None:
+        """Keep updates due that could not be made now."""
+        ...
+
+    def achieved(self, step: int, updates: int) -> float:
+        """Return updates per environment step since learning began; NaN before."""
+        ...
+
+    def state(self) -> dict[str, float]:
+        """Return what :meth:`load_state` continues from, as JSON."""
+        ...
+
+    def load_state(self, state: Mapping[str, float]) -> None:
+        """Continue from what :meth:`state` returned."""
+        ...
+
+
+class DivergenceReport(Protocol):
+    """A receiver of what became of updates that are not finite."""
+
+    def skipped(self, line: str) -> None:
+        """Report skipped steps; not called for every one."""
+        ...
+
+    def rolled_back(self, line: str) -> None:
+        """Report that the networks went back to a checkpoint."""
+        ...
+
+
+class Agent(Recorder, Protocol):
+    """Learner, exploring policy and stored experience of one behaviour."""
+
+    spec: AgentSpec
+    config: BehaviourConfig
+    policy: ExploringPolicy
+
+    @property
+    def updates(self) -> int:
+        """Gradient updates so far."""
+        ...
+
+    @property
+    def notices(self) -> Sequence[str]:
+        """Lines on keys that are set and have no effect, or less than expected."""
+        ...
+
+    def learn(self, step: int, watch: Stopwatch | None = None) -> None:
+        """Make all updates due after ``step`` environment steps; ``watch`` is charged with their parts."""
+        ...
+
+    def update_ratio(self, step: int) -> float:
+        """Return the achieved updates per environment step; NaN before learning."""
+        ...
+
+    def stores(self) -> Mapping[str, ReplayBuffer]:
+        """Return stored experience by name, for checkpoints; "" for an only one. May be empty."""
+        ...
+
+    def acting_parts(self) -> Mapping[str, nn.Module]:
+        """Return the modules that an exploring remote policy needs, by name."""
+        ...
+
+    def new_policy(self, purpose: str) -> SamplingPolicy:
+        """Return a policy without exploration on these networks, with random numbers of its own."""
+        ...
+
+    def tensors(self) -> Tensors:
+        """Return what training continues from, by file of a checkpoint; ``model`` holds all networks."""
+        ...
+
+    def load_tensors(self, tensors: Tensors, updates: int) -> bool:
+        """Take over what :meth:`tensors` returned; returns whether random numbers continue too.
+
+        Raises ValueError if networks differ in name or shape.
+        """
+        ...
+
+    def load_model(self, model: Mapping[str, Tensor]) -> None:
+        """Load networks alone, for inference. Raises ValueError as :meth:`load_tensors`."""
+        ...
+
+    def attach(self, *, restore: Callable[[], Tensors | None], report: DivergenceReport) -> None:
+        """Go back to what ``restore`` returns when training diverges; None: there is no checkpoint."""
+        ...
+
+    def state(self) -> State:
+        """Return everything but tensors and stores, between two steps."""
+        ...
+
+    def load_state(self, state: State) -> None:
+        """Continue from what :meth:`state` returned, after tensors and stores were loaded."""
+        ...
+
+    def metrics(self, step: int) -> dict[str, float]:
+        """Return values to log, means over the last updates."""
+        ...
+
+    def pictures(self) -> dict[str, NDArray[np.uint8]]:
+        """Return pictures of the last update, uint8 [H, W, C] by name."""
+        ...
+
+    def rows(self) -> Rows:
+        """Return lines for the start screen: models, parameters, memory, algorithm."""
+        ...
+
+
+MakeReplay = Callable[..., "ReplayBuffer"]
+"""A :class:`~algorithm.replay.buffer.ReplayBuffer` from that class's arguments, or its equal."""
+
+
+class MakeAgent(Protocol):
+    """Constructor of an agent. Raises UsageError if its experience does not fit into the memory."""
+
+    def __call__(
+        self,
+        spec: AgentSpec,
+        config: BehaviourConfig,
+        *,
+        nn_file: Path | None,
+        behaviour: str,
+        seed: int,
+        device: torch.device,
+        memory: MemoryBudget,
+        greedy: bool = False,
+        make_replay: MakeReplay = ...,
+    ) -> Agent:
+        """Build the agent.
+
+        spec:      observations and actions
+        config:    the behaviour's own merged configuration
+        nn_file:   the task's networks; None for the defaults
+        behaviour: name; every random stream is derived from the seed and this name
+        memory:    the budget of stored experience
+        greedy:    act with the policy's mode while training
+        make_replay: constructor of the replay
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class Acting:
+    """A remote exploring policy, and the modules that its weights are loaded into."""
+
+    policy: ExploringPolicy
+    parts: Mapping[str, nn.Module]
+
+
+class MakeActing(Protocol):
+    """Constructor of what a remote actor needs; its weights are those of the run's first moment."""
+
+    def __call__(
+        self,
+        spec: AgentSpec,
+        config: BehaviourConfig,
+        *,
+        nn_file: Path | None,
+        behaviour: str,
+        run_seed: int,
+        own_seed: int,
+        device: torch.device,
+    ) -> Acting:
+        """Build the policy; run_seed: of the networks, own_seed: of what it draws."""
+        ...
+
+
+def _no_rules(config: BehaviourConfig) -> dict[str, Callable[[Any], str | None]]:
+    return {}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Family:
+    """One algorithm family: how its agents are made and shown.
+
+    make_agent:   see :class:`MakeAgent`
+    make_acting:  see :class:`MakeActing`
+    health_rules: rules of the watchdog that hold for a configuration, by name
+    watched:      metrics that those rules read
+    """
+
+    name: str
+    make_agent: MakeAgent
+    make_acting: MakeActing
+    health_rules: Callable[[BehaviourConfig], Mapping[str, Callable[[Any], str | None]]] = _no_rules
+    watched: Sequence[str] = ()

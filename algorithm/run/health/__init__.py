@@ -1,1 +1,0 @@
-"""What is surely going wrong with a training."""

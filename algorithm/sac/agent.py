@@ -1,0 +1,315 @@
+"""A Soft Actor-Critic agent, assembled: the only place where networks, learner, policy and replay meet."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from algorithm.actions.actor import Actor
+from algorithm.agents.behaviour_policy import BehaviourPolicy
+from algorithm.agents.divergence import DivergenceMonitor
+from algorithm.agents.metrics_window import MetricsWindow
+from algorithm.agents.networks import extensions_of, make_networks
+from algorithm.agents.schedules import FifoUpdates, RatioUpdates
+from algorithm.data import Segment, State, UpdateResult
+from algorithm.errors import UsageError
+from algorithm.nn.loader import Networks
+from algorithm.replay.budget import MemoryBudget
+from algorithm.replay.buffer import ReplayBuffer
+from algorithm.replay.samplers import FreshSampler, PrioritizedSampler, Sampler, UniformSampler
+from algorithm.replay.sizing import largest_capacity, replay_bytes
+from algorithm.roles import BehaviourConfig, DivergenceReport, MakeReplay, Rows, Tensors, UpdateSchedule
+from algorithm.sac.acting import acting_parts, new_actor
+from algorithm.sac.description import describe, notices
+from algorithm.sac.initial_priority import LargestPriority, OwnTdError
+from algorithm.sac.learner import Sac
+from algorithm.sac.stored_states import NoStoredStates, StoredStateRefresher, StoredStates
+from algorithm.seeding import stream, stream_seed
+from algorithm.spec import AgentSpec
+from algorithm.timing import Stopwatch
+
+
+class SacAgent:
+    """See :class:`~algorithm.roles.Agent` and :class:`~algorithm.roles.MakeAgent`."""
+
+    def __init__(
+        self,
+        spec: AgentSpec,
+        config: BehaviourConfig,
+        *,
+        nn_file: Path | None,
+        behaviour: str,
+        seed: int,
+        device: torch.device,
+        memory: MemoryBudget,
+        greedy: bool = False,
+        make_replay: MakeReplay = ReplayBuffer,
+    ) -> None:
+        self.spec, self.config = spec, config
+        self._reward_scale = np.float32(config.base_config.reward_scale)
+        sac = config.sac_config
+        self.networks = make_networks(spec, config, nn_file, seed, behaviour)
+        _reserve(memory, behaviour, spec, config, self.networks.rep.stored_carry_shape)
+        self.sac = Sac(
+            spec,
+            self.networks,
+            sac,
+            device=device,
+            seed=stream_seed(seed, "learner", behaviour),
+            extensions=extensions_of(spec, config, self.networks, seed, behaviour),
+        )
+        self._guard = DivergenceMonitor(self.sac)
+        self._device, self._seed, self._behaviour = device, seed, behaviour
+        self.policy = BehaviourPolicy(
+            spec,
+            self._new_actor("acting", exploring=not greedy),
+            stream(seed, "warm-up", behaviour),
+            warming_up=sac.start_step > 0,
+            repeat_c=sac.start_repeat_c,
+            repeat_d=sac.start_repeat_d,
+            greedy=greedy,
+        )
+        prioritised = sac.use_priority and sac.use_replay_buffer
+        self._recent = MetricsWindow(config.replay_config.td_error_max if prioritised else None)
+        self.replay = _make_replay(
+            make_replay, spec, config, self.networks, stream_seed(seed, "replay", behaviour)
+        )
+        self._schedule = _make_schedule(config, self.replay)
+        self._memory: StoredStates = NoStoredStates()
+        if sac.seq_encoder == "RNN":
+            self._memory = StoredStateRefresher(self.replay, self.sac, sac)
+        self._insertion: LargestPriority | OwnTdError = LargestPriority()
+        if sac.use_add_with_td:
+            self._insertion = OwnTdError(self.replay, self.sac)
+        linear = sac.learning_rate_schedule == "linear"
+        self._falls_until = config.base_config.max_step if linear else None
+        self._anneals_until = _end_of_annealing(config)
+
+    @property
+    def updates(self) -> int:
+        """Gradient updates so far."""
+        return self.sac.updates
+
+    def update_ratio(self, step: int) -> float:
+        """Return the achieved updates per environment step."""
+        return self._schedule.achieved(step, self.sac.updates)
+
+    def stores(self) -> Mapping[str, ReplayBuffer]:
+        """Return the replay."""
+        return {"": self.replay}
+
+    def acting_parts(self) -> Mapping[str, nn.Module]:
+        """Return the modules that an exploring remote policy needs."""
+        return acting_parts(
+            self.sac.model, tuple(self.sac.extensions), self.spec.action, self.config.sac_config
+        )
+
+    def new_policy(self, purpose: str) -> Actor:
+        """Return a policy without exploration, with random numbers of its own."""
+        return self._new_actor(purpose, exploring=False)
+
+    def tensors(self) -> Tensors:
+        """Return networks, optimisers and random state; see :meth:`Sac.tensors`."""
+        return self.sac.tensors()
+
+    def load_tensors(self, tensors: Tensors, updates: int) -> bool:
+        """Take over what :meth:`tensors` returned; see :meth:`Sac.load_tensors`."""
+        return self.sac.load_tensors(tensors, updates)
+
+    def load_model(self, model: Mapping[str, Tensor]) -> None:
+        """Load networks alone."""
+        self.sac.load_model(model)
+
+    def attach(self, *, restore: Callable[[], Tensors | None], report: DivergenceReport) -> None:
+        """Go back to what ``restore`` returns when training diverges."""
+        self._guard.attach(restore=restore, report=report)
+
+    def rows(self) -> Rows:
+        """Return lines for the start screen."""
+        return describe(self.spec, self.config, self.networks.sources, self.num_parameters(), self.replay)
+
+    def _new_actor(self, purpose: str, *, exploring: bool) -> Actor:
+        return new_actor(
+            self.spec,
+            self.sac.model,
+            self.config.sac_config,
+            device=self._device,
+            exploring=exploring,
+            seed=stream_seed(self._seed, purpose, self._behaviour),
+            extensions=tuple(self.sac.extensions),
+        )
+
+    def add(self, segment: Segment) -> None:
+        """Store a transition; it is learned from with the reward times ``base_config.reward_scale``."""
+        if self._reward_scale != 1.0:
+            segment = replace(segment, reward=segment.reward * self._reward_scale)
+        self._insertion.added(self.replay.add(segment))
+        self.sac.observe(segment)
+
+    def close(self, stream: int) -> None:
+        """End an agent's unfinished episode as truncated."""
+        self.replay.close(stream)
+        self.sac.close(stream)
+
+    def learn(self, step: int, watch: Stopwatch | None = None) -> None:
+        """All updates owed now that ``step`` environment steps have been taken.
+
+        watch: told when sampling and updating end
+        """
+        watch = watch or Stopwatch()
+        self.policy.warming_up = step < self.config.sac_config.start_step
+        self._set_learning_rate(step)
+        if self._anneals_until is not None:
+            self.replay.anneal(step / self._anneals_until)
+        try:
+            self._insertion.settle(learning=self.sac.updates > 0)
+        except FloatingPointError:  # they keep the largest priority
+            self._guard.not_settled(step)
+        self._update(step, self._schedule.due(step), watch)
+
+    def _update(self, step: int, owed: int, watch: Stopwatch) -> None:
+        for done in range(owed):
+            batch = self.replay.sample()
+            watch.lap("sample")
+            if batch is None:
+                self._wait_for_a_batch(step, owed - done)
+                return
+            result = self.sac.update(batch)
+            finite = self._take_back(result)
+            if self._guard.passes(batch, step, finite=finite):
+                self._memory.updated(result)
+                self._recent.add(batch, result)
+            watch.lap("update")  # priorities included: fetching them is what waits for the device
+
+    def _take_back(self, result: UpdateResult) -> bool:
+        """New priorities; False, and the old ones stay, if a TD error is not finite."""
+        try:
+            self.replay.feedback(result)
+        except FloatingPointError:
+            return False
+        return True
+
+    def _set_learning_rate(self, step: int) -> None:
+        if self._falls_until is not None:
+            self.sac.scale_learning_rate(max(0.0, 1.0 - step / self._falls_until))
+
+    def _wait_for_a_batch(self, step: int, owed: int) -> None:
+        """With start_step 0 learning begins as soon as there is a batch, unless there will never be one."""
+        replay = self.replay
+        if self.sac.updates:  # many short episodes have pushed transitions out for a while
+            self._schedule.carry_over(owed)
+            return
+        if len(replay) == replay.capacity:
+            raise UsageError(
+                f"the replay is full and holds only {replay.num_transitions} transitions, "
+                f"fewer than a batch of {replay.batch_size}",
+                where="replay_config.capacity",
+                why=f"each episode takes one of the {replay.capacity} rows more than it has transitions",
+                fix="raise replay_config.capacity or lower sac_config.batch_size",
+            )
+        self._schedule.defer(step)
+
+    def metrics(self, step: int) -> dict[str, float]:
+        """Values to log, each the mean over the last updates. The only place that waits for the device."""
+        values = {"replay/size": float(len(self.replay)), "optim/skipped": float(self._guard.skipped)}
+        recent = self._recent.metrics(self.replay.next_id)
+        if recent:
+            values |= recent | self._memory.metrics()
+            values["time/replay_ratio"] = self._schedule.achieved(step, self.sac.updates)
+        return values
+
+    def pictures(self) -> dict[str, NDArray[np.uint8]]:
+        """What extensions show of the last update, uint8 [H, W, C] by name. Waits for the device."""
+        shown = [one for x in self.sac.extensions for one in x.pictures().items()]
+        return {name: picture.cpu().numpy() for name, picture in shown}
+
+    @property
+    def notices(self) -> list[str]:
+        """Lines on keys that are set and have no effect, or less than expected."""
+        has_encoder = any(True for _ in self.networks.rep.parameters())
+        return notices(self.spec, self.config.sac_config, has_encoder=has_encoder)
+
+    def state(self) -> State:
+        """All but networks, optimisers and replay; between two steps, when nothing waits to be settled."""
+        own = State(meta={"updates": self.sac.updates, "pace": self._schedule.state()})
+        recent = self._recent.state(self.replay.next_id)
+        return State.joined(
+            {"own": own, "player": self.policy.state(), "recent": recent, "guard": self._guard.state()}
+        )
+
+    def load_state(self, state: State) -> None:
+        """Go on from what :meth:`state` gave. The learner and the replay have been loaded before."""
+        self.policy.load_state(state.part("player"))
+        self._schedule.load_state(state.part("own").meta["pace"])
+        self._recent.load_state(state.part("recent"), self.replay.next_id)
+        self._guard.load_state(state.part("guard"))
+
+    def num_parameters(self) -> dict[str, int]:
+        """Trained parameters: encoder, all critics, policy."""
+        model = self.sac.model
+        parts = {"encoder": model.rep, "critics": model.q, "policy": model.policy}
+        return {name: sum(p.numel() for p in part.parameters()) for name, part in parts.items()}
+
+
+def _make_replay(
+    make: MakeReplay, spec: AgentSpec, config: BehaviourConfig, networks: Networks, seed: int
+) -> ReplayBuffer:
+    replay, sac = config.replay_config, config.sac_config
+    sampler: Sampler = UniformSampler()
+    if not sac.use_replay_buffer:
+        sampler = FreshSampler()
+    elif sac.use_priority:
+        sampler = PrioritizedSampler(
+            alpha=replay.alpha,
+            beta=replay.beta,
+            beta_increment=replay.beta_increment_per_sampling or 0.0,
+            td_error_min=replay.td_error_min,
+            td_error_max=replay.td_error_max,
+        )
+    return make(
+        spec,
+        capacity=replay.capacity,
+        batch_size=sac.batch_size,
+        burn_in=sac.burn_in_step,
+        learn=sac.learn_step,
+        n_step=sac.n_step,
+        carry_shape=networks.rep.stored_carry_shape,
+        sampler=sampler,
+        seed=seed,
+    )
+
+
+def _end_of_annealing(config: BehaviourConfig) -> int | None:
+    """The step at which beta is 1; None where it grows with each batch or, without an end, not at all."""
+    base, by_batch = config.base_config, config.replay_config.beta_increment_per_sampling is not None
+    return None if by_batch or base.max_step < 0 else base.max_step
+
+
+def _reserve(
+    memory: MemoryBudget,
+    behaviour: str,
+    spec: AgentSpec,
+    config: BehaviourConfig,
+    carry_shape: tuple[int, ...],
+) -> None:
+    capacity, sac = config.replay_config.capacity, config.sac_config
+    prioritised = sac.use_priority and sac.use_replay_buffer
+    memory.reserve(
+        behaviour,
+        capacity=capacity,
+        needed=replay_bytes(spec, capacity, carry_shape, prioritised=prioritised),
+        largest_capacity=lambda n: largest_capacity(spec, n, carry_shape, prioritised=prioritised),
+    )
+
+
+def _make_schedule(config: BehaviourConfig, replay: ReplayBuffer) -> UpdateSchedule:
+    sac = config.sac_config
+    if sac.use_replay_buffer:
+        return RatioUpdates(sac.replay_ratio, sac.start_step)
+    return FifoUpdates(lambda: replay.ready, sac.batch_size, sac.start_step)

@@ -1,0 +1,113 @@
+"""What the start screen says of an agent."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import psutil
+
+from algorithm.nn.augment import Augmentation
+from algorithm.nn.normalise import vector_names
+from algorithm.replay.buffer import ReplayBuffer
+from algorithm.roles import BehaviourConfig, Rows
+from algorithm.sac.config import SacConfig
+from algorithm.spec import AgentSpec
+
+
+def describe(
+    spec: AgentSpec,
+    config: BehaviourConfig,
+    sources: Mapping[str, str],
+    parameters: Mapping[str, int],
+    replay: ReplayBuffer,
+) -> Rows:
+    """Return lines on models, parameters, memory, replay and algorithm.
+
+    sources: of the networks' classes; parameters: trained ones by part
+    """
+    free = psutil.virtual_memory().available
+    memory = (
+        f"{replay.capacity:,} rows, {replay.nbytes / 2**20:,.0f} MB when full, {free / 2**20:,.0f} MB free"
+    )
+    return [
+        ("models", ", ".join(f"{name} {source}" for name, source in sources.items())),
+        ("parameters", ", ".join(f"{name} {n:,}" for name, n in parameters.items() if n)),
+        *_memory(config.sac_config),
+        ("replay", memory),
+        ("algorithm", _algorithm(config, spec)),
+    ]
+
+
+def _memory(sac: SacConfig) -> Rows:
+    """What an agent remembers with; no row without memory."""
+    burn_in, learn = sac.burn_in_step, sac.learn_step
+    if sac.seq_encoder is None:
+        return []
+    if sac.seq_encoder == "ATTN":
+        return [("memory", f"attention to the last {burn_in} steps, {learn} learned in a window")]
+    states = "stored and refreshed" if sac.refresh_carry else "stored"
+    return [
+        ("memory", f"recurrent, {burn_in} steps of burn-in, {learn} learned in a window, states {states}")
+    ]
+
+
+def _algorithm(config: BehaviourConfig, spec: AgentSpec) -> str:
+    sac = config.sac_config
+    if sac.n_step == 1:
+        target = "1-step"
+    else:
+        target = f"{sac.n_step}-step " + ("V-trace" if sac.use_n_step_is else "uncorrected")
+    if sac.ensemble_q_sample < sac.ensemble_q_num:
+        critics = f"min of {sac.ensemble_q_sample} among {sac.ensemble_q_num} critics"
+    else:
+        critics = f"min of {sac.ensemble_q_num} critics"
+    if not sac.use_replay_buffer:
+        data = f"each window once, batch {sac.batch_size}"
+    else:
+        updates = f"{sac.replay_ratio:g} update{'s' if sac.replay_ratio != 1 else ''} a step"
+        data = f"{'prioritised' if sac.use_priority else 'uniform'}, batch {sac.batch_size}, {updates}"
+    parts = [target, critics, data, "learned α" if sac.use_auto_alpha else "fixed α"]
+    if sac.discrete_dqn_like and spec.action.branches:
+        parts.append(f"greedy branches, ε {sac.discrete_dqn_epsilon:g}")
+    if sac.clip_epsilon > 0:
+        parts.append(f"critic clipped at {sac.clip_epsilon:g}")
+    if sac.use_normalization and vector_names(spec.obs):
+        parts.append("normalised observations")
+    if sac.reward_scaling:
+        parts.append("scaled rewards")
+    return ", ".join(parts)
+
+
+def notices(spec: AgentSpec, sac: SacConfig, *, has_encoder: bool) -> list[str]:
+    """Return a line on each key that is set and has no effect, or less than expected."""
+    found = []
+    if sac.discrete_dqn_like and not spec.action.branches:
+        found.append("sac_config.discrete_dqn_like has no effect: there is no discrete action")
+    if sac.seq_encoder == "RNN" and sac.learn_step == 1:
+        found.append("sac_config.learn_step is 1: no gradient goes through time, so little is remembered")
+    if sac.seq_encoder == "ATTN" and sac.burn_in_step < sac.learn_step - 1:
+        found.append(
+            f"sac_config.burn_in_step is {sac.burn_in_step}: attention sees the last "
+            f"{sac.burn_in_step + 1} observations only (burn_in_step + 1), fewer than the "
+            f"{sac.learn_step} steps of learn_step; raise burn_in_step where what matters lies further "
+            "back"
+        )
+    return [*found, *_of_extensions(spec, sac, has_encoder=has_encoder)]
+
+
+def _of_extensions(spec: AgentSpec, sac: SacConfig, *, has_encoder: bool) -> list[str]:
+    """Return a line on each extension that cannot do anything for this encoder."""
+    nothing = "has no effect: the encoder has nothing to learn (nn_config.rep.dense_depth is 0)"
+    found = []
+    if sac.siamese and not has_encoder:
+        trains = "trains only the critics: the encoder has nothing to learn"
+        found.append(f"sac_config.siamese {trains if sac.siamese_use_q else nothing}")
+    looks = Augmentation(spec.obs)
+    if sac.siamese == "BYOL" and not looks.changes_anything(normalised=sac.use_normalization):
+        found.append(
+            "sac_config.siamese: BYOL compares two looks that are the same, for no observation is an "
+            "image or a vector of real numbers; ATC compares with what was seen later"
+        )
+    if sac.use_prediction and not has_encoder:
+        found.append(f"sac_config.use_prediction {nothing}")
+    return found

@@ -1,0 +1,12 @@
+"""Soft Actor-Critic as a family."""
+
+from __future__ import annotations
+
+from algorithm.roles import Family
+from algorithm.sac.acting import make_acting
+from algorithm.sac.agent import SacAgent
+from algorithm.sac.health import WATCHED, make_rules
+
+FAMILY = Family(
+    name="SAC", make_agent=SacAgent, make_acting=make_acting, health_rules=make_rules, watched=WATCHED
+)

@@ -1,0 +1,383 @@
+"""Health rules of Soft Actor-Critic: small independent rules over the last summaries.
+
+A rule is a function of the history that returns a line, or None. Each asks for several signs at once, over
+many summaries, because a false alarm costs more trust than a late one. The tests hold recorded runs of both
+kinds, healthy ones and one in trouble.
+"""
+
+from __future__ import annotations
+
+import math
+
+from algorithm.agents.health import WINDOW, History, Rule, rises
+from algorithm.roles import BehaviourConfig
+from algorithm.sac.config import SacConfig
+from algorithm.wording import short
+
+WATCHED = (
+    "rollout/return_mean",
+    "rollout/return_min",
+    "rollout/return_max",
+    "rollout/length",
+    "loss/q",
+    "value/q_mean",
+    "value/clipped",
+    "value/return_scale",
+    "policy/entropy_c",
+    "policy/target_entropy_c",
+    "policy/alpha_c",
+    "policy/entropy_d",
+    "policy/target_entropy_d",
+    "policy/alpha_d",
+    "policy/saturation",
+    "replay/priority_mean",
+    "replay/priority_saturated",
+    "time/replay_ratio",
+)
+"""Metrics that are remembered of a summary."""
+
+
+def make_rules(config: BehaviourConfig) -> dict[str, Rule]:
+    """The rules that can hold for this configuration, by name."""
+    sac = config.sac_config
+    rules: dict[str, Rule] = {
+        "diverging": DivergingCritics(sac),
+        "values_of_entropy": ValuesOfEntropy(sac),
+        "saturated": SaturatedActions(),
+    }
+    if sac.clip_epsilon > 0:
+        rules["held_back"] = HeldBackCritic(sac)
+    if sac.use_priority and sac.use_replay_buffer:
+        rules["priorities"] = SaturatedPriorities(
+            config.replay_config.td_error_max, scaled=sac.reward_scaling
+        )
+    if sac.use_auto_alpha:
+        for part in "cd":
+            rules[f"temperature_{part}"] = RunawayTemperature(sac, part)
+            rules[f"too_much_entropy_{part}"] = EntropyOutOfReach(sac, part)
+        rules["too_little_entropy"] = EntropyTooLow(sac)
+    if sac.use_replay_buffer:
+        rules["ratio"] = RatioNotKept(sac.replay_ratio, config.replay_config.capacity, sac.batch_size)
+    rules["starved"] = StarvedLearner(sac)
+    return rules
+
+
+class SaturatedActions:
+    """Nearly all actions lie at their bounds, and that is no better than acting at random.
+
+    In twelve summaries over at least 5,000 steps, policy/saturation was never below 0.95, and the mean of
+    their returns does not exceed that of the random actions at the start. A task whose best actions are the
+    bounds is left alone: there the returns have risen.
+    """
+
+    _SHARE, _STEPS = 0.95, 5000
+
+    def __call__(self, history: History) -> str | None:
+        """See the class."""
+        shares = history.last("policy/saturation", WINDOW)
+        returns = history.known("rollout/return_mean", WINDOW)
+        if not shares or min(shares) < self._SHARE or len(returns) < WINDOW // 2:
+            return None
+        before = history.random_return
+        now = sum(returns) / len(returns)
+        if history.span(WINDOW - 1) < self._STEPS or now > before:
+            return None
+        return (
+            f"actions are stuck at their bounds: policy/saturation is {short(shares[-1])}, and episodes "
+            f"return {short(now)}, no more than random actions did ({short(before)}) · lower "
+            "sac_config.learning_rate or the scale of the rewards, or set sac_config.action_noise"
+        )
+
+
+class RatioNotKept:
+    """Fewer than 0.8 of the configured updates per step, in five summaries in a row."""
+
+    _COUNT, _SHARE = 5, 0.8
+
+    def __init__(self, ratio: float, capacity: int, batch_size: int) -> None:
+        self._ratio, self._capacity, self._batch_size = ratio, capacity, batch_size
+
+    def __call__(self, history: History) -> str | None:
+        """See the class."""
+        achieved = history.last("time/replay_ratio", self._COUNT)
+        if not achieved or max(achieved) >= self._SHARE * self._ratio:
+            return None
+        return (
+            f"the replay ratio is not kept: time/replay_ratio is {short(achieved[-1])} of {self._ratio:g}, "
+            "since the replay often holds no whole batch · raise replay_config.capacity "
+            f"({self._capacity}) or lower sac_config.batch_size ({self._batch_size})"
+        )
+
+
+class StarvedLearner:
+    """Nothing was learned over five summaries in which at least ten updates were due.
+
+    What was learned last stays in the metrics, so that without an update the loss is the same to the last
+    digit; before the first update there is none.
+    """
+
+    _COUNT, _DUE = 5, 10
+
+    def __init__(self, sac: SacConfig) -> None:
+        self._per_step = sac.replay_ratio if sac.use_replay_buffer else 1 / (sac.batch_size * sac.learn_step)
+        self._start_step, self._batch_size = sac.start_step, sac.batch_size
+
+    def __call__(self, history: History) -> str | None:
+        """See the class."""
+        rows = list(history.rows)[-self._COUNT - 1 :]
+        if len(rows) <= self._COUNT or rows[0].step < self._start_step:
+            return None
+        losses = {row.values.get("loss/q") for row in rows}
+        if len(losses) > 1 or history.span(self._COUNT) * self._per_step < self._DUE:
+            return None
+        return (
+            f"the learner is starved: not one update in the last {history.span(self._COUNT):,} steps, since "
+            "the replay holds no whole batch · raise replay_config.capacity or lower "
+            f"sac_config.batch_size ({self._batch_size})"
+        )
+
+
+class DivergingCritics:
+    """Values far beyond what any behaviour could earn.
+
+    abs(value/q_mean) rose in each of the last five summaries, two-fold in all, to more than five times the
+    largest return, or largest reward · 1 / (1 − γ) where that is more, plus what the entropy bonus may add.
+    """
+
+    _RISES, _GROWTH, _BEYOND = 5, 2.0, 5.0
+
+    def __init__(self, sac: SacConfig) -> None:
+        self._gamma, self._rewarded = sac.gamma, rewarded(sac)
+        averaged = f"sac_config.tau ({sac.tau:g})"
+        self._fix = f"lower sac_config.learning_rate ({sac.learning_rate:g}) or {averaged}" + (
+            f", or sac_config.n_step ({sac.n_step})" if sac.n_step > 1 else ""
+        )
+
+    def __call__(self, history: History) -> str | None:
+        """See the class."""
+        sizes = [abs(value) for value in history.last("value/q_mean", self._RISES + 1)]
+        if not sizes or not history.largest_return or not rises(sizes) or sizes[-1] < self._GROWTH * sizes[0]:
+            return None
+        bonus = sum(abs(part) for part in history.bonus(self._gamma, self._rewarded).values())
+        possible = history.earned(self._gamma) + bonus
+        if sizes[-1] <= self._BEYOND * possible:
+            return None
+        return (
+            f"the critics diverge: value/q_mean is {short(history.last('value/q_mean', 1)[0])}, and no more "
+            f"than {short(possible)} is possible · {self._fix}"
+        )
+
+
+class RunawayTemperature:
+    """The bonus for entropy has become worth more than anything the task pays, and grows on.
+
+    α grew at least ten-fold since the start and rose in each of the last five summaries, by a quarter in all;
+    α · abs(H̄) · horizon, what the bonus adds to a value, has passed the largest return of any episode. A
+    temperature that merely grows with the rewards never gets there: on CartPole it stays below half of that.
+    """
+
+    _GROWTH, _RISES, _RECENT = 10.0, 5, 1.25
+
+    def __init__(self, sac: SacConfig, part: str) -> None:
+        self._part, self._gamma = part, sac.gamma
+        self._start = math.exp(sac.init_log_alpha)
+        self._fix = _less_entropy(sac, part)
+
+    def __call__(self, history: History) -> str | None:
+        """See the class."""
+        alpha = history.last(f"policy/alpha_{self._part}", self._RISES + 1)
+        target = history.last(f"policy/target_entropy_{self._part}", 1)
+        if not alpha or not target or not history.largest_return:
+            return None
+        bonus = alpha[-1] * abs(target[0]) * history.return_scale * history.horizon(self._gamma)
+        growing = rises(alpha) and alpha[-1] >= self._RECENT * alpha[0]
+        if not growing or alpha[-1] < self._GROWTH * self._start or bonus <= history.largest_return:
+            return None
+        return (
+            f"the temperature runs away: policy/alpha_{self._part} is {short(alpha[-1])}, "
+            f"{alpha[-1] / self._start:.0f} times its start, and still grows; its bonus adds {short(bonus)} "
+            f"to a value, and no episode returned more than {short(history.largest_return)}"
+            f"{history.scaled} · {self._fix}"
+        )
+
+
+class EntropyOutOfReach:
+    """The entropy cannot rise to its target, however large the temperature.
+
+    Over twelve summaries it stayed at least 0.1 below and came no closer by a fifth, while α rose in each of
+    them to more than a thousand times its start.
+    """
+
+    _GROWTH, _GAP, _CLOSER = 1000.0, 0.1, 0.8
+
+    def __init__(self, sac: SacConfig, part: str) -> None:
+        self._part = part
+        self._start = math.exp(sac.init_log_alpha)
+        self._fix = _less_entropy(sac, part)
+
+    def __call__(self, history: History) -> str | None:
+        """See the class."""
+        alpha = history.last(f"policy/alpha_{self._part}", WINDOW)
+        gaps = [-gap for gap in _gaps(history, self._part)]
+        if not alpha or not gaps or min(gaps) < self._GAP or gaps[-1] < self._CLOSER * gaps[0]:
+            return None
+        if not rises(alpha) or alpha[-1] < self._GROWTH * self._start:
+            return None
+        return (
+            f"the target entropy is out of reach: policy/entropy_{self._part} stays {short(gaps[-1])} below "
+            f"it, while the temperature has grown {alpha[-1] / self._start:.0f}-fold · {self._fix}"
+        )
+
+
+class EntropyTooLow:
+    """The continuous policy is as narrow as it gets and shall be narrower still.
+
+    Over twelve summaries the entropy stayed at least 1 per action above a target below −3 per action and came
+    no closer by a fifth, itself below −2 per action, while α fell in each of them to less than a thousandth
+    of its start. A policy with no reason to be narrow, because actions do not matter, is not meant: its
+    entropy is near that of random actions, log 2 per action.
+    """
+
+    _FALL, _GAP, _CLOSER, _NARROW, _TARGET = 1e-3, 1.0, 0.8, -2.0, 3.0
+
+    def __init__(self, sac: SacConfig) -> None:
+        self._start = math.exp(sac.init_log_alpha)
+        self._target = sac.target_c_alpha
+
+    def __call__(self, history: History) -> str | None:
+        """See the class."""
+        alpha, gaps = history.last("policy/alpha_c", WINDOW), _gaps(history, "c")
+        target = history.last("policy/target_entropy_c", 1)
+        if self._target < self._TARGET or not alpha or not gaps or not target:
+            return None
+        actions = -target[0] / self._target
+        entropy = target[0] + gaps[-1]
+        stuck = min(gaps) >= self._GAP * actions and gaps[-1] >= self._CLOSER * gaps[0]
+        falling = rises(alpha[::-1]) and alpha[-1] < self._FALL * self._start
+        if not stuck or not falling or entropy > self._NARROW * actions:
+            return None
+        return (
+            f"the target entropy is out of reach: policy/entropy_c stays {short(gaps[-1])} above it, while "
+            f"the temperature has fallen to {short(alpha[-1])} · lower sac_config.target_c_alpha "
+            f"({self._target:g}; usual: 1)"
+        )
+
+
+def rewarded(sac: SacConfig) -> str:
+    """The parts of an action whose entropy is in the targets, and so in values."""
+    return "cd" if sac.discrete_soft_target else "c"
+
+
+def _gaps(history: History, part: str) -> list[float]:
+    """Entropy less its target over the whole window; empty unless all summaries have both."""
+    entropy = history.last(f"policy/entropy_{part}", WINDOW)
+    target = history.last(f"policy/target_entropy_{part}", WINDOW)
+    return [e - t for e, t in zip(entropy, target, strict=True)] if entropy and target else []
+
+
+def _less_entropy(sac: SacConfig, part: str) -> str:
+    if part == "d":
+        return f"lower sac_config.target_d_alpha ({sac.target_d_alpha:g})"
+    return f"raise sac_config.target_c_alpha ({sac.target_c_alpha:g})"
+
+
+class HeldBackCritic:
+    """The clip lets values move by no more than τ · ε an update, and they have far to go.
+
+    In three summaries over at least 1,000 steps the clip took the gradient of 0.8 of what was learned, and TD
+    errors of five times ε or more have not fallen by a fifth. Where the clip is wide enough for the rewards
+    it takes hardly any after the first thousand updates.
+    """
+
+    _COUNT, _STEPS, _SHARE, _BEYOND, _FALLEN = 3, 1000, 0.8, 5.0, 0.8
+
+    def __init__(self, sac: SacConfig) -> None:
+        self._epsilon = sac.clip_epsilon
+        self._speed = sac.tau * sac.clip_epsilon / sac.update_target_per_step
+
+    def __call__(self, history: History) -> str | None:
+        """See the class."""
+        shares = history.last("value/clipped", self._COUNT)
+        errors = history.last("replay/priority_mean", self._COUNT)
+        if not shares or not errors or min(shares) < self._SHARE:
+            return None
+        if min(errors) < self._BEYOND * self._epsilon or errors[-1] < self._FALLEN * errors[0]:
+            return None
+        if history.span(self._COUNT - 1) < self._STEPS:
+            return None
+        return (
+            f"the clip holds the critics back: value/clipped is {short(shares[-1])}, so that values move by "
+            f"about {self._speed:.2g} an update, tau times epsilon; TD errors are {short(errors[-1])} · set "
+            f"sac_config.clip_epsilon ({self._epsilon:g}) to -1, which turns it off"
+        )
+
+
+class SaturatedPriorities:
+    """Nearly all TD errors count as the largest one, so that all rows are equally likely.
+
+    In six summaries the TD errors of 0.9 of the sampled anchors were ``td_error_max`` or more, and their mean
+    was at least twice that.
+    """
+
+    _COUNT, _SHARE, _BEYOND = 6, 0.9, 2.0
+
+    def __init__(self, td_error_max: float, *, scaled: bool) -> None:
+        """scaled: rewards are on one scale already."""
+        self._largest = td_error_max
+        raised = f"raise replay_config.td_error_max ({td_error_max:g})"
+        self._fix = raised if scaled else f"{raised}, or set sac_config.reward_scaling to true"
+
+    def __call__(self, history: History) -> str | None:
+        """See the class."""
+        shares = history.last("replay/priority_saturated", self._COUNT)
+        errors = history.last("replay/priority_mean", self._COUNT)
+        if (
+            not shares
+            or not errors
+            or min(shares) < self._SHARE
+            or min(errors) < self._BEYOND * self._largest
+        ):
+            return None
+        return (
+            f"priorities are saturated: replay/priority_saturated is {short(shares[-1])}, so that rows are "
+            f"drawn nearly uniformly; TD errors are {short(errors[-1])} · {self._fix}"
+        )
+
+
+class ValuesOfEntropy:
+    """Values are those of the entropy bonus, which is highest where no episode ever ends.
+
+    In five summaries ``value/q_mean`` was more than a quarter above what rewards alone can make of it, the
+    bonus for the entropy of now is worth that excess, and the mean return is no better than that of random
+    actions. A temperature that is large for a while harms nobody whose returns rise.
+    """
+
+    _COUNT, _BEYOND = 5, 1.25
+
+    def __init__(self, sac: SacConfig) -> None:
+        self._gamma, self._log_alpha, self._rewarded = sac.gamma, sac.init_log_alpha, rewarded(sac)
+
+    def __call__(self, history: History) -> str | None:
+        """See the class."""
+        values = history.last("value/q_mean", self._COUNT)
+        returns = history.known("rollout/return_mean", self._COUNT)
+        earned = history.earned(self._gamma)
+        bonus = history.bonus(self._gamma, self._rewarded)
+        if not values or len(returns) <= self._COUNT // 2 or not history.largest_return:
+            return None
+        if min(values) <= self._BEYOND * earned or sum(bonus.values()) < values[-1] - earned:
+            return None
+        before, now = history.random_return, sum(returns) / len(returns)
+        if now > before:
+            return None
+        return (
+            f"values are those of the entropy bonus: value/q_mean is {short(values[-1])}, and rewards allow "
+            f"no more than {short(earned)}; episodes return {short(now)}, no more than random actions did "
+            f"({short(before)}), since the bonus pays for never finishing · {self._fix(bonus)}"
+        )
+
+    def _fix(self, bonus: dict[str, float]) -> str:
+        lower = f"lower sac_config.init_log_alpha ({self._log_alpha:g})"
+        if max(bonus, key=lambda part: bonus[part]) == "d":
+            return f"{lower}, or set sac_config.discrete_soft_target to false"
+        return lower

@@ -1,0 +1,44 @@
+"""Every random stream of a run, derived from its one seed by name, so that none depends on another's use."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+
+def stream_seed(seed: int, *names: str | int) -> int:
+    """A 63-bit seed for the stream ``names`` of the run ``seed``; the same on every machine and Python."""
+    words = [name if isinstance(name, int) else zlib.crc32(name.encode()) for name in names]
+    return int(np.random.SeedSequence([seed, *words]).generate_state(1, np.uint64)[0] >> np.uint64(1))
+
+
+def stream(seed: int, *names: str | int) -> np.random.Generator:
+    """A numpy generator for the stream ``names``."""
+    return np.random.default_rng(stream_seed(seed, *names))
+
+
+def episode_seeds(seed: int, purpose: str) -> Callable[[int, int], int]:
+    """(environment index, episode number) -> reset seed, for the environments of one purpose.
+
+    31 bits: what every simulator accepts as a seed.
+    """
+    return lambda index, episode: stream_seed(seed, purpose, index, episode) >> 32
+
+
+def restore_generator(generator: torch.Generator, state: Tensor) -> bool:
+    """Continue from ``state``, which ``get_state`` of another generator returned.
+
+    Returns False, with nothing changed, if that one belonged to another kind of device: each kind has an
+    algorithm of its own, and a state of another size.
+    """
+    if state.shape != generator.get_state().shape:
+        return False
+    generator.set_state(state)
+    return True

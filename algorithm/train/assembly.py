@@ -1,0 +1,168 @@
+"""Environments and agents of a run, made from its configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Literal
+
+import torch
+
+from algorithm.config.loader import LoadedConfig
+from algorithm.config.schema import Config
+from algorithm.env.base import VecEnv
+from algorithm.env.named import file_of, locate
+from algorithm.env.registry import make_vec_env
+from algorithm.errors import EnvError, ModelError, StorageError, UsageError
+from algorithm.experience.faults import Faults
+from algorithm.families import family
+from algorithm.replay.budget import MemoryBudget
+from algorithm.replay.buffer import ReplayBuffer
+from algorithm.roles import Agent, MakeReplay
+from algorithm.run.checkpoints.checkpoint import load_checkpoint
+from algorithm.run.names import behaviour_level
+from algorithm.seeding import episode_seeds
+from algorithm.spec import AgentSpec
+
+
+def make_env(
+    config: Config,
+    purpose: Literal["train", "evaluate"],
+    n: int,
+    *,
+    folder: Path,
+    faults: Faults,
+    render: bool = False,
+    workers: int = 0,
+    log: Path | None = None,
+    film: bool = False,
+    seed: int | None = None,
+) -> VecEnv:
+    """The environments of a run for one purpose, seeded for it.
+
+    folder: of the task, for environments of its own
+    workers: processes for them, 0 for none but this one; log: folder for what those print
+    film: the first of them can be asked for pictures
+    seed: instead of the run's own
+    """
+    base = config.base_config
+    if seed is None:
+        seed = config.sac_config.seed
+    assert seed is not None, "the loader sets the seed"
+    return make_vec_env(
+        base.env_type,
+        base.env_name,
+        folder=folder,
+        env_args=base.env_args,
+        n=n,
+        seed_of=episode_seeds(seed, purpose),
+        options=config.reset_config,
+        render=render,
+        wrappers=base.wrappers,
+        workers=workers,
+        timeout=base.env_timeout,
+        restarts=base.env_restarts,
+        on_fault=faults,
+        on_hang=faults.hangs,
+        log=log,
+        film=film,
+    )
+
+
+def close_env(env: VecEnv, warn: Callable[[str], None]) -> None:
+    """Release simulators; one that fails at that takes nothing from what was done with it."""
+    try:
+        env.close()
+    except EnvError as error:
+        warn(error.line)
+
+
+def make_agents(
+    loaded: LoadedConfig,
+    specs: Mapping[str, AgentSpec],
+    nn_folder: Path,
+    device: torch.device,
+    *,
+    memory: MemoryBudget,
+    greedy: bool = False,
+    make_replay: MakeReplay = ReplayBuffer,
+) -> dict[str, Agent]:
+    """One agent per behaviour of the environment, each from its own merged configuration.
+
+    Raises UsageError for a behaviour that does not exist, and for replays that do not fit into ``memory``.
+    """
+    check_behaviours(loaded, specs)
+    return {
+        name: family(loaded.for_behaviour(name)).make_agent(
+            spec,
+            loaded.for_behaviour(name),
+            nn_file=nn_file(loaded.for_behaviour(name), nn_folder),
+            behaviour=name,
+            seed=loaded.seed,
+            device=device,
+            memory=memory,
+            greedy=greedy,
+            make_replay=make_replay,
+        )
+        for name, spec in specs.items()
+    }
+
+
+def check_behaviours(loaded: LoadedConfig, specs: Mapping[str, AgentSpec]) -> None:
+    """Raise UsageError if ``ma_config`` names a behaviour that the environment does not have."""
+    unknown = sorted(set(loaded.behaviours) - set(specs))
+    if unknown:
+        raise UsageError(
+            f"ma_config names {', '.join(map(repr, unknown))}, which the environment does not have",
+            where=loaded.file or loaded.source,
+            why=f"its behaviours are {', '.join(map(repr, specs))}",
+            fix="rename or remove that part of ma_config",
+        )
+
+
+def env_file(loaded: LoadedConfig) -> Path | None:
+    """The file of an environment of the task's own; None for what is imported by its module or id."""
+    return file_of(locate(loaded.config.base_config.env_name, loaded.env_dir))
+
+
+def nn_file(config: Config, folder: Path) -> Path | None:
+    """The file with the task's networks; None if it keeps the default name and there is no such file.
+
+    It lies in ``folder``, that of the task or of the run, also where symbolic links on the way lead. Raises
+    ModelError for any other, since it will be executed.
+    """
+    name = config.sac_config.nn
+    file = folder / f"{name}.py"
+    try:
+        inside = file.resolve().is_relative_to(folder.resolve())
+    except (OSError, ValueError, RuntimeError):  # a circle of links, a zero byte in the name
+        inside = False
+    if not inside:
+        raise ModelError(
+            "networks are taken only from the task's folder, or the run's own",
+            where=f"sac_config.nn: {name!r}",
+            why=f"that is a file outside of {folder}, and it would be executed",
+            fix="put a file there and name it; it may import what it needs from an installed package",
+        )
+    return None if name == "nn" and not file.exists() else file
+
+
+def load_networks_into(agents: Mapping[str, Agent], checkpoint: Path) -> int:
+    """Give agents the networks of a checkpoint's folder; returns its step.
+
+    Raises StorageError if it was made by other networks.
+    """
+    saved = load_checkpoint(checkpoint)
+    for name, agent in agents.items():
+        level = behaviour_level(name)
+        prefix = f"{level}/" if level else ""
+        try:
+            agent.load_model(saved.tensors[f"{prefix}model"])
+        except (KeyError, ValueError) as error:
+            raise StorageError(
+                "the checkpoint does not fit this agent",
+                where=checkpoint,
+                why=str(error) if isinstance(error, ValueError) else f"it has no networks for {name!r}",
+                fix="use the networks and the configuration it was trained with",
+            ) from error
+    return saved.step

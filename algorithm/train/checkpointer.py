@@ -1,0 +1,128 @@
+"""When a checkpoint of a training is written, and what happens if it cannot be."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+
+import torch
+
+from algorithm.agents.divergence import diverged
+from algorithm.errors import StorageError
+from algorithm.run.checkpoints.checkpoint import Snapshot, load_checkpoint
+from algorithm.run.checkpoints.keeper import Keeper, SaveCost
+from algorithm.run.console import Console
+from algorithm.run.names import behaviour_level
+from algorithm.train.state import TrainState
+
+FAILURES = 3
+"""Attempts in a row that may fail; the last one ends the run."""
+
+_LOGGER = logging.getLogger(__name__)
+
+
+class Checkpointer:
+    """Writes checkpoints of ``training`` through ``keeper``. A full disk does not end a run at once.
+
+    check: raises StorageError where the run's folder is not there any more; nothing is made in its place
+    """
+
+    def __init__(
+        self, keeper: Keeper, training: TrainState, console: Console, check: Callable[[], None]
+    ) -> None:
+        self._keeper, self._training, self._console, self._check = keeper, training, console, check
+        self._failures = 0
+        self._seconds, self._bytes, self._count = 0.0, 0, 0
+
+    @property
+    def summary(self) -> str:
+        """What all of them have cost, for a person."""
+        return f"{self._count} written, {_size(self._bytes)} in {self._seconds:.2f} s"
+
+    def save(self, metrics: Mapping[str, object]) -> bool:
+        """Write one if this step has none; whether it has one now.
+
+        metrics: state of what has been logged
+        Raises StorageError when it fails for the third time in a row, NumericalError if it would hold NaN.
+        """
+        if self._keeper.has(self._training.tally.step):
+            return True
+        try:
+            self._write(metrics)
+        except StorageError as error:
+            self._failures += 1
+            if self._failures == FAILURES:
+                raise self._given_up(error) from error
+            self._console.warn(f"{error.line} · training goes on and tries again at the next save")
+            return False
+        return True
+
+    def save_best(self, score: float, metrics: Mapping[str, object]) -> None:
+        """Write one and mark it as the best, if ``score`` is."""
+        if self._keeper.is_best(score) and self.save(metrics):
+            try:
+                self._keeper.mark_best(score)
+            except StorageError as error:
+                self._console.warn(error.line)
+
+    def save_finally(self, metrics: Mapping[str, object]) -> None:
+        """Write that of the end. Raises StorageError if it cannot be written."""
+        if not self._keeper.has(self._training.tally.step):
+            try:
+                self._write(metrics)
+            except StorageError as error:
+                raise self._given_up(error) from error
+
+    def networks(self, behaviour: str) -> Mapping[str, Mapping[str, torch.Tensor]] | None:
+        """What the learner of a behaviour was at the last checkpoint; None if there is none."""
+        if self._keeper.latest is None:
+            return None
+        level = behaviour_level(behaviour)
+        prefix = f"{level}/" if level else ""
+        saved = load_checkpoint(self._keeper.latest).tensors
+        return {file: saved[f"{prefix}{file}"] for file in ("model", "optim")}
+
+    def _write(self, metrics: Mapping[str, object]) -> None:
+        self._check()
+        snapshot = self._training.snapshot(metrics)
+        _refuse_non_finite(snapshot)
+        try:
+            cost = self._keeper.save(snapshot)
+        except OSError as error:  # such as too many open files, where the folder is only looked at
+            raise StorageError.of(
+                error, what="the checkpoint cannot be written", where=error.filename or "the run's folder"
+            ) from error
+        self._failures = 0
+        self._count += 1
+        self._seconds += cost.seconds
+        self._bytes += cost.bytes_written
+        say = self._console.message if self._count == 1 else _LOGGER.info
+        say(f"checkpoint of step {snapshot.step:,}: {_cost(cost)}")
+
+    def _given_up(self, error: StorageError) -> StorageError:
+        last = self._keeper.latest
+        return StorageError(
+            error.what,
+            where=error.where,
+            why=error.why,
+            fix=f"{error.fix}; " + (f"the last good one is {last}" if last else "none was written before"),
+        )
+
+
+def _cost(cost: SaveCost) -> str:
+    replay = f", {_size(cost.replay_bytes)} of them replay" if cost.replay_bytes else ""
+    return f"{_size(cost.bytes_written)}{replay}, {cost.seconds:.2f} s"
+
+
+def _size(nbytes: int) -> str:
+    return f"{nbytes / 2**20:,.1f} MiB" if nbytes >= 2**20 else f"{nbytes / 2**10:.0f} KiB"
+
+
+def _refuse_non_finite(snapshot: Snapshot) -> None:
+    for file, named in snapshot.tensors.items():
+        if file == "run":  # numbers of the environment, which have been looked at where they came in
+            continue
+        for name, tensor in named.items():
+            floating = isinstance(tensor, torch.Tensor) and tensor.is_floating_point()
+            if floating and not bool(torch.isfinite(tensor).all()):
+                raise diverged(f"{name} holds NaN or infinity", snapshot.step)

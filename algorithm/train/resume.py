@@ -1,0 +1,132 @@
+"""Going on with a run (``--resume``) where its newest good checkpoint was made, as if it never stopped."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+
+from algorithm.config.changes import Change, changes, refuse
+from algorithm.config.cli import TrainOptions, config_flags
+from algorithm.config.loader import LoadedConfig, load_config, load_config_file
+from algorithm.config.locate import EnvFolder
+from algorithm.errors import StorageError, UsageError
+from algorithm.run.checkpoints.checkpoint import checkpoint_steps, load_checkpoint
+from algorithm.run.checkpoints.keeper import find_checkpoint
+from algorithm.run.console import Console
+from algorithm.run.playing.play import find_run
+from algorithm.run.rundir import RunDir
+from algorithm.train.runtime import OneProcess, Wire
+from algorithm.train.session import Start, run_training
+from algorithm.train.state import fitting
+
+
+def resume(
+    options: TrainOptions,
+    folder: EnvFolder,
+    arguments: Sequence[str],
+    *,
+    wire: Wire = OneProcess,
+    flags: Mapping[str, object] | None = None,
+    defaults: Mapping[str, object] = MappingProxyType({}),
+) -> int:
+    """Go on with the newest run of the environment, or that of ``--name``; returns the exit code.
+
+    wire: see :func:`~algorithm.train.session.run_training`; flags, defaults: see
+    :func:`~algorithm.config.loader.load_config`, by default the flags of ``options``
+
+    Its own configuration counts, with what the command line changes; with ``--config`` that of the task does.
+    Raises UsageError for changes that do not fit what has been learned, and where nothing is left to do.
+    """
+    run = find_run(options, folder)
+    _refuse_other_kind(run, is_learner=wire is not OneProcess)
+    own = load_config_file(run.config, env=folder, require_runnable=True)
+    wanted = _wanted(options, folder, run, own, config_flags(options) if flags is None else flags, defaults)
+    changed = changes(own, wanted)
+    refuse(changed)
+
+    def start(console: Console) -> Start:
+        if not checkpoint_steps(run.checkpoints):
+            raise _never_saved(run)
+        checkpoint = find_checkpoint(run.checkpoints, options.ckpt, warn=console.warn, replays=run.replay)
+        return _start(checkpoint, changed, wanted, run)
+
+    return run_training(options, wanted, arguments, run, start=start, wire=wire).exit_code
+
+
+def _refuse_other_kind(run: RunDir, *, is_learner: bool) -> None:
+    """What one process has in the middle of an episode a learner has not, and the reverse."""
+    if run.endpoint.exists() == is_learner:
+        return
+    by = "a learner and its actors" if run.endpoint.exists() else "one process"
+    raise UsageError(
+        f"run {run.name!r} was trained by {by}",
+        where=run.shown(run.path),
+        why="it can be resumed only as it was begun",
+        fix=run.training_command("-n", run.name, "--resume"),
+    )
+
+
+def _wanted(
+    options: TrainOptions,
+    folder: EnvFolder,
+    run: RunDir,
+    own: LoadedConfig,
+    flags: Mapping[str, object],
+    defaults: Mapping[str, object],
+) -> LoadedConfig:
+    flags = {**flags, "base_config.name": own.config.base_config.name}
+    if options.config is None:
+        return load_config_file(
+            run.config, options.overrides, flags, options.seed, env=folder, require_runnable=True
+        )
+    seed = own.seed if options.seed is None else options.seed
+    return load_config(
+        options.env,
+        options.config,
+        options.overrides,
+        flags,
+        seed=seed,
+        defaults=defaults,
+        require_runnable=True,
+    )
+
+
+def _start(checkpoint: Path, changed: Sequence[Change], wanted: LoadedConfig, run: RunDir) -> Start:
+    saved = load_checkpoint(checkpoint)
+    base = wanted.config.base_config
+    with fitting(checkpoint):
+        iteration = int(saved.state["run"]["tally"]["iteration"])
+    for key, done in (("max_step", saved.step), ("max_iter", iteration)):
+        limit = getattr(base, key)
+        if 0 < limit <= done and _has_ended(run, saved.step):
+            longer = run.training_command("-n", run.name, "--resume", f"--{key}={2 * done}")
+            raise UsageError(
+                "nothing is left to do",
+                where=run.shown(checkpoint),
+                why=f"base_config.{key} is {limit:,}, and the run has come to {done:,}",
+                fix=f"{longer}    (train on)",
+            )
+    return Start(checkpoint, saved, changed)
+
+
+def _never_saved(run: RunDir) -> StorageError:
+    folder = shlex.quote(run.shown(run.path))
+    return StorageError(
+        "there is nothing to go on from",
+        where=run.shown(run.checkpoints),
+        why="the run ended before its first checkpoint (sac_config.save_model_per_step)",
+        fix=f"begin again under the same name:\nrm -r {folder}\n{run.training_command('-n', run.name)}",
+    )
+
+
+def _has_ended(run: RunDir, step: int) -> bool:
+    """Whether the outcome has been written, with an evaluation at ``step``.
+
+    The last checkpoint comes before that: a kill or a signal in between leaves the evaluation to be done.
+    """
+    if not run.result.exists():
+        return False
+    last = run.read_result().get("last_eval")
+    return isinstance(last, dict) and last.get("step") == step

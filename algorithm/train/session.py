@@ -1,0 +1,351 @@
+"""A whole run from its options: training, or playing with what training saved."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Literal
+
+import torch
+
+from algorithm.agents.networks import pick_device
+from algorithm.config.changes import Change, table
+from algorithm.config.cli import TrainOptions, config_flags
+from algorithm.config.loader import LoadedConfig, dump_config
+from algorithm.config.source import inline
+from algorithm.env.base import VecEnv
+from algorithm.env.outside import outside
+from algorithm.errors import EnvError, StorageError, UsageError, UserError
+from algorithm.experience.faults import Faults
+from algorithm.experience.non_finite import Drop, OnNonFinite, Stop
+from algorithm.replay.budget import MemoryBudget
+from algorithm.roles import Agent
+from algorithm.run.checkpoints.checkpoint import Checkpoint
+from algorithm.run.checkpoints.keeper import Keeper
+from algorithm.run.console import Console, Rows, close_logging, open_console, setup_logging
+from algorithm.run.lock import RunLock
+from algorithm.run.logs.metrics import MetricsLogger
+from algorithm.run.pages.curves import plot_curve, read_series
+from algorithm.run.pages.report import write_report
+from algorithm.run.playing.film import Films, no_films
+from algorithm.run.provenance import made_with
+from algorithm.run.repro import Repros
+from algorithm.run.rundir import RunDir
+from algorithm.run.screen import finish_screen, result_json, start_screen
+from algorithm.train.assembly import close_env, env_file, make_agents, make_env, nn_file
+from algorithm.train.checkpointer import Checkpointer
+from algorithm.train.randomness import seed_globally
+from algorithm.train.runtime import OneProcess, Runtime, Wire
+from algorithm.train.signals import StopRequest
+from algorithm.train.state import TrainState, fitting
+from algorithm.train.trainer import Outcome, Trainer
+
+_DROPPED_IN_EVALUATIONS = 100  # episodes; an evaluation waits for whole ones
+
+
+@dataclass(frozen=True)
+class Trained:
+    """How a training run ended."""
+
+    run: RunDir
+    result: Mapping[str, object]
+    exit_code: int
+
+
+def train(
+    options: TrainOptions,
+    loaded: LoadedConfig,
+    arguments: Sequence[str],
+    *,
+    name: str | None = None,
+    wire: Wire = OneProcess,
+) -> Trained:
+    """Train one new run to its end.
+
+    arguments: the command line, for the manifest; name: of the run, instead of ``base_config.name``; wire:
+    see :func:`run_training`.
+    """
+    if options.ckpt is not None:
+        raise UsageError(
+            "--ckpt chooses what to go on from, or what to play with",
+            why="a new training starts from nothing",
+            fix="add --resume, --run or --eval N, or leave --ckpt out",
+        )
+    run = RunDir.create(loaded.env_label, name or loaded.config.base_config.name, argument=options.env)
+    try:
+        return run_training(options, loaded, arguments, run, wire=wire)
+    except BaseException:
+        run.take_back()  # where nothing was trained the name stays free
+        raise
+
+
+def run_training(
+    options: TrainOptions,
+    loaded: LoadedConfig,
+    arguments: Sequence[str],
+    run: RunDir,
+    *,
+    start: Callable[[Console], Start] | None = None,
+    wire: Wire = OneProcess,
+) -> Trained:
+    """Train in the folder ``run``, from nothing or from what ``start`` finds there.
+
+    wire: says where transitions come from
+    """
+    torch.set_num_threads(loaded.config.sac_config.threads)
+    device = pick_device(options.device)
+    with ExitStack() as stack:
+        logger = setup_logging(run.train_log, debug=options.logger_in_file)
+        stack.callback(close_logging)
+        console = stack.enter_context(open_console(quiet=options.quiet, logger=logger))
+        lock = stack.enter_context(RunLock(run.lock, notice=console.message))
+        outside().run_begins(f"run {run.name} of {loaded.env_label}")
+        stack.callback(outside().run_ends)
+        stop = stack.enter_context(StopRequest())
+        begun = start(console) if start else None
+        session = Session(options, loaded, arguments, run, lock, device, console, stop, stack, wire)
+        trainer: Trainer | None = None
+
+        def end(error: Exception) -> None:
+            logger.error("the run failed", exc_info=error)
+            if trainer is not None and isinstance(error, EnvError):
+                _save_cut_off(trainer, console)
+            _write_page(run, console)
+
+        def end_of_hang(error: EnvError) -> None:
+            end(error)
+            lock.release()
+
+        try:
+            trainer, saver, wiring, faults = session.prepare(begun)
+            faults.attach(end_of_hang)
+            wiring.begin()
+            outcome = trainer.train()
+            wiring.end(stopped=outcome.stopped)
+        except Exception as error:
+            end(error)
+            raise
+        result = result_json(run, outcome, loaded.seed)
+        _write_outcome(loaded, run, outcome, result, console)
+        console.finish(*finish_screen(run, outcome, saver.summary, trainer.render_modes))
+    return Trained(run, result, stop.exit_code)
+
+
+def _save_cut_off(trainer: Trainer, console: Console) -> None:
+    """Keep what was learned before an environment ended the run."""
+    try:
+        if step := trainer.save_cut_off():
+            console.message(f"an environment ended the run; step {step:,} is saved, --resume goes on from it")
+    except UserError as error:
+        console.warn(error.line)
+
+
+def _write_outcome(
+    loaded: LoadedConfig, run: RunDir, outcome: Outcome, result: Mapping[str, object], console: Console
+) -> None:
+    """What is there to look at; a disk that is full now takes nothing of what was learned."""
+    try:
+        run.write_result(result)
+        if outcome.last_eval:
+            label = f"evaluation, mean of {loaded.config.eval_config.episodes} episodes"
+            series = read_series(run.metrics_csv, label)
+            plot_curve(run.plots / "return.png", [series], title=f"{loaded.env_label}, {run.name}")
+    except StorageError as error:
+        console.warn(error.line)
+    _write_page(run, console)
+
+
+def _write_page(run: RunDir, console: Console) -> None:
+    try:
+        write_report(run)
+    except StorageError as error:
+        console.warn(error.line)
+
+
+@dataclass(frozen=True)
+class Start:
+    """A checkpoint to go on from, which has been read and verified."""
+
+    folder: Path
+    saved: Checkpoint
+    changes: Sequence[Change]  # of the configuration since
+
+    @property
+    def rows(self) -> Rows:
+        """For the start screen."""
+        return [("from", f"step {self.saved.step:,}"), *table(self.changes)]
+
+
+def overlaid(overrides: Sequence[str], flags: Mapping[str, object]) -> list[str]:
+    """All that a command line lays over a run's configuration, its flags among it, as overrides."""
+    keys = {key: value for key, value in flags.items() if key != "base_config.name"}
+    return [*overrides, *(f"{key}={inline(value)}" for key, value in keys.items())]
+
+
+@dataclass(frozen=True)
+class Session:
+    """What everything before the first step is made from."""
+
+    options: TrainOptions
+    loaded: LoadedConfig
+    arguments: Sequence[str]
+    run: RunDir
+    lock: RunLock
+    device: torch.device
+    console: Console
+    stop: StopRequest
+    stack: ExitStack
+    wire: Wire
+
+    def prepare(self, start: Start | None) -> tuple[Trainer, Checkpointer, Runtime, Faults]:
+        """Everything that can fail before the first step; nothing of an older state is cut back before."""
+        config, run, console = self.loaded.config, self.run, self.console
+        video = config.eval_config.video
+        faults = Faults(console)
+        seed_globally(self.loaded.seed)
+        watched = self.options.render and self.wire is not OneProcess  # nothing else happens here
+        eval_env = self.env("evaluate", 1, faults, render=watched, film=video)
+        wiring = self.wire(self, eval_env, faults)
+        film = Films(eval_env, run.videos, warn=console.warn) if video else no_films
+        networks = run.path if start and not self.options.use_env_nn else self.loaded.env_dir
+        agents = make_agents(
+            self.loaded,
+            wiring.scene.specs,
+            networks,
+            self.device,
+            memory=MemoryBudget(),
+            greedy=self.options.disable_sample,
+            make_replay=wiring.make_replay,
+        )
+        own_env = env_file(self.loaded)
+        training = TrainState(wiring.feed, agents, faults, self._made_with(agents, own_env))
+        notices = training.restore(start.saved, start.folder, run.replay) if start else []
+        if start and own_env is not None and run.has_other(own_env):
+            notices.append(f"the environment's file {own_env.name} has been changed since")
+        self._write_down(agents, networks, start, eval_env.render_modes, own_env)
+        keeper = self._keeper(start)
+        saver = Checkpointer(keeper, training, console, self.lock.check)
+        for name, agent in agents.items():
+            agent.attach(restore=partial(saver.networks, name), report=faults)
+        with fitting(start.folder if start else run.path):
+            metrics = MetricsLogger(
+                run.log,
+                run.metrics_csv,
+                run.metrics_jsonl,
+                warn=console.warn,
+                state=start.saved.state["metrics"] if start else None,
+            )
+        self.stack.callback(metrics.close)
+        resumed = start.rows if start else []
+        console.start(start_screen(self.loaded, run, wiring.scene, agents, self.device, resumed=resumed))
+        self._warn(agents, notices, exact=bool(start) and not notices)
+        trainer = Trainer(
+            training,
+            eval_env=eval_env,
+            config=config,
+            saver=saver,
+            console=console,
+            metrics=metrics,
+            stop=self.stop,
+            film=film,
+            on_non_finite=self.on_non_finite(faults, most=_DROPPED_IN_EVALUATIONS),
+        )
+        return trainer, saver, wiring, faults
+
+    def on_non_finite(self, faults: Faults, *, most: float = math.inf) -> OnNonFinite:
+        """What becomes of episodes with such numbers; ``most`` of them may be dropped."""
+        config = self.loaded.config
+        repros = Repros(self.run.faults, config, self.loaded.env_dir)
+        drops = config.base_config.on_non_finite == "drop"
+        return Drop(repros, faults, most=most) if drops else Stop(repros)
+
+    def env(
+        self,
+        purpose: Literal["train", "evaluate"],
+        n: int,
+        faults: Faults,
+        *,
+        render: bool = False,
+        workers: int = 0,
+        film: bool = False,
+    ) -> VecEnv:
+        """Environments that are closed with the session; see :func:`~algorithm.train.assembly.make_env`."""
+        log = self.run.workers if workers else None
+        env = make_env(
+            self.loaded.config,
+            purpose,
+            n,
+            folder=self.loaded.env_dir,
+            faults=faults,
+            render=render,
+            workers=workers,
+            log=log,
+            film=film,
+        )
+        self.stack.callback(close_env, env, self.console.warn)
+        return env
+
+    def _write_down(
+        self,
+        agents: Mapping[str, Agent],
+        networks: Path,
+        start: Start | None,
+        render_modes: Sequence[str],
+        own_env: Path | None,
+    ) -> None:
+        """What the run is made from; its configuration last, which makes the folder a run."""
+        run, loaded = self.run, self.loaded
+        for name in agents:
+            file = nn_file(loaded.for_behaviour(name), networks)
+            if file is not None and networks != run.path:
+                run.copy_nn(file, f"{loaded.for_behaviour(name).sac_config.nn}.py")
+        if start:
+            overrides = overlaid(loaded.overrides, config_flags(self.options))
+            run.note_resumed(
+                arguments=self.arguments, step=start.saved.step, overrides=overrides, env_file=own_env
+            )
+        else:
+            run.write_overrides(loaded.overrides)
+            run.write_manifest(
+                arguments=self.arguments,
+                seeds={"run": loaded.seed},
+                render_modes=render_modes,
+                env_file=own_env,
+            )
+        if not start or start.changes:
+            run.write_config(dump_config(loaded))
+
+    def _made_with(self, agents: Mapping[str, Agent], own_env: Path | None) -> Mapping[str, object]:
+        """Networks are kept with the run, and of the environment's own file the manifest tells."""
+        apart = {f"{self.loaded.for_behaviour(name).sac_config.nn}.py" for name in agents}
+        return made_with(self.loaded.env_dir, apart | {own_env.name} if own_env else apart)
+
+    def _keeper(self, start: Start | None) -> Keeper:
+        kept = self.loaded.config.checkpoint_config
+        keeper = Keeper(
+            self.run.checkpoints,
+            self.run.replay,
+            keep=kept.keep,
+            best=kept.best,
+            milestones=kept.milestones,
+            replay=kept.replay,
+            warn=self.console.warn,
+        )
+        if start:
+            keeper.resume(start.saved.step)
+        return keeper
+
+    def _warn(self, agents: Mapping[str, Agent], notices: Sequence[str], *, exact: bool) -> None:
+        warn = self.console.warn
+        for text in (*self.options.notices, *(text for agent in agents.values() for text in agent.notices)):
+            warn(text)
+        if self.options.disable_sample:
+            warn("--disable_sample while training: no exploration, and no importance sampling")
+        for text in notices:
+            warn(f"resumed, not bit-exact: {text}")
+        if exact:
+            self.console.message("resumed exactly: everything goes on as if it had never stopped")

@@ -1,0 +1,168 @@
+"""All of a training that a checkpoint holds, and how it goes on from one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import MappingProxyType
+
+from algorithm.data import State
+from algorithm.errors import StorageError
+from algorithm.experience.collector import Iteration
+from algorithm.experience.faults import Faults
+from algorithm.families import family
+from algorithm.roles import Agent, Collector
+from algorithm.run.checkpoints.checkpoint import Checkpoint, Snapshot, load_replay
+from algorithm.run.checkpoints.manifest import STATE
+from algorithm.run.names import behaviour_level
+from algorithm.run.provenance import what_differs
+from algorithm.spec import DEFAULT_BEHAVIOUR
+from algorithm.timing import Stopwatch
+from algorithm.train.counters import Counters
+from algorithm.train.health import HealthMonitor
+from algorithm.train.randomness import GlobalRandom
+
+
+class TrainState:
+    """Who acts where, who learns what, and how far it has come. The trainer drives it.
+
+    make_collector: where the agents' transitions come from; told a watch to charge its time to
+    agents: one per behaviour
+    faults: what the environments have been told to report to
+    made_with: versions and code, see :func:`~algorithm.run.provenance.made_with`
+    """
+
+    def __init__(
+        self,
+        make_collector: Callable[[Mapping[str, Agent], Stopwatch], Collector],
+        agents: Mapping[str, Agent],
+        faults: Faults,
+        made_with: Mapping[str, object] = MappingProxyType({}),
+    ) -> None:
+        self._made_with = made_with
+        self.agents, self.faults = agents, faults
+        self.watch = Stopwatch()
+        self.feed = make_collector(agents, self.watch)
+        self.iteration = Iteration(self.feed)
+        self.tally = Counters(agents)
+        self.health = {
+            name: HealthMonitor(family(agent.config), agent.config) for name, agent in agents.items()
+        }
+        self._random = GlobalRandom()
+
+    @property
+    def updates(self) -> int:
+        """Gradient updates of all agents."""
+        return sum(agent.updates for agent in self.agents.values())
+
+    def snapshot(self, metrics: Mapping[str, object]) -> Snapshot:
+        """Everything as it is now, between two steps.
+
+        metrics: state of what has been logged, see :class:`~algorithm.run.logs.metrics.MetricsLogger`
+        """
+        state = State.joined(
+            {
+                "tally": self.tally.state(),
+                "feed": self.feed.state(),
+                "iteration": self.iteration.state(),
+                "faults": self.faults.state(),
+                "health": State(meta={_part(name): own.state() for name, own in self.health.items()}),
+                "random": self._random.state(),
+                "agents": State.joined({_part(name): agent.state() for name, agent in self.agents.items()}),
+            }
+        )
+        tensors: dict[str, Mapping[str, object]] = {"run": state.arrays}
+        for name, agent in self.agents.items():
+            level = behaviour_level(name)
+            for file, named in agent.tensors().items():
+                tensors[f"{level}/{file}" if level else file] = named
+        return Snapshot(
+            step=self.tally.step,
+            tensors=tensors,
+            state={
+                "run": state.meta,
+                "metrics": metrics,
+                "seconds": dict(self.watch.seconds),
+                "made_with": dict(self._made_with),
+            },
+            replays={
+                _level(name, store): replay
+                for name, agent in self.agents.items()
+                for store, replay in agent.stores().items()
+            },
+        )
+
+    def restore(self, saved: Checkpoint, folder: Path, replays: Path) -> list[str]:
+        """Go on from a checkpoint; returns what could not be restored exactly, a line each.
+
+        folder, replays: where the checkpoint and the segments of the replays lie
+        Raises StorageError if it does not fit.
+        """
+        with fitting(folder):
+            state = State({k: v.numpy() for k, v in saved.tensors["run"].items()}, saved.state["run"])
+            notices = [
+                line
+                for name, agent in self.agents.items()
+                for line in self._restore_agent(name, agent, saved, state, folder, replays)
+            ]
+            self.tally.load_state(state.part("tally"))
+            self.faults.load_state(state.part("faults"))
+            notices += self.feed.load_state(state.part("feed"))
+            self.iteration.load_state(state.part("iteration"))
+            for name, own in self.health.items():
+                own.load_state(state.meta["health"][_part(name)])
+            self.watch.load(saved.state["seconds"])
+            notices += what_differs(dict(saved.state["made_with"]), self._made_with)
+            if self.tally.step != saved.step:
+                raise ValueError(f"it is of step {saved.step}, and its {STATE} of step {self.tally.step}")
+            self._random.load_state(state.part("random"))  # last: all of the above may have drawn
+        return notices
+
+    @staticmethod
+    def _restore_agent(
+        name: str, agent: Agent, saved: Checkpoint, state: State, folder: Path, replays: Path
+    ) -> list[str]:
+        level = behaviour_level(name)
+        prefix = f"{level}/" if level else ""
+        own = state.part("agents").part(_part(name))
+        draws_on = agent.load_tensors(
+            {file: saved.tensors[f"{prefix}{file}"] for file in ("model", "optim")},
+            own.meta["own"]["updates"],
+        )
+        missing = [
+            store
+            for store, replay in agent.stores().items()
+            if not load_replay(folder, replays, _level(name, store), replay)
+        ]
+        agent.load_state(own)
+        it, its = ("it", "its") if name == DEFAULT_BEHAVIOUR else (name, f"{name}'s")
+        notices = []
+        if not draws_on:
+            notices.append(f"{it} was trained on another kind of device: {its} random numbers begin anew")
+        if missing:
+            notices.append(f"{its} replay was not saved (checkpoint_config.replay): it begins empty")
+        return notices
+
+
+@contextmanager
+def fitting(folder: Path) -> Iterator[None]:
+    """Whatever a state is not what its owner wrote becomes a StorageError about the checkpoint ``folder``."""
+    try:
+        yield
+    except (LookupError, ValueError, TypeError, AttributeError, ArithmeticError, RuntimeError) as error:
+        raise StorageError(
+            "the checkpoint does not fit this run",
+            where=folder,
+            why=f"it has no {error}" if isinstance(error, KeyError) else str(error),
+            fix="resume with the settings and networks it was trained with, or train a new run",
+        ) from error
+
+
+def _part(behaviour: str) -> str:
+    return behaviour_level(behaviour) or DEFAULT_BEHAVIOUR
+
+
+def _level(behaviour: str, store: str) -> str:
+    """Return the folder of a behaviour's store; "" for the only one of the only behaviour."""
+    return "/".join(part for part in (behaviour_level(behaviour), store) if part)

@@ -1,0 +1,276 @@
+"""The loop of a run: act, learn, evaluate, save, until a limit or a signal ends it."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import psutil
+
+from algorithm.agents.divergence import diverged
+from algorithm.agents.schedules import Every
+from algorithm.config.schema import Config
+from algorithm.env.base import VecEnv
+from algorithm.experience.non_finite import OnNonFinite
+from algorithm.roles import Episode
+from algorithm.run.console import Console, Evaluation, Progress
+from algorithm.run.logs.metrics import MetricsLogger, Rate
+from algorithm.run.playing.evaluate import Performance, Visitor, Watcher, evaluate
+from algorithm.train.checkpointer import Checkpointer
+from algorithm.train.signals import StopRequest
+from algorithm.train.state import TrainState
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """What a run came to. Evaluations by behaviour; empty if a signal came before the first one."""
+
+    steps: int
+    updates: int
+    stopped: bool  # by a signal
+    limit: str  # that ended it, twice as far: ``max_step=8000``
+    time: Mapping[str, float]  # seconds of training by what they went into, without evaluation
+    faults: Mapping[str, int]  # failures survived, by kind
+    replay_ratio: float
+    last_eval: Mapping[str, tuple[int, Performance]]  # (step, performance)
+    best_eval: Mapping[str, tuple[int, Performance]]
+
+    @property
+    def seconds(self) -> float:
+        """Of training, without evaluation."""
+        return sum(self.time.values())
+
+
+class Trainer:
+    """Owner of the loop and the clock.
+
+    training: what is driven, new or restored
+    eval_env: the one environment that evaluations run on
+    config:   limits and intervals
+    saver:    writes the checkpoints
+    film:     makes the watcher of an evaluation from its step, which may film it
+    on_non_finite: what becomes of episodes with such numbers in evaluations
+    stop:     becomes true when a signal asks the run to end
+    """
+
+    def __init__(
+        self,
+        training: TrainState,
+        *,
+        eval_env: VecEnv,
+        config: Config,
+        saver: Checkpointer,
+        console: Console,
+        metrics: MetricsLogger,
+        stop: StopRequest,
+        film: Callable[[int], Watcher],
+        on_non_finite: OnNonFinite,
+    ) -> None:
+        self._training, self._eval_env, self._config = training, eval_env, config
+        self._agents, self._tally, self._watch = training.agents, training.tally, training.watch
+        self._saver, self._console, self._metrics, self._stop = saver, console, metrics, stop
+        self._film, self._on_non_finite = film, on_non_finite
+        base = config.base_config
+        self._max_step, self._max_iter = base.max_step, base.max_iter
+        self._visitors = {
+            name: Visitor(agent.new_policy("evaluation"), greedy=True) for name, agent in self._agents.items()
+        }
+        self._latest_metrics: dict[str, float] = {}
+        self._process = psutil.Process()
+        self._step_rate, self._update_rate = Rate(), Rate()
+        self._started = time.monotonic()
+
+    @property
+    def render_modes(self) -> Sequence[str]:
+        """Ways in which the environment can be shown."""
+        return self._eval_env.render_modes
+
+    def train(self) -> Outcome:
+        """Run until ``max_step``, ``max_iter`` or a signal; save, and evaluate unless a signal ended it."""
+        tally, sac = self._tally, self._config.sac_config
+        summary = Every(sac.write_summary_per_step, tally.step)
+        save = Every(sac.save_model_per_step, tally.step)
+        evaluation = Every(self._config.eval_config.per_step, tally.step)
+        self._started = time.monotonic()
+        self._watch.skip()
+        if tally.owes_evaluation:
+            self._evaluate()
+        elif tally.is_evaluated:
+            self._save_if_best()  # a kill may have come between the checkpoint and best.json
+        while not self._finished():
+            self._advance()
+            if summary.due(tally.step):
+                self._write_summary()
+            if evaluation.due(tally.step):
+                self._evaluate()
+            if save.due(tally.step):
+                self._saver.save(self._metrics.state())
+            if self._console.due():
+                self._console.progress(self._progress())
+            self._watch.lap("other")
+        if self._stop:
+            self._console.message(self._stop.text)
+        self._saver.save_finally(self._metrics.state())
+        self._watch.lap("other")
+        if not self._stop and not tally.is_evaluated:
+            self._evaluate()
+        self._metrics.flush()
+        self._console.progress(self._progress())  # what stays on the screen is the end
+        return self._outcome()
+
+    def save_cut_off(self) -> int:
+        """Save where an environment has ended the run, in a step or an evaluation.
+
+        Returns the step; nothing is saved at 0. Open episodes end where they are. Raises StorageError and
+        NumericalError as every save.
+        """
+        if self._tally.step:
+            self._saver.save_finally(self._metrics.state())
+        return self._tally.step
+
+    def _finished(self) -> bool:
+        steps_done = 0 < self._max_step <= self._tally.step
+        return bool(self._stop) or steps_done or 0 < self._max_iter <= self._tally.iteration
+
+    def _advance(self) -> None:
+        tally, feed = self._tally, self._training.feed
+        episodes = feed.step()
+        tally.step = feed.steps
+        for agent in self._agents.values():
+            agent.learn(tally.step, self._watch)
+        tally.add(episodes)
+        if self._training.iteration.ends(episodes):
+            tally.iteration += 1
+            if self._config.base_config.reset_on_iteration:
+                feed.truncate()
+
+    def _evaluate(self) -> None:
+        self._watch.lap("other")
+        step = self._tally.step
+        self._tally.owes_evaluation = True  # also for who saves while it goes on
+        found = evaluate(
+            self._eval_env,
+            self._visitors,
+            self._config.eval_config.episodes,
+            length_limit=self._config.base_config.max_step_each_iter,
+            stop=lambda: bool(self._stop),
+            watcher=self._film(step),
+            on_non_finite=self._on_non_finite,
+        )
+        self._watch.skip()
+        self._step_rate, self._update_rate = Rate(), Rate()  # evaluation is not training time
+        self._tally.owes_evaluation = found is None
+        if found is None:
+            return
+        for name, performance in found.items():
+            self._report(name, performance)
+        self._save_if_best()
+
+    def _save_if_best(self) -> None:
+        means = [performance.interval.mean for _, performance in self._tally.last_eval.values()]
+        self._saver.save_best(float(np.mean(means)), self._metrics.state())
+
+    def _report(self, behaviour: str, performance: Performance) -> None:
+        interval, step = performance.interval, self._tally.step
+        is_best = self._tally.evaluated(behaviour, performance)
+        values = {
+            "eval/return_mean": interval.mean,
+            "eval/return_ci95": interval.half_width,
+            "eval/length": float(np.mean(performance.lengths)),
+        }
+        self._metrics.write(step, values, behaviour=behaviour)
+        self._console.evaluation(_shown(step, performance), best=is_best)
+
+    def _write_summary(self) -> None:
+        shared = self._watch.shares() | self._rates() | self._training.faults.metrics
+        shared |= self._training.feed.metrics()
+        with contextlib.suppress(OSError):  # no descriptor is left to ask with
+            shared["sys/rss_mb"] = self._process.memory_info().rss / 2**20
+        step, since_summary = self._tally.step, self._tally.since_summary
+        for name, agent in self._agents.items():
+            values = agent.metrics(step)
+            _refuse_non_finite(values, step)
+            episodes, since_summary[name] = since_summary[name], []
+            values |= _episode_metrics(episodes) | shared
+            self._metrics.write(step, values, behaviour=name)
+            self._metrics.show(step, agent.pictures(), behaviour=name)
+            self._latest_metrics = values
+            for line in self._training.health[name].update(step, values):
+                self._console.warn(line)
+
+    def _rates(self) -> dict[str, float]:
+        seconds = max(self._watch.total, 1e-9)
+        return {
+            "time/env_steps_per_s": self._tally.step / seconds,
+            "time/updates_per_s": self._training.updates / seconds,
+        }
+
+    def _progress(self) -> Progress:
+        tally, updates = self._tally, self._training.updates
+        rate = self._step_rate.update(tally.step)
+        left = (self._max_step - tally.step) / rate if self._max_step > 0 and rate > 0 else None
+        first = next(iter(self._agents))
+        return Progress(
+            step=tally.step,
+            max_step=self._max_step if self._max_step > 0 else None,
+            iteration=tally.iteration,
+            max_iter=self._max_iter if self._max_iter > 0 else None,
+            updates=updates,
+            episodes=tally.episodes,
+            seconds=time.monotonic() - self._started,
+            eta_s=left if left is not None and math.isfinite(left) else None,
+            env_steps_per_s=rate,
+            updates_per_s=self._update_rate.update(updates),
+            returns=tuple(tally.returns),
+            last_eval=_shown(*tally.last_eval[first]) if tally.last_eval else None,
+            best_eval=_shown(*tally.best_eval[first]) if tally.best_eval else None,
+            env_restarts=self._training.faults.env_restarts,
+            metrics=self._latest_metrics,
+            rows=self._training.feed.rows(),
+        )
+
+    def _outcome(self) -> Outcome:
+        step = self._tally.step
+        ratios = [agent.update_ratio(step) for agent in self._agents.values()]
+        by_steps = 0 < self._max_step <= step
+        return Outcome(
+            steps=step,
+            updates=self._training.updates,
+            stopped=bool(self._stop),
+            limit=f"max_step={2 * step}" if by_steps else f"max_iter={2 * self._tally.iteration}",
+            time=self._watch.seconds,
+            faults=self._training.faults.counts,
+            replay_ratio=float(np.mean(ratios)),
+            last_eval=self._tally.last_eval,
+            best_eval=self._tally.best_eval,
+        )
+
+
+def _shown(step: int, performance: Performance) -> Evaluation:
+    interval = performance.interval
+    return Evaluation(
+        step=step, mean=interval.mean, ci95=interval.half_width, episodes=len(performance.returns)
+    )
+
+
+def _episode_metrics(episodes: list[Episode]) -> dict[str, float]:
+    if not episodes:
+        return {}
+    totals = np.array([episode.total for episode in episodes])
+    return {
+        "rollout/return_mean": float(totals.mean()),
+        "rollout/return_min": float(totals.min()),
+        "rollout/return_max": float(totals.max()),
+        "rollout/return_std": float(totals.std()),
+        "rollout/length": float(np.mean([episode.length for episode in episodes])),
+    }
+
+
+def _refuse_non_finite(values: Mapping[str, float], step: int) -> None:
+    bad = [f"{k} = {v}" for k, v in values.items() if k.startswith("loss/") and not math.isfinite(v)]
+    if bad:
+        raise diverged(", ".join(bad), step)

@@ -1,0 +1,68 @@
+"""Random actions of the warm-up are held for a while, never across an episode's start or a mask."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from algorithm.agents.behaviour_policy import BehaviourPolicy
+from algorithm.spec import ActionSpec, AgentSpec, ObsSpec
+
+HYBRID = AgentSpec(ObsSpec(("obs",), ((3,),), ("float32",)), ActionSpec((3, 2), 2))
+
+
+class _Memoryless:
+    """Stands where the policy's actor would; the warm-up asks it for carries alone."""
+
+    def remember(self, obs, prev_action, carry):
+        return carry
+
+
+def player(*, c: float = 1.0, d: float = 1.0) -> BehaviourPolicy:
+    rng = np.random.default_rng(0)
+    return BehaviourPolicy(HYBRID, _Memoryless(), rng, warming_up=True, repeat_c=c, repeat_d=d)
+
+
+def act(one: BehaviourPolicy, prev: np.ndarray, mask: np.ndarray | None = None):
+    n = len(prev)
+    mask = HYBRID.action.all_allowed(n) if mask is None else mask
+    return one.act({}, prev, np.zeros((n, 0), np.float32), mask)
+
+
+@pytest.mark.parametrize("repeat", [1.0, 4.0])
+def test_a_continuous_action_is_held_for_so_many_steps_on_average(repeat):
+    one, n, steps = player(c=repeat), 200, 100
+    prev, changes = HYBRID.action.padding(n), 0
+    for _ in range(steps):
+        acted = act(one, prev)
+        changes += np.count_nonzero(~np.isclose(acted.action[:, 5:], prev[:, 5:], atol=1e-6).all(1))
+        np.testing.assert_array_equal(acted.action[:, 5:], np.tanh(acted.z))
+        assert (acted.action[:, :5].sum(1) == 2).all()
+        prev = acted.action
+    assert n * steps / changes == pytest.approx(repeat, rel=0.05)
+
+
+@pytest.mark.parametrize(("repeat", "same"), [(1.0, 1 / 6), (2.0, 1 / 2 + 1 / 12)])
+def test_choices_are_held_apart_from_the_continuous_part(repeat, same):
+    """Of six pairs of choices a fresh one is the same by chance."""
+    one = player(d=repeat)
+    first = act(one, HYBRID.action.padding(3000)).action
+    after = act(one, first).action
+    assert (after[:, :5] == first[:, :5]).all(1).mean() == pytest.approx(same, abs=0.03)
+    assert not np.isclose(after[:, 5:], first[:, 5:], atol=1e-6).all(1).any()
+    assert (after[:, :5].sum(1) == 2).all()
+
+
+def test_the_first_action_of_an_episode_is_drawn():
+    acted = act(player(c=1e9, d=1e9), HYBRID.action.padding(50))
+    assert len(np.unique(acted.z[:, 0])) == 50
+    assert (acted.action[:, :5].sum(1) == 2).all()
+
+
+def test_a_choice_that_is_not_allowed_any_more_is_not_held():
+    one = player(c=1e9, d=1e9)
+    first = act(one, HYBRID.action.padding(50)).action
+    mask = ~first[:, :5].astype(bool)  # whatever was chosen is forbidden now
+    after = act(one, first, mask).action
+    assert not (after[:, :5].astype(bool) & ~mask).any()
+    np.testing.assert_allclose(after[:, 5:], first[:, 5:], atol=1e-6)

@@ -1,0 +1,353 @@
+"""Updates that are not finite: skipped and counted, rolled back, and in the end refused."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Iterable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from safetensors.numpy import load_file
+
+from algorithm.agents import divergence as divergence
+from algorithm.agents.divergence import EXTREME_PATIENCE, PATIENCE, RECOVERY, ROLL_BACKS, DivergenceMonitor
+from algorithm.config import load_config_file
+from algorithm.config.schema import BaseConfig, Config, NnConfig, ReplayConfig
+from algorithm.data import State
+from algorithm.env.registry import make_vec_env
+from algorithm.errors import NumericalError
+from algorithm.experience.collector import LocalCollector
+from algorithm.replay.budget import MemoryBudget
+from algorithm.sac.agent import SacAgent
+from algorithm.sac.config import SacConfig
+from algorithm.spec import DEFAULT_BEHAVIOUR
+from tests.batches import random_batch, weights
+from tests.run.sessions import run
+
+pytestmark = pytest.mark.fault("F11")
+
+
+class Learner:
+    """Counts skipped steps as it is told."""
+
+    def __init__(self) -> None:
+        self.skipped = 0
+        self.loaded: list[object] = []
+
+    def roll_back(self, tensors: object) -> None:
+        self.loaded.append(tensors)
+
+
+class Told:
+    """Keeps what a person would be told."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.rollbacks = 0
+
+    def skipped(self, line: str) -> None:
+        self.lines.append(line)
+
+    def rolled_back(self, line: str) -> None:
+        self.rollbacks += 1
+        self.lines.append(line)
+
+
+SAVED = {"model": {}}
+BATCH = random_batch(4)
+
+
+def guard_and_all(*, saved: object = SAVED) -> tuple[DivergenceMonitor, Learner, Told]:
+    learner, told = Learner(), Told()
+    guard = DivergenceMonitor(learner)
+    guard.attach(restore=lambda: saved, report=told)
+    return guard, learner, told
+
+
+def play(guard: DivergenceMonitor, learner: Learner, updates: Iterable[int]) -> list[bool]:
+    """Updates with so many skipped steps each; −1: none, but TD errors that are not finite."""
+    verdicts = []
+    for step, skipped in enumerate(updates):
+        learner.skipped += max(0, skipped)
+        verdicts.append(guard.passes(BATCH, step, finite=skipped >= 0))
+    return verdicts
+
+
+def test_what_is_skipped_is_counted_and_not_good():
+    guard, learner, _ = guard_and_all()
+    assert play(guard, learner, [0, 1, 2, -1, 0]) == [True, False, False, False, True]
+    assert guard.skipped == 4  # 1 + 2 steps, and TD errors
+
+
+def test_it_is_said_at_one_ten_a_hundred():
+    guard, learner, told = guard_and_all()
+    play(guard, learner, [1, 0] * 120)
+    assert [line.split(" skipped")[0] for line in told.lines] == [
+        "1 step",
+        "so far 10 steps",
+        "so far 100 steps",
+    ]
+    assert "· step 18 ·" in told.lines[1]
+    guard, learner, told = guard_and_all()
+    play(guard, learner, [3, 0, 30])
+    assert [line.split(" skipped")[0] for line in told.lines] == ["so far 3 steps", "so far 33 steps"]
+
+
+@pytest.mark.parametrize(("reward", "observation", "said"), [
+    (1e30, 1.0, ["|reward| up to 1e+30", "base_config.reward_scale", "base_config.wrappers", "ClipReward"]),
+    (1.0, -1e20, ["|observation| up to 1e+20", "clip or scale sensors", "base_config.wrappers"]),
+    (2.0, 3.0, ["|reward| up to 2,", "up to 3 in", "sac_config.learning_rate", "sac_config.max_grad_norm"]),
+])  # fmt: skip
+def test_the_likely_cause_and_the_key_to_change_are_named(reward, observation, said):
+    guard, learner, told = guard_and_all()
+    batch = random_batch(4, 2, exists=torch.tensor([2, 1, 2, 1]))
+    batch.reward.clamp_(-1, 1)
+    batch.obs["obs"].clamp_(-1, 1)
+    batch.reward[0, 1], batch.obs["obs"][2, 1, 0] = reward, observation
+    batch.reward[1, 1] = batch.obs["obs"][1, 2, 0] = 1e35  # padding means nothing
+    learner.skipped = 1
+    guard.passes(batch, 1234, finite=True)
+    for fragment in ["· step 1,234 ·", *said]:
+        assert fragment in told.lines[0]
+
+
+def test_so_many_in_a_row_roll_back_and_one_good_update_in_between_prevents_it():
+    guard, learner, told = guard_and_all()
+    play(guard, learner, ([1] * (PATIENCE - 1) + [0]) * 5)
+    assert learner.loaded == [] and told.rollbacks == 0
+    play(guard, learner, [1] * PATIENCE)
+    assert learner.loaded == [SAVED] and told.rollbacks == 1
+    assert "last checkpoint loaded" in told.lines[-1]
+    play(guard, learner, [1] * (PATIENCE - 1))
+    assert len(learner.loaded) == 1
+
+
+def test_where_rolling_back_does_not_help_training_has_diverged():
+    guard, learner, told = guard_and_all()
+    with pytest.raises(NumericalError) as caught:
+        play(guard, learner, [1] * 1000)
+    assert guard.skipped == PATIENCE * (ROLL_BACKS + 1) and told.rollbacks == ROLL_BACKS
+    assert caught.value.exit_code == 5
+    assert "3 times did not help" in str(caught.value) and "|reward| up to" in str(caught.value)
+
+
+@pytest.mark.parametrize(("good", "ends"), [(RECOVERY - 1, True), (RECOVERY, False)])
+def test_good_updates_in_between_forget_earlier_roll_backs(good, ends):
+    """They need not follow each other: a skipped one among them does not matter."""
+    guard, learner, told = guard_and_all()
+    play(guard, learner, [1] * PATIENCE * ROLL_BACKS + [0] * 300 + [1] + [0] * (good - 300))
+    if ends:
+        with pytest.raises(NumericalError):
+            play(guard, learner, [1] * PATIENCE)
+    else:
+        play(guard, learner, [1] * PATIENCE * ROLL_BACKS)
+        assert told.rollbacks == 2 * ROLL_BACKS
+
+
+def test_without_a_checkpoint_training_has_diverged():
+    guard, learner, _ = guard_and_all(saved=None)
+    with pytest.raises(NumericalError, match="training has diverged") as caught:
+        play(guard, learner, [1] * PATIENCE)
+    assert "no checkpoint to go back to" in caught.value.why
+
+
+@pytest.mark.parametrize(("before", "after", "rollbacks"), [
+    ([1] * 4, [1] * 6, 1),  # ten in a row, four of them before
+    ([1] * 20 + [0] * 700, [0] * 300 + [1] * 30, 3),  # as many as at first: the good ones are all counted
+    ([1] * 20 + [0] * 700, [0] * 299 + [1] * 10, 1),
+])  # fmt: skip
+def test_a_state_goes_on_in_another_process(before, after, rollbacks):
+    guard, learner, _ = guard_and_all()
+    play(guard, learner, before)
+    kept = State(meta=json.loads(json.dumps(guard.state().meta)))
+    resumed, fresh, told = guard_and_all()
+    fresh.skipped = 3  # that learner has its own count
+    resumed.load_state(kept)
+    assert play(resumed, fresh, after) == [skipped == 0 for skipped in after]
+    assert told.rollbacks == rollbacks and resumed.skipped == sum(before + after)
+    play(guard, learner, after)
+    assert resumed.state() == guard.state()
+
+
+SEEDS = lambda copy, episode: 1000 * copy + episode  # noqa: E731 - of a copy and its episode
+
+
+def agent_and_rollout(
+    env_args: dict, *, n: int = 3, td_error_max: float = 1.0, **options: object
+) -> tuple[SacAgent, LocalCollector]:
+    env = make_vec_env("GYM", "tests.toys_numbers:Numbers-v0", env_args=env_args, n=n, seed_of=SEEDS)
+    config = Config(
+        base_config=BaseConfig(max_step=200),
+        replay_config=ReplayConfig(capacity=500, td_error_max=td_error_max),
+        sac_config=SacConfig(**{"start_step": 20, "batch_size": 16, "use_normalization": False, **options}),
+        nn_config=NnConfig(rep={"dense_n": 8}, q={"dense_n": 8}, policy={"dense_n": 8}),
+    )
+    agent = SacAgent(
+        env.specs[DEFAULT_BEHAVIOUR],
+        config,
+        nn_file=None,
+        behaviour="x",
+        seed=1,
+        device=torch.device("cpu"),
+        memory=MemoryBudget(),
+    )
+    return agent, LocalCollector(env, {DEFAULT_BEHAVIOUR: agent.policy}, {DEFAULT_BEHAVIOUR: agent})
+
+
+def train(agent: SacAgent, rollout: LocalCollector, steps: int) -> None:
+    while rollout.steps < steps:
+        rollout.step()
+        agent.learn(rollout.steps)
+
+
+def all_finite(agent: SacAgent) -> bool:
+    priorities = agent.replay._sampler.tree.leaves if hasattr(agent.replay._sampler, "tree") else np.zeros(1)
+    tensors = [*weights(agent.sac).values(), *agent.sac.tensors()["optim"].values()]
+    return bool(np.isfinite(priorities).all()) and all(torch.isfinite(t).all() for t in tensors)
+
+
+@pytest.mark.parametrize(("place", "number", "options"), [
+    ("reward", "1e30", {}),
+    ("reward", "-3e38", {"use_priority": False}),
+    ("reward", "1e30", {"use_add_with_td": True, "n_step": 2}),
+    ("reward", "3e38", {"seq_encoder": "RNN", "burn_in_step": 1, "learn_step": 2, "refresh_carry": True}),
+    ("obs", "1e30", {"use_priority": False, "n_step": 2, "use_normalization": False}),
+    ("obs", "-1e30", {"use_normalization": True, "max_grad_norm": 1.0}),
+])  # fmt: skip
+def test_training_survives_an_extreme_number(place, number, options):
+    """One of three copies returns it. Nothing that is not finite enters anywhere, and learning goes on."""
+    agent, rollout = agent_and_rollout({"events": [(1002, 3, place, number)]}, **options)
+    told = Told()
+    agent._guard.attach(restore=lambda: None, report=told)
+    train(agent, rollout, 36)
+    assert agent._guard.skipped == 0 < agent.sac.updates
+    train(agent, rollout, 75)
+    before, skipped = weights(agent.sac), agent._guard.skipped
+    train(agent, rollout, 84)
+    stored = agent.replay.windows(agent.replay.spread(500))
+    extreme = stored.reward if place == "reward" else stored.obs["obs"]
+    assert extreme.abs().max() > 1e29, "it stands in the replay"
+    assert all(torch.isfinite(value).all() for value in (stored.behaviour_logp, stored.z, stored.carry))
+    if place == "reward" or not agent.config.sac_config.use_normalization:  # which clips it
+        assert 0 < skipped <= agent._guard.skipped < agent.sac.updates
+        assert f"|{'reward' if place == 'reward' else 'observation'}| up to" in told.lines[0]
+    assert all_finite(agent)
+    after = weights(agent.sac)
+    assert any(not torch.equal(after[name], value) for name, value in before.items())
+    values = agent.metrics(84)
+    assert values["optim/skipped"] == agent._guard.skipped
+    assert all(np.isfinite(value) for name, value in values.items() if name.startswith(("loss/", "optim/")))
+
+
+def test_td_errors_that_are_not_finite_leave_the_priorities_as_they_were():
+    agent, rollout = agent_and_rollout({"events": []}, td_error_max=100.0, reward_scaling=False)
+    agent._guard.attach(restore=lambda: None, report=Told())
+    train(agent, rollout, 60)
+    before = agent.replay._sampler.tree.leaves.copy()
+    recent = agent._recent.metrics(0)
+    sample = agent.replay.sample
+    agent.replay.sample = lambda: spoilt(sample())
+    agent._update(61, 2, _NoWatch())
+    assert np.array_equal(agent.replay._sampler.tree.leaves, before)
+    assert agent._guard.skipped == 2 and agent._recent.metrics(0) == recent
+    agent.replay.sample, update = sample, agent.sac.update
+    agent.sac.update = lambda batch: replace(update(batch), priority=torch.full((16,), torch.nan))
+    agent._update(62, 1, _NoWatch())  # although every optimiser took its step
+    assert np.array_equal(agent.replay._sampler.tree.leaves, before)
+    assert agent._guard.skipped == 3 and agent._recent.metrics(0) == recent
+    agent.sac.update = update
+    agent._update(63, 1, _NoWatch())
+    assert not np.array_equal(agent.replay._sampler.tree.leaves, before)
+
+
+class _NoWatch:
+    def lap(self, part: str) -> None:
+        pass
+
+
+def spoilt(batch):
+    batch.reward[0] = 3.4e38
+    return batch
+
+
+def test_new_transitions_without_a_finite_td_error_keep_the_largest_priority():
+    events = {"events": [(7, 2, "reward", "3.4e38")]}
+    agent, rollout = agent_and_rollout(events, use_add_with_td=True, n=1, reward_scaling=False)
+    told = Told()
+    agent._guard.attach(restore=lambda: None, report=told)
+    while rollout.steps < 36:
+        rollout.step()
+        agent.learn(rollout.steps)
+    rollout.step()  # episode 7 of 5 steps each: its second one
+    ids = np.concatenate(agent._insertion._new)
+    kept = agent.replay._sampler.tree.leaves[ids % 500].copy()
+    agent._schedule.due = lambda step: 0
+    agent.learn(37)
+    assert np.array_equal(agent.replay._sampler.tree.leaves[ids % 500], kept) and kept.min() > 0
+    assert agent._guard.skipped == 1 and "use_add_with_td" in told.lines[0]
+
+
+def test_extreme_rewards_everywhere_roll_back_to_the_checkpoint_and_then_end_the_run():
+    agent, rollout = agent_and_rollout({"events": [], "always": "1e30"})
+    told = Told()
+    saved = copy.deepcopy(agent.sac.tensors())
+    with torch.no_grad():
+        for parameter in agent.sac.model.q.parameters():
+            parameter.add_(1.0)
+    seen: list[bool] = []
+
+    def restore() -> dict:
+        seen.append(torch.equal(agent.sac._critic_step.flat.data, flat_of_saved))
+        return saved
+
+    flat_of_saved = agent.sac._critic_step.flat.data.clone() - 1.0
+    agent._guard.attach(restore=restore, report=told)
+    with pytest.raises(NumericalError) as caught:
+        train(agent, rollout, 2000)
+    assert caught.value.exit_code == 5 and "1e+30" in str(caught.value)
+    assert told.rollbacks == ROLL_BACKS and seen[0] is False
+    assert agent._guard.skipped == EXTREME_PATIENCE * (ROLL_BACKS + 1)
+    for name, value in weights(agent.sac).items():
+        if ".q." in name:
+            assert torch.equal(value, saved["model"][name]), "critics never moved since"
+    assert all_finite(agent)
+    assert agent.sac.updates == EXTREME_PATIENCE * (ROLL_BACKS + 1)
+
+
+def test_extreme_rewards_everywhere_end_the_run_at_once_without_a_checkpoint():
+    agent, rollout = agent_and_rollout({"events": [], "always": "1e30"})
+    with pytest.raises(NumericalError) as caught:
+        train(agent, rollout, 2000)
+    assert agent.sac.updates == EXTREME_PATIENCE
+    assert "no checkpoint" in caught.value.why and "diverged" in caught.value.what
+
+
+def test_a_whole_run_goes_back_to_its_checkpoint_three_times_and_ends_with_code_5(task, capsys):
+    code = run(
+        *("-c=endless", "-n=a", "--seed=3", "-o", "base_config.env_name=tests.toys_numbers:Numbers-v0"),
+        *("-o", "base_config.env_args={always: '1e30'}", "-o", "sac_config.start_step=60"),
+        *("-o", "sac_config.save_model_per_step=50", "-o", "sac_config.replay_ratio=1", "--max_step=600"),
+    )
+    said = capsys.readouterr()
+    assert code == 5 and "training has diverged" in said.err and "3 times did not help" in said.err
+    told = [line for line in said.out.splitlines() if line.startswith("warning: networks and optimisers")]
+    assert len(told) == ROLL_BACKS
+    files = list((task / "a").glob("checkpoints/step_*/model.safetensors"))
+    assert files
+    for file in files:
+        for name, value in load_file(file).items():
+            assert np.isfinite(value).all(), name
+
+
+@pytest.mark.parametrize(("reward", "observation", "advice"), [
+    (1e30, 3.0, "scale rewards by base_config.reward_scale, or clip them: base_config.wrappers: "
+     "[{ClipReward: {max_reward: 10}}]"),
+    (3.0, 1e30, "clip or scale sensors with a wrapper of your own: base_config.wrappers: [module:Class]"),
+])  # fmt: skip
+def test_what_is_advised_can_be_written_into_a_configuration(reward, observation, advice, tmp_path):
+    assert divergence._advice(reward, observation) == advice
+    (tmp_path / "config.yaml").write_text(f"base_config: {{{advice.rpartition('base_config.')[2]}}}")
+    assert load_config_file(tmp_path / "config.yaml").config.base_config.wrappers

@@ -1,0 +1,117 @@
+"""Updates owed and things due."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from algorithm.agents.schedules import Every, FifoUpdates, RatioUpdates
+
+
+@given(st.sampled_from([0.1, 0.25, 1 / 3, 1.0, 2.5, 7.0]), st.integers(1, 16), st.integers(0, 50))
+def test_the_ratio_is_exact_whatever_the_number_of_environments(ratio, n_envs, start_step):
+    pace, step, done = RatioUpdates(ratio, start_step), 0, 0
+    for _ in range(200):
+        step += n_envs
+        done += pace.due(step)
+        assert done == math.floor(ratio * max(0, step - start_step) + 1e-9)
+    if done:
+        assert pace.achieved(step, done) == pytest.approx(ratio, abs=1.0 / (step - start_step))
+
+
+def test_what_could_not_be_done_remains_owed():
+    pace = RatioUpdates(1.0, 0)
+    assert pace.due(3) == 3
+    pace.carry_over(2)
+    assert pace.due(4) == 3
+
+
+def test_deferred_steps_are_not_owed_for():
+    pace = RatioUpdates(1.0, 0)
+    assert pace.due(3) == 3
+    pace.defer(3)
+    assert [pace.due(4), pace.due(6)] == [1, 2]
+
+
+def test_nothing_is_achieved_before_learning():
+    assert math.isnan(RatioUpdates(1.0, 100).achieved(100, 0))
+
+
+def test_due_once_per_crossing():
+    every = Every(10)
+    assert [every.due(count) for count in (0, 9, 10, 11, 35, 36, 40)] == [
+        False, False, True, False, True, False, True,
+    ]  # fmt: skip
+    assert not Every(-1).due(10**9)
+
+
+@settings(max_examples=50)
+@given(
+    st.sampled_from([0.1, 1 / 3, 1.0, 2.5]),
+    st.integers(0, 50),
+    st.lists(
+        st.tuples(st.integers(1, 16), st.sampled_from(["do", "defer", "carry", "stop"])),
+        min_size=1,
+        max_size=60,
+    ),
+)
+def test_a_resumed_pace_owes_what_would_have_been_owed(ratio, start_step, events):
+    straight, stopped, step = RatioUpdates(ratio, start_step), RatioUpdates(ratio, start_step), 0
+    for steps, event in events:
+        step += steps
+        owed = straight.due(step)
+        assert stopped.due(step) == owed
+        for pace in (straight, stopped):
+            if event == "defer" and owed:
+                pace.defer(step)
+            if event == "carry" and owed:
+                pace.carry_over(owed // 2 + 1)
+        assert math.isnan(straight.achieved(step, 7)) == math.isnan(stopped.achieved(step, 7))
+        if event == "stop":
+            state = json.loads(json.dumps(stopped.state(), allow_nan=False))
+            stopped = RatioUpdates(ratio, start_step)
+            stopped.load_state(state)
+            assert stopped.state() == straight.state()
+
+
+def test_another_ratio_counts_from_the_resume_on():
+    before = RatioUpdates(1.0, 100)
+    assert before.due(300) == 200
+    before.carry_over(3)
+    resumed = RatioUpdates(0.25, 100)
+    resumed.load_state(before.state())
+    assert [resumed.due(300), resumed.due(304), resumed.due(308)] == [3, 1, 1]
+    assert resumed.achieved(308, 205) == 205 / 208, "since learning began"
+    again = RatioUpdates(2.0, 100)
+    again.load_state(resumed.state())
+    assert again.due(309) == 2
+
+
+def test_another_ratio_before_learning_begins():
+    before = RatioUpdates(1.0, 100)
+    assert before.due(50) == 0
+    resumed = RatioUpdates(2.0, 100)
+    resumed.load_state(before.state())
+    assert [resumed.due(100), resumed.due(101)] == [0, 2]
+
+
+def test_what_waits_for_a_fresh_pace_is_in_the_replay():
+    pace = FifoUpdates(lambda: 25, 10, 100)
+    pace.load_state(json.loads(json.dumps(pace.state())))
+    assert [pace.due(99), pace.due(100)] == [0, 2]
+
+
+@settings(max_examples=50)
+@given(st.integers(1, 20), st.lists(st.integers(1, 9), min_size=2, max_size=40), st.data())
+def test_a_resumed_run_is_due_where_the_straight_one_is(interval, steps, data):
+    counts = [sum(steps[: n + 1]) for n in range(len(steps))]
+    stop = data.draw(st.integers(1, len(counts) - 1))
+    straight = Every(interval)
+    expected = [straight.due(count) for count in counts]
+    resumed = Every(interval, counts[stop - 1])
+    assert [resumed.due(count) for count in counts[stop:]] == expected[stop:]
+    assert not Every(-1, 5).due(10**9)

@@ -1,0 +1,388 @@
+"""Episodes with numbers that are not finite, against plain loops: the run ends, or the episode does."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from algorithm.config.schema import BaseConfig, Config
+from algorithm.data import ActorOutput, Segment
+from algorithm.env.base import Observation, StepResult, VecEnv
+from algorithm.env.registry import make_vec_env
+from algorithm.errors import NumericalError
+from algorithm.experience.collector import LocalCollector
+from algorithm.experience.faults import Faults
+from algorithm.experience.non_finite import TOLD, Drop, Stop, examine
+from algorithm.replay.buffer import ReplayBuffer, UniformSampler
+from algorithm.run.console import open_console
+from algorithm.run.logs.metrics import read_metrics
+from algorithm.run.repro import Repros, main
+from algorithm.seeding import episode_seeds
+from algorithm.spec import AgentSpec
+from tests.run.sessions import result, run
+from tests.toys_numbers import LENGTH, Event, Rooms
+
+pytestmark = pytest.mark.fault("F10")
+
+NAME = "tests.toys_numbers:Numbers-v0"
+
+
+def seed_of(copy: int, episode: int) -> int:
+    return 1000 * copy + episode
+
+
+class Player:
+    """Acts at random with a carry that counts steps; its log-probability is NaN where ``spoilt`` says."""
+
+    stored_carry_shape = (1,)
+
+    def __init__(self, spec: AgentSpec, spoilt: Sequence[tuple[int, int]] = ()) -> None:
+        self._rng = np.random.default_rng(0)
+        self._spoilt = set(spoilt)  # (seed, step) as observed
+        self.replay = ReplayBuffer(
+            spec, capacity=1000, batch_size=200, n_step=2, carry_shape=(1,), sampler=UniformSampler()
+        )
+        self.segments: list[Segment] = []
+        self.closed: list[int] = []
+
+    def initial_carry(self, n: int) -> np.ndarray:
+        return np.zeros((n, 1), np.float32)
+
+    def act(self, obs, prev_action, carry, action_mask) -> ActorOutput:
+        assert np.isfinite(obs["obs"]).all() and np.isfinite(carry).all()
+        if "steps" not in vars(self):
+            assert np.array_equal(carry, obs["obs"][:, 1:]), "the carry is of another step"
+        action = self._rng.uniform(-0.9, 0.9, (len(carry), 1)).astype(np.float32)
+        z = np.arctanh(action)
+        spoilt = [tuple(row) in self._spoilt for row in obs["obs"].astype(int).tolist()]
+        logp = np.where(np.array(spoilt)[:, None], np.nan, 0.0).astype(np.float32)
+        return ActorOutput(action=np.tanh(z), z=z, behaviour_logp=logp, carry=carry + 1)
+
+    def add(self, segment: Segment) -> None:
+        self.segments.append(segment)
+        self.replay.add(segment)
+
+    def close(self, stream: int) -> None:
+        self.closed.append(stream)
+        self.replay.close(stream)
+
+
+class Kept(Faults):
+    """Remembers the lines."""
+
+    def __init__(self) -> None:
+        super().__init__(open_console(stream=io.StringIO()))
+        self.lines: list[tuple[str, bool]] = []
+
+    def dropped(self, line: str, *, told: bool) -> None:
+        super().dropped(line, told=told)
+        self.lines.append((line, told))
+
+
+def repros(folder: Path, events: Sequence[Event]) -> Repros:
+    base = BaseConfig(env_type="GYM", env_name=NAME, env_args={"events": list(events)})
+    return Repros(folder / "faults", Config(base_config=base))
+
+
+def rollout_of(
+    events: Sequence[Event],
+    folder: Path,
+    *,
+    n: int = 1,
+    workers: int = 0,
+    drop: bool = True,
+    spoilt: Sequence[tuple[int, int]] = (),
+    limit: int = -1,
+) -> tuple[LocalCollector, Player, Kept, VecEnv]:
+    env = make_vec_env("GYM", NAME, env_args={"events": list(events)}, n=n, seed_of=seed_of, workers=workers)
+    player, faults = Player(env.specs["default"], spoilt), Kept()
+    written = repros(folder, events)
+    rollout = LocalCollector(
+        env,
+        {"default": player},
+        {"default": player},
+        on_non_finite=Drop(written, faults) if drop else Stop(written),
+        length_limit=limit,
+    )
+    return rollout, player, faults, env
+
+
+def row(segment: Segment) -> tuple:
+    (seed, step), (_, after) = segment.obs["obs"].astype(int).tolist()
+    assert segment.carry[:, 0].tolist() == [step, step + 1] == [segment.start_step, segment.start_step + 1]
+    ends = (bool(segment.terminated[0]), bool(segment.truncated[0]))
+    return (segment.stream, seed, step, after, float(segment.reward[0]), *ends)
+
+
+def follow(
+    events: Sequence[Event], copy: int, steps: int, spoilt: Sequence[tuple[int, int]], limit: int
+) -> tuple[list[tuple], int, int, list[tuple]]:
+    """What a plain loop stores of a copy, closes, drops and reports in so many steps."""
+    bad = {(seed, step, place) for seed, step, place, _ in events}
+    rows, closed, dropped, ended, seed, step = [], 0, 0, [], 1000 * copy, 0
+    while (seed, 0, "obs") in bad:
+        dropped, seed = dropped + 1, seed + 1
+    for _ in range(steps):
+        step += 1
+        lost = {(seed, step, "reward"), (seed, step, "obs")} & bad or (seed, step - 1) in spoilt
+        over = bool(lost)
+        if lost:
+            dropped, closed = dropped + 1, closed + (step > 1)
+        else:
+            end, at_limit = step == LENGTH, step == limit
+            truncated = (end and seed % 2 == 1) or (at_limit and not end)
+            rows.append((copy, seed, step - 1, step, float(step), end and seed % 2 == 0, truncated))
+            over = end or at_limit
+            if over:
+                ended.append((copy, step * (step + 1) / 2, step))
+        if over:
+            # An episode that has ended is followed by the next one, whatever becomes of its last step.
+            seed, step = seed + 1, 0
+            while (seed, 0, "obs") in bad:
+                dropped, seed = dropped + 1, seed + 1
+    return rows, closed, dropped, ended
+
+
+BAD = ["nan", "inf", "-inf"]
+
+
+def scatter(rng: np.random.Generator, n: int) -> list[Event]:
+    """Bad numbers in a third of the episodes: rewards, observations, at the beginning and at the end."""
+    events = []
+    for copy in range(n):
+        for episode in range(20):
+            if rng.random() < 0.4:
+                place = rng.choice(["reward", "obs"])
+                step = int(rng.integers(place == "reward", LENGTH + 1))
+                events.append((1000 * copy + episode, step, str(place), str(rng.choice(BAD))))
+    return events
+
+
+@pytest.mark.parametrize(("n", "limit"), [(1, -1), (3, -1), (3, 3)])
+@pytest.mark.parametrize("seed", range(4))
+def test_what_is_dropped_leaves_all_else_as_it_is(tmp_path, seed, n, limit):
+    rng = np.random.default_rng(seed)
+    events = scatter(rng, n)
+    spoilt = [(1000 * int(rng.integers(n)) + int(e), int(rng.integers(4))) for e in rng.integers(8, size=2)]
+    spoilt = [at for at in spoilt if at[0] not in {event[0] for event in events}]
+    rollout, player, faults, env = rollout_of(events, tmp_path, n=n, spoilt=spoilt, limit=limit)
+    episodes = [e for _ in range(60) for e in rollout.step()]
+    env.close()
+    told = [follow(events, copy, 60, spoilt, limit) for copy in range(n)]
+    assert Counter(map(row, player.segments)) == Counter(r for rows, *_ in told for r in rows)
+    assert Counter(player.closed) == Counter({copy: t[1] for copy, t in enumerate(told)})
+    assert faults.non_finite == sum(t[2] for t in told) > 0
+    assert sorted((e.agent, e.total, e.length) for e in episodes) == sorted(e for t in told for e in t[3])
+    assert rollout.steps == 60 * n, "a step that is dropped was taken"
+    check_replay(player)
+
+
+def check_replay(player: Player) -> None:
+    """Nothing in it is not finite, and no window goes on over an end."""
+    batch = player.replay.windows(player.replay.spread(1000))
+    for value in (batch.obs["obs"], batch.reward, batch.behaviour_logp, batch.z, batch.carry):
+        assert bool(value.isfinite().all())
+    seeds, valid = batch.obs["obs"][..., 0], batch.obs_valid
+    assert bool(((seeds == seeds[:, :1]) | ~valid).all()), "two episodes in one window"
+
+
+def test_worker_processes_drop_as_this_one_does(tmp_path):
+    events = [(1, 3, "reward", "nan"), (1000, 0, "obs", "inf"), (1002, LENGTH, "obs", "nan")]
+    found = []
+    for workers in (0, 2):
+        rollout, player, faults, env = rollout_of(events, tmp_path / str(workers), n=2, workers=workers)
+        for _ in range(25):
+            rollout.step()
+        env.close()
+        found.append((Counter(map(row, player.segments)), Counter(player.closed), faults.non_finite))
+    assert found[0] == found[1] and found[0][2] == 3
+
+
+def test_other_agents_of_the_room_begin_anew_and_those_of_others_do_not(tmp_path):
+    """Agent 2 gets NaN in the third step, agent 0 in the fifth."""
+    env = Rooms({(3, 2), (5, 0)})
+    player = Player(env.specs["x"])
+    player.steps = "their observations are (id, step)"
+    rollout = LocalCollector(
+        env, {"x": player}, {"x": player}, num_envs=2, on_non_finite=Drop(repros(tmp_path, []), Kept())
+    )
+    for _ in range(6):
+        rollout.step()
+    assert env.resets == [[2], [0]]
+    stored = {i: [s.start_step for s in player.segments if s.stream == i] for i in range(4)}
+    assert stored == {0: [0, 1, 2, 3, 0], 1: [0, 1, 2, 3, 4, 0], 2: [0, 1, 0, 1, 2], 3: [0, 1, 2, 0, 1, 2]}
+    assert player.closed == [2, 3, 0, 1]
+    assert rollout.steps == 12
+
+
+def test_a_few_are_written_down_and_told_the_others_counted(tmp_path):
+    events = [(episode, 2, "reward", "nan") for episode in range(30)]
+    rollout, _, faults, env = rollout_of(events, tmp_path)
+    for _ in range(40):
+        rollout.step()
+    env.close()
+    assert faults.non_finite == 20 and len(list((tmp_path / "faults").iterdir())) == TOLD
+    assert [told for _, told in faults.lines] == [True] * TOLD + [False] * (20 - TOLD)
+    first = faults.lines[0][0]
+    for fragment in [
+        "reward of 'default' agent 0, step 2 of its episode, after action [",
+        "it is nan · episode dropped",
+        "non_finite_1.json",
+        "python -m algorithm.run.repro",
+    ]:
+        assert fragment in first
+    assert "only counted" in faults.lines[TOLD - 1][0]
+
+
+def test_where_a_few_are_survived_one_more_ends_the_run(tmp_path):
+    events = [(episode, 2, "reward", "nan") for episode in range(30)]
+    env = make_vec_env("GYM", NAME, env_args={"events": events}, seed_of=seed_of)
+    player, faults = Player(env.specs["default"]), Kept()
+    drop = Drop(repros(tmp_path, events), faults, most=3)
+    rollout = LocalCollector(env, {"default": player}, on_non_finite=drop)
+    with pytest.raises(NumericalError, match="not finite") as caught:
+        for _ in range(100):
+            rollout.step()
+    env.close()
+    assert caught.value.why == "it is nan; 3 episodes were dropped for that before"
+    assert faults.non_finite == 3 and rollout.steps == 7
+
+
+@pytest.mark.parametrize(("event", "said"), [
+    ((0, 2, "reward", "nan"), ["reward of 'default' agent 0, step 2 of its episode", "it is nan"]),
+    ((0, 2, "obs", "-inf"), ["observation 'obs'[1] of 'default' agent 0, step 2", "it is -inf"]),
+    ((0, LENGTH, "obs", "inf"), ["observation 'obs'[1] of 'default' agent 0, step 5", "it is inf"]),
+    ((0, 0, "obs", "nan"), ["observation 'obs'[1]", "at the beginning of its episode", "it is nan"]),
+    ((1, 0, "obs", "nan"), ["observation 'obs'[1]", "at the beginning of its episode", "it is nan"]),
+])  # fmt: skip
+def test_by_default_the_run_ends_and_says_how_to_see_it_again(tmp_path, event, said):
+    with pytest.raises(NumericalError) as caught:
+        rollout, *_ = rollout_of([event], tmp_path, drop=False)
+        for _ in range(20):
+            rollout.step()
+    assert caught.value.exit_code == 5 and caught.value.what.startswith("the environment returned")
+    for fragment in [*said, "python -m algorithm.run.repro", "non_finite_", "on_non_finite: drop"]:
+        assert fragment in str(caught.value)
+    assert len(list((tmp_path / "faults").iterdir())) == 1
+
+
+def test_a_policy_that_gives_nan_is_named(tmp_path):
+    rollout, player, _, env = rollout_of([], tmp_path, drop=False, spoilt=[(0, 3)])
+    for _ in range(3):
+        rollout.step()
+    with pytest.raises(NumericalError, match="the policy gave") as caught:
+        rollout.step()
+    env.close()
+    assert "log-probability[0]" in caught.value.where and "learning_rate" in caught.value.fix
+    assert "algorithm.run.repro" not in caught.value.fix and not (tmp_path / "faults").exists()
+    assert len(player.segments) == 3
+
+
+@pytest.mark.parametrize("drop", [True, False])
+def test_an_environment_that_never_begins_ends_the_run(tmp_path, drop):
+    events = [(episode, 0, "obs", "nan") for episode in range(100)]
+    with pytest.raises(NumericalError) as caught:
+        rollout_of(events, tmp_path, drop=drop)
+    assert ("10 times in a row" in str(caught.value)) == drop
+
+
+def plain_examine(result: StepResult, acted: ActorOutput) -> tuple[set[int], set[int], set[int]]:
+    """Rows that are lost, that only begin badly, and that need another episode."""
+    lost, begins, again = set(), set(), set()
+    for i in range(len(result.ids)):
+        skipped = result.skipped is not None and result.skipped[i]
+        left = result.left is not None and result.left[i]
+        ended = bool(result.terminated[i] or result.truncated[i]) and not skipped
+        seen = not np.isfinite(result.obs["obs"][i]).all()
+        if not skipped:
+            led_to = result.final.obs["obs"][i] if ended else result.obs["obs"][i]
+            numbers = [result.reward[i], *acted.behaviour_logp[i], *led_to]
+            if not np.isfinite(numbers).all():
+                lost.add(i)
+        if (skipped or ended) and seen and not left:
+            again.add(i)
+            if i not in lost:
+                begins.add(i)
+        if i in lost and not ended:
+            again.add(i)
+    return lost, begins, again
+
+
+def test_every_number_that_means_something_is_looked_at(rng):
+    for _ in range(1000):
+        check_examined(rng)
+
+
+def check_examined(rng: np.random.Generator) -> None:
+    n = int(rng.integers(1, 5))
+
+    def some(*shape: int) -> np.ndarray:
+        return np.where(rng.random((n, *shape)) < 0.1, rng.choice([np.nan, np.inf]), 1.0).astype(np.float32)
+
+    def flags(share: float) -> np.ndarray:
+        return rng.random(n) < share
+
+    mask, ids = np.zeros((n, 0), np.bool_), np.arange(n) + 7
+    terminated, truncated, skipped = flags(0.2), flags(0.2), flags(0.2)
+    terminated, truncated = terminated & ~skipped, truncated & ~skipped
+    left = flags(0.5) & (terminated | truncated | skipped)
+    final = Observation(ids=ids, obs={"obs": some(2)}, action_mask=mask)
+    obs = some(2)
+    obs[left] = final.obs["obs"][left]  # as the group has put it
+    result = StepResult(
+        ids=ids,
+        obs={"obs": obs, "pixels": np.zeros((n, 3), np.uint8)},
+        action_mask=mask,
+        reward=some(),
+        terminated=terminated,
+        truncated=truncated,
+        final=final if (terminated | truncated | left).any() else None,
+        skipped=skipped if rng.random() < 0.5 or skipped.any() else None,
+        left=left if rng.random() < 0.5 or left.any() else None,
+    )
+    action = np.zeros((n, 1), np.float32)
+    acted = ActorOutput(action=action, z=action, behaviour_logp=some(1), carry=action)
+    lost, begins, again = plain_examine(result, acted)
+    found = examine(result, acted)
+    if found is None:
+        assert not lost and not again
+        return
+    assert set(np.flatnonzero(found.lost)) == lost
+    assert set(np.flatnonzero(found.begins)) == begins
+    assert set(np.flatnonzero(found.again)) == again
+    assert set(found.numbers) == lost | begins
+    for i, number in found.numbers.items():
+        assert not np.isfinite(number.value)
+        assert number.of_policy == (i in lost and not np.isfinite(acted.behaviour_logp[i]).all())
+
+
+@pytest.mark.fault("F11")
+def test_a_run_survives_both_and_says_so_in_the_end(task):
+    """NaN in three of its training episodes and one of each evaluation, and extreme rewards in others."""
+    seeds = [episode_seeds(3, "train")(0, episode) for episode in range(60)]
+    events = [[seeds[k], 2, "reward", "nan"] for k in (1, 30)] + [[seeds[40], 0, "obs", "inf"]]
+    events += [[seeds[k], 3, "reward", "1e30"] for k in (10, 20)]
+    events += [[episode_seeds(3, "evaluate")(0, 1), 2, "reward", "nan"]]
+    args = f"base_config.env_args={{events: {json.dumps(events)}}}"
+    code = run(
+        *("-c=endless", "-n=a", "--seed=3", "-o", "base_config.on_non_finite=drop"),
+        *("-o", f"base_config.env_name={NAME}", "-o", args),
+        *("-o", "sac_config.start_step=60", "-o", "sac_config.clip_epsilon=-1"),
+    )
+    folder = task / "a"
+    assert code == 0 and result(folder)["faults"]["non_finite"] == 3 + 2
+    dumps = sorted((folder / "faults").iterdir())
+    assert len(dumps) == 3 + 2 and all(main([str(dump)]) == 0 for dump in dumps)
+    columns = read_metrics(folder / "metrics.csv")
+    assert np.nanmax(columns["optim/skipped"]) > 0 and np.nanmax(columns["fault/non_finite"]) == 3
+    assert np.isfinite([x for x in columns["loss/q"] if not np.isnan(x)]).all()
+    for file in folder.glob("checkpoints/step_*/*.safetensors"):
+        for name, value in load_file(file).items():
+            assert np.isfinite(value).all(), name

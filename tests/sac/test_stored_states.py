@@ -1,0 +1,104 @@
+"""An agent with memory from the first random step on: what of its carries is stored, refreshed, measured."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from algorithm.config.schema import NnConfig
+from tests.sac.test_agent import agent_and_rollout, train
+
+RNN = {"seq_encoder": "RNN", "burn_in_step": 3, "learn_step": 4, "n_step": 2}
+REP = {"RNN": {"dense_n": 8, "rnn_n": 8}, "ATTN": {"dense_n": 8, "attn_n": 8}}
+
+
+@pytest.fixture
+def make(monkeypatch):
+    def make(**options):
+        sizes = NnConfig(rep=REP[options["seq_encoder"]], q={"dense_n": 8}, policy={"dense_n": 8})
+        monkeypatch.setattr("tests.sac.test_agent.SMALL", sizes)
+        return agent_and_rollout(**{"use_normalization": False, **options})
+
+    return make
+
+
+def every_window(agent):
+    return agent.replay.windows(agent.replay.spread(10**6))
+
+
+def recomputed(agent, batch):
+    model = agent.sac.model
+    states = model.encode(model.normaliser(batch.obs), batch, burn_in=3, learn=4)
+    return torch.cat([batch.carry.unsqueeze(1), states.carry[:, :-1]], 1)
+
+
+def test_random_steps_are_remembered_as_if_the_policy_had_taken_them(make):
+    agent, rollout = make(**RNN, start_step=1000)
+    while rollout.steps < 60:
+        rollout.step()
+    batch = every_window(agent)
+    stored = torch.from_numpy(agent.replay.carries(batch.ids.numpy()))
+    exists = batch.obs_valid
+    torch.testing.assert_close(recomputed(agent, batch)[exists], stored[exists], atol=1e-6, rtol=1e-5)
+    begins = batch.step == 0
+    assert not stored[begins & exists].any() and stored[~begins & exists].flatten(1).any(1).all()
+
+
+@pytest.mark.parametrize("refresh", [False, True])
+def test_only_refreshed_carries_follow_the_encoder(make, refresh):
+    agent, rollout = make(**RNN, refresh_carry=refresh, learning_rate=0.01)
+    train(agent, rollout, 40)
+    batch = every_window(agent)
+    before = agent.replay.carries(batch.ids.numpy())
+    sampled = []
+    sample = agent.replay.sample
+    agent.replay.sample = lambda: sampled.append(sample()) or sampled[-1]
+    rollout.step()
+    agent.learn(rollout.steps)
+    after = agent.replay.carries(batch.ids.numpy())
+    touched = np.isin(batch.ids.numpy(), np.concatenate([b.ids.numpy().ravel() for b in sampled]))
+    begins = batch.step.numpy() == 0
+    changed = (before != after).reshape(*touched.shape, -1).any(-1)
+    assert not changed[~touched | begins].any()
+    assert changed.any() == refresh
+
+
+@pytest.mark.parametrize("kind", ["RNN", "ATTN"])
+def test_staleness_is_logged_for_what_is_stored(make, kind):
+    agent, rollout = make(**{**RNN, "seq_encoder": kind})
+    train(agent, rollout, 40)
+    logged = {name: value for name, value in agent.metrics(40).items() if name.startswith("memory/")}
+    assert set(logged) == ({"memory/delta_q_first", "memory/delta_q_last"} if kind == "RNN" else set())
+    assert all(0 < value < 10 for value in logged.values())
+
+
+def test_without_a_burn_in_the_first_learned_state_is_that_of_the_stored_carry(make):
+    agent, rollout = make(**{**RNN, "burn_in_step": 0})
+    train(agent, rollout, 40)
+    logged = agent.metrics(40)
+    assert logged["memory/delta_q_first"] < 1e-6 < logged["memory/delta_q_last"]
+
+
+@pytest.mark.parametrize("kind", ["RNN", "ATTN"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"use_add_with_td": True},
+        {"use_priority": False},
+        {"use_replay_buffer": False},
+        {"use_n_step_is": False},
+    ],
+    ids=str,
+)
+def test_memory_learns_with_every_kind_of_replay(make, kind, options):
+    agent, rollout = make(**{**RNN, "seq_encoder": kind, **options})
+    train(agent, rollout, 90)
+    assert agent.sac.updates > 2
+    assert agent.metrics(90)["loss/q"] > 0
+
+
+def test_an_rnn_without_sequences_is_told_that_it_learns_little(make):
+    agent, _ = make(seq_encoder="RNN", n_step=2)
+    assert any("sac_config.learn_step is 1" in notice for notice in agent.notices)
+    assert not make(**RNN)[0].notices

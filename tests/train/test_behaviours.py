@@ -1,0 +1,140 @@
+"""Several kinds of agents in one environment: each has its own agent, files and curves."""
+
+from __future__ import annotations
+
+import json
+from contextlib import ExitStack
+
+import numpy as np
+import pytest
+
+from algorithm.config.cli import parse_args
+from algorithm.config.loader import load_config
+from algorithm.config.locate import find_env
+from algorithm.data import State
+from algorithm.env.base import Observation, StepResult
+from algorithm.run.checkpoints.checkpoint import load_checkpoint
+from algorithm.run.logs.metrics import read_metrics
+from algorithm.spec import ActionSpec, AgentSpec, ObsSpec
+from algorithm.train import assembly, resume, session
+from tests.run.killing import what_must_agree
+
+CONFIG = """\
+default:
+  base_config: {env_type: GYM, env_name: two kinds, max_step: 60, reset_on_iteration: false}
+  nn_config: {q: {dense_n: 8}, policy: {dense_n: 8}}
+  sac_config: {batch_size: 8, start_step: 20, write_summary_per_step: 30, save_model_per_step: 60}
+  replay_config: {capacity: 500, beta_increment_per_sampling: 0.001} # not annealed to max_step, which grows
+  eval_config: {per_step: -1, episodes: 2}
+  ma_config:
+    walker: {sac_config: {n_step: 1}}
+"""
+
+
+class TwoKinds:
+    """Two walkers with two observations and one action, one runner with one and two; episodes of 7 steps."""
+
+    arrangement = "1 of two kinds"
+    render_modes = ()
+    time_limit = 7
+
+    def __init__(self) -> None:
+        self.specs = {
+            "walker": AgentSpec(ObsSpec(("obs",), ((2,),), ("float32",)), ActionSpec(continuous=1)),
+            "runner": AgentSpec(ObsSpec(("obs",), ((1,),), ("float32",)), ActionSpec(continuous=2)),
+        }
+        self._ids = {"walker": np.array([0, 1]), "runner": np.array([2])}
+        self._step = 0
+
+    def reset(self, indices=None, *, episode=None):
+        self._step = 0
+        return {name: Observation(**self._seen(name)) for name in self.specs}
+
+    def step(self, actions):
+        self._step += 1
+        assert actions["walker"].shape == (2, 1) and actions["runner"].shape == (1, 2)
+        ended = self._step == 7
+        final = {name: Observation(**self._seen(name)) for name in self.specs} if ended else {}
+        if ended:
+            self._step = 0
+        return {
+            name: StepResult(
+                **self._seen(name),
+                reward=actions[name][:, 0],
+                terminated=np.full(len(ids), ended),
+                truncated=np.zeros(len(ids), bool),
+                final=final.get(name),
+            )
+            for name, ids in self._ids.items()
+        }
+
+    def state(self):
+        return State(meta={"step": self._step})
+
+    def resume(self, state):
+        self._step = state.meta["step"]
+        return {}
+
+    def trace(self, agent):
+        return None
+
+    def close(self) -> None:
+        pass
+
+    def _seen(self, name):
+        ids, shape = self._ids[name], self.specs[name].obs.shapes[0]
+        obs = np.full((len(ids), *shape), self._step, np.float32)
+        return {"ids": ids, "obs": {"obs": obs}, "action_mask": np.zeros((len(ids), 0), bool)}
+
+
+@pytest.fixture
+def trained(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(session, "make_env", lambda *args, **options: TwoKinds())
+    (tmp_path / "task").mkdir()
+    (tmp_path / "task" / "config.yaml").write_text(CONFIG)
+    loaded = load_config("./task", flags={"base_config.name": "a"}, seed=1)
+    session.train(parse_args(["./task", "--device=cpu", "--quiet"]), loaded, ["main.py"])
+    return tmp_path / "models" / "task" / "a", loaded
+
+
+def test_each_behaviour_is_trained_and_evaluated_by_itself(trained):
+    folder, _ = trained
+    result = json.loads((folder / "result.json").read_text())
+    assert set(result["behaviours"]) == {"walker", "runner"}
+    assert result["last_eval"] == result["behaviours"]["walker"]["last_eval"]
+    assert result["updates"] == 2 * 40 and result["steps"] == 60
+    means = [result["behaviours"][name]["last_eval"]["mean"] for name in ("walker", "runner")]
+    best = json.loads((folder / "checkpoints" / "best.json").read_text())
+    assert best == {"step": 60, "folder": "step_000000060", "mean": pytest.approx(sum(means) / 2)}
+    columns = read_metrics(folder / "metrics.csv")
+    assert columns["walker/replay/size"][-1] > 2 * 60, "a step of two walkers is one step"
+    assert {"walker/loss/q", "runner/loss/q", "walker/eval/return_mean"} <= set(columns)
+    assert "runner/vtrace/rho_mean" in columns and "walker/vtrace/rho_mean" not in columns
+    assert list((folder / "log" / "runner").glob("events.*"))
+
+
+def test_a_checkpoint_holds_each_and_gives_each_back(trained):
+    folder, loaded = trained
+    path = folder / "checkpoints" / "step_000000060"
+    saved = load_checkpoint(path)
+    assert {"walker/model", "runner/model"} <= set(saved.tensors)
+    env = TwoKinds()
+    with ExitStack() as stack:
+        stack.callback(env.close)
+        device = session.pick_device("cpu")
+        agents = assembly.make_agents(loaded, env.specs, folder, device, memory=session.MemoryBudget())
+        assert assembly.load_networks_into(agents, path) == 60
+    for name, agent in agents.items():
+        for key, value in agent.sac.tensors()["model"].items():
+            assert np.array_equal(value.numpy(), saved.tensors[f"{name}/model"][key].numpy())
+
+
+def test_a_run_of_several_is_resumed_exactly(trained, monkeypatch):
+    """From step 60 to 100, as straight to 100."""
+    folder, _ = trained
+    longer = ["./task", "--device=cpu", "--quiet", "-o", "base_config.max_step=100"]
+    assert resume.resume(parse_args([*longer, "--resume"]), find_env("./task"), ["main.py"]) == 0
+    flags = {"base_config.name": "b", "base_config.max_step": 100}
+    session.train(parse_args(longer), load_config("./task", flags=flags, seed=1), ["main.py"])
+    assert what_must_agree(folder) == what_must_agree(folder.parent / "b")

@@ -1,0 +1,88 @@
+"""Whole runs on environments that are wrapped, fail, or live in other processes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from algorithm.errors import EnvError
+from algorithm.run.logs.metrics import read_metrics
+from algorithm.train import session
+from tests.run.sessions import result, run, weights_hash
+
+
+def test_wrappers_are_shown_and_count_in_training_and_evaluation(task, capsys):
+    wrappers = "[{ClipReward: {max_reward: 0.0}}, {TimeLimit: {max_episode_steps: 30}}]"
+    assert run("-n", "a", "-o", f"base_config.wrappers={wrappers}") == 0
+    assert "ClipReward(max_reward=0.0), TimeLimit(max_episode_steps=30)" in capsys.readouterr().out
+    metrics = read_metrics(task / "a" / "metrics.csv")
+    assert metrics["rollout/length"][:2] == metrics["eval/length"][1:] == [30.0, 30.0]
+
+
+FLAKY = """\
+import gymnasium as gym
+from tests.toys import Endless
+
+class Flaky(Endless):
+    steps = 0  # of all copies together
+
+    def step(self, action):
+        Flaky.steps += 1
+        if Flaky.steps in (23, 130):
+            raise RuntimeError("the wheel came off")
+        return super().step(action)
+
+gym.register("Flaky-v0", entry_point=Flaky)
+"""
+
+
+@pytest.mark.fault("F12")
+def test_a_failing_environment_is_started_anew_and_the_run_goes_on(task, capsys):
+    (Path("task") / "flaky.py").write_text(FLAKY)
+    flaky = "base_config.env_name=task.flaky:Flaky-v0"
+    assert run("-c", "endless", "-n", "a", "-o", flaky) == 0
+    found = result(task / "a")
+    assert found["steps"] == 260 and found["updates"] == 40, "a failed step does not count"
+    assert found["faults"]["env_restarts"] == 2
+    metrics = read_metrics(task / "a" / "metrics.csv")
+    assert metrics["fault/env_restarts"][:2] == [1.0, 2.0]
+    assert metrics["replay/size"][1] == 200 + 6, "200 transitions; episodes of 22, 50, 50, 6, 50 and 22 steps"
+    said = capsys.readouterr().out
+    warnings = [line for line in said.splitlines() if line.startswith("warning:")]
+    assert len(warnings) == 4 and all("the wheel came off" in line for line in warnings)  # each once again
+    assert "flaky.py" not in said
+    assert (task / "a" / "train.log").read_text().count('flaky.py", line') == 2
+
+
+@pytest.mark.fault("F12")
+def test_more_failures_than_allowed_end_the_run(task, capsys):
+    (Path("task") / "flaky2.py").write_text(FLAKY)
+    flaky = "base_config.env_name=task.flaky2:Flaky-v0"
+    assert run("-c", "endless", "-n", "a", "-o", flaky, "-o", "base_config.env_restarts=1") == 4
+    assert "the wheel came off" in capsys.readouterr().err
+
+
+def test_worker_processes_learn_the_same(task, capsys):
+    """Two copies here, and the same two in two processes."""
+    for name, workers in (("a", 0), ("b", 2)):
+        several = ("-o", "base_config.n_envs=2", "-o", f"base_config.workers={workers}")
+        assert run("--seed=3", "-n", name, *several) == 0
+    assert weights_hash(task / "a") == weights_hash(task / "b")
+    assert not (task / "a" / "workers").exists()
+    assert sorted(p.name for p in (task / "b" / "workers").iterdir()) == ["worker_0.log", "worker_1.log"]
+    said = capsys.readouterr().out
+    assert "2 in process" in said and "2 in 2 worker processes" in said
+
+
+def test_the_environment_of_evaluations_is_made_at_the_start(task, monkeypatch):
+    make = session.make_env
+
+    def broken(config, purpose, *args, **options):
+        if purpose == "evaluate":
+            raise EnvError("no second display")
+        return make(config, purpose, *args, **options)
+
+    monkeypatch.setattr(session, "make_env", broken)
+    assert run("-n", "a", "--quiet") == 4
+    assert not (task / "a").exists()
