@@ -103,7 +103,7 @@ def option(
     new: the key is not in the original listings.
     reserved: the part of the project that will bring the feature; until then only the default loads.
     reserved_values: the same for single values, value → part.
-    fixed: why a run cannot be resumed with another value; see ``algorithm/config/changes.py``.
+    fixed: why a run cannot be resumed with another value; see ``algorithm/config/resume_rules.py``.
     bounds: ``ge``, ``gt``, ``le``, ``lt`` as pydantic knows them.
     """
     extra: dict[str, Any] = {}

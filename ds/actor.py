@@ -33,8 +33,8 @@ from algorithm.run.rollout import Iteration, Rollout
 from algorithm.run.rundir import MODELS
 from algorithm.run.signals import StopRequest
 from ds.acting import Acting, actor_seed, make_acting, with_noise
-from ds.agreement import agreed, digest
 from ds.client import Client
+from ds.compatibility import agreed, digest
 from ds.errors import LearnerRefused
 from ds.link import Link
 from ds.packing import Packer

@@ -25,8 +25,8 @@ from algorithm.run.session import Session, train
 from algorithm.run.timing import Stopwatch
 from algorithm.spec import AgentSpec
 from ds.actors import Actors
-from ds.agreement import agreed
 from ds.board import Board
+from ds.compatibility import agreed
 from ds.feed import RemoteFeed
 from ds.inbox import Inbox
 from ds.inflight import most_at_a_time

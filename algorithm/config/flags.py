@@ -9,7 +9,7 @@ import sys
 from typing import Any, Literal, NoReturn
 
 from algorithm.config.errors import EXIT_CONFIG, ConfigError, Problem, did_you_mean
-from algorithm.config.source import parse_value
+from algorithm.config.yaml_io import parse_value
 
 Ckpt = int | Literal["latest", "best"]
 """Which checkpoint: its environment steps, the one saved last, or the one with the best evaluation."""

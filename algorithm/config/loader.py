@@ -9,8 +9,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from algorithm.config.check import build, field_at, fields
-from algorithm.config.draws import draw
 from algorithm.config.errors import ConfigError, Problem
 from algorithm.config.locate import (
     DEFAULT_SECTION,
@@ -21,10 +19,12 @@ from algorithm.config.locate import (
     layered,
     shipped_below,
 )
+from algorithm.config.random_params import draw
 from algorithm.config.schema import BEHAVIOUR_BLOCKS, Config
-from algorithm.config.shipped import under_memory
-from algorithm.config.source import inline, parse_value, read_yaml, shown, write_yaml
+from algorithm.config.shipped_sections import under_memory
 from algorithm.config.tree import Branch, Leaf, find, merge, plain, plant_at
+from algorithm.config.validation import build, field_at, fields
+from algorithm.config.yaml_io import inline, parse_value, read_yaml, shown, write_yaml
 from algorithm.fields import Block
 
 _NO_FLAGS: Mapping[str, object] = MappingProxyType({})

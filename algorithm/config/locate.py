@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from algorithm.config import shipped
+from algorithm.config import shipped_sections
 from algorithm.config.errors import ConfigError, Problem, suggest
 from algorithm.config.nearest import folder_of, nearest_task
 from algorithm.config.schema import Config
-from algorithm.config.source import read_yaml, shown
 from algorithm.config.tree import Branch, Leaf, Node, merge, plain
+from algorithm.config.yaml_io import read_yaml, shown
 
 CONFIG_FILE = "config.yaml"
 DEFAULT_SECTION = "default"
@@ -60,11 +60,11 @@ def find_env(env: str) -> EnvFolder:
         folder = folder.resolve()
         if (folder / CONFIG_FILE).is_file():
             return EnvFolder(folder, _label(folder, roots))
-    from algorithm.config import bare  # it loads Gymnasium, which a task's folder does not need yet
+    from algorithm.config import env_names  # it loads Gymnasium, which a task's folder does not need yet
 
-    label = bare.label_of(env)
+    label = env_names.label_of(env)
     if label is None:
-        raise ConfigError([_no_env(env, roots, bare.near_ids(env))])
+        raise ConfigError([_no_env(env, roots, env_names.near_ids(env))])
     return EnvFolder(Path.cwd(), label, env)
 
 
@@ -83,7 +83,7 @@ def find_section(folder: EnvFolder, config: str | None, problems: list[Problem])
         return Source(main_file, config, main)
     name, colon, section = config.rpartition(":")
     file = _file(folder.path, name if colon else config)
-    if file is None and main is not None and config in shipped.sections().children:
+    if file is None and main is not None and config in shipped_sections.sections().children:
         return Source(main_file, config, main)
     if file is None:
         if main is not None:
@@ -99,7 +99,7 @@ def _file_beside(folder: EnvFolder, config: str | None, problems: list[Problem])
         return Source(None, DEFAULT_SECTION, Branch({DEFAULT_SECTION: Branch()}))
     name, colon, section = config.rpartition(":")
     file = _file(folder.path, name if colon else config)
-    if file is None and config in shipped.sections().children:
+    if file is None and config in shipped_sections.sections().children:
         return Source(None, config, Branch())
     if file is None:
         problems.append(_no_file(config, folder))
@@ -110,7 +110,7 @@ def _file_beside(folder: EnvFolder, config: str | None, problems: list[Problem])
 def layered(source: Source, problems: list[Problem]) -> Branch:
     """The file's ``default`` section, what the chosen one inherits, the chosen one, merged in that order."""
     base = Branch({}, shown(source.file) if source.file else "the defaults")
-    sections = shipped.beside(source.sections)
+    sections = shipped_sections.beside(source.sections)
     for name in _chosen(source):
         base = merge(base, _with_inherited(sections, name, (), problems))
     return base
@@ -118,7 +118,7 @@ def layered(source: Source, problems: list[Problem]) -> Branch:
 
 def shipped_below(source: Source) -> tuple[str, ...]:
     """The sections among those that :func:`layered` merges that ship with the framework."""
-    sections = shipped.beside(source.sections)
+    sections = shipped_sections.beside(source.sections)
     names = [name for chosen in _chosen(source) for name in _ancestry(sections, chosen, ())]
     return tuple(name for name in dict.fromkeys(names) if name not in source.sections.children)
 
@@ -291,4 +291,4 @@ def _no_config(config: str, folder: Path, main: Branch) -> Problem:
 
 
 def _shipped_near(config: str) -> str:
-    return suggest(config, shipped.sections().children, "sections for every task")
+    return suggest(config, shipped_sections.sections().children, "sections for every task")

@@ -16,10 +16,10 @@ from typing import Any, Literal, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
-from algorithm.config.check import block_of, expected, extra, field_at, fields, has_default
 from algorithm.config.schema import BEHAVIOUR_BLOCKS, DISTRIBUTED_DEFAULTS, MERGE_KEYS, RANDOM_BLOCKS, Config
-from algorithm.config.shipped import MEMORY, RAW, SEED, leaves, reasons
-from algorithm.config.source import inline
+from algorithm.config.shipped_sections import MEMORY, RAW, SEED, leaves, reasons
+from algorithm.config.validation import block_of, expected, extra, field_at, fields, has_default
+from algorithm.config.yaml_io import inline
 from algorithm.fields import Block
 
 _ROOT = Path(__file__).resolve().parents[2]

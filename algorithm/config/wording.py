@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 from typing import Any
 
-from algorithm.config.source import inline
+from algorithm.config.yaml_io import inline
 
 _KINDS = {
     "integer": "a whole number",

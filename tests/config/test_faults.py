@@ -10,8 +10,8 @@ import pytest
 from pydantic import ValidationError
 
 from algorithm.config import Config, ConfigError, load_config, load_config_file, reference
-from algorithm.config.check import fields
 from algorithm.config.nearest import nearest_task
+from algorithm.config.validation import fields
 from tests.config.conftest import PENDULUM, refusal
 
 pytestmark = pytest.mark.fault("F21")

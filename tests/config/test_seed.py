@@ -7,10 +7,10 @@ import pytest
 import yaml
 
 from algorithm.config import Config, cli, cli_ds, load_config, load_config_file
-from algorithm.config.check import build, extra, field_at, fields, has_default
 from algorithm.config.schema import DISTRIBUTED_DEFAULTS, MERGE_KEYS
-from algorithm.config.shipped import MEMORY, SEED, leaves, reasons
+from algorithm.config.shipped_sections import MEMORY, SEED, leaves, reasons
 from algorithm.config.tree import plant
+from algorithm.config.validation import build, extra, field_at, fields, has_default
 from tests.config.conftest import PENDULUM
 
 GOLDEN = Path(__file__).parents[1] / "golden"

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from algorithm.config import dump_config, load_config, load_config_file
-from algorithm.config.check import build, field_at
 from algorithm.config.schema import BEHAVIOUR_BLOCKS, Config
-from algorithm.config.shipped import MEMORY, leaves, sections
+from algorithm.config.shipped_sections import MEMORY, leaves, sections
 from algorithm.config.tree import merge, plant_at
+from algorithm.config.validation import build, field_at
 from tests.config.conftest import PENDULUM, refusal
 
 OF_MEMORY = leaves(MEMORY)
@@ -40,10 +40,10 @@ def test_each_is_checked_like_any_other(name):
 
 
 def test_an_unknown_key_in_one_would_be_told_with_its_place(task, monkeypatch):
-    from algorithm.config import shipped
+    from algorithm.config import shipped_sections
 
     broken = sections().with_child("seed", plant_at(("sac_config", "tua"), 1, "algorithm/sections.yaml:9"))
-    monkeypatch.setattr(shipped, "sections", lambda: broken)
+    monkeypatch.setattr(shipped_sections, "sections", lambda: broken)
     task(PENDULUM + "  inherited: seed\n")
     (problem,) = refusal("gym/task").problems
     assert (problem.what, problem.where) == ("unknown key `sac_config.tua`", "algorithm/sections.yaml:9")

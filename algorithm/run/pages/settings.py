@@ -7,12 +7,12 @@ import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from algorithm.config.check import fields, has_default
 from algorithm.config.cli import TrainOptions, parse_args
 from algorithm.config.errors import ConfigError
 from algorithm.config.loader import LoadedConfig, load_config
 from algorithm.config.schema import BEHAVIOUR_BLOCKS, Config
-from algorithm.config.source import inline
+from algorithm.config.validation import fields, has_default
+from algorithm.config.yaml_io import inline
 
 _OF_ONE_RUN = frozenset({"base_config.name", "sac_config.seed"})
 _REQUIRED = frozenset(".".join(path) for path, field in fields() if not has_default(field))

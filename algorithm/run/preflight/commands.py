@@ -6,7 +6,7 @@ import shlex
 
 from algorithm.config.cli import TrainOptions
 from algorithm.config.program import program
-from algorithm.config.source import inline
+from algorithm.config.yaml_io import inline
 
 
 def command(options: TrainOptions, *flags: str) -> str:

@@ -13,7 +13,7 @@ import gymnasium as gym
 
 from algorithm.config.errors import ConfigError, Problem
 from algorithm.config.nearest import plain_name
-from algorithm.config.source import shown
+from algorithm.config.yaml_io import shown
 
 
 def label_of(env: str) -> str | None:

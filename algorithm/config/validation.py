@@ -12,9 +12,9 @@ from pydantic_core import ErrorDetails
 
 from algorithm.config.errors import Problem, did_you_mean, unavailable
 from algorithm.config.schema import Config
-from algorithm.config.source import inline
 from algorithm.config.tree import Branch, Leaf, Node, find, nearest_where, plain
 from algorithm.config.wording import in_words, kind_of, nearest_choice, reason
+from algorithm.config.yaml_io import inline
 from algorithm.env.config import NOT_RUNNABLE
 from algorithm.fields import Block, Contradiction
 

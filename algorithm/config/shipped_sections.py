@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-from algorithm.config.draws import draw
 from algorithm.config.errors import Problem
-from algorithm.config.source import read_yaml
+from algorithm.config.random_params import draw
 from algorithm.config.tree import Branch, Leaf, Node, find, merge, plain, plant_at
+from algorithm.config.yaml_io import read_yaml
 
 FILE = Path(__file__).resolve().parents[1] / "sections.yaml"
 SEED = "seed"

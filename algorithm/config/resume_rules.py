@@ -10,11 +10,11 @@ import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from algorithm.config.check import KeyPath, extra, field_at, fields
 from algorithm.config.errors import ConfigError, Problem
 from algorithm.config.loader import LoadedConfig
 from algorithm.config.schema import BEHAVIOUR_BLOCKS, Config
-from algorithm.config.source import inline
+from algorithm.config.validation import KeyPath, extra, field_at, fields
+from algorithm.config.yaml_io import inline
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from algorithm.config.check import KeyPath, fields
 from algorithm.config.loader import LoadedConfig
 from algorithm.config.schema import BEHAVIOUR_BLOCKS, Config
+from algorithm.config.validation import KeyPath, fields
 from algorithm.spec import AgentSpec
 
 AGREED: Mapping[str, tuple[str, ...]] = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from algorithm.config import ConfigError, load_config
-from algorithm.config.changes import (
+from algorithm.config.resume_rules import (
     APPLIED,
     NOT_COMPARED,
     RULES,
@@ -16,8 +16,8 @@ from algorithm.config.changes import (
     refuse,
     table,
 )
-from algorithm.config.check import extra, field_at, fields
 from algorithm.config.schema import Config
+from algorithm.config.validation import extra, field_at, fields
 from tests.config.conftest import PENDULUM
 
 pytestmark = pytest.mark.fault("F25")
