@@ -20,12 +20,11 @@ from algorithm.config.locate import (
     shipped_below,
 )
 from algorithm.config.random_params import draw
-from algorithm.config.schema import BEHAVIOUR_BLOCKS, Config
+from algorithm.config.schema import BEHAVIOUR_KEYS, Config, field_at, fields, value_at
 from algorithm.config.shipped_sections import under_memory
 from algorithm.config.tree import Branch, Leaf, find, merge, plain, plant_at
-from algorithm.config.validation import build, field_at, fields
+from algorithm.config.validation import build
 from algorithm.config.yaml_io import inline, parse_value, read_yaml, shown, write_yaml
-from algorithm.fields import Block
 
 _NO_FLAGS: Mapping[str, object] = MappingProxyType({})
 _FRESH_SEEDS = 2**31
@@ -170,9 +169,9 @@ def load_config_file(
 
 def dump_config(loaded: LoadedConfig) -> str:
     """The configuration with every key, as YAML that `load_config_file` reads back equal."""
-    values: dict[str, Any] = _as_yaml(loaded.config)
+    values: dict[str, Any] = _lists(loaded.config.model_dump())
     values["ma_config"] = {
-        name: {block: _as_yaml(getattr(config, block)) for block in BEHAVIOUR_BLOCKS}
+        name: _lists(config.model_dump(include=set(BEHAVIOUR_KEYS)))
         for name, config in loaded.behaviours.items()
     } or None
     head = [f"# {loaded.env_label}: every key, resolved from {loaded.source}"]
@@ -249,12 +248,12 @@ def _resolve(tree: Branch, seed: int | None, problems: list[Problem], *, runnabl
     config = build(common, problems, runnable=runnable)
     behaviours: dict[str, Config] = {}
     for name, part in parts.items():
-        own = merge(_only(tree, BEHAVIOUR_BLOCKS), part)
+        own = merge(_only(tree, BEHAVIOUR_KEYS), part)
         own = own if seed is None else _with_seed(own, seed)
         prefix = f"ma_config.{name}."
         own, own_for_memory = under_memory(own, run_seed, prefix)
         own, own_drawn = draw(own, run_seed, prefix, problems)
-        of_the_run = common.without(*BEHAVIOUR_BLOCKS)
+        of_the_run = common.without(*BEHAVIOUR_KEYS)
         behaviours[name] = build(merge(of_the_run, own), problems)
         drawn |= own_drawn
         for_memory |= {f"{prefix}{path}": value for path, value in own_for_memory.items()}
@@ -299,9 +298,9 @@ def _behaviours(tree: Branch, problems: list[Problem]) -> dict[str, Branch]:
         problems.extend(
             _of_the_run(f"ma_config.{name}.{key}", child.where)
             for key, child in section.children.items()
-            if key not in BEHAVIOUR_BLOCKS
+            if key not in BEHAVIOUR_KEYS
         )
-        parts[name] = _only(section, BEHAVIOUR_BLOCKS)
+        parts[name] = _only(section, BEHAVIOUR_KEYS)
     return parts
 
 
@@ -318,32 +317,20 @@ def _of_the_run(path: str, where: str) -> Problem:
     return Problem(
         f"`{path}` cannot be set for one behaviour",
         where,
-        f"a behaviour may have {', '.join(BEHAVIOUR_BLOCKS)} for itself; all else belongs to the whole run",
+        f"a behaviour may have {', '.join(BEHAVIOUR_KEYS)} for itself; all else belongs to the whole run",
         "remove it, or set it at the top level of the section",
     )
 
 
 def _differences(config: Config, base: Config) -> Iterator[tuple[str, object]]:
     for path, _ in fields():
-        value, other = _at(config, path), _at(base, path)
+        value, other = value_at(config, path), value_at(base, path)
         if value != other and path != _SEED:
             yield ".".join(path), value
 
 
-def _at(config: Config, path: tuple[str, ...]) -> object:
-    value: object = config
-    for name in path:
-        value = getattr(value, name)
-    return value
-
-
-def _as_yaml(block: Block) -> dict[str, Any]:
-    """The block as plain YAML types: tuples become lists."""
-    values: dict[str, Any] = _lists(block.model_dump())
-    return values
-
-
 def _lists(value: Any) -> Any:  # noqa: ANN401 - any YAML value
+    """Return the value as plain YAML types: tuples become lists."""
     if isinstance(value, dict):
         return {key: _lists(child) for key, child in value.items()}
     return [_lists(item) for item in value] if isinstance(value, list | tuple) else value

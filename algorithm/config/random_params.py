@@ -6,10 +6,10 @@ import math
 from random import Random
 
 from algorithm.config.errors import Problem, suggest
-from algorithm.config.schema import RANDOM_BLOCKS, Config
+from algorithm.config.schema import RANDOM_BLOCKS, Config, field_at
 from algorithm.config.tree import Branch, Leaf, Node, find, plain
-from algorithm.config.validation import block_of, field_at
 from algorithm.config.yaml_io import inline
+from algorithm.fields import block_of
 
 _KEY = "random_params"
 _FORMS = "{in: [...]}, {std: s}, {std: s, truncated: [lo, hi]} or {truncated: [lo, hi]}"

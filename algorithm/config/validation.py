@@ -11,14 +11,12 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from algorithm.config.errors import Problem, did_you_mean, unavailable
-from algorithm.config.schema import Config
+from algorithm.config.schema import Config, KeyPath, field_at, fields
 from algorithm.config.tree import Branch, Leaf, Node, find, nearest_where, plain
 from algorithm.config.wording import in_words, kind_of, nearest_choice, reason
 from algorithm.config.yaml_io import inline
 from algorithm.env.config import NOT_RUNNABLE
-from algorithm.fields import Block, Contradiction
-
-KeyPath = tuple[str, ...]
+from algorithm.fields import Block, Contradiction, block_of, facts_of
 
 
 def build(tree: Branch, problems: list[Problem], *, runnable: str | None = None) -> Config:
@@ -42,39 +40,6 @@ def build(tree: Branch, problems: list[Problem], *, runnable: str | None = None)
     if runnable is not None:
         problems.extend(_not_runnable(config, tree, refused, runnable))
     return config
-
-
-def block_of(field: FieldInfo) -> type[Block] | None:
-    """The block class of a field that is a block, else None."""
-    kind = field.annotation
-    return kind if isinstance(kind, type) and issubclass(kind, Block) else None
-
-
-def extra(field: FieldInfo) -> dict[str, Any]:
-    """Notes of `option` and `required` about a field: ``new``, ``reserved``, ``no_default``, …"""
-    noted = field.json_schema_extra
-    return noted if isinstance(noted, dict) else {}
-
-
-def has_default(field: FieldInfo) -> bool:
-    """True if the key may be left out; what only a task can know may not."""
-    return "no_default" not in extra(field)
-
-
-def fields(model: type[Block] = Config, path: KeyPath = ()) -> Iterator[tuple[KeyPath, FieldInfo]]:
-    """Every key that holds a value, with its path, in the order of the listing."""
-    for name, field in model.model_fields.items():
-        block = block_of(field)
-        if block is None:
-            yield (*path, name), field
-        else:
-            yield from fields(block, (*path, name))
-
-
-@cache
-def field_at(path: KeyPath) -> FieldInfo | None:
-    """The declaration of the key at ``path``, or None if there is no such key."""
-    return dict(fields()).get(path)
 
 
 def expected(path: KeyPath) -> str:
@@ -125,22 +90,13 @@ def _known_values(
 
 
 def _reserved(path: KeyPath, node: Node, field: FieldInfo) -> Problem | None:
-    value, noted = plain(node), extra(field)
-    name = ".".join(path)
-    default = _default(field)
-    part = noted.get("reserved")
-    if part is not None and not _same(value, field.default):
-        return unavailable(
-            f"`{name}: {inline(value)}`", node.where, part, f"leave it at {default}, or remove the line"
-        )
-    single = noted.get("reserved_values", {})
-    if isinstance(value, str) and value in single:
-        return unavailable(
-            f"`{name}: {value}`",
-            node.where,
-            single[value],
-            f"use another value, such as the default {default}",
-        )
+    value, facts, default = plain(node), facts_of(field), default_text(field)
+    what = f"`{'.'.join(path)}: {inline(value)}`"
+    if facts.reserved is not None and not _same(value, field.default):
+        return unavailable(what, node.where, facts.reserved, f"leave it at {default}, or remove the line")
+    part = {name.lower(): part for name, part in facts.reserved_values.items()}.get(str(value).lower())
+    if part is not None:
+        return unavailable(what, node.where, part, f"use another value, such as the default {default}")
     return None
 
 
@@ -239,7 +195,7 @@ def _wrong_value(path: KeyPath, item: ErrorDetails, tree: Branch) -> Problem:
         node.where,
         f"it must be {may_be}; {reason(item['type'], item['msg'], item['input'], value)}",
         f"{_meant_choice(value, field)}set it to {may_be}"
-        + (f"; the default is {_default(field)}" if has_default(field) else ""),
+        + (f"; the default is {default_text(field)}" if not facts_of(field).required else ""),
     )
 
 
@@ -250,11 +206,12 @@ def _meant_choice(value: object, field: FieldInfo) -> str:
     if type(None) in kinds and str(value).lower() in ("none", "nil"):
         close: str | None = "null"
     else:
-        close = nearest_choice(value, set(choices) - set(extra(field).get("reserved_values", ())))
+        close = nearest_choice(value, set(choices) - set(facts_of(field).reserved_values))
     return f"did you mean `{close}`? " if close and isinstance(value, str) else ""
 
 
-def _default(field: FieldInfo) -> str:
+def default_text(field: FieldInfo) -> str:
+    """Return the default of a key on one line of YAML."""
     return inline(list(field.default) if isinstance(field.default, tuple) else field.default)
 
 
@@ -303,7 +260,7 @@ def _not_runnable(config: Config, tree: Branch, refused: Collection[KeyPath], fi
     missing = [
         path
         for path, field in fields()
-        if not has_default(field) and find(tree, path) is None and not _is_refused(path, refused)
+        if facts_of(field).required and find(tree, path) is None and not _is_refused(path, refused)
     ]
     if missing:
         names = " and ".join(f"`{'.'.join(path)}`" for path in missing)

@@ -12,9 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from algorithm.config import ConfigError, dump_config, load_config, load_config_file, reference
-from algorithm.config.schema import MERGE_KEYS, Config
+from algorithm.config.schema import MERGE_KEYS, Config, fields
 from algorithm.config.tree import plain
-from algorithm.config.validation import fields
 from algorithm.config.yaml_io import parse_tree, parse_value, write_yaml
 from tests.config.conftest import PENDULUM
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from algorithm.config import dump_config, load_config, load_config_file
-from algorithm.config.schema import BEHAVIOUR_BLOCKS, Config
+from algorithm.config.schema import BEHAVIOUR_KEYS, Config, field_at
 from algorithm.config.shipped_sections import MEMORY, leaves, sections
 from algorithm.config.tree import merge, plant_at
-from algorithm.config.validation import build, field_at
+from algorithm.config.validation import build
 from tests.config.conftest import PENDULUM, refusal
 
 OF_MEMORY = leaves(MEMORY)
@@ -179,4 +179,4 @@ def test_it_hides_no_fault(task):
 
 
 def test_it_has_only_what_a_behaviour_may_have():
-    assert {key.partition(".")[0] for key in OF_MEMORY} <= set(BEHAVIOUR_BLOCKS)
+    assert {key.partition(".")[0] for key in OF_MEMORY} <= set(BEHAVIOUR_KEYS)
