@@ -7,21 +7,23 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from algorithm.config.cli import TrainOptions, config_flags, refuse_mixed
-from algorithm.config.errors import unavailable
-from algorithm.config.flags import (
+from algorithm.config.cli import (
     ENV_HELP,
+    TrainOptions,
     add_acting,
     add_common,
     add_model,
     add_talk,
     add_training,
     cannot,
+    config_flags,
     leave,
     make_parser,
     natural,
     positive,
+    refuse_mixed,
 )
+from algorithm.config.errors import unavailable
 
 _EXAMPLES = """\
 examples:

@@ -22,7 +22,7 @@ from algorithm.config.locate import (
 from algorithm.config.random_params import draw
 from algorithm.config.schema import BEHAVIOUR_KEYS, Config, field_at, fields, value_at
 from algorithm.config.shipped_sections import under_memory
-from algorithm.config.tree import Branch, Leaf, find, merge, plain, plant_at
+from algorithm.config.tree import MappingNode, ValueNode, find, from_value_at, merge, to_value
 from algorithm.config.validation import build
 from algorithm.config.yaml_io import inline, parse_value, read_yaml, shown, write_yaml
 
@@ -122,9 +122,9 @@ def load_config(
         problems.extend(error.problems)
         folder = None
     source = find_section(folder, config, problems) if folder else None
-    tree = _planted(Branch(), defaults, "the defaults of this command")
+    tree = _with_values(MappingNode(), defaults, "the defaults of this command")
     tree = merge(tree, layered(source, problems)) if source else tree
-    tree = _planted(tree, folder.given if folder else {}, "command line")
+    tree = _with_values(tree, folder.given if folder else {}, "command line")
     tree = _overridden(tree, overrides, flags, problems)
     file = shown(source.file) if source and source.file else "command line"
     runnable = f"{file}, section {source.section}" if source and require_runnable else None
@@ -158,7 +158,7 @@ def load_config_file(
     """
     problems: list[Problem] = []
     read = read_yaml(path, problems)
-    tree = as_section(read, path.name, problems) if read else Branch()
+    tree = as_section(read, path.name, problems) if read else MappingNode()
     tree = _overridden(tree, overrides, flags, problems)
     result = _resolve(tree, seed, problems, runnable=shown(path) if read and require_runnable else None)
     if problems:
@@ -210,8 +210,8 @@ def _holds_text(path: tuple[str, ...]) -> bool:
 
 
 def _overridden(
-    tree: Branch, overrides: Sequence[str], flags: Mapping[str, object], problems: list[Problem]
-) -> Branch:
+    tree: MappingNode, overrides: Sequence[str], flags: Mapping[str, object], problems: list[Problem]
+) -> MappingNode:
     for text in overrides:
         where = f"-o {text}"
         try:
@@ -220,29 +220,31 @@ def _overridden(
             fix = "write for example -o sac_config.learning_rate=1e-3"
             problems.append(Problem(f"cannot read the override `{text}`", where, str(error), fix))
         else:
-            tree = merge(tree, plant_at(path, value, where))
-    return _planted(tree, flags, "command line")
+            tree = merge(tree, from_value_at(path, value, where))
+    return _with_values(tree, flags, "command line")
 
 
-def _planted(tree: Branch, values: Mapping[str, object], source: str) -> Branch:
+def _with_values(tree: MappingNode, values: Mapping[str, object], source: str) -> MappingNode:
     """The tree with dotted path → value over it."""
     for dotted, value in values.items():
-        tree = merge(tree, plant_at(tuple(dotted.split(".")), value, f"{source} ({dotted})"))
+        tree = merge(tree, from_value_at(tuple(dotted.split(".")), value, f"{source} ({dotted})"))
     return tree
 
 
 _Resolved = tuple[Config, Mapping[str, Config], Mapping[str, Any], Mapping[str, object], Mapping[str, object]]
 
 
-def _resolve(tree: Branch, seed: int | None, problems: list[Problem], *, runnable: str | None) -> _Resolved:
+def _resolve(
+    tree: MappingNode, seed: int | None, problems: list[Problem], *, runnable: str | None
+) -> _Resolved:
     """Config, behaviours, raw values, draws, and what a memory adds, of a merged tree.
 
     runnable: as in `build`
     """
-    raw = plain(tree)
+    raw = to_value(tree)
     parts = _behaviours(tree, problems)
     tree = _with_seed(tree.without("ma_config"), seed)
-    run_seed = plain(find(tree, _SEED) or Leaf(None, ""))
+    run_seed = to_value(find(tree, _SEED) or ValueNode(None, ""))
     whole, for_memory = under_memory(tree, run_seed, "")
     common, drawn = draw(whole, run_seed, "", problems)
     config = build(common, problems, runnable=runnable)
@@ -266,32 +268,32 @@ def _resolve(tree: Branch, seed: int | None, problems: list[Problem], *, runnabl
     )
 
 
-def _with_seed(tree: Branch, seed: int | None) -> Branch:
+def _with_seed(tree: MappingNode, seed: int | None) -> MappingNode:
     """Set the seed to the given one, or to a fresh one where none is configured."""
     node = find(tree, _SEED)
-    if seed is None and node is not None and plain(node) is not None:
+    if seed is None and node is not None and to_value(node) is not None:
         return tree
     value = secrets.randbelow(_FRESH_SEEDS) if seed is None else seed
-    if not isinstance(tree.children.get(_SEED[0], Branch()), Branch):
+    if not isinstance(tree.children.get(_SEED[0], MappingNode()), MappingNode):
         return tree  # sac_config is no mapping; the check that follows says so
-    return merge(tree, plant_at(_SEED, value, "--seed"))
+    return merge(tree, from_value_at(_SEED, value, "--seed"))
 
 
-def _only(tree: Branch, keys: Sequence[str]) -> Branch:
-    return Branch({k: v for k, v in tree.children.items() if k in keys}, tree.where)
+def _only(tree: MappingNode, keys: Sequence[str]) -> MappingNode:
+    return MappingNode({k: v for k, v in tree.children.items() if k in keys}, tree.where)
 
 
-def _behaviours(tree: Branch, problems: list[Problem]) -> dict[str, Branch]:
+def _behaviours(tree: MappingNode, problems: list[Problem]) -> dict[str, MappingNode]:
     """The parts of ``ma_config`` by behaviour, with only what a behaviour may have for itself."""
     node = tree.children.get("ma_config")
-    if node is None or (isinstance(node, Leaf) and node.value is None):
+    if node is None or (isinstance(node, ValueNode) and node.value is None):
         return {}
-    if isinstance(node, Leaf):
+    if isinstance(node, ValueNode):
         problems.append(_no_behaviours("ma_config", node))
         return {}
-    parts: dict[str, Branch] = {}
+    parts: dict[str, MappingNode] = {}
     for name, part in node.children.items():
-        if isinstance(part, Leaf) and part.value is not None:
+        if isinstance(part, ValueNode) and part.value is not None:
             problems.append(_no_behaviours(f"ma_config.{name}", part))
             continue
         section = as_section(part, name, problems)
@@ -304,7 +306,7 @@ def _behaviours(tree: Branch, problems: list[Problem]) -> dict[str, Branch]:
     return parts
 
 
-def _no_behaviours(path: str, node: Leaf) -> Problem:
+def _no_behaviours(path: str, node: ValueNode) -> Problem:
     return Problem(
         f"`{path}` is not a mapping",
         node.where,

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from algorithm.config import shipped_sections
+from algorithm.config.env_names import folder_of, label_of, near_ids, nearest_task
 from algorithm.config.errors import ConfigError, Problem, suggest
-from algorithm.config.nearest import folder_of, nearest_task
 from algorithm.config.schema import Config
-from algorithm.config.tree import Branch, Leaf, Node, merge, plain
+from algorithm.config.tree import MappingNode, Node, ValueNode, merge, to_value
 from algorithm.config.yaml_io import read_yaml, shown
 
 CONFIG_FILE = "config.yaml"
@@ -46,7 +46,7 @@ class Source:
 
     file: Path | None
     section: str
-    sections: Branch
+    sections: MappingNode
 
 
 def find_env(env: str) -> EnvFolder:
@@ -60,11 +60,9 @@ def find_env(env: str) -> EnvFolder:
         folder = folder.resolve()
         if (folder / CONFIG_FILE).is_file():
             return EnvFolder(folder, _label(folder, roots))
-    from algorithm.config import env_names  # it loads Gymnasium, which a task's folder does not need yet
-
-    label = env_names.label_of(env)
+    label = label_of(env)
     if label is None:
-        raise ConfigError([_no_env(env, roots, env_names.near_ids(env))])
+        raise ConfigError([_no_env(env, roots, near_ids(env))])
     return EnvFolder(Path.cwd(), label, env)
 
 
@@ -96,20 +94,20 @@ def find_section(folder: EnvFolder, config: str | None, problems: list[Problem])
 def _file_beside(folder: EnvFolder, config: str | None, problems: list[Problem]) -> Source | None:
     """The settings of an environment without a folder: none, or those of a file that ``--config`` names."""
     if config is None:
-        return Source(None, DEFAULT_SECTION, Branch({DEFAULT_SECTION: Branch()}))
+        return Source(None, DEFAULT_SECTION, MappingNode({DEFAULT_SECTION: MappingNode()}))
     name, colon, section = config.rpartition(":")
     file = _file(folder.path, name if colon else config)
     if file is None and config in shipped_sections.sections().children:
-        return Source(None, config, Branch())
+        return Source(None, config, MappingNode())
     if file is None:
         problems.append(_no_file(config, folder))
         return None
     return _checked(file, section if colon else DEFAULT_SECTION, read_yaml(file, problems), problems)
 
 
-def layered(source: Source, problems: list[Problem]) -> Branch:
+def layered(source: Source, problems: list[Problem]) -> MappingNode:
     """The file's ``default`` section, what the chosen one inherits, the chosen one, merged in that order."""
-    base = Branch({}, shown(source.file) if source.file else "the defaults")
+    base = MappingNode({}, shown(source.file) if source.file else "the defaults")
     sections = shipped_sections.beside(source.sections)
     for name in _chosen(source):
         base = merge(base, _with_inherited(sections, name, (), problems))
@@ -129,7 +127,7 @@ def _chosen(source: Source) -> list[str]:
     return [name for name in names if name == source.section or name in source.sections.children]
 
 
-def _ancestry(sections: Branch, name: str, trail: tuple[str, ...]) -> Iterator[str]:
+def _ancestry(sections: MappingNode, name: str, trail: tuple[str, ...]) -> Iterator[str]:
     """The section and all that it inherits; nothing of what goes in a circle or is not there."""
     if name in trail or name not in sections.children:
         return
@@ -139,10 +137,10 @@ def _ancestry(sections: Branch, name: str, trail: tuple[str, ...]) -> Iterator[s
     yield name
 
 
-def as_section(node: Node, name: str, problems: list[Problem]) -> Branch:
+def as_section(node: Node, name: str, problems: list[Problem]) -> MappingNode:
     """A section as a mapping; one without content, and blocks without content, count as empty."""
-    if isinstance(node, Branch):
-        return Branch({k: _empty_block(k, child) for k, child in node.children.items()}, node.where)
+    if isinstance(node, MappingNode):
+        return MappingNode({k: _empty_block(k, child) for k, child in node.children.items()}, node.where)
     if node.value is not None:
         problems.append(
             Problem(
@@ -152,20 +150,26 @@ def as_section(node: Node, name: str, problems: list[Problem]) -> Branch:
                 "write the blocks indented below the section's name",
             )
         )
-    return Branch({}, node.where)
+    return MappingNode({}, node.where)
 
 
 def _empty_block(key: str, node: Node) -> Node:
     """A block whose lines are all commented out reads as null, which nobody means."""
     field = Config.model_fields.get(key)
     is_block = field is not None and isinstance(field.annotation, type)
-    return Branch({}, node.where) if is_block and isinstance(node, Leaf) and node.value is None else node
+    return (
+        MappingNode({}, node.where)
+        if is_block and isinstance(node, ValueNode) and node.value is None
+        else node
+    )
 
 
-def _with_inherited(sections: Branch, name: str, trail: tuple[str, ...], problems: list[Problem]) -> Branch:
+def _with_inherited(
+    sections: MappingNode, name: str, trail: tuple[str, ...], problems: list[Problem]
+) -> MappingNode:
     section = as_section(sections.children[name], name, problems)
     inherited = section.children.get("inherited")
-    result = Branch({}, section.where)
+    result = MappingNode({}, section.where)
     for parent in _parents(inherited, problems) if inherited is not None else ():
         where = inherited.where if inherited is not None else section.where
         if parent in (*trail, name):
@@ -178,7 +182,7 @@ def _with_inherited(sections: Branch, name: str, trail: tuple[str, ...], problem
 
 
 def _parents(node: Node, problems: list[Problem]) -> list[str]:
-    value = plain(node)
+    value = to_value(node)
     names = [value] if isinstance(value, str) else [] if value is None else value
     if isinstance(names, list) and all(isinstance(name, str) for name in names):
         return names
@@ -202,14 +206,16 @@ def _cycle(trail: tuple[str, ...], where: str) -> Problem:
     )
 
 
-def _unknown_parent(parent: str, name: str, where: str, sections: Branch) -> Problem:
+def _unknown_parent(parent: str, name: str, where: str, sections: MappingNode) -> Problem:
     fix = suggest(parent, [s for s in sections.children if s != name], "other sections")
     return Problem(
         f"unknown section `{parent}`", where, f"`{name}` inherits it, and the file has none such", fix
     )
 
 
-def _checked(file: Path, section: str, sections: Branch | None, problems: list[Problem]) -> Source | None:
+def _checked(
+    file: Path, section: str, sections: MappingNode | None, problems: list[Problem]
+) -> Source | None:
     """The section of the file; None if the file could not be read (told before) or has no such section."""
     if sections is None:
         return None
@@ -280,7 +286,7 @@ def _no_file(config: str, folder: EnvFolder) -> Problem:
     )
 
 
-def _no_config(config: str, folder: Path, main: Branch) -> Problem:
+def _no_config(config: str, folder: Path, main: MappingNode) -> Problem:
     files = sorted(f.name for f in folder.glob("*.yaml"))
     return Problem(
         f"unknown configuration `{config}`",

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from algorithm.config.errors import Problem
 from algorithm.config.random_params import draw
-from algorithm.config.tree import Branch, Leaf, Node, find, merge, plain, plant_at
+from algorithm.config.tree import MappingNode, Node, ValueNode, find, from_value_at, merge, to_value
 from algorithm.config.yaml_io import read_yaml
 
 FILE = Path(__file__).resolve().parents[1] / "sections.yaml"
@@ -26,7 +26,7 @@ _VALUE_AND_REASON = re.compile(r"^    (?P<key>\w+): [^#]*# (?P<why>.+)$")
 
 
 @cache
-def sections() -> Branch:
+def sections() -> MappingNode:
     """All of them, by name."""
     problems: list[Problem] = []
     read = read_yaml(FILE, problems)
@@ -34,14 +34,14 @@ def sections() -> Branch:
     return read
 
 
-def beside(own: Branch) -> Branch:
+def beside(own: MappingNode) -> MappingNode:
     """A file's own sections and the shipped ones, of which the file's own go first."""
-    return Branch({**sections().children, **own.children}, own.where)
+    return MappingNode({**sections().children, **own.children}, own.where)
 
 
 def leaves(section: str) -> dict[str, object]:
     """Dotted path → value of everything that a shipped section says."""
-    return {".".join(path): plain(node) for path, node in _leaves(sections().children[section], ())}
+    return {".".join(path): to_value(node) for path, node in _leaves(sections().children[section], ())}
 
 
 def reasons(section: str) -> dict[str, str]:
@@ -58,7 +58,7 @@ def reasons(section: str) -> dict[str, str]:
     return found
 
 
-def under_memory(tree: Branch, seed: object, prefix: str) -> tuple[Branch, dict[str, object]]:
+def under_memory(tree: MappingNode, seed: object, prefix: str) -> tuple[MappingNode, dict[str, object]]:
     """The tree with the section ``memory`` below it, if it chooses a ``seq_encoder``; and what it took of it.
 
     seed, prefix: of the draws, for the seq_encoder may be drawn
@@ -67,19 +67,19 @@ def under_memory(tree: Branch, seed: object, prefix: str) -> tuple[Branch, dict[
     drawn, _ = draw(tree, seed, prefix, [])  # what is wrong with a draw is told when it counts
     chosen = find(drawn, ("sac_config", "seq_encoder"))
     taken: dict[str, object] = {}
-    if chosen is None or plain(chosen) is None:
+    if chosen is None or to_value(chosen) is None:
         return tree, taken
     for path, node in _leaves(sections().children[MEMORY], ()):
-        block = tree.children.get(path[0], Branch())
-        if find(tree, path) is None and isinstance(block, Branch):
-            tree = merge(tree, plant_at(path, node.value, node.where))
+        block = tree.children.get(path[0], MappingNode())
+        if find(tree, path) is None and isinstance(block, MappingNode):
+            tree = merge(tree, from_value_at(path, node.value, node.where))
             if find(drawn, path) is None:
                 taken[".".join(path)] = node.value
     return tree, taken
 
 
-def _leaves(node: Node, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Leaf]]:
-    if isinstance(node, Leaf):
+def _leaves(node: Node, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], ValueNode]]:
+    if isinstance(node, ValueNode):
         yield path, node
         return
     for key, child in node.children.items():

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+import math
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from difflib import get_close_matches
 from functools import cache
 from typing import Any, Literal, get_args, get_origin
 
@@ -12,14 +14,41 @@ from pydantic_core import ErrorDetails
 
 from algorithm.config.errors import Problem, did_you_mean, unavailable
 from algorithm.config.schema import Config, KeyPath, field_at, fields
-from algorithm.config.tree import Branch, Leaf, Node, find, nearest_where, plain
-from algorithm.config.wording import in_words, kind_of, nearest_choice, reason
+from algorithm.config.tree import MappingNode, Node, ValueNode, find, nearest_where, to_value
 from algorithm.config.yaml_io import inline
 from algorithm.env.config import NOT_RUNNABLE
 from algorithm.fields import Block, Contradiction, block_of, facts_of
 
+_KINDS = {
+    "integer": "a whole number",
+    "number": "a number",
+    "boolean": "true or false",
+    "string": "text",
+    "array": "a list",
+    "object": "a mapping",
+    "null": "null",
+}
+_SEVERAL = {
+    "integer": "whole numbers",
+    "number": "numbers",
+    "boolean": "true or false",
+    "string": "texts",
+    "array": "lists",
+    "object": "mappings",
+}
+_REASONS = {
+    "greater_than": "is too small",
+    "greater_than_equal": "is too small",
+    "less_than": "is too large",
+    "less_than_equal": "is too large",
+    "literal_error": "is none of these",
+    "string_too_short": "is empty",
+}
+_LENGTHS = ("missing", "too_short", "too_long")
+_OWN = ("limit", "wrapper")  # raised beside the keys, with a sentence of its own
 
-def build(tree: Branch, problems: list[Problem], *, runnable: str | None = None) -> Config:
+
+def build(tree: MappingNode, problems: list[Problem], *, runnable: str | None = None) -> Config:
     """Validate ``tree``, which has no merge keys. Faults go to ``problems``; a refused key has its default.
 
     runnable: also refuse what cannot be run in this version or names no environment; this is the place to
@@ -49,7 +78,7 @@ def expected(path: KeyPath) -> str:
         block = block_of(model.model_fields[name])
         assert block is not None, f"{path} leads through {name}, which is not a block"
         model = block
-    return in_words(_properties(model)[path[-1]])
+    return _in_words(_properties(model)[path[-1]])
 
 
 @cache
@@ -59,7 +88,7 @@ def _properties(model: type[Block]) -> dict[str, Any]:
 
 
 def _known_values(
-    tree: Branch, model: type[Block], path: KeyPath, problems: list[Problem], refused: set[KeyPath]
+    tree: MappingNode, model: type[Block], path: KeyPath, problems: list[Problem], refused: set[KeyPath]
 ) -> dict[str, Any]:
     """The bare values of the keys that may be set; the others become problems and keep their defaults.
 
@@ -77,8 +106,8 @@ def _known_values(
         problem = None
         if block is None:
             problem = _reserved(here, node, field)
-            values[key] = plain(node)
-        elif isinstance(node, Branch):
+            values[key] = to_value(node)
+        elif isinstance(node, MappingNode):
             values[key] = _known_values(node, block, here, problems, refused)
         else:
             problem = _not_a_mapping(here, node)
@@ -90,7 +119,7 @@ def _known_values(
 
 
 def _reserved(path: KeyPath, node: Node, field: FieldInfo) -> Problem | None:
-    value, facts, default = plain(node), facts_of(field), default_text(field)
+    value, facts, default = to_value(node), facts_of(field), default_text(field)
     what = f"`{'.'.join(path)}: {inline(value)}`"
     if facts.reserved is not None and not _same(value, field.default):
         return unavailable(what, node.where, facts.reserved, f"leave it at {default}, or remove the line")
@@ -156,9 +185,9 @@ def _known_in(path: KeyPath, model: type[Block]) -> list[str]:
     return [*model.model_fields, *(() if path[:-1] else ("ma_config", "inherited"))]
 
 
-def _not_a_mapping(path: KeyPath, node: Leaf) -> Problem:
+def _not_a_mapping(path: KeyPath, node: ValueNode) -> Problem:
     name = ".".join(path)
-    why = f"it is a block of keys, and {inline(node.value)} is {kind_of(node.value)}"
+    why = f"it is a block of keys, and {inline(node.value)} is {_kind_of(node.value)}"
     return Problem(f"`{name}` has no keys", node.where, why, f"write the keys of {name} indented below it")
 
 
@@ -184,16 +213,16 @@ def _less(values: Mapping[str, Any], paths: Collection[KeyPath]) -> dict[str, An
     return kept
 
 
-def _wrong_value(path: KeyPath, item: ErrorDetails, tree: Branch) -> Problem:
+def _wrong_value(path: KeyPath, item: ErrorDetails, tree: MappingNode) -> Problem:
     field, node = field_at(path), find(tree, path)
     assert field is not None, f"pydantic refused {path}, which is not a key"
     assert node is not None, f"{path} is not in the tree it was read from"
-    value = plain(node)
+    value = to_value(node)
     may_be = expected(path)
     return Problem(
         f"wrong value `{'.'.join(path)}: {inline(value)}`",
         node.where,
-        f"it must be {may_be}; {reason(item['type'], item['msg'], item['input'], value)}",
+        f"it must be {may_be}; {_reason(item['type'], item['msg'], item['input'], value)}",
         f"{_meant_choice(value, field)}set it to {may_be}"
         + (f"; the default is {default_text(field)}" if not facts_of(field).required else ""),
     )
@@ -206,7 +235,7 @@ def _meant_choice(value: object, field: FieldInfo) -> str:
     if type(None) in kinds and str(value).lower() in ("none", "nil"):
         close: str | None = "null"
     else:
-        close = nearest_choice(value, set(choices) - set(facts_of(field).reserved_values))
+        close = _nearest_choice(value, set(choices) - set(facts_of(field).reserved_values))
     return f"did you mean `{close}`? " if close and isinstance(value, str) else ""
 
 
@@ -239,7 +268,7 @@ def _is_refused(path: KeyPath, refused: Collection[KeyPath]) -> bool:
     return any(path[: len(bad)] == bad for bad in refused)
 
 
-def _contradiction(block: KeyPath, found: Contradiction, tree: Branch) -> Problem:
+def _contradiction(block: KeyPath, found: Contradiction, tree: MappingNode) -> Problem:
     """Points at every value that was written; the defaults alone never contradict each other."""
     paths = _paths(block, found)
     written = [node.where for node in (find(tree, path) for path in paths) if node is not None]
@@ -247,7 +276,9 @@ def _contradiction(block: KeyPath, found: Contradiction, tree: Branch) -> Proble
     return Problem(f"{names} contradict each other", " and ".join(written), found.why, found.fix)
 
 
-def _not_runnable(config: Config, tree: Branch, refused: Collection[KeyPath], file: str) -> Iterator[Problem]:
+def _not_runnable(
+    config: Config, tree: MappingNode, refused: Collection[KeyPath], file: str
+) -> Iterator[Problem]:
     base = config.base_config
     path = ("base_config", "env_type")
     if base.env_type in NOT_RUNNABLE:
@@ -277,3 +308,76 @@ _ENVIRONMENT = {
     "env_type": "env_type: GYM",
     "env_name": "env_name: Pendulum-v1   # any Gymnasium id, module:Id or file.py:Id",
 }
+
+
+def _in_words(schema: dict[str, Any]) -> str:
+    """A JSON schema of a simple value in words: ``a whole number ≥ 1``."""
+    if "anyOf" in schema:
+        return " or ".join(_in_words(choice) for choice in schema["anyOf"])
+    if "enum" in schema:
+        return " or ".join(str(choice) for choice in schema["enum"])
+    if "const" in schema:
+        return str(schema["const"])
+    kind = schema.get("type", "object")
+    if kind == "array" and "examples" in schema:
+        return f"a list such as {inline(schema['examples'][0])}"
+    if kind == "array":
+        return f"a list of {_items(schema)}"
+    if kind == "string" and schema.get("minLength"):
+        return "text that is not empty"
+    return _KINDS[kind] + _bounds(schema)
+
+
+def _reason(kind: str, message: str, part: object, value: object) -> str:
+    """The reason why a value is refused.
+
+    kind, message: the validator's name of the error, and its words, which only count where they are ours
+    part:          what it found wrong, ``value`` itself or something in it
+    """
+    if kind in _OWN:
+        return message
+    if kind in _LENGTHS and isinstance(value, list):
+        return f"it has {len(value)} value{'s' * (len(value) != 1)}"
+    inside = isinstance(value, list | dict) and part != value
+    part = part if inside else value
+    if isinstance(part, float) and not math.isfinite(part):
+        said = "is not finite"
+    elif isinstance(part, float) and kind == "int_type":  # 2.0 became 2 before
+        said = "has a fraction"
+    else:
+        said = _REASONS.get(kind, f"is {_kind_of(part)}")
+    return f"{inline(part)}{' in it' if inside else ''} {said}"
+
+
+def _kind_of(value: object) -> str:
+    """The sort of thing that was written: ``a whole number``."""
+    kinds = {bool: "a boolean", int: "a whole number", float: "a number", str: "text", list: "a list"}
+    return "nothing" if value is None else kinds.get(type(value), "a mapping")
+
+
+def _nearest_choice(value: object, choices: Iterable[str]) -> str | None:
+    """The choice that was meant, whatever the case of its letters; None if none is near."""
+    by_lower = {choice.lower(): choice for choice in choices}
+    close = get_close_matches(str(value).lower(), by_lower, n=1)
+    return by_lower[close[0]] if close else None
+
+
+def _items(schema: dict[str, Any]) -> str:
+    if "prefixItems" in schema:
+        return f"{len(schema['prefixItems'])} {_several(schema['prefixItems'][0])}"
+    return _several(schema.get("items", {}))
+
+
+def _several(schema: dict[str, Any]) -> str:
+    if "anyOf" in schema:
+        return " or ".join(_several(choice) for choice in schema["anyOf"])
+    return _SEVERAL[schema.get("type", "object")] + _bounds(schema)
+
+
+def _bounds(schema: dict[str, Any]) -> str:
+    lo, hi = schema.get("minimum"), schema.get("maximum")
+    if lo is not None and hi is not None:
+        return f" from {lo} to {hi}"
+    signs = (("minimum", "≥"), ("exclusiveMinimum", ">"), ("maximum", "≤"), ("exclusiveMaximum", "<"))
+    words = [f"{sign} {schema[key]}" for key, sign in signs if key in schema]
+    return f" {' and '.join(words)}" if words else ""

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from algorithm.config import ConfigError, dump_config, load_config, load_config_file, reference
 from algorithm.config.schema import MERGE_KEYS, Config, fields
-from algorithm.config.tree import plain
+from algorithm.config.tree import to_value
 from algorithm.config.yaml_io import parse_tree, parse_value, write_yaml
 from tests.config.conftest import PENDULUM
 
@@ -50,7 +50,7 @@ def read(text):
     problems = []
     tree = parse_tree(text, "x", problems)
     assert not problems, problems[0]
-    return plain(tree)
+    return to_value(tree)
 
 
 @given(st.dictionaries(texts.filter(lambda key: key != "<<"), values, max_size=4))

@@ -9,7 +9,7 @@ import yaml
 from algorithm.config import Config, cli, cli_ds, load_config, load_config_file
 from algorithm.config.schema import DISTRIBUTED_DEFAULTS, MERGE_KEYS, field_at, fields
 from algorithm.config.shipped_sections import MEMORY, SEED, leaves, reasons
-from algorithm.config.tree import plant
+from algorithm.config.tree import from_value
 from algorithm.config.validation import build
 from algorithm.fields import facts_of
 from tests.config.conftest import PENDULUM
@@ -150,7 +150,7 @@ def test_every_flag_of_main_ds_is_read(flag):
 def test_the_defaults_do_not_contradict_themselves():
     problems = []
     named = {"base_config": {"env_type": "GYM", "env_name": "Pendulum-v1"}}
-    config = build(plant(named, ""), problems, runnable="")
+    config = build(from_value(named, ""), problems, runnable="")
     assert not problems
     assert config == Config.model_validate(config.model_dump())
     assert config.model_copy(update={"base_config": Config().base_config}) == Config()

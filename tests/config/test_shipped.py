@@ -7,7 +7,7 @@ import pytest
 from algorithm.config import dump_config, load_config, load_config_file
 from algorithm.config.schema import BEHAVIOUR_KEYS, Config, field_at
 from algorithm.config.shipped_sections import MEMORY, leaves, sections
-from algorithm.config.tree import merge, plant_at
+from algorithm.config.tree import from_value_at, merge
 from algorithm.config.validation import build
 from tests.config.conftest import PENDULUM, refusal
 
@@ -33,7 +33,7 @@ def test_each_is_checked_like_any_other(name):
     problems = []
     tree = sections().children[name]
     if name == MEMORY:
-        tree = merge(tree, plant_at(("sac_config", "seq_encoder"), "RNN", "here"))
+        tree = merge(tree, from_value_at(("sac_config", "seq_encoder"), "RNN", "here"))
     build(tree, problems)
     assert problems == []
     assert all(field_at(tuple(key.split("."))) for key in leaves(name))
@@ -42,7 +42,9 @@ def test_each_is_checked_like_any_other(name):
 def test_an_unknown_key_in_one_would_be_told_with_its_place(task, monkeypatch):
     from algorithm.config import shipped_sections
 
-    broken = sections().with_child("seed", plant_at(("sac_config", "tua"), 1, "algorithm/sections.yaml:9"))
+    broken = sections().with_child(
+        "seed", from_value_at(("sac_config", "tua"), 1, "algorithm/sections.yaml:9")
+    )
     monkeypatch.setattr(shipped_sections, "sections", lambda: broken)
     task(PENDULUM + "  inherited: seed\n")
     (problem,) = refusal("gym/task").problems

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import shlex
 
-from algorithm.config.cli import TrainOptions
-from algorithm.config.program import program
+from algorithm.config.cli import TrainOptions, program
 from algorithm.config.yaml_io import inline
 
 
