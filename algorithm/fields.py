@@ -155,7 +155,7 @@ def option(
     by_behaviour: bool = False,
     **bounds: Any,  # noqa: ANN401 - handed on to pydantic
 ) -> Any:  # noqa: ANN401 - stands where the field's own type is declared
-    """Declare one key with all its facts; nothing else in the project lists keys.
+    """Declare one key with all its facts; resume, compatibility and generated files follow from them.
 
     resume: effect of another value on a resumed run. Anything that networks, optimisers, stored rows or the
             task depend on is ``fixed: reason``.

@@ -52,7 +52,7 @@ examples:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainOptions:
-    """What the command line of ``main.py`` asks for. None and false: the flag was not given.
+    """Options of ``main.py``. None and false: the flag was not given.
 
     device: ``cpu``, ``cuda``, ``cuda:N`` or ``auto`` (``gpu`` is read as ``cuda``).
     ckpt:   the checkpoint to restore.
@@ -98,7 +98,7 @@ class TrainOptions:
 
 
 def config_flags(options: TrainOptions) -> dict[str, object]:
-    """The flags that stand for a key of the configuration, as `load_config` takes them."""
+    """Return the flags that stand for a key of the configuration, as `load_config` takes them."""
     keys = {
         "base_config.n_envs": options.agents,
         "base_config.max_iter": options.max_iter,
@@ -203,7 +203,7 @@ def refuse_mixed(options: TrainOptions) -> None:
 
 
 class _Parser(argparse.ArgumentParser):
-    """Tells a mistake in the shape of every other fault, and names the flag nearest to an unknown one."""
+    """Parser whose errors have the form of every other fault and name the flag nearest to an unknown one."""
 
     def error(self, message: str) -> NoReturn:
         unknown = re.match(r"unrecognized arguments: (--?[\w-]+)", message)
@@ -215,7 +215,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def make_parser(prog: str, description: str, epilog: str) -> argparse.ArgumentParser:
-    """A parser whose mistakes look like every other fault."""
+    """Return a parser whose errors have the form of every other fault."""
     return _Parser(
         prog=prog,
         description=description,
@@ -226,7 +226,7 @@ def make_parser(prog: str, description: str, epilog: str) -> argparse.ArgumentPa
 
 
 def add_common(parser: argparse._ActionsContainer) -> None:
-    """Flags that say which task and how many environments."""
+    """Add the flags for the task and the number of environments."""
     parser.add_argument(
         "--config",
         "-c",
@@ -241,7 +241,7 @@ def add_common(parser: argparse._ActionsContainer) -> None:
 
 
 def add_training(parser: argparse._ActionsContainer) -> None:
-    """Flags of a training: go on, how long, seed, overrides."""
+    """Add the flags of a training: resume, length, seed, overrides."""
     parser.add_argument(
         "--resume",
         action="store_true",
@@ -260,13 +260,13 @@ def add_training(parser: argparse._ActionsContainer) -> None:
 
 
 def add_talk(parser: argparse._ActionsContainer) -> None:
-    """Flags that say how much is printed."""
+    """Add the flags for how much is printed."""
     parser.add_argument("--quiet", action="store_true", help="print only warnings and the result")
     parser.add_argument("--debug", action="store_true", help="print debug lines and whole tracebacks")
 
 
 def add_acting(parser: argparse._ActionsContainer, *, port: str) -> None:
-    """Flags that say how agents act; ``port`` is the name of the flag for Unity's port."""
+    """Add the flags for acting; ``port`` is the name of the flag for Unity's port."""
     parser.add_argument("--run", action="store_true", help="inference mode")
     parser.add_argument("--render", action="store_true", help="render")
     if port == "--port":
@@ -282,7 +282,7 @@ def add_acting(parser: argparse._ActionsContainer, *, port: str) -> None:
 
 
 def add_model(parser: argparse._ActionsContainer) -> None:
-    """Flags that say which networks, and where they compute."""
+    """Add the flags for the networks and their device."""
     parser.add_argument(
         "--device", type=device, default="auto", help="cpu, cuda, cuda:N, gpu (= cuda) or auto (default)"
     )
@@ -296,7 +296,7 @@ def add_model(parser: argparse._ActionsContainer) -> None:
 
 
 def cannot(what: str, why: str, fix: str) -> Problem:
-    """A command line that asks for what cannot be."""
+    """Return the problem of a command line that asks for the impossible."""
     return Problem(what, "command line", why, fix)
 
 
@@ -307,7 +307,7 @@ def leave(*problems: Problem) -> NoReturn:
 
 
 def whole(text: str, lowest: int) -> int:
-    """A whole number ≥ ``lowest``, also as ``1e6``; this and all below raise ArgumentTypeError."""
+    """Return a whole number ≥ ``lowest``, also from ``1e6``; this and all below raise ArgumentTypeError."""
     try:
         value = float(text)
     except ValueError:
@@ -318,17 +318,17 @@ def whole(text: str, lowest: int) -> int:
 
 
 def positive(text: str) -> int:
-    """A whole number ≥ 1."""
+    """Return a whole number ≥ 1."""
     return whole(text, 1)
 
 
 def natural(text: str) -> int:
-    """A whole number ≥ 0."""
+    """Return a whole number ≥ 0."""
     return whole(text, 0)
 
 
 def checkpoint(text: str) -> Ckpt:
-    """A step, ``latest`` or ``best``."""
+    """Return a step, ``latest`` or ``best``."""
     if text == "latest":
         return "latest"
     if text == "best":
@@ -340,12 +340,12 @@ def checkpoint(text: str) -> Ckpt:
 
 
 def limit(text: str) -> int:
-    """A whole number ≥ 1, or −1 for none."""
+    """Return a whole number ≥ 1, or −1 for none."""
     return -1 if text == "-1" else whole(text, 1)
 
 
 def device(text: str) -> str:
-    """``cpu``, ``auto``, ``cuda`` or ``cuda:N``; ``gpu`` is read as ``cuda``."""
+    """Return ``cpu``, ``auto``, ``cuda`` or ``cuda:N``; ``gpu`` is read as ``cuda``."""
     name = text.lower().replace("gpu", "cuda")
     if not re.fullmatch(r"cpu|auto|cuda(:\d+)?", name):
         raise argparse.ArgumentTypeError(f"{text} is none of cpu, cuda, cuda:N, gpu, auto")
@@ -353,7 +353,7 @@ def device(text: str) -> str:
 
 
 def mapping(text: str) -> dict[str, Any]:
-    """``k=v,k=v``, each value as in YAML, or one YAML mapping."""
+    """Parse ``k=v,k=v``, each value as in YAML, or one YAML mapping."""
     pairs = re.split(r",(?=\s*\w+\s*=)", text)
     try:
         if all(re.match(r"\s*\w+\s*=", pair) for pair in pairs):
@@ -369,7 +369,7 @@ def mapping(text: str) -> dict[str, Any]:
 
 
 def program(script: str = "main.py") -> list[str]:
-    """The first words of a command: ``python main.py``, or with the path that leads to it from here."""
+    """Return the first words of a command: ``python main.py``, or with the path that leads there."""
     typed = Path(sys.argv[0])
     here = typed.name not in _SCRIPTS or typed.parent.resolve() == Path.cwd()
     return ["python", script if here else str(typed.parent / script)]

@@ -16,7 +16,7 @@ _WORD = 4  # letters of a name that may stand for a longer one it is part of
 
 
 def label_of(env: str) -> str | None:
-    """The label that runs of the environment ``env`` are filed under; None if it is no name of one.
+    """Return the label that runs of ``env`` are filed under; None if it names no environment.
 
     ``CartPole-v1`` is its own label; that of ``module:Id`` is ``module/Id``, and that of a file below the
     current folder its path without the ending. Raises ConfigError for a file or module that is not there.
@@ -42,7 +42,7 @@ def label_of(env: str) -> str | None:
 
 
 def near_ids(env: str) -> list[str]:
-    """Ids of Gymnasium like ``env``, whatever its case, version and underscores; the nearest first."""
+    """Return ids of Gymnasium like ``env``, whatever its case, version and underscores; nearest first."""
     import gymnasium as gym
 
     newest: dict[str, str] = {}
@@ -86,7 +86,7 @@ def _no_file(env: str, file: str) -> Problem:
 
 
 def nearest_task(env: str, known: Iterable[str]) -> str | None:
-    """The known task whose name is near to that of ``env``, or None.
+    """Return the known task whose name is near to that of ``env``, or None.
 
     In the folder that ``env`` names, or one nearly of its name; elsewhere only a task of the very same name.
     """
@@ -97,24 +97,24 @@ def nearest_task(env: str, known: Iterable[str]) -> str | None:
 
 
 def folder_of(env: str, known: Iterable[str]) -> str:
-    """The folder of tasks that ``env`` names or lies in; empty if there is none of that name."""
+    """Return the folder of tasks that ``env`` names or lies in; empty if there is none."""
     folders = {task.rpartition("/")[0] for task in known}
     return next((name for name in (env.strip("/"), env.strip("/").rpartition("/")[0]) if name in folders), "")
 
 
 def _parts(env: str) -> tuple[str, str]:
-    """The folder's last name and the task's own, both plain."""
+    """Return the folder's last name and the task's own, both plain."""
     folder, _, name = env.strip("/").rpartition("/")
     return plain_name(folder.rpartition("/")[2]), plain_name(name)
 
 
 def plain_name(name: str) -> str:
-    """The name in small letters without versions and marks: LunarLander-v3 and lunar_lander are one name."""
+    """Return the name in small letters without version and marks: LunarLander-v3 is lunar_lander."""
     return re.sub(r"[^a-z0-9]", "", re.sub(r"-v\d+$", "", name.lower()))
 
 
 def _score(folder: str, name: str, its_folder: str, its_name: str) -> float:
-    """Above 0 where the task is near; 1 more for its folder."""
+    """Return a number above 0 where the task is near; 1 more for its folder."""
     alike = SequenceMatcher(None, name, its_name).ratio()
     if len(name) >= _WORD and name in its_name:
         alike = max(alike, _NEAR)

@@ -1,4 +1,4 @@
-"""Load a configuration: find, merge, draw, validate; all faults at once. And write one down."""
+"""Loading of a configuration: find, merge, draw, validate, all faults at once. And its dump."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _SEED = ("sac_config", "seed")
 
 @dataclass(frozen=True)
 class LoadedConfig:
-    """A configuration that is right, and where it came from.
+    """A valid configuration and its sources.
 
     env_label: what the run is filed under, such as ``gym/pendulum``.
     file:      None for an environment without a folder, of which no file was chosen.
@@ -66,7 +66,7 @@ class LoadedConfig:
         return f"{self.file.name}, section {self.section}" if self.section else self.file.name
 
     def for_behaviour(self, name: str) -> Config:
-        """The configuration of one behaviour: its own where ``ma_config`` names it, else the common one."""
+        """Return the configuration of a behaviour: its own if ``ma_config`` names it, else the common one."""
         return self.behaviours.get(name, self.config)
 
     @property
@@ -77,7 +77,7 @@ class LoadedConfig:
         return seed
 
     def is_set(self, dotted: str) -> bool:
-        """True if a file, an override, a flag or a draw sets the key; false: it has its default."""
+        """Return whether a file, an override, a flag or a draw sets the key; else it has its default."""
         node: object = self.raw
         for key in dotted.split("."):
             if not isinstance(node, Mapping) or key not in node:
@@ -86,7 +86,7 @@ class LoadedConfig:
         return True
 
     def differences(self) -> dict[str, object]:
-        """Dotted path → value of all that is not the default, less the seed; for a screen."""
+        """Return dotted path → value of all that is not the default, less the seed; for a screen."""
         found = dict(_differences(self.config, Config()))
         for name, config in self.behaviours.items():
             found |= {f"ma_config.{name}.{k}": v for k, v in _differences(config, self.config)}
@@ -103,7 +103,7 @@ def load_config(
     defaults: Mapping[str, object] = _NO_FLAGS,
     require_runnable: bool = False,
 ) -> LoadedConfig:
-    """The configuration of a task.
+    """Load the configuration of a task.
 
     env: a folder below ``envs/``, the path of any folder with a config.yaml, or the name of an environment.
     config: section, file or ``FILE:SECTION``; None is the section ``default``.
@@ -152,7 +152,7 @@ def load_config_file(
     env: EnvFolder | None = None,
     require_runnable: bool = False,
 ) -> LoadedConfig:
-    """A whole configuration from one file, as `dump_config` writes it into a run's folder.
+    """Load a whole configuration from one file, as `dump_config` writes it into a run's folder.
 
     env: the task it belongs to; None takes the file's own folder. All else as `load_config`.
     """
@@ -168,7 +168,7 @@ def load_config_file(
 
 
 def dump_config(loaded: LoadedConfig) -> str:
-    """The configuration with every key, as YAML that `load_config_file` reads back equal."""
+    """Return the configuration with every key, as YAML that `load_config_file` reads back equal."""
     values: dict[str, Any] = _lists(loaded.config.model_dump())
     values["ma_config"] = {
         name: _lists(config.model_dump(include=set(BEHAVIOUR_KEYS)))
@@ -181,7 +181,7 @@ def dump_config(loaded: LoadedConfig) -> str:
 
 
 def parse_override(text: str) -> tuple[tuple[str, ...], object]:
-    """``a.b=value`` as path and value; text stays text where the key holds text.
+    """Parse ``a.b=value`` as path and value; text stays text where the key holds text.
 
     Raises ValueError with a one-line reason.
     """
@@ -225,7 +225,7 @@ def _overridden(
 
 
 def _with_values(tree: MappingNode, values: Mapping[str, object], source: str) -> MappingNode:
-    """The tree with dotted path → value over it."""
+    """Return the tree with dotted path → value over it."""
     for dotted, value in values.items():
         tree = merge(tree, from_value_at(tuple(dotted.split(".")), value, f"{source} ({dotted})"))
     return tree
@@ -237,7 +237,7 @@ _Resolved = tuple[Config, Mapping[str, Config], Mapping[str, Any], Mapping[str, 
 def _resolve(
     tree: MappingNode, seed: int | None, problems: list[Problem], *, runnable: str | None
 ) -> _Resolved:
-    """Config, behaviours, raw values, draws, and what a memory adds, of a merged tree.
+    """Return config, behaviours, raw values, draws and the defaults of a memory, of a merged tree.
 
     runnable: as in `build`
     """
@@ -284,7 +284,7 @@ def _only(tree: MappingNode, keys: Sequence[str]) -> MappingNode:
 
 
 def _behaviours(tree: MappingNode, problems: list[Problem]) -> dict[str, MappingNode]:
-    """The parts of ``ma_config`` by behaviour, with only what a behaviour may have for itself."""
+    """Return the parts of ``ma_config`` by behaviour, with only the keys that a behaviour may have."""
     node = tree.children.get("ma_config")
     if node is None or (isinstance(node, ValueNode) and node.value is None):
         return {}

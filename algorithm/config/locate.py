@@ -1,4 +1,4 @@
-"""From the command line's ENV and ``--config`` to the folder, the file and the merged section."""
+"""Search for the folder, the file and the section that the command line's ENV and ``--config`` name."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _PROJECT_ENVS = Path(__file__).resolve().parents[2] / "envs"
 
 @dataclass(frozen=True)
 class EnvFolder:
-    """A task: its folder and the name its runs are filed under, such as ``gym/pendulum``.
+    """A task's folder and the name its runs are filed under, such as ``gym/pendulum``.
 
     env_name: the environment where nothing else names it; ``path`` is the current folder then
     """
@@ -31,7 +31,7 @@ class EnvFolder:
 
     @property
     def given(self) -> dict[str, object]:
-        """Dotted path → value of what the name of the task says itself."""
+        """Dotted path → value of what the name of the task itself sets."""
         if self.env_name is None:
             return {}
         return {"base_config.env_type": "GYM", "base_config.env_name": self.env_name}
@@ -39,7 +39,7 @@ class EnvFolder:
 
 @dataclass(frozen=True)
 class Source:
-    """The section that was chosen and the file it stands in, with the file's whole content.
+    """The chosen section and its file, with the file's whole content.
 
     file: None for an environment without a folder, of which no file was chosen
     """
@@ -50,7 +50,7 @@ class Source:
 
 
 def find_env(env: str) -> EnvFolder:
-    """The folder that ENV names: below ``envs/`` here, below the project's ``envs/``, or any path.
+    """Find the folder that ENV names: below ``envs/`` here, below the project's ``envs/``, or any path.
 
     Where there is none with a config.yaml ENV may be the name of an environment: an id of Gymnasium,
     ``module:Id`` or ``file.py:Id``. Raises ConfigError if it is neither, naming similar ones.
@@ -67,7 +67,7 @@ def find_env(env: str) -> EnvFolder:
 
 
 def find_section(folder: EnvFolder, config: str | None, problems: list[Problem]) -> Source | None:
-    """The choice of ``--config``: a section of config.yaml, a file of the folder, or ``FILE:SECTION``.
+    """Find the choice of ``--config``: a section of config.yaml, a file of the folder, or ``FILE:SECTION``.
 
     Where nothing has the name a section that ships with the framework may.
     """
@@ -92,7 +92,7 @@ def find_section(folder: EnvFolder, config: str | None, problems: list[Problem])
 
 
 def _file_beside(folder: EnvFolder, config: str | None, problems: list[Problem]) -> Source | None:
-    """The settings of an environment without a folder: none, or those of a file that ``--config`` names."""
+    """Return the settings of an environment without a folder: none, or the file that ``--config`` names."""
     if config is None:
         return Source(None, DEFAULT_SECTION, MappingNode({DEFAULT_SECTION: MappingNode()}))
     name, colon, section = config.rpartition(":")
@@ -106,7 +106,7 @@ def _file_beside(folder: EnvFolder, config: str | None, problems: list[Problem])
 
 
 def layered(source: Source, problems: list[Problem]) -> MappingNode:
-    """The file's ``default`` section, what the chosen one inherits, the chosen one, merged in that order."""
+    """Merge the file's ``default`` section, what the chosen one inherits, the chosen one, in this order."""
     base = MappingNode({}, shown(source.file) if source.file else "the defaults")
     sections = shipped_sections.beside(source.sections)
     for name in _chosen(source):
@@ -115,20 +115,20 @@ def layered(source: Source, problems: list[Problem]) -> MappingNode:
 
 
 def shipped_below(source: Source) -> tuple[str, ...]:
-    """The sections among those that :func:`layered` merges that ship with the framework."""
+    """Return the sections that :func:`layered` merges and that ship with the framework."""
     sections = shipped_sections.beside(source.sections)
     names = [name for chosen in _chosen(source) for name in _ancestry(sections, chosen, ())]
     return tuple(name for name in dict.fromkeys(names) if name not in source.sections.children)
 
 
 def _chosen(source: Source) -> list[str]:
-    """The sections that count, the later one above."""
+    """Return the sections that count, the later one above."""
     names = dict.fromkeys((DEFAULT_SECTION, source.section))
     return [name for name in names if name == source.section or name in source.sections.children]
 
 
 def _ancestry(sections: MappingNode, name: str, trail: tuple[str, ...]) -> Iterator[str]:
-    """The section and all that it inherits; nothing of what goes in a circle or is not there."""
+    """Yield the section and all that it inherits, less circles and missing sections."""
     if name in trail or name not in sections.children:
         return
     inherited = as_section(sections.children[name], name, []).children.get("inherited")
@@ -138,7 +138,7 @@ def _ancestry(sections: MappingNode, name: str, trail: tuple[str, ...]) -> Itera
 
 
 def as_section(node: Node, name: str, problems: list[Problem]) -> MappingNode:
-    """A section as a mapping; one without content, and blocks without content, count as empty."""
+    """Return a section as a mapping; one without content, and blocks without content, count as empty."""
     if isinstance(node, MappingNode):
         return MappingNode({k: _empty_block(k, child) for k, child in node.children.items()}, node.where)
     if node.value is not None:
@@ -154,7 +154,7 @@ def as_section(node: Node, name: str, problems: list[Problem]) -> MappingNode:
 
 
 def _empty_block(key: str, node: Node) -> Node:
-    """A block whose lines are all commented out reads as null, which nobody means."""
+    """Return an empty mapping for a block that is null because all its lines are comments."""
     field = Config.model_fields.get(key)
     is_block = field is not None and isinstance(field.annotation, type)
     return (
@@ -216,7 +216,7 @@ def _unknown_parent(parent: str, name: str, where: str, sections: MappingNode) -
 def _checked(
     file: Path, section: str, sections: MappingNode | None, problems: list[Problem]
 ) -> Source | None:
-    """The section of the file; None if the file could not be read (told before) or has no such section."""
+    """Return the section of the file; None if the file could not be read or has no such section."""
     if sections is None:
         return None
     names = list(sections.children)

@@ -40,7 +40,7 @@ def draw(
 
 
 def _params(node: Node, block: str, problems: list[Problem]) -> dict[str, MappingNode]:
-    """The parameters that can be drawn; faults in the others are told."""
+    """Return the parameters that can be drawn; faults of the others go to ``problems``."""
     if isinstance(node, ValueNode):
         if node.value is not None:
             problems.append(_bad(f"{block}.{_KEY}", node, "it must be a mapping of keys to draw"))
@@ -98,7 +98,7 @@ def _value(
 
 
 def _sample(centre: float, std: float | None, bounds: tuple[float, float] | None, rng: Random) -> int | float:
-    """A normal draw around ``centre``, clipped, or a uniform one; whole if ``centre`` is."""
+    """Draw from a normal around ``centre``, clipped, or uniformly; the value is whole if ``centre`` is."""
     lo, hi = bounds or (-math.inf, math.inf)
     if not isinstance(centre, int):
         return rng.uniform(lo, hi) if std is None else min(max(rng.gauss(centre, std), lo), hi)
@@ -109,7 +109,7 @@ def _sample(centre: float, std: float | None, bounds: tuple[float, float] | None
 
 
 def _centre(block: MappingNode, path: tuple[str, str]) -> int | float | None:
-    """The configured value, an int exactly if the key is one for whole numbers."""
+    """Return the configured value, an int exactly if the key is one for whole numbers."""
     field = field_at(path)
     assert field is not None, f"{path} was looked up before"
     node = find(block, path[1:])

@@ -1,4 +1,4 @@
-"""What is generated from the schema: the commented default listings, the Markdown page, the JSON schema.
+"""Files generated from the schema: the commented default listings, the Markdown page, the JSON schema.
 
 ``python -m algorithm.config.reference --write`` writes the files, ``--check`` compares them.
 """
@@ -43,7 +43,7 @@ project is there.
 
 
 def default_yaml(defaults: Mapping[str, object]) -> str:
-    """The default listing: every key of `Config` with its description as a comment, in order.
+    """Return the default listing: every key of `Config` with its description as a comment, in order.
 
     defaults: dotted path -> another default than the schema's
     """
@@ -79,7 +79,7 @@ def _is_choice(field: FieldInfo) -> bool:
 
 
 def _marks(field: FieldInfo) -> list[str]:
-    """The facts of a key that its entry shows in front: ``new``, ``shared``, ``fixed``, ``later: part``."""
+    """Return the marks in front of a key's entry: ``new``, ``shared``, ``fixed``, ``later: part``."""
     facts = facts_of(field)
     marks = {"new": facts.new, "shared": facts.shared, "fixed": facts.fixed is not None}
     parts: dict[str, list[str]] = {}
@@ -95,7 +95,7 @@ def _comment(text: str, indent: str) -> list[str]:
 
 
 def _seed_rows() -> Iterator[str]:
-    """Keys of the seed with other defaults now."""
+    """Yield the keys of the seed with other defaults now."""
     why, of_memory = reasons(SEED), leaves(MEMORY)
     for path, value in leaves(SEED).items():
         field = field_at(tuple(path.split(".")))
@@ -261,7 +261,7 @@ loads only with its default until the part of the project named there exists; an
 
 
 def markdown() -> str:
-    """The reference page: how merging works and a table for each block."""
+    """Return the reference page: how merging works and a table for each block."""
     parts = [_PAGE_HEAD]
     loose = [(name, f) for name, f in Config.model_fields.items() if block_of(f) is None]
     for name, field in Config.model_fields.items():
@@ -302,7 +302,7 @@ def _cells(name: str, default: str, kind: str, text: str) -> str:
 
 
 def json_schema() -> dict[str, Any]:
-    """JSON schema of a task's config.yaml: any number of sections, each of the shape of `Config`."""
+    """Return the JSON schema of a task's config.yaml: sections, each of the shape of `Config`."""
     schema = Config.model_json_schema()
     definitions: dict[str, Any] = schema.pop("$defs")
     schema.pop("title")
@@ -363,7 +363,7 @@ def _random_params_schema(keys: list[str]) -> dict[str, Any]:
 
 
 def generated() -> dict[Path, str]:
-    """Path below the project's root → what the file must hold."""
+    """Return path below the project's root → content of the file."""
     return {
         Path("algorithm/default_config.yaml"): default_yaml({}),
         Path("ds/default_config.yaml"): default_yaml(DISTRIBUTED_DEFAULTS),
@@ -373,7 +373,7 @@ def generated() -> dict[Path, str]:
 
 
 def outdated() -> list[Path]:
-    """The generated files that are missing or differ from the schema."""
+    """Return the generated files that are missing or differ from the schema."""
     files = generated().items()
     return [p for p, text in files if not (_ROOT / p).is_file() or (_ROOT / p).read_text("utf-8") != text]
 

@@ -21,23 +21,23 @@ from algorithm.fields import facts_of
 
 @dataclass(frozen=True)
 class Applied:
-    """It counts from the resume on; ``note``: what else there is to know."""
+    """Effect of a value that counts from the resume on; ``note``: further consequences."""
 
     note: str = ""
 
     def __str__(self) -> str:
-        """For a person."""
+        """Return the effect in words."""
         return f"applied: {self.note}" if self.note else "applied"
 
 
 @dataclass(frozen=True)
 class Refused:
-    """The run cannot go on with it."""
+    """Effect of a value that a resumed run cannot have."""
 
     why: str
 
     def __str__(self) -> str:
-        """For a person."""
+        """Return the effect in words."""
         return f"refused: {self.why}"
 
 
@@ -46,7 +46,7 @@ Effect = Applied | Refused
 
 @dataclass(frozen=True)
 class Change:
-    """A key with another value; those of a behaviour begin with ``ma_config.<behaviour>.``"""
+    """A key with another value; the path of a behaviour's begins with ``ma_config.<behaviour>.``."""
 
     path: str
     before: object
@@ -55,7 +55,7 @@ class Change:
 
 
 def changes(old: LoadedConfig, new: LoadedConfig) -> list[Change]:
-    """Every key with another value, in the order of the listing, then by behaviour what only that one has.
+    """Return every key with another value: in the order of the listing, then those of single behaviours.
 
     old: what the run was trained with so far; new: what it is to be resumed with
     """
@@ -87,7 +87,7 @@ def refuse(changed: Sequence[Change]) -> None:
 
 
 def table(changed: Sequence[Change]) -> list[tuple[str, str]]:
-    """Rows for a person: the key; what it was, what it is, and what happens."""
+    """Return rows to print: the key; its values before and now, and the effect."""
     return [(c.path, f"{_shown(c.before)} → {_shown(c.after)}, {c.effect}") for c in changed]
 
 

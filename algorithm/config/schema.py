@@ -33,7 +33,7 @@ Algorithm = Literal["SAC"]
 """Names of the algorithm families; ``algorithm`` chooses one."""
 
 MAX_ENVS = 2**16
-"""More copies than any machine steps; each takes memory before anything is asked for its space."""
+"""Largest number of sub-environments; each takes memory before its spaces are read."""
 
 _EVOLVER = "population training"
 _OTHER_NETWORKS = "fixed: the networks would be others than those that were trained"
@@ -132,7 +132,7 @@ class BaseConfig(EnvConfig):
     )
 
     def contradictions(self) -> Iterator[Contradiction]:
-        """A worker without an environment has nothing to do."""
+        """Yield workers without an environment."""
         if self.workers > self.n_envs:
             yield Contradiction(
                 ("workers", "n_envs"),
@@ -142,7 +142,7 @@ class BaseConfig(EnvConfig):
 
 
 class NetConfig(Block):
-    """Where learner and actors meet, and what they put up with."""
+    """Connections of learner and actors: address, security, limits."""
 
     learner_host: str | None = option(
         None,
@@ -222,7 +222,7 @@ class EvalConfig(Block):
 
 
 class CheckpointConfig(Block):
-    """Which checkpoints are kept."""
+    """Retention of checkpoints."""
 
     keep: Int = option(3, "How many of the newest.", new=True, ge=1)
     best: bool = option(True, "Also the one with the best evaluation.", new=True)
@@ -266,7 +266,7 @@ class Config(Block):
     checkpoint_config: CheckpointConfig = block(CheckpointConfig, "Checkpoints.", new=True, random=True)
 
     def contradictions(self) -> Iterator[Contradiction]:
-        """Yield what the chosen algorithm finds contradictory among several blocks."""
+        """Yield the contradictions of the chosen algorithm's keys with those of other blocks."""
         yield from _CONTRADICTIONS[self.algorithm](self)
 
 

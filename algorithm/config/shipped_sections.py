@@ -27,7 +27,7 @@ _VALUE_AND_REASON = re.compile(r"^    (?P<key>\w+): [^#]*# (?P<why>.+)$")
 
 @cache
 def sections() -> MappingNode:
-    """All of them, by name."""
+    """Return all of them, by name."""
     problems: list[Problem] = []
     read = read_yaml(FILE, problems)
     assert read is not None and not problems, problems
@@ -35,17 +35,17 @@ def sections() -> MappingNode:
 
 
 def beside(own: MappingNode) -> MappingNode:
-    """A file's own sections and the shipped ones, of which the file's own go first."""
+    """Return a file's own sections and the shipped ones; the file's own go first."""
     return MappingNode({**sections().children, **own.children}, own.where)
 
 
 def leaves(section: str) -> dict[str, object]:
-    """Dotted path → value of everything that a shipped section says."""
+    """Return dotted path → value of every key in a shipped section."""
     return {".".join(path): to_value(node) for path, node in _leaves(sections().children[section], ())}
 
 
 def reasons(section: str) -> dict[str, str]:
-    """Dotted path → what stands behind the value in the file."""
+    """Return dotted path → the comment behind the value in the file."""
     text = FILE.read_text("utf-8")
     found, block, inside = dict[str, str](), "", False
     for line in text.splitlines():
@@ -59,12 +59,12 @@ def reasons(section: str) -> dict[str, str]:
 
 
 def under_memory(tree: MappingNode, seed: object, prefix: str) -> tuple[MappingNode, dict[str, object]]:
-    """The tree with the section ``memory`` below it, if it chooses a ``seq_encoder``; and what it took of it.
+    """Lay the section ``memory`` below the tree, if that chooses a ``seq_encoder``.
 
     seed, prefix: of the draws, for the seq_encoder may be drawn
-    Returns dotted path → value of the keys that nothing else had set.
+    Returns the tree, and dotted path → value of the keys that nothing else had set.
     """
-    drawn, _ = draw(tree, seed, prefix, [])  # what is wrong with a draw is told when it counts
+    drawn, _ = draw(tree, seed, prefix, [])  # the faults of a draw are reported when it counts
     chosen = find(drawn, ("sac_config", "seq_encoder"))
     taken: dict[str, object] = {}
     if chosen is None or to_value(chosen) is None:

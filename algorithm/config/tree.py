@@ -1,4 +1,4 @@
-"""Configuration as a tree in which every value knows where it was written, and how two trees are merged."""
+"""Configuration as a tree whose values carry their place in a file; merging of two trees."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ class MappingNode:
     where: str = "the defaults"
 
     def without(self, *keys: str) -> MappingNode:
-        """The same mapping, less ``keys``."""
+        """Return the same mapping, less ``keys``."""
         return MappingNode({k: v for k, v in self.children.items() if k not in keys}, self.where)
 
     def with_child(self, key: str, node: Node) -> MappingNode:
-        """The same mapping with ``key`` set to ``node``."""
+        """Return the same mapping with ``key`` set to ``node``."""
         return MappingNode({**self.children, key: node}, self.where)
 
 
@@ -46,21 +46,21 @@ def merge(base: MappingNode, over: MappingNode) -> MappingNode:
 
 
 def to_value(node: Node) -> Any:  # noqa: ANN401 - whatever was written
-    """The bare value of a tree: dicts, lists and scalars."""
+    """Return the bare value of a tree: dicts, lists and scalars."""
     if isinstance(node, ValueNode):
         return node.value
     return {key: to_value(child) for key, child in node.children.items()}
 
 
 def from_value(value: object, where: str) -> Node:
-    """The tree of a bare value, all of it from one place."""
+    """Return the tree of a bare value, all of it from one place."""
     if isinstance(value, Mapping):
         return MappingNode({str(key): from_value(child, where) for key, child in value.items()}, where)
     return ValueNode(value, where)
 
 
 def from_value_at(path: tuple[str, ...], value: object, where: str) -> MappingNode:
-    """A tree with ``value`` at ``path`` and nothing else."""
+    """Return a tree with ``value`` at ``path`` and nothing else."""
     node = from_value(value, where)
     for key in reversed(path):
         node = MappingNode({key: node}, where)
@@ -69,7 +69,7 @@ def from_value_at(path: tuple[str, ...], value: object, where: str) -> MappingNo
 
 
 def find(tree: MappingNode, path: tuple[str, ...]) -> Node | None:
-    """What stands at ``path``, or None."""
+    """Return the node at ``path``, or None."""
     node: Node | None = tree
     for key in path:
         node = node.children.get(key) if isinstance(node, MappingNode) else None
@@ -77,7 +77,7 @@ def find(tree: MappingNode, path: tuple[str, ...]) -> Node | None:
 
 
 def nearest_where(tree: MappingNode, path: tuple[str, ...]) -> str:
-    """Where ``path`` was written, or the nearest mapping above it."""
+    """Return where ``path`` was written, or the nearest mapping above it."""
     node: Node = tree
     for key in path:
         child = node.children.get(key) if isinstance(node, MappingNode) else None

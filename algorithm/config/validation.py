@@ -1,4 +1,4 @@
-"""From a merged tree to a `Config`, with every fault found on the way."""
+"""Validation of a merged tree: the `Config`, and every fault in plain words."""
 
 from __future__ import annotations
 
@@ -62,9 +62,9 @@ def build(tree: MappingNode, problems: list[Problem], *, runnable: str | None = 
         wrong = dict(_wrong_values(error))
         problems.extend(_wrong_value(path, part, tree) for path, part in wrong.items())
         refused |= wrong.keys()
-        config = Config.model_validate(_less(values, wrong.keys()))
+        config = Config.model_validate(_without(values, wrong.keys()))
     problems.extend(
-        _contradiction(*found, tree) for found in _contradictions(config) if _sound(*found, refused)
+        _contradiction(*found, tree) for found in _contradictions(config) if _all_accepted(*found, refused)
     )
     if runnable is not None:
         problems.extend(_not_runnable(config, tree, refused, runnable))
@@ -72,7 +72,7 @@ def build(tree: MappingNode, problems: list[Problem], *, runnable: str | None = 
 
 
 def expected(path: KeyPath) -> str:
-    """What may stand at ``path``, in words: ``a whole number ≥ 1``."""
+    """Return the values that ``path`` may have, in words: ``a whole number ≥ 1``."""
     model: type[Block] = Config
     for name in path[:-1]:
         block = block_of(model.model_fields[name])
@@ -90,7 +90,7 @@ def _properties(model: type[Block]) -> dict[str, Any]:
 def _known_values(
     tree: MappingNode, model: type[Block], path: KeyPath, problems: list[Problem], refused: set[KeyPath]
 ) -> dict[str, Any]:
-    """The bare values of the keys that may be set; the others become problems and keep their defaults.
+    """Return the values of the keys that may be set; the others become problems and keep their defaults.
 
     refused: gets the keys whose value was meant to be another one than their default
     """
@@ -121,7 +121,7 @@ def _known_values(
 def _reserved(path: KeyPath, node: Node, field: FieldInfo) -> Problem | None:
     value, facts, default = to_value(node), facts_of(field), default_text(field)
     what = f"`{'.'.join(path)}: {inline(value)}`"
-    if facts.reserved is not None and not _same(value, field.default):
+    if facts.reserved is not None and not _is_default(value, field.default):
         return unavailable(what, node.where, facts.reserved, f"leave it at {default}, or remove the line")
     part = {name.lower(): part for name, part in facts.reserved_values.items()}.get(str(value).lower())
     if part is not None:
@@ -129,8 +129,8 @@ def _reserved(path: KeyPath, node: Node, field: FieldInfo) -> Problem | None:
     return None
 
 
-def _same(value: object, default: object) -> bool:
-    """Whether a written value is the default: quoted numbers are numbers, true is not 1."""
+def _is_default(value: object, default: object) -> bool:
+    """Return whether a written value is the default: quoted numbers are numbers, true is not 1."""
     if isinstance(value, list):
         value = tuple(value)
     if isinstance(value, str) and isinstance(default, int | float):
@@ -167,7 +167,7 @@ def _suggestion(path: KeyPath, model: type[Block]) -> str:
 
 
 def _meant_keys(path: KeyPath, model: type[Block]) -> list[KeyPath]:
-    """The keys that an unknown one may stand for: of its name, else near to it, here or elsewhere."""
+    """Return the keys that an unknown one may stand for: of its name, else near to it, here or elsewhere."""
     key, inside = path[-1], path[:-1]
     every = [known for known, _ in fields()]
     named = [known for known in every if known[-1] == key] + [(key,)] * (key in Config.model_fields)
@@ -181,7 +181,7 @@ def _meant_keys(path: KeyPath, model: type[Block]) -> list[KeyPath]:
 
 
 def _known_in(path: KeyPath, model: type[Block]) -> list[str]:
-    """Names that may stand beside ``path``."""
+    """Return the names that may stand beside ``path``."""
     return [*model.model_fields, *(() if path[:-1] else ("ma_config", "inherited"))]
 
 
@@ -192,24 +192,24 @@ def _not_a_mapping(path: KeyPath, node: ValueNode) -> Problem:
 
 
 def _wrong_values(error: ValidationError) -> Iterator[tuple[KeyPath, ErrorDetails]]:
-    """Each key with a wrong value, and the first thing that is wrong with it."""
-    told: set[KeyPath] = set()
+    """Yield each key with a wrong value, and its first error."""
+    seen: set[KeyPath] = set()
     for item in error.errors():
         path = tuple(str(part) for part in item["loc"])
         while path and field_at(path) is None:  # pydantic goes on into unions and lists
             path = path[:-1]
-        if path not in told:
-            told.add(path)
+        if path not in seen:
+            seen.add(path)
             yield path, item
 
 
-def _less(values: Mapping[str, Any], paths: Collection[KeyPath]) -> dict[str, Any]:
-    """``values`` without what stands at ``paths``."""
+def _without(values: Mapping[str, Any], paths: Collection[KeyPath]) -> dict[str, Any]:
+    """Return ``values`` without the keys at ``paths``."""
     kept = {}
     for key, value in values.items():
         inside = [path[1:] for path in paths if path[0] == key]
         if () not in inside:
-            kept[key] = _less(value, inside) if inside else value
+            kept[key] = _without(value, inside) if inside else value
     return kept
 
 
@@ -229,7 +229,7 @@ def _wrong_value(path: KeyPath, item: ErrorDetails, tree: MappingNode) -> Proble
 
 
 def _meant_choice(value: object, field: FieldInfo) -> str:
-    """``did you mean …?`` where text stands for one of a few values, else nothing."""
+    """Return ``did you mean …?`` where text stands for one of a few values, else nothing."""
     kinds = (field.annotation, *get_args(field.annotation))
     choices = [choice for kind in kinds if get_origin(kind) is Literal for choice in get_args(kind)]
     if type(None) in kinds and str(value).lower() in ("none", "nil"):
@@ -248,7 +248,7 @@ _Found = tuple[KeyPath, Contradiction]
 
 
 def _contradictions(block: Block, path: KeyPath = ()) -> Iterator[_Found]:
-    """All of a block and of the blocks within, each with the path of the block that says it."""
+    """Yield those of a block and of the blocks within, each with the path of its block."""
     for name, field in type(block).model_fields.items():
         if block_of(field) is not None:
             yield from _contradictions(getattr(block, name), (*path, name))
@@ -259,8 +259,8 @@ def _paths(block: KeyPath, found: Contradiction) -> list[KeyPath]:
     return [(*block, *key.split(".")) for key in found.keys]
 
 
-def _sound(block: KeyPath, found: Contradiction, refused: Collection[KeyPath]) -> bool:
-    """True if none of the keys was refused: what stands there now would be a default, which nobody wrote."""
+def _all_accepted(block: KeyPath, found: Contradiction, refused: Collection[KeyPath]) -> bool:
+    """Return whether none of the keys was refused; a refused one has a default that was never written."""
     return not any(_is_refused(path, refused) for path in _paths(block, found))
 
 
@@ -269,7 +269,7 @@ def _is_refused(path: KeyPath, refused: Collection[KeyPath]) -> bool:
 
 
 def _contradiction(block: KeyPath, found: Contradiction, tree: MappingNode) -> Problem:
-    """Points at every value that was written; the defaults alone never contradict each other."""
+    """Return the problem, with the place of every written value; defaults never contradict each other."""
     paths = _paths(block, found)
     written = [node.where for node in (find(tree, path) for path in paths) if node is not None]
     names = " and ".join(f"`{'.'.join(path)}`" for path in paths)
@@ -311,7 +311,7 @@ _ENVIRONMENT = {
 
 
 def _in_words(schema: dict[str, Any]) -> str:
-    """A JSON schema of a simple value in words: ``a whole number ≥ 1``."""
+    """Return a JSON schema of a simple value in words: ``a whole number ≥ 1``."""
     if "anyOf" in schema:
         return " or ".join(_in_words(choice) for choice in schema["anyOf"])
     if "enum" in schema:
@@ -329,10 +329,10 @@ def _in_words(schema: dict[str, Any]) -> str:
 
 
 def _reason(kind: str, message: str, part: object, value: object) -> str:
-    """The reason why a value is refused.
+    """Return the reason why a value is refused.
 
-    kind, message: the validator's name of the error, and its words, which only count where they are ours
-    part:          what it found wrong, ``value`` itself or something in it
+    kind, message: the validator's name of the error, and its words, used only for our own validators
+    part:          the wrong part, ``value`` itself or something in it
     """
     if kind in _OWN:
         return message
@@ -350,13 +350,13 @@ def _reason(kind: str, message: str, part: object, value: object) -> str:
 
 
 def _kind_of(value: object) -> str:
-    """The sort of thing that was written: ``a whole number``."""
+    """Return the sort of value that was written: ``a whole number``."""
     kinds = {bool: "a boolean", int: "a whole number", float: "a number", str: "text", list: "a list"}
     return "nothing" if value is None else kinds.get(type(value), "a mapping")
 
 
 def _nearest_choice(value: object, choices: Iterable[str]) -> str | None:
-    """The choice that was meant, whatever the case of its letters; None if none is near."""
+    """Return the choice nearest to ``value``, whatever the case of its letters; None if none is near."""
     by_lower = {choice.lower(): choice for choice in choices}
     close = get_close_matches(str(value).lower(), by_lower, n=1)
     return by_lower[close[0]] if close else None

@@ -46,7 +46,7 @@ class _Loader(yaml.SafeLoader):
 
 
 class _Dumper(yaml.SafeDumper):
-    """Quotes exactly what `_Loader` would otherwise read as something else."""
+    """Dumper that quotes exactly what `_Loader` would read as something else."""
 
     yaml_implicit_resolvers = _resolvers()
 
@@ -55,14 +55,14 @@ class _Dumper(yaml.SafeDumper):
 
 
 def shown(path: Path) -> str:
-    """The path as a user would type it: relative to the current folder where it lies below."""
+    """Return the path as a user would type it: relative to the current folder where it lies below."""
     path = path.resolve()
     here = Path.cwd()
     return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)
 
 
 def read_yaml(path: Path, problems: list[Problem]) -> MappingNode | None:
-    """The file as a tree. Faults are appended to ``problems``; None if nothing can be made of the file."""
+    """Read the file as a tree. Faults are appended to ``problems``; None if it holds no mapping."""
     name = shown(path)
     try:
         text = read_text(path, _LARGEST, follow=True)
@@ -75,7 +75,7 @@ def read_yaml(path: Path, problems: list[Problem]) -> MappingNode | None:
 
 
 def parse_tree(text: str, name: str, problems: list[Problem]) -> MappingNode | None:
-    """Like `read_yaml`, from text; ``name`` stands for the file in messages."""
+    """Parse text like `read_yaml`; ``name`` stands for the file in messages."""
     tabs = list(_tab_problems(text, name))
     if tabs:
         problems.extend(tabs)
@@ -105,7 +105,7 @@ def parse_tree(text: str, name: str, problems: list[Problem]) -> MappingNode | N
 
 
 def parse_value(text: str) -> Any:  # noqa: ANN401 - whatever the text spells
-    """One value as it would stand in a file: ``3e-4``, ``[1, 2]``, ``{a: 1}``, ``null``, text.
+    """Parse one value as it would stand in a file: ``3e-4``, ``[1, 2]``, ``{a: 1}``, ``null``, text.
 
     Raises ValueError with a one-line reason if the text is no YAML.
     """
@@ -119,7 +119,7 @@ def parse_value(text: str) -> Any:  # noqa: ANN401 - whatever the text spells
 
 
 def write_yaml(value: object) -> str:
-    """YAML that `parse_tree` reads back as the same value."""
+    """Return YAML that `parse_tree` reads back as the same value."""
     text = yaml.dump(
         value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, default_flow_style=False, width=100
     )
@@ -127,7 +127,7 @@ def write_yaml(value: object) -> str:
 
 
 def inline(value: object) -> str:
-    """The value on one line, as it would stand behind a colon."""
+    """Return the value on one line, as it would stand behind a colon."""
     text = yaml.dump(
         value, Dumper=_Dumper, allow_unicode=True, default_flow_style=True, width=10**6, sort_keys=False
     )
@@ -154,7 +154,7 @@ def _syntax_problem(error: yaml.YAMLError | RecursionError, name: str) -> Proble
 
 
 class _Builder:
-    """Turns PyYAML's nodes into a tree."""
+    """Builder of a tree from PyYAML's nodes."""
 
     def __init__(self, loader: _Loader, name: str, problems: list[Problem]) -> None:
         self._loader = loader
@@ -211,7 +211,7 @@ class _Builder:
         return {**merged, **own}
 
     def _merge_key(self, node: nodes.Node) -> dict[str, Node]:
-        """The mappings that ``<<`` names; of several, the first wins."""
+        """Return the children of the mappings that ``<<`` names; of several, the first wins."""
         children: dict[str, Node] = {}
         for item in node.value if isinstance(node, nodes.SequenceNode) else [node]:
             branch = self.build(item)
@@ -237,7 +237,7 @@ class _Builder:
 
     @staticmethod
     def _at(node: Node, where: str) -> Node:
-        """Point to the line of the key, not to where a block or an anchor begins."""
+        """Return the node with the line of its key, not of the beginning of a block or an anchor."""
         return (
             ValueNode(node.value, where) if isinstance(node, ValueNode) else MappingNode(node.children, where)
         )

@@ -20,7 +20,7 @@ NOT_RUNNABLE = {"UNITY": _UNITY, "DM_CONTROL": _SUITES}
 
 
 def _named(entry: object) -> object:
-    """A name alone is a wrapper without arguments."""
+    """Convert a name alone to a wrapper without arguments."""
     if isinstance(entry, str):
         return {entry: None}
     if isinstance(entry, dict) and len(entry) != 1:
@@ -49,14 +49,14 @@ WrapperEntry = Annotated[
 
 
 class BuildPath(Block):
-    """Where the Unity executable lies, per operating system."""
+    """Path of the Unity executable by operating system."""
 
     win32: str = option("path_win32", "Executable on Windows.", reserved=_UNITY)
     linux: str = option("path_linux", "Executable on Linux.", reserved=_UNITY)
 
 
 class UnityArgs(Block):
-    """How a Unity executable is started. Without effect on other environments."""
+    """Start of a Unity executable. Without effect on other environments."""
 
     no_graphics: bool = option(
         True, "Start without a window. Set to false if observations are images.", reserved=_UNITY

@@ -56,7 +56,7 @@ class ReplayConfig(Block):
     td_error_max: Float = option(10.0, "TD errors above this count as this.", gt=0, resume=_NEW_PRIORITIES)
 
     def contradictions(self) -> Iterator[Contradiction]:
-        """The clipping interval of TD errors must not be empty."""
+        """Yield an empty clipping interval of TD errors."""
         if self.td_error_min > self.td_error_max:
             yield Contradiction(
                 ("td_error_min", "td_error_max"),

@@ -290,7 +290,7 @@ class SacConfig(Block):
     )
 
     def contradictions(self) -> Iterator[Contradiction]:
-        """Subsets fit, V-trace needs rho ≥ c (arXiv 1802.01561), intervals are not empty."""
+        """Yield subsets that do not fit, V-trace without rho ≥ c (arXiv 1802.01561), empty intervals."""
         if self.ensemble_q_sample > self.ensemble_q_num:
             yield Contradiction(
                 ("ensemble_q_sample", "ensemble_q_num"),
