@@ -1,4 +1,4 @@
-"""What the owners of configuration keys share to declare them beside their code.
+"""Declaration of configuration keys: types of values, blocks, and the facts that a key carries.
 
 Each part of the program declares its keys as a `Block`; ``algorithm/config/schema.py`` composes the blocks.
 Nothing here reads files, merges or prints.
@@ -6,8 +6,9 @@ Nothing here reads files, merges or prints.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Annotated, Any, NamedTuple
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any, NamedTuple, TypeAlias
 
 from pydantic import (
     AfterValidator,
@@ -17,11 +18,12 @@ from pydantic import (
     Field,
     WithJsonSchema,
 )
+from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError
 
 
 def to_number(value: object) -> object:
-    """Text that spells a number becomes that number, so that a quoted ``"3e-4"`` means what it says."""
+    """Convert text that spells a number, such as a quoted ``"3e-4"``; return anything else as it is."""
     if not isinstance(value, str):
         return value
     try:
@@ -31,7 +33,7 @@ def to_number(value: object) -> object:
 
 
 def to_whole(value: object) -> object:
-    """A number without a fraction becomes an int: ``1e6`` is a million, ``2.5`` stays and is refused."""
+    """Convert a number without a fraction to an int: ``1e6`` is a million, ``2.5`` stays and is refused."""
     value = to_number(value)
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
@@ -59,6 +61,9 @@ Positive = Annotated[float, Field(gt=0, allow_inf_nan=False), BeforeValidator(to
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False), BeforeValidator(to_number)]
 """A number from 0 on, also inside a union."""
 
+Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False), BeforeValidator(to_number)]
+"""A number from 0 to 1, also inside a list."""
+
 Limit = Annotated[
     Int,
     AfterValidator(_limit),
@@ -67,8 +72,20 @@ Limit = Annotated[
 """A number of things, or -1 for "no limit"."""
 
 
+AnyConfig: TypeAlias = Any
+"""The whole `Config`, as a fragment sees it: its class is composed of the fragments and imports them."""
+
+Resume: TypeAlias = str | Callable[[AnyConfig, AnyConfig], str]
+"""Effect of another value when a run is resumed.
+
+``free`` or ``free: note``: the value is applied. ``fixed: reason``: it is refused, because what was learned
+or stored would not fit. ``ignored``: it is not compared. A function of the old and the new configuration
+returns one of these.
+"""
+
+
 class Contradiction(NamedTuple):
-    """Values that are each right and do not go together; ``keys`` are dotted below the block that says so."""
+    """Values that are each right and exclude each other; ``keys`` are dotted below the block with them."""
 
     keys: tuple[str, ...]
     why: str
@@ -81,48 +98,123 @@ class Block(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     def contradictions(self) -> Iterator[Contradiction]:
-        """Pairs of values of this block that exclude each other; overridden where there are any.
+        """Yield the values of this block that exclude each other.
 
-        Whoever reads a configuration asks, not the constructor: a wrong value elsewhere must not hide them.
+        The loader asks for them, not the constructor: a wrong value elsewhere must not hide them.
         """
         return iter(())
+
+
+@dataclass(frozen=True)
+class KeyFacts:
+    """Facts of one key or block, stored in its declaration; see `option` and `block`.
+
+    It is pydantic's ``json_schema_extra``: a call adds the facts that a reader of the JSON schema needs.
+    """
+
+    resume: Resume = "free"
+    shared: bool = False
+    new: bool = False
+    required: bool = False
+    reserved: str | None = None
+    reserved_values: Mapping[str, str] = field(default_factory=dict)
+    distributed_default: object = None
+    by_behaviour: bool = False
+    random: bool = False
+
+    @property
+    def fixed(self) -> str | None:
+        """The reason why a resume never changes the key; None if some change is possible."""
+        kind, _, reason = self.resume.partition(": ") if isinstance(self.resume, str) else ("", "", "")
+        return reason if kind == "fixed" else None
+
+    def __call__(self, schema: dict[str, Any]) -> None:
+        """Add the facts to the JSON schema of the key."""
+        noted = {
+            "new": self.new,
+            "shared": self.shared,
+            "reserved": self.reserved,
+            "reserved_values": dict(self.reserved_values),
+            "fixed": self.fixed,
+            "no_default": self.required,
+        }
+        schema.update({name: fact for name, fact in noted.items() if fact})
 
 
 def option(
     default: Any,  # noqa: ANN401 - a default has the type of its field
     description: str,
     *,
+    resume: Resume = "free",
+    shared: bool = False,
     new: bool = False,
+    required: bool = False,
     reserved: str | None = None,
-    reserved_values: dict[str, str] | None = None,
-    fixed: str | None = None,
+    reserved_values: Mapping[str, str] | None = None,
+    distributed_default: object = None,
+    by_behaviour: bool = False,
     **bounds: Any,  # noqa: ANN401 - handed on to pydantic
 ) -> Any:  # noqa: ANN401 - stands where the field's own type is declared
-    """Declare one key.
+    """Declare one key with all its facts; resume, compatibility and generated files follow from them.
 
+    resume: effect of another value on a resumed run. Anything that networks, optimisers, stored rows or the
+            task depend on is ``fixed: reason``.
+    shared: learner and actors must have the same value. True for whatever changes the networks, how an actor
+            acts, or the environment.
     new: the key is not in the original listings.
+    required: see :func:`required`.
     reserved: the part of the project that will bring the feature; until then only the default loads.
     reserved_values: the same for single values, value → part.
-    fixed: why a run cannot be resumed with another value; see ``algorithm/config/changes.py``.
+    distributed_default: default of a distributed training where it is another one.
+    by_behaviour: a behaviour of ``ma_config`` may have its own value; for keys outside blocks.
     bounds: ``ge``, ``gt``, ``le``, ``lt`` as pydantic knows them.
     """
-    extra: dict[str, Any] = {}
-    if new:
-        extra["new"] = True
-    if reserved is not None:
-        extra["reserved"] = reserved
-    if reserved_values is not None:
-        extra["reserved_values"] = dict(reserved_values)
-    if fixed is not None:
-        extra["fixed"] = fixed
-    return Field(default, description=description, json_schema_extra=extra, **bounds)
+    facts = KeyFacts(
+        resume,
+        shared,
+        new,
+        required,
+        reserved,
+        reserved_values or {},
+        distributed_default,
+        by_behaviour,
+    )
+    return Field(default, description=description, json_schema_extra=facts, **bounds)
 
 
-def required(description: str, *, fixed: str | None = None, **bounds: Any) -> Any:  # noqa: ANN401 - as above
-    """Declare a key that only a task can know: it has no default, and nothing runs without it.
+def required(description: str, **facts: Any) -> Any:  # noqa: ANN401 - as above
+    """Declare a key that only a task can set: it has no default, and nothing runs without it.
 
     In a block made without it the key is None, whatever its type; in a configuration to be run it never is.
     """
-    field = option(None, description, fixed=fixed, **bounds)
-    field.json_schema_extra["no_default"] = True
-    return field
+    return option(None, description, required=True, **facts)
+
+
+def block(
+    kind: type[Block],
+    description: str,
+    *,
+    new: bool = False,
+    by_behaviour: bool = False,
+    random: bool = False,
+) -> Any:  # noqa: ANN401 - stands where the block's own type is declared
+    """Declare a block of keys within another.
+
+    new: the block is not in the original listings.
+    by_behaviour: a behaviour of ``ma_config`` may have its own values.
+    random: it may hold ``random_params``.
+    """
+    facts = KeyFacts(new=new, by_behaviour=by_behaviour, random=random)
+    return Field(default=kind(), description=description, json_schema_extra=facts)
+
+
+def facts_of(key: FieldInfo) -> KeyFacts:
+    """Return what `option`, `required` or `block` stored about a key."""
+    facts = key.json_schema_extra
+    return facts if isinstance(facts, KeyFacts) else KeyFacts()
+
+
+def block_of(key: FieldInfo) -> type[Block] | None:
+    """Return the class of a key that is a block, else None."""
+    kind = key.annotation
+    return kind if isinstance(kind, type) and issubclass(kind, Block) else None

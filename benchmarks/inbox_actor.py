@@ -33,7 +33,7 @@ LANES = 5
 
 AGREED: Mapping[str, int] = {}
 DIGEST = "44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a"
-"""Of what is agreed, see :func:`ds.agreement.digest`; what that imports would cost each actor a second."""
+"""The :func:`ds.compatibility.digest` of it; importing that would cost each actor a second."""
 
 
 @dataclass(frozen=True)

@@ -35,8 +35,8 @@ from algorithm.run.rundir import MODELS
 from algorithm.train.assembly import check_behaviours, close_env, make_env, nn_file
 from algorithm.train.signals import StopRequest
 from ds.acting import actor_seed, with_noise
-from ds.agreement import agreed, digest
 from ds.client import Client
+from ds.compatibility import agreed, digest
 from ds.errors import LearnerRefused
 from ds.link import Link
 from ds.packing import Packer

@@ -6,12 +6,12 @@ import json
 import shlex
 from collections.abc import Iterator, Sequence
 
+from algorithm.config.cli import program
 from algorithm.config.errors import ConfigError
 from algorithm.config.loader import LoadedConfig, load_config
 from algorithm.config.locate import CONFIG_FILE, DEFAULT_SECTION
-from algorithm.config.program import program
 from algorithm.config.schema import DISTRIBUTED_DEFAULTS, Config, NetConfig
-from ds.agreement import settings
+from ds.compatibility import settings
 
 _EVERYWHERE = ("0.0.0.0", "::")
 

@@ -24,8 +24,8 @@ from algorithm.train.assembly import nn_file
 from algorithm.train.resume import resume
 from algorithm.train.session import Session, train
 from ds.actors import Actors
-from ds.agreement import agreed
 from ds.board import Board
+from ds.compatibility import agreed
 from ds.feed import RemoteCollector
 from ds.inbox import Inbox
 from ds.inflight import most_at_a_time

@@ -101,7 +101,7 @@ class Link:
     def join(self, agreed: Mapping[str, Any], digest: str, sender: Sender) -> None:
         """Be ready to act: from here on parcels may be delivered, and weights are fetched.
 
-        agreed, digest: see ``ds.agreement``
+        agreed, digest: see ``ds.compatibility``
         """
         self._sender, self._lanes = sender, [self._connect() for _ in sender.taken]
         papers = Papers(agreed, digest, sender, lambda: self._newest.version)

@@ -48,7 +48,7 @@ class Join:
 
     actor: str
     agreed: Mapping[str, Any]  # dotted path -> JSON value of all that must be the same on both sides
-    digest: str  # SHA-256 over ``agreed``, see ``ds.agreement``
+    digest: str  # SHA-256 over ``agreed``, see ``ds.compatibility``
     version: int  # newest weights it has seen, 0 for none
     lanes: tuple[int, ...]  # of each lane the number of the last parcel that a learner took
     taken_steps: int  # environment steps in those parcels

@@ -10,9 +10,9 @@ from typing import Any
 
 from algorithm.spec import AgentSpec
 from ds.actors import Actors, Verdict
-from ds.agreement import differences, digest
 from ds.board import Board
 from ds.checking import BadMessage, check_beat, check_parcel
+from ds.compatibility import differences, digest
 from ds.inbox import Inbox
 from ds.members import shown
 from ds.protocol import Beat, Bye, Hello, Join, Joined, Parcel, Part, Receipt, Refused, State, Wanted, Welcome
@@ -37,7 +37,7 @@ MAX_DIFFERENCES = 50
 class Terms:
     """What an actor must fit.
 
-    agreed:       see :func:`ds.agreement.agreed`
+    agreed:       see :func:`ds.compatibility.agreed`
     specs, carry_shapes: by behaviour; of one stored carry, (0,) where none is stored
     max_length:   L of the longest segment
     max_message:  bytes of the largest parcel

@@ -7,21 +7,23 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from algorithm.config.cli import TrainOptions, config_flags, refuse_mixed
-from algorithm.config.errors import unavailable
-from algorithm.config.flags import (
+from algorithm.config.cli import (
     ENV_HELP,
+    TrainOptions,
     add_acting,
     add_common,
     add_model,
     add_talk,
     add_training,
     cannot,
+    config_flags,
     leave,
     make_parser,
     natural,
     positive,
+    refuse_mixed,
 )
+from algorithm.config.errors import unavailable
 
 _EXAMPLES = """\
 examples:
@@ -76,7 +78,7 @@ _OTHERS_WORK: Mapping[Role, str] = {
 
 @dataclass(frozen=True, kw_only=True)
 class DistributedOptions:
-    """What the command line of ``main_ds.py`` asks for. None and false: the flag was not given.
+    """Options of ``main_ds.py``. None and false: the flag was not given.
 
     train: what it has in common with ``main.py``
     """
@@ -90,7 +92,7 @@ class DistributedOptions:
 
     @property
     def flags(self) -> dict[str, object]:
-        """Those that stand for a key of the configuration, as `load_config` takes them."""
+        """The flags that stand for a key of the configuration, as `load_config` takes them."""
         keys = {
             "net_config.learner_host": self.learner_host,
             "net_config.learner_port": self.learner_port,
@@ -101,7 +103,7 @@ class DistributedOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class ClusterOptions:
-    """How Ray places learner and actors.
+    """Placement of learner and actors by Ray.
 
     num_actors: how many actors; None where a running cluster is only scaled
     ray:        address of a Ray cluster; None starts one on this machine
@@ -138,7 +140,7 @@ def parse_distributed(argv: Sequence[str] | None = None) -> DistributedOptions:
 
 
 def _refuse_for_role(given: Mapping[str, object], role: Role) -> None:
-    """Refuse flags that are another role's. given: all flags, those that were not given at their defaults"""
+    """Refuse flags of another role. given: all flags, those that were not given at their defaults."""
     parser = _parser()
     problems = [
         cannot(f"--{flag} is for {_listed(_NAMES[r] for r in roles)}", _OTHERS_WORK[role], "leave it out")
@@ -162,7 +164,7 @@ def _listed(words: Iterable[str]) -> str:
 
 
 def _role(text: str) -> str:
-    """A role by its name or letter; that of a later part is told as such."""
+    """Return the name or letter of a role; refuse one that is not in this version."""
     if text in ("evolver", "e"):
         leave(unavailable(f"main_ds.py {text}", "command line", "population training", "start a learner"))
     return text
@@ -197,7 +199,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _note_roles(parser: argparse.ArgumentParser) -> None:
-    """Let the help say which roles take a flag, where not all do."""
+    """Add to the help which roles take a flag, where not all do."""
     for action in parser._actions:
         if action.dest in _ROLES_OF:
             action.help = f"{action.help} [{', '.join(_ROLES_OF[action.dest])}]"

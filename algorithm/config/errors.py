@@ -1,4 +1,4 @@
-"""How a configuration fault is told: what happened, where, why, what to do. All faults at once."""
+"""Configuration faults: what happened, where, why, what to do; all faults at once."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ EXIT_CONFIG = 2
 
 @dataclass(frozen=True)
 class Problem:
-    """One fault, in the four parts that a user needs."""
+    """A fault in the four parts that a user needs."""
 
     what: str
     where: str
@@ -26,7 +26,7 @@ class Problem:
 
 
 class ConfigError(Exception):
-    """The configuration cannot be used. ``str()`` of it is what the user sees; the exit code is 2."""
+    """Error with every fault of a configuration. ``str()`` of it is the message; the exit code is 2."""
 
     exit_code = EXIT_CONFIG
 
@@ -41,18 +41,18 @@ class ConfigError(Exception):
 
 
 def unavailable(what: str, where: str, part: str, fix: str) -> Problem:
-    """The fault of asking for something that a later part of the project brings."""
+    """Return the problem of a feature that a later part of the project brings."""
     return Problem(f"{what} is not available in this version", where, f"it comes with the part “{part}”", fix)
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str | None:
-    """The known name nearest to ``name``, or None if none is near."""
+    """Return the known name nearest to ``name``, or None if none is near."""
     close = get_close_matches(name, list(known), n=1, cutoff=0.6)
     return close[0] if close else None
 
 
 def suggest(name: str, known: Iterable[str], noun: str) -> str:
-    """A sentence that names the nearest of ``known``, if one is near, and all of them."""
+    """Return a sentence with the nearest of ``known``, if one is near, and all of them."""
     known = sorted(known)
     close = did_you_mean(name, known)
     listed = f"{noun}: {', '.join(known)}" if known else f"there are no {noun}"

@@ -1,4 +1,4 @@
-"""Load a configuration: find, merge, draw, validate; all faults at once. And write one down."""
+"""Loading of a configuration: find, merge, draw, validate, all faults at once. And its dump."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from algorithm.config.check import build, field_at, fields
-from algorithm.config.draws import draw
 from algorithm.config.errors import ConfigError, Problem
 from algorithm.config.locate import (
     DEFAULT_SECTION,
@@ -21,11 +19,12 @@ from algorithm.config.locate import (
     layered,
     shipped_below,
 )
-from algorithm.config.schema import BEHAVIOUR_BLOCKS, Config
-from algorithm.config.shipped import under_memory
-from algorithm.config.source import inline, parse_value, read_yaml, shown, write_yaml
-from algorithm.config.tree import Branch, Leaf, find, merge, plain, plant_at
-from algorithm.fields import Block
+from algorithm.config.random_params import draw
+from algorithm.config.schema import BEHAVIOUR_KEYS, Config, field_at, fields, value_at
+from algorithm.config.shipped_sections import under_memory
+from algorithm.config.tree import MappingNode, ValueNode, find, from_value_at, merge, to_value
+from algorithm.config.validation import build
+from algorithm.config.yaml_io import inline, parse_value, read_yaml, shown, write_yaml
 
 _NO_FLAGS: Mapping[str, object] = MappingProxyType({})
 _FRESH_SEEDS = 2**31
@@ -34,7 +33,7 @@ _SEED = ("sac_config", "seed")
 
 @dataclass(frozen=True)
 class LoadedConfig:
-    """A configuration that is right, and where it came from.
+    """A valid configuration and its sources.
 
     env_label: what the run is filed under, such as ``gym/pendulum``.
     file:      None for an environment without a folder, of which no file was chosen.
@@ -67,7 +66,7 @@ class LoadedConfig:
         return f"{self.file.name}, section {self.section}" if self.section else self.file.name
 
     def for_behaviour(self, name: str) -> Config:
-        """The configuration of one behaviour: its own where ``ma_config`` names it, else the common one."""
+        """Return the configuration of a behaviour: its own if ``ma_config`` names it, else the common one."""
         return self.behaviours.get(name, self.config)
 
     @property
@@ -78,7 +77,7 @@ class LoadedConfig:
         return seed
 
     def is_set(self, dotted: str) -> bool:
-        """True if a file, an override, a flag or a draw sets the key; false: it has its default."""
+        """Return whether a file, an override, a flag or a draw sets the key; else it has its default."""
         node: object = self.raw
         for key in dotted.split("."):
             if not isinstance(node, Mapping) or key not in node:
@@ -87,7 +86,7 @@ class LoadedConfig:
         return True
 
     def differences(self) -> dict[str, object]:
-        """Dotted path → value of all that is not the default, less the seed; for a screen."""
+        """Return dotted path → value of all that is not the default, less the seed; for a screen."""
         found = dict(_differences(self.config, Config()))
         for name, config in self.behaviours.items():
             found |= {f"ma_config.{name}.{k}": v for k, v in _differences(config, self.config)}
@@ -104,7 +103,7 @@ def load_config(
     defaults: Mapping[str, object] = _NO_FLAGS,
     require_runnable: bool = False,
 ) -> LoadedConfig:
-    """The configuration of a task.
+    """Load the configuration of a task.
 
     env: a folder below ``envs/``, the path of any folder with a config.yaml, or the name of an environment.
     config: section, file or ``FILE:SECTION``; None is the section ``default``.
@@ -123,9 +122,9 @@ def load_config(
         problems.extend(error.problems)
         folder = None
     source = find_section(folder, config, problems) if folder else None
-    tree = _planted(Branch(), defaults, "the defaults of this command")
+    tree = _with_values(MappingNode(), defaults, "the defaults of this command")
     tree = merge(tree, layered(source, problems)) if source else tree
-    tree = _planted(tree, folder.given if folder else {}, "command line")
+    tree = _with_values(tree, folder.given if folder else {}, "command line")
     tree = _overridden(tree, overrides, flags, problems)
     file = shown(source.file) if source and source.file else "command line"
     runnable = f"{file}, section {source.section}" if source and require_runnable else None
@@ -153,13 +152,13 @@ def load_config_file(
     env: EnvFolder | None = None,
     require_runnable: bool = False,
 ) -> LoadedConfig:
-    """A whole configuration from one file, as `dump_config` writes it into a run's folder.
+    """Load a whole configuration from one file, as `dump_config` writes it into a run's folder.
 
     env: the task it belongs to; None takes the file's own folder. All else as `load_config`.
     """
     problems: list[Problem] = []
     read = read_yaml(path, problems)
-    tree = as_section(read, path.name, problems) if read else Branch()
+    tree = as_section(read, path.name, problems) if read else MappingNode()
     tree = _overridden(tree, overrides, flags, problems)
     result = _resolve(tree, seed, problems, runnable=shown(path) if read and require_runnable else None)
     if problems:
@@ -169,10 +168,10 @@ def load_config_file(
 
 
 def dump_config(loaded: LoadedConfig) -> str:
-    """The configuration with every key, as YAML that `load_config_file` reads back equal."""
-    values: dict[str, Any] = _as_yaml(loaded.config)
+    """Return the configuration with every key, as YAML that `load_config_file` reads back equal."""
+    values: dict[str, Any] = _lists(loaded.config.model_dump())
     values["ma_config"] = {
-        name: {block: _as_yaml(getattr(config, block)) for block in BEHAVIOUR_BLOCKS}
+        name: _lists(config.model_dump(include=set(BEHAVIOUR_KEYS)))
         for name, config in loaded.behaviours.items()
     } or None
     head = [f"# {loaded.env_label}: every key, resolved from {loaded.source}"]
@@ -182,7 +181,7 @@ def dump_config(loaded: LoadedConfig) -> str:
 
 
 def parse_override(text: str) -> tuple[tuple[str, ...], object]:
-    """``a.b=value`` as path and value; text stays text where the key holds text.
+    """Parse ``a.b=value`` as path and value; text stays text where the key holds text.
 
     Raises ValueError with a one-line reason.
     """
@@ -211,8 +210,8 @@ def _holds_text(path: tuple[str, ...]) -> bool:
 
 
 def _overridden(
-    tree: Branch, overrides: Sequence[str], flags: Mapping[str, object], problems: list[Problem]
-) -> Branch:
+    tree: MappingNode, overrides: Sequence[str], flags: Mapping[str, object], problems: list[Problem]
+) -> MappingNode:
     for text in overrides:
         where = f"-o {text}"
         try:
@@ -221,40 +220,42 @@ def _overridden(
             fix = "write for example -o sac_config.learning_rate=1e-3"
             problems.append(Problem(f"cannot read the override `{text}`", where, str(error), fix))
         else:
-            tree = merge(tree, plant_at(path, value, where))
-    return _planted(tree, flags, "command line")
+            tree = merge(tree, from_value_at(path, value, where))
+    return _with_values(tree, flags, "command line")
 
 
-def _planted(tree: Branch, values: Mapping[str, object], source: str) -> Branch:
-    """The tree with dotted path → value over it."""
+def _with_values(tree: MappingNode, values: Mapping[str, object], source: str) -> MappingNode:
+    """Return the tree with dotted path → value over it."""
     for dotted, value in values.items():
-        tree = merge(tree, plant_at(tuple(dotted.split(".")), value, f"{source} ({dotted})"))
+        tree = merge(tree, from_value_at(tuple(dotted.split(".")), value, f"{source} ({dotted})"))
     return tree
 
 
 _Resolved = tuple[Config, Mapping[str, Config], Mapping[str, Any], Mapping[str, object], Mapping[str, object]]
 
 
-def _resolve(tree: Branch, seed: int | None, problems: list[Problem], *, runnable: str | None) -> _Resolved:
-    """Config, behaviours, raw values, draws, and what a memory adds, of a merged tree.
+def _resolve(
+    tree: MappingNode, seed: int | None, problems: list[Problem], *, runnable: str | None
+) -> _Resolved:
+    """Return config, behaviours, raw values, draws and the defaults of a memory, of a merged tree.
 
     runnable: as in `build`
     """
-    raw = plain(tree)
+    raw = to_value(tree)
     parts = _behaviours(tree, problems)
     tree = _with_seed(tree.without("ma_config"), seed)
-    run_seed = plain(find(tree, _SEED) or Leaf(None, ""))
+    run_seed = to_value(find(tree, _SEED) or ValueNode(None, ""))
     whole, for_memory = under_memory(tree, run_seed, "")
     common, drawn = draw(whole, run_seed, "", problems)
     config = build(common, problems, runnable=runnable)
     behaviours: dict[str, Config] = {}
     for name, part in parts.items():
-        own = merge(_only(tree, BEHAVIOUR_BLOCKS), part)
+        own = merge(_only(tree, BEHAVIOUR_KEYS), part)
         own = own if seed is None else _with_seed(own, seed)
         prefix = f"ma_config.{name}."
         own, own_for_memory = under_memory(own, run_seed, prefix)
         own, own_drawn = draw(own, run_seed, prefix, problems)
-        of_the_run = common.without(*BEHAVIOUR_BLOCKS)
+        of_the_run = common.without(*BEHAVIOUR_KEYS)
         behaviours[name] = build(merge(of_the_run, own), problems)
         drawn |= own_drawn
         for_memory |= {f"{prefix}{path}": value for path, value in own_for_memory.items()}
@@ -267,45 +268,45 @@ def _resolve(tree: Branch, seed: int | None, problems: list[Problem], *, runnabl
     )
 
 
-def _with_seed(tree: Branch, seed: int | None) -> Branch:
+def _with_seed(tree: MappingNode, seed: int | None) -> MappingNode:
     """Set the seed to the given one, or to a fresh one where none is configured."""
     node = find(tree, _SEED)
-    if seed is None and node is not None and plain(node) is not None:
+    if seed is None and node is not None and to_value(node) is not None:
         return tree
     value = secrets.randbelow(_FRESH_SEEDS) if seed is None else seed
-    if not isinstance(tree.children.get(_SEED[0], Branch()), Branch):
+    if not isinstance(tree.children.get(_SEED[0], MappingNode()), MappingNode):
         return tree  # sac_config is no mapping; the check that follows says so
-    return merge(tree, plant_at(_SEED, value, "--seed"))
+    return merge(tree, from_value_at(_SEED, value, "--seed"))
 
 
-def _only(tree: Branch, keys: Sequence[str]) -> Branch:
-    return Branch({k: v for k, v in tree.children.items() if k in keys}, tree.where)
+def _only(tree: MappingNode, keys: Sequence[str]) -> MappingNode:
+    return MappingNode({k: v for k, v in tree.children.items() if k in keys}, tree.where)
 
 
-def _behaviours(tree: Branch, problems: list[Problem]) -> dict[str, Branch]:
-    """The parts of ``ma_config`` by behaviour, with only what a behaviour may have for itself."""
+def _behaviours(tree: MappingNode, problems: list[Problem]) -> dict[str, MappingNode]:
+    """Return the parts of ``ma_config`` by behaviour, with only the keys that a behaviour may have."""
     node = tree.children.get("ma_config")
-    if node is None or (isinstance(node, Leaf) and node.value is None):
+    if node is None or (isinstance(node, ValueNode) and node.value is None):
         return {}
-    if isinstance(node, Leaf):
+    if isinstance(node, ValueNode):
         problems.append(_no_behaviours("ma_config", node))
         return {}
-    parts: dict[str, Branch] = {}
+    parts: dict[str, MappingNode] = {}
     for name, part in node.children.items():
-        if isinstance(part, Leaf) and part.value is not None:
+        if isinstance(part, ValueNode) and part.value is not None:
             problems.append(_no_behaviours(f"ma_config.{name}", part))
             continue
         section = as_section(part, name, problems)
         problems.extend(
             _of_the_run(f"ma_config.{name}.{key}", child.where)
             for key, child in section.children.items()
-            if key not in BEHAVIOUR_BLOCKS
+            if key not in BEHAVIOUR_KEYS
         )
-        parts[name] = _only(section, BEHAVIOUR_BLOCKS)
+        parts[name] = _only(section, BEHAVIOUR_KEYS)
     return parts
 
 
-def _no_behaviours(path: str, node: Leaf) -> Problem:
+def _no_behaviours(path: str, node: ValueNode) -> Problem:
     return Problem(
         f"`{path}` is not a mapping",
         node.where,
@@ -318,32 +319,20 @@ def _of_the_run(path: str, where: str) -> Problem:
     return Problem(
         f"`{path}` cannot be set for one behaviour",
         where,
-        f"a behaviour may have {', '.join(BEHAVIOUR_BLOCKS)} for itself; all else belongs to the whole run",
+        f"a behaviour may have {', '.join(BEHAVIOUR_KEYS)} for itself; all else belongs to the whole run",
         "remove it, or set it at the top level of the section",
     )
 
 
 def _differences(config: Config, base: Config) -> Iterator[tuple[str, object]]:
     for path, _ in fields():
-        value, other = _at(config, path), _at(base, path)
+        value, other = value_at(config, path), value_at(base, path)
         if value != other and path != _SEED:
             yield ".".join(path), value
 
 
-def _at(config: Config, path: tuple[str, ...]) -> object:
-    value: object = config
-    for name in path:
-        value = getattr(value, name)
-    return value
-
-
-def _as_yaml(block: Block) -> dict[str, Any]:
-    """The block as plain YAML types: tuples become lists."""
-    values: dict[str, Any] = _lists(block.model_dump())
-    return values
-
-
 def _lists(value: Any) -> Any:  # noqa: ANN401 - any YAML value
+    """Return the value as plain YAML types: tuples become lists."""
     if isinstance(value, dict):
         return {key: _lists(child) for key, child in value.items()}
     return [_lists(item) for item in value] if isinstance(value, list | tuple) else value

@@ -1,4 +1,4 @@
-"""From the command line's ENV and ``--config`` to the folder, the file and the merged section."""
+"""Search for the folder, the file and the section that the command line's ENV and ``--config`` name."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from algorithm.config import shipped
+from algorithm.config import shipped_sections
+from algorithm.config.env_names import folder_of, label_of, near_ids, nearest_task
 from algorithm.config.errors import ConfigError, Problem, suggest
-from algorithm.config.nearest import folder_of, nearest_task
 from algorithm.config.schema import Config
-from algorithm.config.source import read_yaml, shown
-from algorithm.config.tree import Branch, Leaf, Node, merge, plain
+from algorithm.config.tree import MappingNode, Node, ValueNode, merge, to_value
+from algorithm.config.yaml_io import read_yaml, shown
 
 CONFIG_FILE = "config.yaml"
 DEFAULT_SECTION = "default"
@@ -20,7 +20,7 @@ _PROJECT_ENVS = Path(__file__).resolve().parents[2] / "envs"
 
 @dataclass(frozen=True)
 class EnvFolder:
-    """A task: its folder and the name its runs are filed under, such as ``gym/pendulum``.
+    """A task's folder and the name its runs are filed under, such as ``gym/pendulum``.
 
     env_name: the environment where nothing else names it; ``path`` is the current folder then
     """
@@ -31,7 +31,7 @@ class EnvFolder:
 
     @property
     def given(self) -> dict[str, object]:
-        """Dotted path → value of what the name of the task says itself."""
+        """Dotted path → value of what the name of the task itself sets."""
         if self.env_name is None:
             return {}
         return {"base_config.env_type": "GYM", "base_config.env_name": self.env_name}
@@ -39,18 +39,18 @@ class EnvFolder:
 
 @dataclass(frozen=True)
 class Source:
-    """The section that was chosen and the file it stands in, with the file's whole content.
+    """The chosen section and its file, with the file's whole content.
 
     file: None for an environment without a folder, of which no file was chosen
     """
 
     file: Path | None
     section: str
-    sections: Branch
+    sections: MappingNode
 
 
 def find_env(env: str) -> EnvFolder:
-    """The folder that ENV names: below ``envs/`` here, below the project's ``envs/``, or any path.
+    """Find the folder that ENV names: below ``envs/`` here, below the project's ``envs/``, or any path.
 
     Where there is none with a config.yaml ENV may be the name of an environment: an id of Gymnasium,
     ``module:Id`` or ``file.py:Id``. Raises ConfigError if it is neither, naming similar ones.
@@ -60,16 +60,14 @@ def find_env(env: str) -> EnvFolder:
         folder = folder.resolve()
         if (folder / CONFIG_FILE).is_file():
             return EnvFolder(folder, _label(folder, roots))
-    from algorithm.config import bare  # it loads Gymnasium, which a task's folder does not need yet
-
-    label = bare.label_of(env)
+    label = label_of(env)
     if label is None:
-        raise ConfigError([_no_env(env, roots, bare.near_ids(env))])
+        raise ConfigError([_no_env(env, roots, near_ids(env))])
     return EnvFolder(Path.cwd(), label, env)
 
 
 def find_section(folder: EnvFolder, config: str | None, problems: list[Problem]) -> Source | None:
-    """The choice of ``--config``: a section of config.yaml, a file of the folder, or ``FILE:SECTION``.
+    """Find the choice of ``--config``: a section of config.yaml, a file of the folder, or ``FILE:SECTION``.
 
     Where nothing has the name a section that ships with the framework may.
     """
@@ -83,7 +81,7 @@ def find_section(folder: EnvFolder, config: str | None, problems: list[Problem])
         return Source(main_file, config, main)
     name, colon, section = config.rpartition(":")
     file = _file(folder.path, name if colon else config)
-    if file is None and main is not None and config in shipped.sections().children:
+    if file is None and main is not None and config in shipped_sections.sections().children:
         return Source(main_file, config, main)
     if file is None:
         if main is not None:
@@ -94,43 +92,43 @@ def find_section(folder: EnvFolder, config: str | None, problems: list[Problem])
 
 
 def _file_beside(folder: EnvFolder, config: str | None, problems: list[Problem]) -> Source | None:
-    """The settings of an environment without a folder: none, or those of a file that ``--config`` names."""
+    """Return the settings of an environment without a folder: none, or the file that ``--config`` names."""
     if config is None:
-        return Source(None, DEFAULT_SECTION, Branch({DEFAULT_SECTION: Branch()}))
+        return Source(None, DEFAULT_SECTION, MappingNode({DEFAULT_SECTION: MappingNode()}))
     name, colon, section = config.rpartition(":")
     file = _file(folder.path, name if colon else config)
-    if file is None and config in shipped.sections().children:
-        return Source(None, config, Branch())
+    if file is None and config in shipped_sections.sections().children:
+        return Source(None, config, MappingNode())
     if file is None:
         problems.append(_no_file(config, folder))
         return None
     return _checked(file, section if colon else DEFAULT_SECTION, read_yaml(file, problems), problems)
 
 
-def layered(source: Source, problems: list[Problem]) -> Branch:
-    """The file's ``default`` section, what the chosen one inherits, the chosen one, merged in that order."""
-    base = Branch({}, shown(source.file) if source.file else "the defaults")
-    sections = shipped.beside(source.sections)
+def layered(source: Source, problems: list[Problem]) -> MappingNode:
+    """Merge the file's ``default`` section, what the chosen one inherits, the chosen one, in this order."""
+    base = MappingNode({}, shown(source.file) if source.file else "the defaults")
+    sections = shipped_sections.beside(source.sections)
     for name in _chosen(source):
         base = merge(base, _with_inherited(sections, name, (), problems))
     return base
 
 
 def shipped_below(source: Source) -> tuple[str, ...]:
-    """The sections among those that :func:`layered` merges that ship with the framework."""
-    sections = shipped.beside(source.sections)
+    """Return the sections that :func:`layered` merges and that ship with the framework."""
+    sections = shipped_sections.beside(source.sections)
     names = [name for chosen in _chosen(source) for name in _ancestry(sections, chosen, ())]
     return tuple(name for name in dict.fromkeys(names) if name not in source.sections.children)
 
 
 def _chosen(source: Source) -> list[str]:
-    """The sections that count, the later one above."""
+    """Return the sections that count, the later one above."""
     names = dict.fromkeys((DEFAULT_SECTION, source.section))
     return [name for name in names if name == source.section or name in source.sections.children]
 
 
-def _ancestry(sections: Branch, name: str, trail: tuple[str, ...]) -> Iterator[str]:
-    """The section and all that it inherits; nothing of what goes in a circle or is not there."""
+def _ancestry(sections: MappingNode, name: str, trail: tuple[str, ...]) -> Iterator[str]:
+    """Yield the section and all that it inherits, less circles and missing sections."""
     if name in trail or name not in sections.children:
         return
     inherited = as_section(sections.children[name], name, []).children.get("inherited")
@@ -139,10 +137,10 @@ def _ancestry(sections: Branch, name: str, trail: tuple[str, ...]) -> Iterator[s
     yield name
 
 
-def as_section(node: Node, name: str, problems: list[Problem]) -> Branch:
-    """A section as a mapping; one without content, and blocks without content, count as empty."""
-    if isinstance(node, Branch):
-        return Branch({k: _empty_block(k, child) for k, child in node.children.items()}, node.where)
+def as_section(node: Node, name: str, problems: list[Problem]) -> MappingNode:
+    """Return a section as a mapping; one without content, and blocks without content, count as empty."""
+    if isinstance(node, MappingNode):
+        return MappingNode({k: _empty_block(k, child) for k, child in node.children.items()}, node.where)
     if node.value is not None:
         problems.append(
             Problem(
@@ -152,20 +150,26 @@ def as_section(node: Node, name: str, problems: list[Problem]) -> Branch:
                 "write the blocks indented below the section's name",
             )
         )
-    return Branch({}, node.where)
+    return MappingNode({}, node.where)
 
 
 def _empty_block(key: str, node: Node) -> Node:
-    """A block whose lines are all commented out reads as null, which nobody means."""
+    """Return an empty mapping for a block that is null because all its lines are comments."""
     field = Config.model_fields.get(key)
     is_block = field is not None and isinstance(field.annotation, type)
-    return Branch({}, node.where) if is_block and isinstance(node, Leaf) and node.value is None else node
+    return (
+        MappingNode({}, node.where)
+        if is_block and isinstance(node, ValueNode) and node.value is None
+        else node
+    )
 
 
-def _with_inherited(sections: Branch, name: str, trail: tuple[str, ...], problems: list[Problem]) -> Branch:
+def _with_inherited(
+    sections: MappingNode, name: str, trail: tuple[str, ...], problems: list[Problem]
+) -> MappingNode:
     section = as_section(sections.children[name], name, problems)
     inherited = section.children.get("inherited")
-    result = Branch({}, section.where)
+    result = MappingNode({}, section.where)
     for parent in _parents(inherited, problems) if inherited is not None else ():
         where = inherited.where if inherited is not None else section.where
         if parent in (*trail, name):
@@ -178,7 +182,7 @@ def _with_inherited(sections: Branch, name: str, trail: tuple[str, ...], problem
 
 
 def _parents(node: Node, problems: list[Problem]) -> list[str]:
-    value = plain(node)
+    value = to_value(node)
     names = [value] if isinstance(value, str) else [] if value is None else value
     if isinstance(names, list) and all(isinstance(name, str) for name in names):
         return names
@@ -202,15 +206,17 @@ def _cycle(trail: tuple[str, ...], where: str) -> Problem:
     )
 
 
-def _unknown_parent(parent: str, name: str, where: str, sections: Branch) -> Problem:
+def _unknown_parent(parent: str, name: str, where: str, sections: MappingNode) -> Problem:
     fix = suggest(parent, [s for s in sections.children if s != name], "other sections")
     return Problem(
         f"unknown section `{parent}`", where, f"`{name}` inherits it, and the file has none such", fix
     )
 
 
-def _checked(file: Path, section: str, sections: Branch | None, problems: list[Problem]) -> Source | None:
-    """The section of the file; None if the file could not be read (told before) or has no such section."""
+def _checked(
+    file: Path, section: str, sections: MappingNode | None, problems: list[Problem]
+) -> Source | None:
+    """Return the section of the file; None if the file could not be read or has no such section."""
     if sections is None:
         return None
     names = list(sections.children)
@@ -280,7 +286,7 @@ def _no_file(config: str, folder: EnvFolder) -> Problem:
     )
 
 
-def _no_config(config: str, folder: Path, main: Branch) -> Problem:
+def _no_config(config: str, folder: Path, main: MappingNode) -> Problem:
     files = sorted(f.name for f in folder.glob("*.yaml"))
     return Problem(
         f"unknown configuration `{config}`",
@@ -291,4 +297,4 @@ def _no_config(config: str, folder: Path, main: Branch) -> Problem:
 
 
 def _shipped_near(config: str) -> str:
-    return suggest(config, shipped.sections().children, "sections for every task")
+    return suggest(config, shipped_sections.sections().children, "sections for every task")

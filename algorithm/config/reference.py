@@ -1,4 +1,4 @@
-"""What is generated from the schema: the commented default listings, the Markdown page, the JSON schema.
+"""Files generated from the schema: the commented default listings, the Markdown page, the JSON schema.
 
 ``python -m algorithm.config.reference --write`` writes the files, ``--check`` compares them.
 """
@@ -11,16 +11,23 @@ import sys
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Literal, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
-from algorithm.config.check import block_of, expected, extra, field_at, fields, has_default
-from algorithm.config.schema import BEHAVIOUR_BLOCKS, DISTRIBUTED_DEFAULTS, MERGE_KEYS, RANDOM_BLOCKS, Config
-from algorithm.config.shipped import MEMORY, RAW, SEED, leaves, reasons
-from algorithm.config.source import inline
-from algorithm.fields import Block
+from algorithm.config.schema import (
+    BEHAVIOUR_KEYS,
+    DISTRIBUTED_DEFAULTS,
+    MERGE_KEYS,
+    RANDOM_BLOCKS,
+    Config,
+    field_at,
+    fields,
+)
+from algorithm.config.shipped_sections import MEMORY, RAW, SEED, leaves, reasons
+from algorithm.config.validation import default_text, expected
+from algorithm.config.yaml_io import inline
+from algorithm.fields import Block, block_of, facts_of
 
 _ROOT = Path(__file__).resolve().parents[2]
 _WIDTH = 100
@@ -29,16 +36,14 @@ _RESERVED = "not available in this version"
 _YAML_HEAD = """\
 Every key with its default. Generated from the schema by `python -m algorithm.config.reference --write`.
 Do not edit: a task's own config.yaml says what differs, in sections of this shape.
-[new] is not in the original listings; [fixed] cannot change when a run is resumed; [later: ...] loads only
-with the value given here, until that part of the project is there.
+[new] is not in the original listings; [shared] must be the same for a learner and its actors; [fixed] cannot
+change when a run is resumed; [later: ...] loads only with the value given here, until that part of the
+project is there.
 """
 
 
-_NO_DEFAULTS: Mapping[str, object] = MappingProxyType({})
-
-
-def default_yaml(defaults: Mapping[str, object] = _NO_DEFAULTS) -> str:
-    """The default listing: every key of `Config` with its description as a comment, in order.
+def default_yaml(defaults: Mapping[str, object]) -> str:
+    """Return the default listing: every key of `Config` with its description as a comment, in order.
 
     defaults: dotted path -> another default than the schema's
     """
@@ -53,15 +58,15 @@ def _yaml_lines(
     path: tuple[str, ...], field: FieldInfo, indent: str, defaults: Mapping[str, object]
 ) -> Iterator[str]:
     block = block_of(field)
-    marks = "[new] " * ("new" in extra(field)) + "[fixed] " * ("fixed" in extra(field)) + _later(field)
+    marks = "".join(f"[{mark}] " for mark in _marks(field))
     choices = f" One of: {expected(path)}." if block is None and _is_choice(field) else ""
     yield from _comment(f"{marks}{field.description}{choices}", indent)
     if block is None:
-        if not has_default(field):
+        if facts_of(field).required:
             yield f"{indent}# {path[-1]}:"
             return
         other = defaults.get(".".join(path))
-        yield f"{indent}{path[-1]}: {_default(field) if other is None else inline(other)}"
+        yield f"{indent}{path[-1]}: {default_text(field) if other is None else inline(other)}"
         return
     yield f"{indent}{path[-1]}:"
     for key, inner in block.model_fields.items():
@@ -73,16 +78,15 @@ def _is_choice(field: FieldInfo) -> bool:
     return any(get_origin(part) is Literal for part in (kind, *get_args(kind)))
 
 
-def _later(field: FieldInfo) -> str:
-    part = extra(field).get("reserved")
-    single = [f"{value} = {part}" for value, part in extra(field).get("reserved_values", {}).items()]
-    later = [part] if part else single
-    return f"[later: {', '.join(later)}] " if later else ""
-
-
-def _default(field: FieldInfo) -> str:
-    value = field.default
-    return inline(list(value) if isinstance(value, tuple) else value)
+def _marks(field: FieldInfo) -> list[str]:
+    """Return the marks in front of a key's entry: ``new``, ``shared``, ``fixed``, ``later: part``."""
+    facts = facts_of(field)
+    marks = {"new": facts.new, "shared": facts.shared, "fixed": facts.fixed is not None}
+    parts: dict[str, list[str]] = {}
+    for value, part in facts.reserved_values.items():
+        parts.setdefault(part, []).append(value)
+    later = facts.reserved or ", ".join(f"{', '.join(values)} = {part}" for part, values in parts.items())
+    return [mark for mark, holds in marks.items() if holds] + [f"later: {later}"] * bool(later)
 
 
 def _comment(text: str, indent: str) -> list[str]:
@@ -91,12 +95,12 @@ def _comment(text: str, indent: str) -> list[str]:
 
 
 def _seed_rows() -> Iterator[str]:
-    """Keys of the seed with other defaults now."""
+    """Yield the keys of the seed with other defaults now."""
     why, of_memory = reasons(SEED), leaves(MEMORY)
     for path, value in leaves(SEED).items():
         field = field_at(tuple(path.split(".")))
         assert field is not None, f"{path} of {SEED} is no key"
-        ours = f"`{_default(field)}`"
+        ours = f"`{default_text(field)}`"
         if path in of_memory:
             ours += f", with a memory `{inline(of_memory[path])}`"
         if value != field.default or of_memory.get(path, value) != value:
@@ -107,7 +111,7 @@ def _memory_rows() -> Iterator[str]:
     for path, value in leaves(MEMORY).items():
         field = field_at(tuple(path.split(".")))
         assert field is not None, f"{path} of {MEMORY} is no key"
-        yield f"| `{path}` | `{_default(field)}` | `{inline(value)}` |"
+        yield f"| `{path}` | `{default_text(field)}` | `{inline(value)}` |"
 
 
 _SEED_ROWS = "\n".join(_seed_rows())
@@ -200,7 +204,7 @@ keeps its value, and the start screen says which were not.
 ## Several behaviours
 
 `ma_config` gives a named behaviour of the environment its own settings. A part may hold
-{", ".join(f"`{b}`" for b in BEHAVIOUR_BLOCKS)}; everything else belongs to the run.
+{", ".join(f"`{b}`" for b in BEHAVIOUR_KEYS)}; everything else belongs to the run.
 A part lies above overrides: to change it from the command line, name it, as in
 `-o ma_config.Goalie.sac_config.n_step=1`.
 
@@ -248,7 +252,8 @@ default:
 
 ## Every key
 
-*New* keys are not in the listings this project began with. *Fixed* ones cannot change when a run is resumed
+*New* keys are not in the listings this project began with. *Shared* ones must be the same for a learner and
+its actors, which the learner checks when an actor joins. *Fixed* ones cannot change when a run is resumed
 (`--resume`), nor can `replay_config.capacity` become smaller or attention see another number of steps; every
 other key counts from the resume on, and a table says what becomes of each that differs. A key marked *later*
 loads only with its default until the part of the project named there exists; any other value is refused.
@@ -256,7 +261,7 @@ loads only with its default until the part of the project named there exists; an
 
 
 def markdown() -> str:
-    """The reference page: how merging works and a table for each block."""
+    """Return the reference page: how merging works and a table for each block."""
     parts = [_PAGE_HEAD]
     loose = [(name, f) for name, f in Config.model_fields.items() if block_of(f) is None]
     for name, field in Config.model_fields.items():
@@ -287,10 +292,8 @@ def _rows(block: type[Block], path: tuple[str, ...], prefix: str) -> Iterator[st
 
 
 def _row(path: tuple[str, ...], name: str, field: FieldInfo) -> str:
-    marks = "*New.* " * ("new" in extra(field)) + "*Fixed.* " * ("fixed" in extra(field))
-    later = _later(field).strip("[] ")
-    marks += f"*{later[0].upper()}{later[1:]}.* " if later else ""
-    default = f"`{_default(field)}`" if has_default(field) else "*required*"
+    marks = "".join(f"*{mark[0].upper()}{mark[1:]}.* " for mark in _marks(field))
+    default = "*required*" if facts_of(field).required else f"`{default_text(field)}`"
     return _cells(name, default, expected(path), f"{marks}{field.description}")
 
 
@@ -299,7 +302,7 @@ def _cells(name: str, default: str, kind: str, text: str) -> str:
 
 
 def json_schema() -> dict[str, Any]:
-    """JSON schema of a task's config.yaml: any number of sections, each of the shape of `Config`."""
+    """Return the JSON schema of a task's config.yaml: sections, each of the shape of `Config`."""
     schema = Config.model_json_schema()
     definitions: dict[str, Any] = schema.pop("$defs")
     schema.pop("title")
@@ -310,7 +313,7 @@ def json_schema() -> dict[str, Any]:
         if block is not None and name in RANDOM_BLOCKS:
             properties = definitions[block.__name__]["properties"]
             properties["random_params"] = _random_params_schema(list(properties))
-    part = {b: section["properties"][b] for b in BEHAVIOUR_BLOCKS}
+    part = {b: section["properties"][b] for b in BEHAVIOUR_KEYS}
     text = {"type": "string"}
     section["properties"] |= {
         "ma_config": {
@@ -338,7 +341,7 @@ def _drop_defaults(properties: dict[str, Any], definitions: dict[str, Any]) -> N
         if block_of(field) is not None:
             properties[name] = {k: v for k, v in properties[name].items() if k != "default"}
     for path, field in fields():
-        if not has_default(field):
+        if facts_of(field).required:
             block = block_of(Config.model_fields[path[0]])
             assert block is not None and len(path) == 2, f"{path} is required and not in a block"
             del definitions[block.__name__]["properties"][path[1]]["default"]
@@ -360,9 +363,9 @@ def _random_params_schema(keys: list[str]) -> dict[str, Any]:
 
 
 def generated() -> dict[Path, str]:
-    """Path below the project's root → what the file must hold."""
+    """Return path below the project's root → content of the file."""
     return {
-        Path("algorithm/default_config.yaml"): default_yaml(),
+        Path("algorithm/default_config.yaml"): default_yaml({}),
         Path("ds/default_config.yaml"): default_yaml(DISTRIBUTED_DEFAULTS),
         Path("docs/configuration.md"): markdown(),
         Path("docs/config.schema.json"): json.dumps(json_schema(), indent=2) + "\n",
@@ -370,7 +373,7 @@ def generated() -> dict[Path, str]:
 
 
 def outdated() -> list[Path]:
-    """The generated files that are missing or differ from the schema."""
+    """Return the generated files that are missing or differ from the schema."""
     files = generated().items()
     return [p for p, text in files if not (_ROOT / p).is_file() or (_ROOT / p).read_text("utf-8") != text]
 

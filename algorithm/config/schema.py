@@ -6,43 +6,84 @@ and never reach a `Config`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, Strict
+from pydantic import Strict
+from pydantic.fields import FieldInfo
 
 from algorithm.env.config import EnvConfig
-from algorithm.fields import Block, Contradiction, Float, Int, Limit, option
+from algorithm.fields import (
+    Block,
+    Contradiction,
+    Float,
+    Int,
+    Limit,
+    block,
+    block_of,
+    facts_of,
+    option,
+)
 from algorithm.replay.config import ReplayConfig
 from algorithm.sac.config import SacConfig
+from algorithm.sac.config import contradictions as sac_contradictions
+
+Algorithm = Literal["SAC"]
+"""Names of the algorithm families; ``algorithm`` chooses one."""
 
 MAX_ENVS = 2**16
-"""More copies than any machine steps; each takes memory before anything is asked for its space."""
+"""Largest number of sub-environments; each takes memory before its spaces are read."""
 
 _EVOLVER = "population training"
-_OTHER_NETWORKS = "the networks would be others than those that were trained"
+_OTHER_NETWORKS = "fixed: the networks would be others than those that were trained"
+
+
+def _new_end(old: Config, new: Config) -> str:
+    """Return the effect of another ``max_step``: what falls or grows until then changes at once."""
+    sac, moved = new.sac_config, []
+    prioritised = sac.use_priority and sac.use_replay_buffer
+    if sac.learning_rate_schedule == "linear":
+        moved.append("the step size falls to 0 at the new end, and changes at once")
+    if prioritised and new.replay_config.beta_increment_per_sampling is None:
+        moved.append("beta reaches 1 at the new end, and changes at once")
+    return f"free: {'; '.join(moved)}" if moved else "free"
 
 
 class BaseConfig(EnvConfig):
     """The environment, the run's name and its length."""
 
-    name: str = option("{time}", "Name of the run. Knows {time} (of the start) and {hostname}.", min_length=1)
+    name: str = option(
+        "{time}",
+        "Name of the run. Knows {time} (of the start) and {hostname}.",
+        min_length=1,
+        resume="ignored",
+    )
     update_sac_bak_per_step: Int = option(
         200, "Learner updates between two versions of the weights for actors.", ge=1
     )
-    n_envs: Int = option(1, "Environments that run side by side.", ge=1, le=MAX_ENVS)
+    n_envs: Int = option(
+        1,
+        "Environments that run side by side.",
+        ge=1,
+        le=MAX_ENVS,
+        resume="free: the open episodes end as truncated",
+    )
 
     max_iter: Limit = option(
         -1, "Training ends after so many iterations; in one, every agent finishes an episode. -1: no limit."
     )
     max_step: Limit = option(
-        100_000, "Training ends after so many steps, summed over environments. -1: no limit."
+        100_000, "Training ends after so many steps, summed over environments. -1: no limit.", resume=_new_end
     )
-    max_step_each_iter: Limit = option(-1, "An episode is truncated after so many steps. -1: no limit.")
+    max_step_each_iter: Limit = option(
+        -1, "An episode is truncated after so many steps. -1: no limit.", shared=True
+    )
     reset_on_iteration: bool = option(
         False,
         "At the end of an iteration reset every environment and truncate what is unfinished. With several "
         "environments false wastes no data.",
+        shared=True,
     )
 
     evolver_enabled: bool = option(True, "Let a population of learners evolve.", reserved=_EVOLVER)
@@ -67,10 +108,21 @@ class BaseConfig(EnvConfig):
         0,
         "Actor k, counted from 0, adds noise of k times this to its actions. 0: that of action_noise.",
         ge=0,
+        shared=True,
+        resume="free: for actors that join from now on",
     )
-    noise_max: Float = option(0.1, "Largest noise of an actor that noise_increasing_rate gives.", ge=0)
+    noise_max: Float = option(
+        0.1,
+        "Largest noise of an actor that noise_increasing_rate gives.",
+        ge=0,
+        shared=True,
+        resume="free: for actors that join from now on",
+    )
     max_episode_length: Int = option(
-        500, "Steps of the longest segment that an actor sends; longer episodes are sent in pieces.", ge=1
+        500,
+        "Steps of the longest segment that an actor sends; longer episodes are sent in pieces.",
+        ge=1,
+        shared=True,
     )
     episode_queue_size: Int = option(5, "Segments waiting for the learner at most; then actors wait.", ge=1)
     episode_sender_process_num: Int = option(5, "Sender streams of an actor.", ge=1, le=64)
@@ -80,7 +132,7 @@ class BaseConfig(EnvConfig):
     )
 
     def contradictions(self) -> Iterator[Contradiction]:
-        """A worker without an environment has nothing to do."""
+        """Yield workers without an environment."""
         if self.workers > self.n_envs:
             yield Contradiction(
                 ("workers", "n_envs"),
@@ -90,7 +142,7 @@ class BaseConfig(EnvConfig):
 
 
 class NetConfig(Block):
-    """Where learner and actors meet, and what they put up with."""
+    """Connections of learner and actors: address, security, limits."""
 
     learner_host: str | None = option(
         None,
@@ -141,18 +193,21 @@ class NnConfig(Block):
         None,
         "Keyword arguments of ModelRep; the default one knows dense_n, dense_depth, conv (simple, nature or "
         "resnet) and random_shift.",
-        fixed=_OTHER_NETWORKS,
+        resume=_OTHER_NETWORKS,
+        shared=True,
     )
     policy: dict[str, Any] | None = option(
         None,
         "Keyword arguments of ModelPolicy; the default one knows dense_n, dense_depth and noisy.",
-        fixed=_OTHER_NETWORKS,
+        resume=_OTHER_NETWORKS,
+        shared=True,
     )
     q: dict[str, Any] | None = option(
         None,
         "Keyword arguments of ModelQ; the default one knows dense_n and dense_depth.",
         new=True,
-        fixed=_OTHER_NETWORKS,
+        resume=_OTHER_NETWORKS,
+        shared=True,
     )
 
 
@@ -167,7 +222,7 @@ class EvalConfig(Block):
 
 
 class CheckpointConfig(Block):
-    """Which checkpoints are kept."""
+    """Retention of checkpoints."""
 
     keep: Int = option(3, "How many of the newest.", new=True, ge=1)
     best: bool = option(True, "Also the one with the best evaluation.", new=True)
@@ -175,68 +230,81 @@ class CheckpointConfig(Block):
         "always", "With which checkpoints the replay is saved.", new=True
     )
     milestones: Annotated[tuple[Int, ...], Strict(False)] = option(
-        (), "Environment steps whose checkpoints are kept for ever.", new=True
+        (),
+        "Environment steps whose checkpoints are kept for ever.",
+        new=True,
+        resume="free: those that were kept for ever so far stay",
     )
 
 
 class Config(Block):
     """Everything one agent and its run are built from. ``Config()`` holds the defaults."""
 
-    base_config: BaseConfig = Field(
-        default=BaseConfig(), description="Environment, name and length of a run."
+    algorithm: Algorithm = option(
+        "SAC",
+        "Family of the algorithm. Its own keys stand in the block of its name, those of all in sac_config.",
+        new=True,
+        resume="fixed: networks, optimisers and what is stored belong to the algorithm",
+        shared=True,
+        reserved_values=dict.fromkeys(("PPO", "A2C", "ACKTR", "A3C", "ACER"), "more algorithms"),
+        by_behaviour=True,
     )
-    net_config: NetConfig = Field(default=NetConfig(), description="Only for distributed training.")
+    base_config: BaseConfig = block(BaseConfig, "Environment, name and length of a run.", random=True)
+    net_config: NetConfig = block(NetConfig, "Only for distributed training.", random=True)
     reset_config: dict[str, Any] | None = option(
-        None, "Sent to the environment at every reset; for GYM the options of reset(). A mapping or null."
+        None,
+        "Sent to the environment at every reset; for GYM the options of reset(). A mapping or null.",
+        resume="free: from each environment's next reset on; open episodes may end as truncated",
+        shared=True,
     )
-    nn_config: NnConfig = Field(default=NnConfig(), description="Keyword arguments of the network classes.")
-    replay_config: ReplayConfig = Field(default=ReplayConfig(), description="The replay buffer.")
-    sac_config: SacConfig = Field(default=SacConfig(), description="The algorithm.")
-    eval_config: EvalConfig = Field(
-        default=EvalConfig(), description="Evaluation.", json_schema_extra={"new": True}
+    nn_config: NnConfig = block(NnConfig, "Keyword arguments of the network classes.", by_behaviour=True)
+    replay_config: ReplayConfig = block(ReplayConfig, "The replay buffer.", by_behaviour=True, random=True)
+    sac_config: SacConfig = block(
+        SacConfig, "Soft Actor-Critic, and what every algorithm has.", by_behaviour=True, random=True
     )
-    checkpoint_config: CheckpointConfig = Field(
-        default=CheckpointConfig(), description="Checkpoints.", json_schema_extra={"new": True}
-    )
+    eval_config: EvalConfig = block(EvalConfig, "Evaluation.", new=True, random=True)
+    checkpoint_config: CheckpointConfig = block(CheckpointConfig, "Checkpoints.", new=True, random=True)
 
     def contradictions(self) -> Iterator[Contradiction]:
-        """A batch and a window must fit into the replay; what falls until max_step needs one."""
-        capacity, batch_size = self.replay_config.capacity, self.sac_config.batch_size
-        if capacity <= batch_size:
-            yield Contradiction(
-                ("replay_config.capacity", "sac_config.batch_size"),
-                f"{capacity} rows hold at most {capacity - 1} transitions, no batch of {batch_size}",
-                "raise capacity or lower batch_size",
-            )
-        if self.sac_config.learning_rate_schedule == "linear" and self.base_config.max_step < 0:
-            yield Contradiction(
-                ("sac_config.learning_rate_schedule", "base_config.max_step"),
-                "the step size shall fall to 0 at max_step, and there is none",
-                "set base_config.max_step",
-            )
-        yield from self._noises()
-        sac = self.sac_config
-        window = sac.burn_in_step + sac.learn_step + sac.n_step - 1
-        if capacity <= window:
-            key = max(("n_step", "learn_step", "burn_in_step"), key=lambda name: getattr(sac, name))
-            yield Contradiction(
-                ("replay_config.capacity", f"sac_config.{key}"),
-                f"{capacity} rows cannot hold a window of {window} steps (burn_in_step, learn_step, n_step)",
-                f"raise capacity or lower {key}",
-            )
+        """Yield the contradictions of the chosen algorithm's keys with those of other blocks."""
+        yield from _CONTRADICTIONS[self.algorithm](self)
 
-    def _noises(self) -> Iterator[Contradiction]:
-        if self.base_config.noise_increasing_rate > 0 and self.sac_config.action_noise is not None:
-            yield Contradiction(
-                ("base_config.noise_increasing_rate", "sac_config.action_noise"),
-                "both say how noisy an actor is",
-                "set one of them",
-            )
+
+_CONTRADICTIONS: Mapping[Algorithm, Callable[[Config], Iterator[Contradiction]]] = {"SAC": sac_contradictions}
+"""Algorithm -> the contradictions between its keys and those of other blocks."""
+
+KeyPath = tuple[str, ...]
+"""A key's name below the names of the blocks around it."""
+
+
+def fields(model: type[Block] = Config, path: KeyPath = ()) -> Iterator[tuple[KeyPath, FieldInfo]]:
+    """Yield every key that holds a value, with its path, in the order of the listing."""
+    for name, field in model.model_fields.items():
+        inner = block_of(field)
+        if inner is None:
+            yield (*path, name), field
+        else:
+            yield from fields(inner, (*path, name))
+
+
+@cache
+def field_at(path: KeyPath) -> FieldInfo | None:
+    """Return the declaration of the key at ``path``, or None if there is no such key."""
+    return dict(fields()).get(path)
+
+
+def value_at(config: Config, path: KeyPath) -> object:
+    """Return the value of a key."""
+    value: object = config
+    for name in path:
+        value = getattr(value, name)
+    return value
 
 
 MERGE_KEYS = {
-    "ma_config": "Several kinds of agent in one environment: {behaviour: {nn_config, replay_config, "
-    "sac_config}}, each laid over the rest of the configuration for the behaviour of that name.",
+    "ma_config": "Several kinds of agent in one environment: {behaviour: {algorithm, nn_config, "
+    "replay_config, sac_config}}, each laid over the rest of the configuration for the behaviour of that "
+    "name.",
     "inherited": "Section or list of sections that lie below this one, left to right: of the same file, else "
     "of algorithm/sections.yaml.",
     "random_params": "Inside a block: values to draw at the start, {key: {in: [...]}}, {key: {std: s}}, "
@@ -244,18 +312,15 @@ MERGE_KEYS = {
 }
 """Keys that are used up while merging."""
 
-DISTRIBUTED_DEFAULTS = {"sac_config.save_model_per_step": 100000}
+DISTRIBUTED_DEFAULTS: Mapping[str, object] = {
+    ".".join(path): facts_of(field).distributed_default
+    for path, field in fields()
+    if facts_of(field).distributed_default is not None
+}
 """Dotted path -> default of a distributed training, where it is another one."""
 
-BEHAVIOUR_BLOCKS = ("nn_config", "replay_config", "sac_config")
-"""What a behaviour of ``ma_config`` may have for itself; all else belongs to the run."""
+BEHAVIOUR_KEYS = tuple(name for name, field in Config.model_fields.items() if facts_of(field).by_behaviour)
+"""Keys and blocks that a behaviour of ``ma_config`` may have for itself; all others belong to the run."""
 
-RANDOM_BLOCKS = (
-    "base_config",
-    "replay_config",
-    "sac_config",
-    "eval_config",
-    "checkpoint_config",
-    "net_config",
-)
+RANDOM_BLOCKS = tuple(name for name, field in Config.model_fields.items() if facts_of(field).random)
 """The blocks that may hold ``random_params``."""

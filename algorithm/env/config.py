@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, Strict, WithJsonSchema
+from pydantic import BeforeValidator, Strict, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
-from algorithm.fields import Block, Float, Int, Limit, option, required
+from algorithm.fields import Block, Float, Int, Limit, block, option, required
 
 _UNITY = "Unity environments"
 _SUITES = "more environments"
 _OTHER_TASK = (
-    "what is learned and stored belongs to this environment; a curriculum is what reset_config is for"
+    "fixed: what is learned and stored belongs to this environment; a curriculum is what reset_config is for"
 )
 
 NOT_RUNNABLE = {"UNITY": _UNITY, "DM_CONTROL": _SUITES}
@@ -20,7 +20,7 @@ NOT_RUNNABLE = {"UNITY": _UNITY, "DM_CONTROL": _SUITES}
 
 
 def _named(entry: object) -> object:
-    """A name alone is a wrapper without arguments."""
+    """Convert a name alone to a wrapper without arguments."""
     if isinstance(entry, str):
         return {entry: None}
     if isinstance(entry, dict) and len(entry) != 1:
@@ -49,19 +49,19 @@ WrapperEntry = Annotated[
 
 
 class BuildPath(Block):
-    """Where the Unity executable lies, per operating system."""
+    """Path of the Unity executable by operating system."""
 
     win32: str = option("path_win32", "Executable on Windows.", reserved=_UNITY)
     linux: str = option("path_linux", "Executable on Linux.", reserved=_UNITY)
 
 
 class UnityArgs(Block):
-    """How a Unity executable is started. Without effect on other environments."""
+    """Start of a Unity executable. Without effect on other environments."""
 
     no_graphics: bool = option(
         True, "Start without a window. Set to false if observations are images.", reserved=_UNITY
     )
-    build_path: BuildPath = Field(default=BuildPath(), description="Path of the executable.")
+    build_path: BuildPath = block(BuildPath, "Path of the executable.")
     port: Int = option(
         5005, "First port to try for talking to the executable.", reserved=_UNITY, ge=1, le=65535
     )
@@ -72,33 +72,37 @@ class EnvConfig(Block):
 
     env_type: Literal["UNITY", "GYM", "DM_CONTROL"] = required(
         "Which kind of simulator; GYM is any Gymnasium environment. No default: the task says it.",
-        fixed=_OTHER_TASK,
+        resume=_OTHER_TASK,
+        shared=True,
     )
     env_name: str = required(
         "Name of the environment; for GYM an id such as Pendulum-v1, module:Id or file.py:Id, of which the "
         "last two may lie in the task's folder. No default either.",
-        fixed=_OTHER_TASK,
+        resume=_OTHER_TASK,
         min_length=1,
+        shared=True,
     )
     env_args: dict[str, Any] | None = option(
         None,
         "Keyword arguments for building the environment, a mapping. For GYM: those of gymnasium.make.",
-        fixed=_OTHER_TASK,
+        resume=_OTHER_TASK,
+        shared=True,
     )
-    unity_args: UnityArgs = Field(default=UnityArgs(), description="Only for Unity environments.")
+    unity_args: UnityArgs = block(UnityArgs, "Only for Unity environments.")
     wrappers: Annotated[tuple[WrapperEntry, ...], Strict(False)] = option(
         (),
         "Gymnasium wrappers, innermost first: each a name, module:Class or file.py:Class, alone or as "
         "{Name: {kwargs}}.",
         new=True,
-        fixed=_OTHER_TASK,
+        resume=_OTHER_TASK,
         examples=[["Name", "module:Class", {"Name": {"argument": "value"}}]],
+        shared=True,
     )
     reward_scale: Float = option(
         1.0,
         "Rewards are learned from times this fixed factor; returns and evaluations are told as they come.",
         new=True,
-        fixed="what is stored and what the critics have learned is in the old scale",
+        resume="fixed: what is stored and what the critics have learned is in the old scale",
         gt=0,
     )
     workers: Int = option(

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from algorithm.fields import Block, Contradiction, Float, Int, NotNegative, option
+from algorithm.fields import AnyConfig, Block, Contradiction, Float, Int, NotNegative, option
+
+_NEW_PRIORITIES = "free: for priorities that are set from now on"
+
+
+def _new_capacity(old: AnyConfig, new: AnyConfig) -> str:
+    """Return the effect of another ``capacity``: a larger one holds every stored row."""
+    if new.replay_config.capacity < old.replay_config.capacity:
+        return "fixed: the rows that are stored would not all fit; a larger one is possible"
+    return "free"
 
 
 class ReplayConfig(Block):
@@ -16,33 +25,38 @@ class ReplayConfig(Block):
         "tenths of the free memory.",
         ge=2,
         le=2**29 - 1,
+        resume=_new_capacity,
     )
     alpha: Float = option(
         0.4,
         "Exponent that turns a TD error into a priority. 0: every row is equally likely.",
         ge=0,
         le=1,
-        fixed="the stored priorities were made with it",
+        resume="fixed: the stored priorities were made with it",
     )
     beta: Float = option(
         0.4,
         "Exponent of the importance-sampling weights at the start; it grows to 1.",
         ge=0,
         le=1,
-        fixed="it says where beta began, which has grown since",
+        resume="fixed: it says where beta began, which has grown since",
     )
     beta_increment_per_sampling: NotNegative | None = option(
         None,
         "How much beta grows with each sampled batch. null: linearly, to 1 at max_step; without a max_step "
         "it stays.",
+        resume="free: a number: from where beta is; null: as if so from the start",
     )
     td_error_min: Float = option(
-        0.01, "TD errors below this count as this, so that every row keeps a chance.", ge=0
+        0.01,
+        "TD errors below this count as this, so that every row keeps a chance.",
+        ge=0,
+        resume=_NEW_PRIORITIES,
     )
-    td_error_max: Float = option(10.0, "TD errors above this count as this.", gt=0)
+    td_error_max: Float = option(10.0, "TD errors above this count as this.", gt=0, resume=_NEW_PRIORITIES)
 
     def contradictions(self) -> Iterator[Contradiction]:
-        """The clipping interval of TD errors must not be empty."""
+        """Yield an empty clipping interval of TD errors."""
         if self.td_error_min > self.td_error_max:
             yield Contradiction(
                 ("td_error_min", "td_error_max"),

@@ -14,7 +14,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import cast
 
-from algorithm.config.program import program
+from algorithm.config.cli import program
 from algorithm.errors import StorageError, UsageError
 from algorithm.reading import read_json, read_lines
 from algorithm.run.files import finite_or_null, write_bytes, write_json, write_text

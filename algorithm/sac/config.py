@@ -7,17 +7,28 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, Strict
 
-from algorithm.fields import Block, Contradiction, Float, Int, Positive, option, to_number, to_whole
+from algorithm.fields import AnyConfig, Block, Contradiction, Float, Int, Positive, Share, option, to_whole
 
 MAX_SEED = 2**32 - 1
 """Largest seed that every library in use accepts."""
 
-Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False), BeforeValidator(to_number)]
-"""A number from 0 to 1."""
+_OTHER_NETWORKS = "fixed: the networks would be others than those that were trained"
+_OTHER_REPLAY = "fixed: the replay keeps other numbers with its rows"
 
-_THREADS = "measured thread numbers"
-_OTHER_NETWORKS = "the networks would be others than those that were trained"
-_OTHER_REPLAY = "the replay keeps other numbers with its rows"
+
+def _new_context(old: AnyConfig, new: AnyConfig) -> str:
+    """Return the effect of another ``burn_in_step``: attention has learned with a context of that length."""
+    steps = old.sac_config.burn_in_step
+    if new.sac_config.seq_encoder == "ATTN" and steps != new.sac_config.burn_in_step:
+        return f"fixed: attention was trained to see {steps} steps back, burn_in_step"
+    return "free"
+
+
+def _new_inputs(old: AnyConfig, new: AnyConfig) -> str:
+    """Return the effect of another ``use_extra_data``: it decides what a transition model sees."""
+    if new.sac_config.use_prediction:
+        return "fixed: the transition model would have other inputs than it was trained with"
+    return "free: without use_prediction it says nothing"
 
 
 class SacConfig(Block):
@@ -26,38 +37,43 @@ class SacConfig(Block):
     nn: str = option(
         "nn",
         "File with the network classes, in the task's folder or below, without .py.",
-        fixed=_OTHER_NETWORKS,
+        resume=_OTHER_NETWORKS,
+        shared=True,
     )
     seed: Annotated[int, Field(ge=0, le=MAX_SEED), BeforeValidator(to_whole)] | None = option(
         None,
         "Seed of everything random in a run. null: a fresh one is drawn, printed and saved.",
-        fixed="every random number of the run follows from it",
+        resume="fixed: every random number of the run follows from it",
     )
     threads: Annotated[int, Field(ge=1), BeforeValidator(to_whole)] | Literal["auto"] = option(
         1,
         "Threads torch may use. One is fastest on a machine that does anything else besides.",
         new=True,
-        reserved_values={"auto": _THREADS},
+        reserved_values={"auto": "measured thread numbers"},
+        resume="free: sums may be rounded otherwise, so the run is not bit for bit what it would have been",
     )
     write_summary_per_step: Int = option(1000, "Environment steps between two points of the curves.", ge=1)
-    save_model_per_step: Int = option(5000, "Environment steps between two checkpoints.", ge=1)
+    save_model_per_step: Int = option(
+        5000, "Environment steps between two checkpoints.", ge=1, distributed_default=100_000
+    )
 
     use_replay_buffer: bool = option(
         True,
         "false: every window of new data is used once, in the order of its making, one update for each full "
         "batch; replay_ratio and priorities then mean nothing.",
-        fixed=_OTHER_REPLAY,
+        resume=_OTHER_REPLAY,
     )
     use_priority: bool = option(
         True,
         "Sample by TD error, with importance-sampling weights. false: uniformly, all weights 1.",
-        fixed=_OTHER_REPLAY,
+        resume=_OTHER_REPLAY,
     )
     replay_ratio: Float = option(
         1.0,
         "Gradient updates per environment step, whatever the number of environments. Usual: 1; REDQ: 20.",
         new=True,
         gt=0,
+        resume="free: for the steps from now on",
     )
     start_step: Int = option(
         1000,
@@ -65,7 +81,7 @@ class SacConfig(Block):
         "as one batch is there.",
         new=True,
         ge=0,
-        fixed="the updates that are owed are counted from it",
+        resume="fixed: the updates that are owed are counted from it",
     )
     start_repeat_c: Float = option(
         16.0,
@@ -73,10 +89,21 @@ class SacConfig(Block):
         "fresh one at each step.",
         new=True,
         ge=1,
+        shared=True,
+        resume="free: for random actions from now on",
     )
-    start_repeat_d: Float = option(4.0, "The same of random discrete actions.", new=True, ge=1)
+    start_repeat_d: Float = option(
+        4.0,
+        "The same of random discrete actions.",
+        new=True,
+        ge=1,
+        shared=True,
+        resume="free: for random actions from now on",
+    )
 
-    ensemble_q_num: Int = option(2, "Number of critics. Usual: 2; REDQ: 10.", ge=1, fixed=_OTHER_NETWORKS)
+    ensemble_q_num: Int = option(
+        2, "Number of critics. Usual: 2; REDQ: 10.", ge=1, resume=_OTHER_NETWORKS, shared=True
+    )
     ensemble_q_sample: Int = option(
         2, "Number of target critics, drawn anew for each update, whose minimum is the target's value.", ge=1
     )
@@ -86,12 +113,11 @@ class SacConfig(Block):
         "RNN: steps at a window's start that only rebuild what is remembered (R2D2); usual: 0 to 40. ATTN: "
         "how many steps back attention sees, in training as while acting; as many as what matters lies back.",
         ge=0,
+        shared=True,
+        resume=_new_context,
     )
     learn_step: Int = option(
-        1,
-        "Learned steps of a window, after the burn-in. With memory: 10 to 40.",
-        new=True,
-        ge=1,
+        1, "Learned steps of a window, after the burn-in. With memory: 10 to 40.", new=True, ge=1, shared=True
     )
     refresh_carry: bool = option(
         False,
@@ -103,7 +129,8 @@ class SacConfig(Block):
         None,
         "Memory of the representation: recurrent, or attention, whose layers see the current observation and "
         "the burn_in_step before it, with the actions between.",
-        fixed=_OTHER_NETWORKS,
+        resume=_OTHER_NETWORKS,
+        shared=True,
     )
 
     batch_size: Int = option(256, "Windows per gradient update.", ge=1)
@@ -116,12 +143,12 @@ class SacConfig(Block):
     init_log_alpha: Float = option(
         -4.6,
         "Natural logarithm of the entropy temperature at the start; -4.6 is a temperature of 0.01.",
-        fixed="it says where the temperature began, which is in the checkpoint",
+        resume="fixed: it says where the temperature began, which is in the checkpoint",
     )
     use_auto_alpha: bool = option(
         True,
         "Learn the temperature towards a target entropy. false: it stays at exp(init_log_alpha).",
-        fixed="the temperature is either trained or not, and the optimiser has numbers for it",
+        resume="fixed: the temperature is either trained or not, and the optimiser has numbers for it",
     )
     target_c_alpha: Float = option(
         1.0,
@@ -146,7 +173,10 @@ class SacConfig(Block):
         new=True,
     )
     learning_rate_schedule: Literal["constant", "linear"] = option(
-        "constant", "linear: the step size falls to 0 at max_step.", new=True
+        "constant",
+        "linear: the step size falls to 0 at max_step.",
+        new=True,
+        resume="free: as if it had been so from the start: linear falls from step 0 to max_step",
     )
     max_grad_norm: Positive | None = option(
         None,
@@ -154,13 +184,18 @@ class SacConfig(Block):
         new=True,
     )
 
-    gamma: Float = option(0.99, "Discount factor per step.", ge=0, le=1)
+    gamma: Float = option(
+        0.99,
+        "Discount factor per step.",
+        ge=0,
+        le=1,
+        resume="free: the critics have to learn values of another horizon",
+    )
     v_lambda: Float = option(1.0, "V-trace: factor on the trace coefficients c.", ge=0, le=1)
     v_rho: Float = option(1.0, "V-trace: the ratio in front of a step's TD error is clipped to this.", gt=0)
     v_c: Float = option(1.0, "V-trace: the ratio in the trace is clipped to this; at most v_rho.", ge=0)
     clip_epsilon: Float = option(
-        0.0,
-        "How far a critic may usefully move from its target critic in one update. 0 or less: off.",
+        0.0, "How far a critic may usefully move from its target critic in one update. 0 or less: off."
     )
 
     discrete_soft_target: bool = option(
@@ -172,7 +207,8 @@ class SacConfig(Block):
     discrete_dqn_like: bool = option(
         False,
         "Discrete actions are the greedy ones of the critic; there is no discrete policy.",
-        fixed="a discrete policy is either trained or not",
+        resume="fixed: a discrete policy is either trained or not",
+        shared=True,
     )
     discrete_dqn_epsilon: Float = option(
         0.1,
@@ -180,6 +216,7 @@ class SacConfig(Block):
         new=True,
         ge=0,
         le=1,
+        shared=True,
     )
     use_n_step_is: bool = option(
         True, "Correct n-step targets by V-trace. false: plain n-step sums. No difference at n_step = 1."
@@ -189,11 +226,10 @@ class SacConfig(Block):
         None,
         "Train the representation on two augmented looks at each window: ATC, which later observation "
         "belongs to this one; BYOL, how the target network sees the same one.",
-        fixed="its networks and their optimiser would be others than those that were trained",
+        resume="fixed: its networks and their optimiser would be others than those that were trained",
     )
     siamese_use_q: bool = option(
-        False,
-        "With siamese: critics must also say of augmented observations what their targets say without.",
+        False, "With siamese: critics must also say of augmented observations what their targets say without."
     )
     siamese_use_adaptive: bool = option(
         False,
@@ -202,22 +238,21 @@ class SacConfig(Block):
     use_prediction: bool = option(
         False,
         "Train a model of transitions, rewards and observations beside, whose gradient the encoder gets too.",
-        fixed=_OTHER_NETWORKS,
+        resume=_OTHER_NETWORKS,
     )
     transition_kl: Float = option(
-        0.8,
-        "Weight of the KL divergence of the transition model from a standard normal.",
-        ge=0,
+        0.8, "Weight of the KL divergence of the transition model from a standard normal.", ge=0
     )
     use_extra_data: bool = option(
         True,
         "The transition model sees the observations too, also those that ModelRep leaves out. false: state "
         "and action alone.",
+        resume=_new_inputs,
     )
     curiosity: Literal["FORWARD", "INVERSE"] | None = option(
         None,
         "A bonus reward for what a model predicts badly: the state that follows, or the action between two.",
-        fixed="the model is either trained or not, and the optimiser has numbers for it",
+        resume="fixed: the model is either trained or not, and the optimiser has numbers for it",
     )
     curiosity_strength: Float = option(
         1.0, "Factor on that bonus, which is in units of its own standard deviation.", ge=0
@@ -225,32 +260,37 @@ class SacConfig(Block):
     use_rnd: bool = option(
         False,
         "While training, take the most novel of several sampled actions.",
-        fixed="the model is either trained or not, and the optimiser has numbers for it",
+        resume="fixed: the model is either trained or not, and the optimiser has numbers for it",
+        shared=True,
     )
-    rnd_n_sample: Int = option(10, "How many actions use_rnd samples.", ge=1)
+    rnd_n_sample: Int = option(10, "How many actions use_rnd samples.", ge=1, shared=True)
     use_normalization: bool = option(
         True,
         "Normalise vector observations by running mean and variance, clipped to ±5.",
-        fixed="the networks have learned on what is normalised, or not",
+        resume="fixed: the networks have learned on what is normalised, or not",
+        shared=True,
     )
     reward_scaling: bool = option(
         True,
         "Divide rewards by the running spread of the discounted returns, so that their unit does not matter. "
         "Values are shown in the unit of the rewards; TD errors and temperatures are scaled.",
         new=True,
-        fixed="the critics have learned values of the scaled rewards, or of those as they are",
+        resume="fixed: the critics have learned values of the scaled rewards, or of those as they are",
     )
     use_add_with_td: bool = option(
-        False, "New rows enter the replay with the priority of their own TD error; else with the largest."
+        False,
+        "New rows enter the replay with the priority of their own TD error; else with the largest.",
+        resume="free: for rows that are new from now on",
     )
     action_noise: Annotated[tuple[Share, Share], Strict(False)] | None = option(
         None,
         "[lowest, highest] extra noise of actions while training, spread over the environments: standard "
         "deviation added to the continuous ones before tanh, share of random discrete ones.",
+        shared=True,
     )
 
     def contradictions(self) -> Iterator[Contradiction]:
-        """Subsets fit, V-trace needs rho ≥ c (arXiv 1802.01561), intervals are not empty."""
+        """Yield subsets that do not fit, V-trace without rho ≥ c (arXiv 1802.01561), empty intervals."""
         if self.ensemble_q_sample > self.ensemble_q_num:
             yield Contradiction(
                 ("ensemble_q_sample", "ensemble_q_num"),
@@ -315,3 +355,37 @@ class SacConfig(Block):
                 "attention sees burn_in_step steps back, and with 0 nothing of the past",
                 "set burn_in_step to how many steps back attention shall see, or seq_encoder to RNN or null",
             )
+
+
+def contradictions(config: AnyConfig) -> Iterator[Contradiction]:
+    """Yield what contradicts SAC's keys in other blocks; all keys are dotted from the top level.
+
+    A batch and a window must fit into the replay; a falling step size needs an end; one key sets the noise.
+    """
+    sac, capacity = config.sac_config, config.replay_config.capacity
+    if capacity <= sac.batch_size:
+        yield Contradiction(
+            ("replay_config.capacity", "sac_config.batch_size"),
+            f"{capacity} rows hold at most {capacity - 1} transitions, no batch of {sac.batch_size}",
+            "raise capacity or lower batch_size",
+        )
+    if sac.learning_rate_schedule == "linear" and config.base_config.max_step < 0:
+        yield Contradiction(
+            ("sac_config.learning_rate_schedule", "base_config.max_step"),
+            "the step size shall fall to 0 at max_step, and there is none",
+            "set base_config.max_step",
+        )
+    if config.base_config.noise_increasing_rate > 0 and sac.action_noise is not None:
+        yield Contradiction(
+            ("base_config.noise_increasing_rate", "sac_config.action_noise"),
+            "both say how noisy an actor is",
+            "set one of them",
+        )
+    window = sac.burn_in_step + sac.learn_step + sac.n_step - 1
+    if capacity <= window:
+        key = max(("n_step", "learn_step", "burn_in_step"), key=lambda name: getattr(sac, name))
+        yield Contradiction(
+            ("replay_config.capacity", f"sac_config.{key}"),
+            f"{capacity} rows cannot hold a window of {window} steps (burn_in_step, learn_step, n_step)",
+            f"raise capacity or lower {key}",
+        )

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
-from algorithm.config.changes import Change, changes, refuse
 from algorithm.config.cli import TrainOptions, config_flags
 from algorithm.config.loader import LoadedConfig, load_config, load_config_file
 from algorithm.config.locate import EnvFolder
+from algorithm.config.resume_rules import Change, changes, refuse
 from algorithm.errors import StorageError, UsageError
 from algorithm.run.checkpoints.checkpoint import checkpoint_steps, load_checkpoint
 from algorithm.run.checkpoints.keeper import find_checkpoint

@@ -13,10 +13,10 @@ from typing import Literal
 import torch
 
 from algorithm.agents.networks import pick_device
-from algorithm.config.changes import Change, table
 from algorithm.config.cli import TrainOptions, config_flags
 from algorithm.config.loader import LoadedConfig, dump_config
-from algorithm.config.source import inline
+from algorithm.config.resume_rules import Change, table
+from algorithm.config.yaml_io import inline
 from algorithm.env.base import VecEnv
 from algorithm.env.outside import outside
 from algorithm.errors import EnvError, StorageError, UsageError, UserError

@@ -9,9 +9,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime
 
+from algorithm.config.cli import program
 from algorithm.config.cli_ds import DistributedOptions
 from algorithm.config.locate import find_env
-from algorithm.config.program import program
 from algorithm.errors import UsageError
 from algorithm.train.signals import StopRequest
 from ds.cluster.asked import make_plan

@@ -41,6 +41,12 @@ def test_each_named_behaviour_has_its_own_merged_configuration(task):
     assert goalie == loaded.config == loaded.for_behaviour("somebody else")
 
 
+def test_a_behaviour_may_name_its_algorithm(task):
+    task(f"{PENDULUM}  algorithm: SAC\n  ma_config: {{A: {{algorithm: SAC}}, B: null}}\n")
+    loaded = load_config("gym/task", overrides=["ma_config.B.algorithm=SAC"])
+    assert {config.algorithm for config in (loaded.config, *loaded.behaviours.values())} == {"SAC"}
+
+
 def test_the_parts_of_a_behaviour_merge_over_sections(task):
     task(TWO)
     loaded = load_config("gym/task", "own", ["ma_config.Striker.sac_config.tau=0.2", "sac_config.gamma=0.5"])

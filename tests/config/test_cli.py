@@ -59,7 +59,12 @@ def test_flags_reach_the_configuration(task):
     )
     config = load_config(options.env, flags=config_flags(options)).config
     base = config.base_config
-    assert (base.n_envs, base.max_iter, base.name, config.sac_config.nn) == (3, -1, "test_{time}", "net")
+    assert (base.n_envs, base.max_iter, base.name, config.sac_config.nn) == (
+        3,
+        -1,
+        "test_{time}",
+        "net",
+    )
     assert base.env_args == {"a": 1, "b": 3}
 
 

@@ -10,8 +10,8 @@ import pytest
 from pydantic import ValidationError
 
 from algorithm.config import Config, ConfigError, load_config, load_config_file, reference
-from algorithm.config.check import fields
-from algorithm.config.nearest import nearest_task
+from algorithm.config.env_names import nearest_task
+from algorithm.config.schema import fields
 from tests.config.conftest import PENDULUM, refusal
 
 pytestmark = pytest.mark.fault("F21")
@@ -49,6 +49,12 @@ SINGLE = {
     "reserved bool": ("  base_config: {evolver_enabled: false}", "is not available in this version", 5, "leave it at true"),
     "two kinds of noise": ("  base_config: {noise_increasing_rate: 0.1}\n  sac_config: {action_noise: [0, 0.1]}", "`base_config.noise_increasing_rate` and `sac_config.action_noise` contradict", 5, "set one of them"),
     "reserved value": ("  sac_config: {threads: auto}", "`sac_config.threads: auto` is not available", 5, "default 1"),
+    "an algorithm to come": ("  algorithm: PPO", "`algorithm: PPO` is not available in this version", 5, "default SAC"),
+    "an algorithm to come, spelt small": ("  algorithm: ppo", "`algorithm: ppo` is not available", 5, "default SAC"),
+    "an algorithm spelt small": ("  algorithm: sac", "wrong value `algorithm: sac`", 5, "did you mean `SAC`?"),
+    "no algorithm": ("  algorithm: TD4", "wrong value `algorithm: TD4`", 5, "set it to SAC"),
+    "algorithm of a behaviour": ("  ma_config: {B: {algorithm: A2C}}", "`algorithm: A2C` is not available", 5, "default SAC"),
+    "algorithm in a block": ("  sac_config: {algorithm: SAC}", "unknown key `sac_config.algorithm`", 5, "the top level of a section"),
     "seed": ("  sac_config: {seed: -1}", "wrong value `sac_config.seed: -1`", 5, "from 0 to 4294967295"),
     "duplicate": ("  sac_config:\n    n_step: 2\n    n_step: 2", "`n_step` stands twice", 7, "remove one"),
     "duplicate block": ("  base_config: {n_envs: 2}\n  base_config: {n_envs: 2}", "`base_config` stands twice", 6, "remove one"),
@@ -314,7 +320,7 @@ def test_a_missing_environment_hides_nothing_and_is_not_told_of_a_misspelt_one(t
 
 
 def test_a_required_key_has_no_default_anywhere():
-    assert "  # env_type:\n" in reference.default_yaml() and "  # env_name:\n" in reference.default_yaml()
+    assert "  # env_type:\n" in reference.default_yaml({}) and "  # env_name:\n" in reference.default_yaml({})
     assert re.search(r"\| `env_type` \| \*required\* \| UNITY or GYM or DM_CONTROL \|", reference.markdown())
     text = json.dumps(reference.json_schema())
     schema = json.loads(text)["$defs"]["BaseConfig"]["properties"]

@@ -12,10 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from algorithm.config import ConfigError, dump_config, load_config, load_config_file, reference
-from algorithm.config.check import fields
-from algorithm.config.schema import MERGE_KEYS, Config
-from algorithm.config.source import parse_tree, parse_value, write_yaml
-from algorithm.config.tree import plain
+from algorithm.config.schema import MERGE_KEYS, Config, fields
+from algorithm.config.tree import to_value
+from algorithm.config.yaml_io import parse_tree, parse_value, write_yaml
 from tests.config.conftest import PENDULUM
 
 ROOT = Path(__file__).parents[2]
@@ -51,7 +50,7 @@ def read(text):
     problems = []
     tree = parse_tree(text, "x", problems)
     assert not problems, problems[0]
-    return plain(tree)
+    return to_value(tree)
 
 
 @given(st.dictionaries(texts.filter(lambda key: key != "<<"), values, max_size=4))
@@ -62,7 +61,7 @@ def test_written_yaml_reads_back_equal(value):
 
 @given(values)
 def test_a_value_on_the_command_line_reads_as_in_a_file(value):
-    from algorithm.config.source import inline
+    from algorithm.config.yaml_io import inline
 
     assert repr(parse_value(inline(value))) == repr(value)
 

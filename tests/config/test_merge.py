@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from algorithm.config import find_env, load_config
-from algorithm.config.tree import merge, plain, plant
+from algorithm.config.tree import from_value, merge, to_value
 from tests.config.conftest import PENDULUM, refusal
 
 LAYERS = """\
@@ -45,10 +45,10 @@ def partial(shape):
 
 
 def merged(*layers):
-    tree = plant({}, "")
+    tree = from_value({}, "")
     for layer in layers:
-        tree = merge(tree, plant(layer, ""))
-    return plain(tree)
+        tree = merge(tree, from_value(layer, ""))
+    return to_value(tree)
 
 
 @given(partial(SHAPE), partial(SHAPE), partial(SHAPE))

@@ -7,10 +7,11 @@ import pytest
 import yaml
 
 from algorithm.config import Config, cli, cli_ds, load_config, load_config_file
-from algorithm.config.check import build, extra, field_at, fields, has_default
-from algorithm.config.schema import DISTRIBUTED_DEFAULTS, MERGE_KEYS
-from algorithm.config.shipped import MEMORY, SEED, leaves, reasons
-from algorithm.config.tree import plant
+from algorithm.config.schema import DISTRIBUTED_DEFAULTS, MERGE_KEYS, field_at, fields
+from algorithm.config.shipped_sections import MEMORY, SEED, leaves, reasons
+from algorithm.config.tree import from_value
+from algorithm.config.validation import build
+from algorithm.fields import facts_of
 from tests.config.conftest import PENDULUM
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -48,7 +49,7 @@ def test_every_key_of_the_listings_is_known_with_its_default_or_in_the_seed(name
         field = field_at(path)
         assert field is not None, path
         if path[-1] in ("env_type", "env_name"):
-            assert not has_default(field), "only the task can know its environment"
+            assert facts_of(field).required, "only the task can know its environment"
         # There 100000; and the task chooses its end.
         elif (name, path[-1]) != ("seed_distributed.yaml", "save_model_per_step") and path[-1] != "max_step":
             assert others.get(".".join(path), field.default) == value, path
@@ -57,7 +58,7 @@ def test_every_key_of_the_listings_is_known_with_its_default_or_in_the_seed(name
 def test_keys_not_in_a_listing_are_marked_new():
     seed = {p for name in ("seed_default.yaml", "seed_distributed.yaml") for p, _ in flat(listing(name))}
     for path, field in fields():
-        assert ("new" in extra(field)) == (path not in seed), path
+        assert facts_of(field).new == (path not in seed), path
 
 
 def test_the_seed_order_is_kept():
@@ -104,7 +105,7 @@ def test_every_value_of_the_seed_that_is_another_one_has_a_reason():
 
 
 def test_exactly_the_keys_of_later_parts_are_reserved():
-    reserved = {path[-1]: extra(f)["reserved"] for path, f in fields() if "reserved" in extra(f)}
+    reserved = {path[-1]: facts_of(f).reserved for path, f in fields() if facts_of(f).reserved}
     assert reserved == {key: part for part, keys in RESERVED.items() for key in keys.split()}
 
 
@@ -149,7 +150,7 @@ def test_every_flag_of_main_ds_is_read(flag):
 def test_the_defaults_do_not_contradict_themselves():
     problems = []
     named = {"base_config": {"env_type": "GYM", "env_name": "Pendulum-v1"}}
-    config = build(plant(named, ""), problems, runnable="")
+    config = build(from_value(named, ""), problems, runnable="")
     assert not problems
     assert config == Config.model_validate(config.model_dump())
     assert config.model_copy(update={"base_config": Config().base_config}) == Config()

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from algorithm.config import dump_config, load_config, load_config_file
-from algorithm.config.check import build, field_at
-from algorithm.config.schema import BEHAVIOUR_BLOCKS, Config
-from algorithm.config.shipped import MEMORY, leaves, sections
-from algorithm.config.tree import merge, plant_at
+from algorithm.config.schema import BEHAVIOUR_KEYS, Config, field_at
+from algorithm.config.shipped_sections import MEMORY, leaves, sections
+from algorithm.config.tree import from_value_at, merge
+from algorithm.config.validation import build
 from tests.config.conftest import PENDULUM, refusal
 
 OF_MEMORY = leaves(MEMORY)
@@ -33,17 +33,19 @@ def test_each_is_checked_like_any_other(name):
     problems = []
     tree = sections().children[name]
     if name == MEMORY:
-        tree = merge(tree, plant_at(("sac_config", "seq_encoder"), "RNN", "here"))
+        tree = merge(tree, from_value_at(("sac_config", "seq_encoder"), "RNN", "here"))
     build(tree, problems)
     assert problems == []
     assert all(field_at(tuple(key.split("."))) for key in leaves(name))
 
 
 def test_an_unknown_key_in_one_would_be_told_with_its_place(task, monkeypatch):
-    from algorithm.config import shipped
+    from algorithm.config import shipped_sections
 
-    broken = sections().with_child("seed", plant_at(("sac_config", "tua"), 1, "algorithm/sections.yaml:9"))
-    monkeypatch.setattr(shipped, "sections", lambda: broken)
+    broken = sections().with_child(
+        "seed", from_value_at(("sac_config", "tua"), 1, "algorithm/sections.yaml:9")
+    )
+    monkeypatch.setattr(shipped_sections, "sections", lambda: broken)
     task(PENDULUM + "  inherited: seed\n")
     (problem,) = refusal("gym/task").problems
     assert (problem.what, problem.where) == ("unknown key `sac_config.tua`", "algorithm/sections.yaml:9")
@@ -179,4 +181,4 @@ def test_it_hides_no_fault(task):
 
 
 def test_it_has_only_what_a_behaviour_may_have():
-    assert {key.partition(".")[0] for key in OF_MEMORY} <= set(BEHAVIOUR_BLOCKS)
+    assert {key.partition(".")[0] for key in OF_MEMORY} <= set(BEHAVIOUR_KEYS)

@@ -19,8 +19,8 @@ from algorithm.config.loader import load_config
 from algorithm.run.logs.metrics import read_metrics
 from algorithm.spec import ActionSpec, AgentSpec, ObsSpec
 from ds import certificates
-from ds.agreement import agreed, digest
 from ds.client import Client
+from ds.compatibility import agreed, digest
 from ds.errors import LearnerRefused
 from ds.protocol import PROTOCOL, Hello, Join, Parcel, Part
 from ds.security import ActorSecurity, is_loopback

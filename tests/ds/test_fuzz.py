@@ -22,9 +22,9 @@ from algorithm.replay.buffer import ReplayBuffer, UniformSampler
 from algorithm.run.statistics import mean_interval
 from algorithm.timing import Stopwatch
 from ds.actors import Actors
-from ds.agreement import digest
 from ds.board import Board
 from ds.checking import AHEAD
+from ds.compatibility import digest
 from ds.errors import WireError
 from ds.feed import RemoteCollector
 from ds.inbox import Inbox

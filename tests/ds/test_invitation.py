@@ -9,7 +9,7 @@ import pytest
 from algorithm.config.cli_ds import parse_distributed
 from algorithm.config.loader import dump_config, load_config, load_config_file
 from algorithm.config.schema import DISTRIBUTED_DEFAULTS
-from ds.agreement import settings
+from ds.compatibility import settings
 from ds.invitation import invitation
 
 TASK = """\

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from ds.actors import Actors
-from ds.agreement import digest
 from ds.board import Board
 from ds.checking import AHEAD
+from ds.compatibility import digest
 from ds.inbox import Inbox, Left
 from ds.protocol import PROTOCOL, Beat, Bye, Hello, Join, Joined, Part, Refused, Wanted, Welcome
 from ds.service import Service, Terms

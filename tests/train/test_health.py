@@ -437,7 +437,7 @@ def test_what_is_watched_is_logged():
 
 
 def test_every_line_names_a_key():
-    from algorithm.config.check import fields
+    from algorithm.config.schema import fields
 
     keys = {".".join(path) for path, _ in fields()}
     told = [

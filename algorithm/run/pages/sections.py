@@ -10,7 +10,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from algorithm.config.cli import TrainOptions
-from algorithm.config.source import inline
+from algorithm.config.yaml_io import inline
 from algorithm.run.offers import playing_commands
 from algorithm.run.pages.facts import FINISHED, Facts, Score, lookup
 from algorithm.run.pages.html import Content, Markup, commands, join, pairs, section, table, tag

@@ -7,15 +7,15 @@ import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from algorithm.config.check import fields, has_default
 from algorithm.config.cli import TrainOptions, parse_args
 from algorithm.config.errors import ConfigError
 from algorithm.config.loader import LoadedConfig, load_config
-from algorithm.config.schema import BEHAVIOUR_BLOCKS, Config
-from algorithm.config.source import inline
+from algorithm.config.schema import BEHAVIOUR_KEYS, Config, fields
+from algorithm.config.yaml_io import inline
+from algorithm.fields import facts_of
 
 _OF_ONE_RUN = frozenset({"base_config.name", "sac_config.seed"})
-_REQUIRED = frozenset(".".join(path) for path, field in fields() if not has_default(field))
+_REQUIRED = frozenset(".".join(path) for path, field in fields() if facts_of(field).required)
 _MISSING = object()
 
 
@@ -73,7 +73,7 @@ def _flat(loaded: LoadedConfig) -> dict[str, object]:
     for name, config in loaded.behaviours.items():
         own = _flat_config(config)
         for key, value in own.items():
-            if key.split(".")[0] in BEHAVIOUR_BLOCKS and value != values[key]:
+            if key.split(".")[0] in BEHAVIOUR_KEYS and value != values[key]:
                 values[f"ma_config.{name}.{key}"] = value
     return values
 
@@ -99,5 +99,5 @@ def _common_key(key: str) -> str:
     """The key that one of ``ma_config.<behaviour>`` stands for, or the key itself."""
     if not key.startswith("ma_config."):
         return key
-    block = next(block for block in BEHAVIOUR_BLOCKS if f".{block}." in key)
-    return key[key.rindex(f".{block}.") + 1 :]
+    first = next(first for first in BEHAVIOUR_KEYS if f".{first}." in f"{key}.")
+    return key[f"{key}.".rindex(f".{first}.") + 1 :]

@@ -5,19 +5,19 @@ from __future__ import annotations
 import math
 from random import Random
 
-from algorithm.config.check import block_of, field_at
 from algorithm.config.errors import Problem, suggest
-from algorithm.config.schema import RANDOM_BLOCKS, Config
-from algorithm.config.source import inline
-from algorithm.config.tree import Branch, Leaf, Node, find, plain
+from algorithm.config.schema import RANDOM_BLOCKS, Config, field_at
+from algorithm.config.tree import MappingNode, Node, ValueNode, find, to_value
+from algorithm.config.yaml_io import inline
+from algorithm.fields import block_of
 
 _KEY = "random_params"
 _FORMS = "{in: [...]}, {std: s}, {std: s, truncated: [lo, hi]} or {truncated: [lo, hi]}"
 
 
 def draw(
-    tree: Branch, seed: object, prefix: str, problems: list[Problem]
-) -> tuple[Branch, dict[str, object]]:
+    tree: MappingNode, seed: object, prefix: str, problems: list[Problem]
+) -> tuple[MappingNode, dict[str, object]]:
     """Replace every ``random_params`` by drawn values.
 
     A draw depends on ``seed`` and on its own dotted path below ``prefix`` alone, so that adding one parameter
@@ -26,26 +26,26 @@ def draw(
     drawn: dict[str, object] = {}
     for name in RANDOM_BLOCKS:
         block = tree.children.get(name)
-        if not isinstance(block, Branch) or _KEY not in block.children:
+        if not isinstance(block, MappingNode) or _KEY not in block.children:
             continue
         params = block.children[_KEY]
         block = block.without(_KEY)
         for key, spec in _params(params, name, problems).items():
             value = _value(block, (name, key), spec, Random(f"{seed}:{prefix}{name}.{key}"), problems)
             if value is not None:
-                block = block.with_child(key, Leaf(value.value, spec.where))
+                block = block.with_child(key, ValueNode(value.value, spec.where))
                 drawn[f"{prefix}{name}.{key}"] = value.value
         tree = tree.with_child(name, block)
     return tree, drawn
 
 
-def _params(node: Node, block: str, problems: list[Problem]) -> dict[str, Branch]:
-    """The parameters that can be drawn; faults in the others are told."""
-    if isinstance(node, Leaf):
+def _params(node: Node, block: str, problems: list[Problem]) -> dict[str, MappingNode]:
+    """Return the parameters that can be drawn; faults of the others go to ``problems``."""
+    if isinstance(node, ValueNode):
         if node.value is not None:
             problems.append(_bad(f"{block}.{_KEY}", node, "it must be a mapping of keys to draw"))
         return {}
-    good: dict[str, Branch] = {}
+    good: dict[str, MappingNode] = {}
     for key, spec in node.children.items():
         path = f"{block}.{_KEY}.{key}"
         known = _drawable(block)
@@ -53,11 +53,11 @@ def _params(node: Node, block: str, problems: list[Problem]) -> dict[str, Branch
             why = f"{block} has no key `{key}` that can be drawn"
             problems.append(Problem(f"unknown key `{path}`", spec.where, why, suggest(key, known, "keys")))
         elif (
-            isinstance(spec, Leaf)
+            isinstance(spec, ValueNode)
             or not spec.children
             or not set(spec.children) <= {"in", "std", "truncated"}
         ):
-            problems.append(_bad(path, spec, f"{inline(plain(spec))} says no distribution"))
+            problems.append(_bad(path, spec, f"{inline(to_value(spec))} says no distribution"))
         elif "in" in spec.children and len(spec.children) > 1:
             problems.append(_bad(path, spec, "`in` is a uniform choice and goes with nothing else"))
         else:
@@ -72,13 +72,13 @@ def _drawable(block: str) -> list[str]:
 
 
 def _value(
-    block: Branch, path: tuple[str, str], spec: Branch, rng: Random, problems: list[Problem]
-) -> Leaf | None:
+    block: MappingNode, path: tuple[str, str], spec: MappingNode, rng: Random, problems: list[Problem]
+) -> ValueNode | None:
     name = ".".join((path[0], _KEY, path[1]))
     if "in" in spec.children:
-        choices = plain(spec.children["in"])
+        choices = to_value(spec.children["in"])
         if isinstance(choices, list) and choices:
-            return Leaf(rng.choice(choices), spec.where)
+            return ValueNode(rng.choice(choices), spec.where)
         problems.append(_bad(name, spec.children["in"], "`in` needs a list of at least one value"))
         return None
     centre, bounds, std = _centre(block, path), _interval(spec), _number(spec, "std")
@@ -93,12 +93,12 @@ def _value(
     elif "std" in spec.children and (std is None or std < 0):
         problems.append(_bad(name, spec.children["std"], "`std` needs a number ≥ 0"))
     else:
-        return Leaf(_sample(centre, std, bounds, rng), spec.where)
+        return ValueNode(_sample(centre, std, bounds, rng), spec.where)
     return None
 
 
 def _sample(centre: float, std: float | None, bounds: tuple[float, float] | None, rng: Random) -> int | float:
-    """A normal draw around ``centre``, clipped, or a uniform one; whole if ``centre`` is."""
+    """Draw from a normal around ``centre``, clipped, or uniformly; the value is whole if ``centre`` is."""
     lo, hi = bounds or (-math.inf, math.inf)
     if not isinstance(centre, int):
         return rng.uniform(lo, hi) if std is None else min(max(rng.gauss(centre, std), lo), hi)
@@ -108,31 +108,31 @@ def _sample(centre: float, std: float | None, bounds: tuple[float, float] | None
     return value if bounds is None else min(max(value, math.ceil(lo)), math.floor(hi))
 
 
-def _centre(block: Branch, path: tuple[str, str]) -> int | float | None:
-    """The configured value, an int exactly if the key is one for whole numbers."""
+def _centre(block: MappingNode, path: tuple[str, str]) -> int | float | None:
+    """Return the configured value, an int exactly if the key is one for whole numbers."""
     field = field_at(path)
     assert field is not None, f"{path} was looked up before"
     node = find(block, path[1:])
-    value = field.default if node is None else _as_number(plain(node))
+    value = field.default if node is None else _as_number(to_value(node))
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         return None
     return round(value) if field.annotation is int else float(value)
 
 
-def _interval(spec: Branch) -> tuple[float, float] | None:
+def _interval(spec: MappingNode) -> tuple[float, float] | None:
     node = spec.children.get("truncated")
     ends = (
-        [_as_number(end) for end in plain(node)]
-        if isinstance(node, Leaf) and isinstance(node.value, list)
+        [_as_number(end) for end in to_value(node)]
+        if isinstance(node, ValueNode) and isinstance(node.value, list)
         else []
     )
     numbers = [end for end in ends if isinstance(end, float) and math.isfinite(end)]
     return (numbers[0], numbers[1]) if len(numbers) == len(ends) == 2 and numbers[0] <= numbers[1] else None
 
 
-def _number(spec: Branch, key: str) -> float | None:
+def _number(spec: MappingNode, key: str) -> float | None:
     node = spec.children.get(key)
-    value = _as_number(plain(node)) if node is not None else None
+    value = _as_number(to_value(node)) if node is not None else None
     return value if isinstance(value, float) and math.isfinite(value) else None
 
 

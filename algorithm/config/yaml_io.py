@@ -12,11 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from yaml.nodes import MappingNode, ScalarNode, SequenceNode
-from yaml.nodes import Node as YamlNode
+from yaml import nodes
 
 from algorithm.config.errors import Problem
-from algorithm.config.tree import Branch, Leaf, Node, plain
+from algorithm.config.tree import MappingNode, Node, ValueNode, to_value
 from algorithm.reading import read_text
 
 _NUMBER = re.compile(
@@ -47,7 +46,7 @@ class _Loader(yaml.SafeLoader):
 
 
 class _Dumper(yaml.SafeDumper):
-    """Quotes exactly what `_Loader` would otherwise read as something else."""
+    """Dumper that quotes exactly what `_Loader` would read as something else."""
 
     yaml_implicit_resolvers = _resolvers()
 
@@ -56,14 +55,14 @@ class _Dumper(yaml.SafeDumper):
 
 
 def shown(path: Path) -> str:
-    """The path as a user would type it: relative to the current folder where it lies below."""
+    """Return the path as a user would type it: relative to the current folder where it lies below."""
     path = path.resolve()
     here = Path.cwd()
     return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)
 
 
-def read_yaml(path: Path, problems: list[Problem]) -> Branch | None:
-    """The file as a tree. Faults are appended to ``problems``; None if nothing can be made of the file."""
+def read_yaml(path: Path, problems: list[Problem]) -> MappingNode | None:
+    """Read the file as a tree. Faults are appended to ``problems``; None if it holds no mapping."""
     name = shown(path)
     try:
         text = read_text(path, _LARGEST, follow=True)
@@ -75,8 +74,8 @@ def read_yaml(path: Path, problems: list[Problem]) -> Branch | None:
     return parse_tree(text, name, problems)
 
 
-def parse_tree(text: str, name: str, problems: list[Problem]) -> Branch | None:
-    """Like `read_yaml`, from text; ``name`` stands for the file in messages."""
+def parse_tree(text: str, name: str, problems: list[Problem]) -> MappingNode | None:
+    """Parse text like `read_yaml`; ``name`` stands for the file in messages."""
     tabs = list(_tab_problems(text, name))
     if tabs:
         problems.extend(tabs)
@@ -85,14 +84,14 @@ def parse_tree(text: str, name: str, problems: list[Problem]) -> Branch | None:
     try:
         node = loader.get_single_node()
         if node is None:
-            return Branch({}, f"{name}:1")
+            return MappingNode({}, f"{name}:1")
         tree = _Builder(loader, name, problems).build(node)
     except (yaml.YAMLError, RecursionError) as error:
         problems.append(_syntax_problem(error, name))
         return None
     finally:
         loader.dispose()
-    if isinstance(tree, Leaf):
+    if isinstance(tree, ValueNode):
         problems.append(
             Problem(
                 f"{name} holds no mapping",
@@ -106,7 +105,7 @@ def parse_tree(text: str, name: str, problems: list[Problem]) -> Branch | None:
 
 
 def parse_value(text: str) -> Any:  # noqa: ANN401 - whatever the text spells
-    """One value as it would stand in a file: ``3e-4``, ``[1, 2]``, ``{a: 1}``, ``null``, text.
+    """Parse one value as it would stand in a file: ``3e-4``, ``[1, 2]``, ``{a: 1}``, ``null``, text.
 
     Raises ValueError with a one-line reason if the text is no YAML.
     """
@@ -116,11 +115,11 @@ def parse_value(text: str) -> Any:  # noqa: ANN401 - whatever the text spells
         raise ValueError(problems[0].why)
     if list(tree.children) != ["value"]:
         raise ValueError("it is more than one value")
-    return plain(tree.children["value"])
+    return to_value(tree.children["value"])
 
 
 def write_yaml(value: object) -> str:
-    """YAML that `parse_tree` reads back as the same value."""
+    """Return YAML that `parse_tree` reads back as the same value."""
     text = yaml.dump(
         value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, default_flow_style=False, width=100
     )
@@ -128,7 +127,7 @@ def write_yaml(value: object) -> str:
 
 
 def inline(value: object) -> str:
-    """The value on one line, as it would stand behind a colon."""
+    """Return the value on one line, as it would stand behind a colon."""
     text = yaml.dump(
         value, Dumper=_Dumper, allow_unicode=True, default_flow_style=True, width=10**6, sort_keys=False
     )
@@ -155,7 +154,7 @@ def _syntax_problem(error: yaml.YAMLError | RecursionError, name: str) -> Proble
 
 
 class _Builder:
-    """Turns PyYAML's nodes into a tree."""
+    """Builder of a tree from PyYAML's nodes."""
 
     def __init__(self, loader: _Loader, name: str, problems: list[Problem]) -> None:
         self._loader = loader
@@ -164,7 +163,7 @@ class _Builder:
         self._open: set[int] = set()  # nodes being built: an alias to one of them would never end
         self._built = 0  # an alias counts as often as it is used
 
-    def build(self, node: YamlNode) -> Node:
+    def build(self, node: nodes.Node) -> Node:
         where = self._where(node)
         self._built += 1
         if self._built > _MOST:
@@ -178,15 +177,15 @@ class _Builder:
             )
         self._open.add(id(node))
         try:
-            if isinstance(node, MappingNode):
-                return Branch(self._children(node), where)
-            if isinstance(node, SequenceNode):
-                return Leaf([plain(self.build(item)) for item in node.value], where)
-            return Leaf(self._scalar(node), where)
+            if isinstance(node, nodes.MappingNode):
+                return MappingNode(self._children(node), where)
+            if isinstance(node, nodes.SequenceNode):
+                return ValueNode([to_value(self.build(item)) for item in node.value], where)
+            return ValueNode(self._scalar(node), where)
         finally:
             self._open.discard(id(node))
 
-    def _scalar(self, node: YamlNode) -> Any:  # noqa: ANN401 - whatever the scalar spells
+    def _scalar(self, node: nodes.Node) -> Any:  # noqa: ANN401 - whatever the scalar spells
         try:
             return self._loader.construct_object(node)
         except ValueError as error:
@@ -194,14 +193,14 @@ class _Builder:
                 problem=str(error), problem_mark=node.start_mark
             ) from error
 
-    def _children(self, node: MappingNode) -> dict[str, Node]:
+    def _children(self, node: nodes.MappingNode) -> dict[str, Node]:
         merged: dict[str, Node] = {}
         own: dict[str, Node] = {}
         for key_node, value_node in node.value:
             if key_node.tag == _MERGE:
                 merged = {**self._merge_key(value_node), **merged}
                 continue
-            if not isinstance(key_node, ScalarNode):
+            if not isinstance(key_node, nodes.ScalarNode):
                 raise yaml.constructor.ConstructorError(
                     problem="a key must be a plain name", problem_mark=key_node.start_mark
                 )
@@ -211,12 +210,12 @@ class _Builder:
             own[key] = self._at(self.build(value_node), self._where(key_node))
         return {**merged, **own}
 
-    def _merge_key(self, node: YamlNode) -> dict[str, Node]:
-        """The mappings that ``<<`` names; of several, the first wins."""
+    def _merge_key(self, node: nodes.Node) -> dict[str, Node]:
+        """Return the children of the mappings that ``<<`` names; of several, the first wins."""
         children: dict[str, Node] = {}
-        for item in node.value if isinstance(node, SequenceNode) else [node]:
+        for item in node.value if isinstance(node, nodes.SequenceNode) else [node]:
             branch = self.build(item)
-            if isinstance(branch, Leaf):
+            if isinstance(branch, ValueNode):
                 raise yaml.constructor.ConstructorError(
                     problem="<< needs a mapping or a list of mappings", problem_mark=item.start_mark
                 )
@@ -233,10 +232,12 @@ class _Builder:
             )
         )
 
-    def _where(self, node: YamlNode) -> str:
+    def _where(self, node: nodes.Node) -> str:
         return f"{self._name}:{node.start_mark.line + 1}"
 
     @staticmethod
     def _at(node: Node, where: str) -> Node:
-        """Point to the line of the key, not to where a block or an anchor begins."""
-        return Leaf(node.value, where) if isinstance(node, Leaf) else Branch(node.children, where)
+        """Return the node with the line of its key, not of the beginning of a block or an anchor."""
+        return (
+            ValueNode(node.value, where) if isinstance(node, ValueNode) else MappingNode(node.children, where)
+        )

@@ -1,27 +1,28 @@
-"""An environment named on the command line, without a folder: ``CartPole-v1``, ``module:Id``, ``file.py:Id``.
-
-Imports Gymnasium: to be imported only where no folder has the name.
-"""
+"""Names of environments: those without a folder (``CartPole-v1``, ``module:Id``), and near ones of tasks."""
 
 from __future__ import annotations
 
 import importlib.util
-from difflib import get_close_matches
+import re
+from collections.abc import Iterable
+from difflib import SequenceMatcher, get_close_matches
 from pathlib import Path
 
-import gymnasium as gym
-
 from algorithm.config.errors import ConfigError, Problem
-from algorithm.config.nearest import plain_name
-from algorithm.config.source import shown
+from algorithm.config.yaml_io import shown
+
+_NEAR = 0.7
+_WORD = 4  # letters of a name that may stand for a longer one it is part of
 
 
 def label_of(env: str) -> str | None:
-    """The label that runs of the environment ``env`` are filed under; None if it is no name of one.
+    """Return the label that runs of ``env`` are filed under; None if it names no environment.
 
     ``CartPole-v1`` is its own label; that of ``module:Id`` is ``module/Id``, and that of a file below the
     current folder its path without the ending. Raises ConfigError for a file or module that is not there.
     """
+    import gymnasium as gym  # not needed by a task's folder, and slow to load
+
     source, colon, name = env.rpartition(":")
     if not colon:
         if env.endswith(".py") and Path(env).is_file():
@@ -41,7 +42,9 @@ def label_of(env: str) -> str | None:
 
 
 def near_ids(env: str) -> list[str]:
-    """Ids of Gymnasium like ``env``, whatever its case, version and underscores; the nearest first."""
+    """Return ids of Gymnasium like ``env``, whatever its case, version and underscores; nearest first."""
+    import gymnasium as gym
+
     newest: dict[str, str] = {}
     for name in gym.registry:
         if "/" not in name:  # those need packages of their own
@@ -80,3 +83,46 @@ def _no_file(env: str, file: str) -> Problem:
         f"there is no file {shown(Path(file))}",
         "give the path of the file as seen from here: folder/file.py:Id",
     )
+
+
+def nearest_task(env: str, known: Iterable[str]) -> str | None:
+    """Return the known task whose name is near to that of ``env``, or None.
+
+    In the folder that ``env`` names, or one nearly of its name; elsewhere only a task of the very same name.
+    """
+    folder, name = _parts(env)
+    scored = [(_score(folder, name, *_parts(task)), task) for task in known]
+    best, task = max(scored, key=lambda pair: pair[0], default=(0.0, ""))
+    return task if best > 0 else None
+
+
+def folder_of(env: str, known: Iterable[str]) -> str:
+    """Return the folder of tasks that ``env`` names or lies in; empty if there is none."""
+    folders = {task.rpartition("/")[0] for task in known}
+    return next((name for name in (env.strip("/"), env.strip("/").rpartition("/")[0]) if name in folders), "")
+
+
+def _parts(env: str) -> tuple[str, str]:
+    """Return the folder's last name and the task's own, both plain."""
+    folder, _, name = env.strip("/").rpartition("/")
+    return plain_name(folder.rpartition("/")[2]), plain_name(name)
+
+
+def plain_name(name: str) -> str:
+    """Return the name in small letters without version and marks: LunarLander-v3 is lunar_lander."""
+    return re.sub(r"[^a-z0-9]", "", re.sub(r"-v\d+$", "", name.lower()))
+
+
+def _score(folder: str, name: str, its_folder: str, its_name: str) -> float:
+    """Return a number above 0 where the task is near; 1 more for its folder."""
+    alike = SequenceMatcher(None, name, its_name).ratio()
+    if len(name) >= _WORD and name in its_name:
+        alike = max(alike, _NEAR)
+    if alike < _NEAR:
+        return 0.0
+    if not folder:
+        return alike
+    beside = SequenceMatcher(None, folder, its_folder).ratio()
+    if beside >= _NEAR:
+        return alike + beside
+    return alike if name == its_name else 0.0

@@ -5,25 +5,14 @@ from __future__ import annotations
 import pytest
 
 from algorithm.config import ConfigError, load_config
-from algorithm.config.changes import (
-    APPLIED,
-    NOT_COMPARED,
-    RULES,
-    Applied,
-    Refused,
-    changes,
-    effect_of,
-    refuse,
-    table,
-)
-from algorithm.config.check import extra, field_at, fields
-from algorithm.config.schema import Config
+from algorithm.config.resume_rules import Applied, Refused, changes, effect_of, refuse, table
+from algorithm.config.schema import Config, fields
+from algorithm.fields import facts_of
 from tests.config.conftest import PENDULUM
 
 pytestmark = pytest.mark.fault("F25")
 
-APPLIED_PATHS = {".".join(filter(None, (block, key))) for block, keys in APPLIED.items() for key in keys}
-REFUSED = """base_config.env_type base_config.env_name base_config.env_args base_config.wrappers
+REFUSED = """algorithm base_config.env_type base_config.env_name base_config.env_args base_config.wrappers
 base_config.reward_scale nn_config.rep nn_config.policy nn_config.q replay_config.alpha replay_config.beta
 sac_config.nn sac_config.seed sac_config.use_replay_buffer sac_config.use_priority sac_config.start_step
 sac_config.ensemble_q_num sac_config.seq_encoder sac_config.init_log_alpha sac_config.use_auto_alpha
@@ -48,27 +37,16 @@ def effects(old, new):
     return {change.path: change.effect for change in changes(old, new)}
 
 
-@pytest.mark.parametrize("dotted", [".".join(path) for path, _ in fields()])
-def test_every_key_has_one_class(dotted):
-    """A new key has to be declared fixed, or to be told of in APPLIED or RULES."""
-    path = tuple(dotted.split("."))
-    field = field_at(path)
-    classes = ["fixed" in extra(field), dotted in RULES, dotted in APPLIED_PATHS, dotted in NOT_COMPARED]
-    if "reserved" in extra(field):  # it cannot have another value yet
-        assert sum(classes) <= 1
-    else:
-        assert sum(classes) == 1
-        if dotted not in NOT_COMPARED:
-            effect_of(path, Config(), Config())
-
-
-def test_the_table_names_no_key_that_does_not_exist():
-    known = {".".join(path) for path, _ in fields()}
-    assert (APPLIED_PATHS | RULES.keys() | NOT_COMPARED) - known == set()
+@pytest.mark.parametrize(("path", "field"), [pytest.param(*key, id=".".join(key[0])) for key in fields()])
+def test_every_key_has_an_effect(path, field):
+    """``resume`` of a key reads as one of the few kinds; anything else raises KeyError."""
+    effect = effect_of(field, Config(), Config())
+    assert (effect is None) == (path == ("base_config", "name")), "the folder has the name of a run"
+    assert not (isinstance(effect, Refused) and not effect.why), "a refusal has a reason"
 
 
 def test_exactly_these_keys_are_refused():
-    assert {".".join(path) for path, field in fields() if "fixed" in extra(field)} == set(REFUSED.split())
+    assert {".".join(path) for path, field in fields() if facts_of(field).fixed} == set(REFUSED.split())
 
 
 def test_the_same_configuration_has_no_changes(loaded):

@@ -7,11 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from algorithm.config.check import fields
 from algorithm.config.loader import LoadedConfig
-from algorithm.config.schema import Config
+from algorithm.config.schema import Config, fields
 from algorithm.spec import ActionSpec, AgentSpec, ObsSpec
-from ds.agreement import AGREED, FREE, agreed, differences, digest, paths
+from ds.compatibility import agreed, differences, digest, settings
 
 SPEC = AgentSpec(ObsSpec(("obs",), ((3,),), ("float32",)), ActionSpec((2,), 1, "push or pull"))
 
@@ -35,10 +34,20 @@ def said(config=None, specs=None, files=None):
     return agreed(config or loaded(), specs or {"default": SPEC}, files or {"default": None})
 
 
-def test_every_key_is_decided_once():
-    """A new key has to be put into AGREED, if acting depends on it, or into FREE."""
-    decided = [*paths(AGREED), *paths(FREE)]
-    assert sorted(decided) == sorted({".".join(path) for path, _ in fields()})
+SHARED = """algorithm base_config.env_type base_config.env_name base_config.env_args base_config.wrappers
+base_config.max_step_each_iter base_config.reset_on_iteration base_config.noise_increasing_rate
+base_config.noise_max base_config.max_episode_length reset_config nn_config.rep nn_config.policy nn_config.q
+sac_config.nn sac_config.start_repeat_c sac_config.start_repeat_d sac_config.ensemble_q_num
+sac_config.burn_in_step sac_config.learn_step sac_config.seq_encoder sac_config.discrete_dqn_like
+sac_config.discrete_dqn_epsilon sac_config.use_rnd sac_config.rnd_n_sample sac_config.use_normalization
+sac_config.action_noise"""
+
+
+def test_exactly_the_shared_keys_must_be_the_same():
+    """``shared=True`` stands at what acting, the networks or the environment depend on."""
+    known = [".".join(path) for path, _ in fields()]
+    assert list(settings(Config())) == [key for key in known if key in SHARED.split()]
+    assert set(SHARED.split()) <= set(known)
 
 
 def test_it_is_json_and_has_a_digest_that_order_does_not_change():
@@ -100,6 +109,7 @@ def test_behaviours_and_their_own_settings():
         "ma_config.wolf.sac_config.discrete_dqn_like: the learner has false, the actor true",
     )
     nobody = differences(said(), ours)
+    assert 'ma_config.wolf.algorithm: the learner has "SAC", the actor nothing of that name' in nobody
     assert 'ma_config.wolf.sac_config.nn: the learner has "nn", the actor nothing of that name' in nobody
 
 

@@ -1,8 +1,10 @@
-"""From a merged tree to a `Config`, with every fault found on the way."""
+"""Validation of a merged tree: the `Config`, and every fault in plain words."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+import math
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from difflib import get_close_matches
 from functools import cache
 from typing import Any, Literal, get_args, get_origin
 
@@ -11,17 +13,42 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from algorithm.config.errors import Problem, did_you_mean, unavailable
-from algorithm.config.schema import Config
-from algorithm.config.source import inline
-from algorithm.config.tree import Branch, Leaf, Node, find, nearest_where, plain
-from algorithm.config.wording import in_words, kind_of, nearest_choice, reason
+from algorithm.config.schema import Config, KeyPath, field_at, fields
+from algorithm.config.tree import MappingNode, Node, ValueNode, find, nearest_where, to_value
+from algorithm.config.yaml_io import inline
 from algorithm.env.config import NOT_RUNNABLE
-from algorithm.fields import Block, Contradiction
+from algorithm.fields import Block, Contradiction, block_of, facts_of
 
-KeyPath = tuple[str, ...]
+_KINDS = {
+    "integer": "a whole number",
+    "number": "a number",
+    "boolean": "true or false",
+    "string": "text",
+    "array": "a list",
+    "object": "a mapping",
+    "null": "null",
+}
+_SEVERAL = {
+    "integer": "whole numbers",
+    "number": "numbers",
+    "boolean": "true or false",
+    "string": "texts",
+    "array": "lists",
+    "object": "mappings",
+}
+_REASONS = {
+    "greater_than": "is too small",
+    "greater_than_equal": "is too small",
+    "less_than": "is too large",
+    "less_than_equal": "is too large",
+    "literal_error": "is none of these",
+    "string_too_short": "is empty",
+}
+_LENGTHS = ("missing", "too_short", "too_long")
+_OWN = ("limit", "wrapper")  # raised beside the keys, with a sentence of its own
 
 
-def build(tree: Branch, problems: list[Problem], *, runnable: str | None = None) -> Config:
+def build(tree: MappingNode, problems: list[Problem], *, runnable: str | None = None) -> Config:
     """Validate ``tree``, which has no merge keys. Faults go to ``problems``; a refused key has its default.
 
     runnable: also refuse what cannot be run in this version or names no environment; this is the place to
@@ -35,56 +62,23 @@ def build(tree: Branch, problems: list[Problem], *, runnable: str | None = None)
         wrong = dict(_wrong_values(error))
         problems.extend(_wrong_value(path, part, tree) for path, part in wrong.items())
         refused |= wrong.keys()
-        config = Config.model_validate(_less(values, wrong.keys()))
+        config = Config.model_validate(_without(values, wrong.keys()))
     problems.extend(
-        _contradiction(*found, tree) for found in _contradictions(config) if _sound(*found, refused)
+        _contradiction(*found, tree) for found in _contradictions(config) if _all_accepted(*found, refused)
     )
     if runnable is not None:
         problems.extend(_not_runnable(config, tree, refused, runnable))
     return config
 
 
-def block_of(field: FieldInfo) -> type[Block] | None:
-    """The block class of a field that is a block, else None."""
-    kind = field.annotation
-    return kind if isinstance(kind, type) and issubclass(kind, Block) else None
-
-
-def extra(field: FieldInfo) -> dict[str, Any]:
-    """Notes of `option` and `required` about a field: ``new``, ``reserved``, ``no_default``, …"""
-    noted = field.json_schema_extra
-    return noted if isinstance(noted, dict) else {}
-
-
-def has_default(field: FieldInfo) -> bool:
-    """True if the key may be left out; what only a task can know may not."""
-    return "no_default" not in extra(field)
-
-
-def fields(model: type[Block] = Config, path: KeyPath = ()) -> Iterator[tuple[KeyPath, FieldInfo]]:
-    """Every key that holds a value, with its path, in the order of the listing."""
-    for name, field in model.model_fields.items():
-        block = block_of(field)
-        if block is None:
-            yield (*path, name), field
-        else:
-            yield from fields(block, (*path, name))
-
-
-@cache
-def field_at(path: KeyPath) -> FieldInfo | None:
-    """The declaration of the key at ``path``, or None if there is no such key."""
-    return dict(fields()).get(path)
-
-
 def expected(path: KeyPath) -> str:
-    """What may stand at ``path``, in words: ``a whole number ≥ 1``."""
+    """Return the values that ``path`` may have, in words: ``a whole number ≥ 1``."""
     model: type[Block] = Config
     for name in path[:-1]:
         block = block_of(model.model_fields[name])
         assert block is not None, f"{path} leads through {name}, which is not a block"
         model = block
-    return in_words(_properties(model)[path[-1]])
+    return _in_words(_properties(model)[path[-1]])
 
 
 @cache
@@ -94,9 +88,9 @@ def _properties(model: type[Block]) -> dict[str, Any]:
 
 
 def _known_values(
-    tree: Branch, model: type[Block], path: KeyPath, problems: list[Problem], refused: set[KeyPath]
+    tree: MappingNode, model: type[Block], path: KeyPath, problems: list[Problem], refused: set[KeyPath]
 ) -> dict[str, Any]:
-    """The bare values of the keys that may be set; the others become problems and keep their defaults.
+    """Return the values of the keys that may be set; the others become problems and keep their defaults.
 
     refused: gets the keys whose value was meant to be another one than their default
     """
@@ -112,8 +106,8 @@ def _known_values(
         problem = None
         if block is None:
             problem = _reserved(here, node, field)
-            values[key] = plain(node)
-        elif isinstance(node, Branch):
+            values[key] = to_value(node)
+        elif isinstance(node, MappingNode):
             values[key] = _known_values(node, block, here, problems, refused)
         else:
             problem = _not_a_mapping(here, node)
@@ -125,27 +119,18 @@ def _known_values(
 
 
 def _reserved(path: KeyPath, node: Node, field: FieldInfo) -> Problem | None:
-    value, noted = plain(node), extra(field)
-    name = ".".join(path)
-    default = _default(field)
-    part = noted.get("reserved")
-    if part is not None and not _same(value, field.default):
-        return unavailable(
-            f"`{name}: {inline(value)}`", node.where, part, f"leave it at {default}, or remove the line"
-        )
-    single = noted.get("reserved_values", {})
-    if isinstance(value, str) and value in single:
-        return unavailable(
-            f"`{name}: {value}`",
-            node.where,
-            single[value],
-            f"use another value, such as the default {default}",
-        )
+    value, facts, default = to_value(node), facts_of(field), default_text(field)
+    what = f"`{'.'.join(path)}: {inline(value)}`"
+    if facts.reserved is not None and not _is_default(value, field.default):
+        return unavailable(what, node.where, facts.reserved, f"leave it at {default}, or remove the line")
+    part = {name.lower(): part for name, part in facts.reserved_values.items()}.get(str(value).lower())
+    if part is not None:
+        return unavailable(what, node.where, part, f"use another value, such as the default {default}")
     return None
 
 
-def _same(value: object, default: object) -> bool:
-    """Whether a written value is the default: quoted numbers are numbers, true is not 1."""
+def _is_default(value: object, default: object) -> bool:
+    """Return whether a written value is the default: quoted numbers are numbers, true is not 1."""
     if isinstance(value, list):
         value = tuple(value)
     if isinstance(value, str) and isinstance(default, int | float):
@@ -182,7 +167,7 @@ def _suggestion(path: KeyPath, model: type[Block]) -> str:
 
 
 def _meant_keys(path: KeyPath, model: type[Block]) -> list[KeyPath]:
-    """The keys that an unknown one may stand for: of its name, else near to it, here or elsewhere."""
+    """Return the keys that an unknown one may stand for: of its name, else near to it, here or elsewhere."""
     key, inside = path[-1], path[:-1]
     every = [known for known, _ in fields()]
     named = [known for known in every if known[-1] == key] + [(key,)] * (key in Config.model_fields)
@@ -196,65 +181,66 @@ def _meant_keys(path: KeyPath, model: type[Block]) -> list[KeyPath]:
 
 
 def _known_in(path: KeyPath, model: type[Block]) -> list[str]:
-    """Names that may stand beside ``path``."""
+    """Return the names that may stand beside ``path``."""
     return [*model.model_fields, *(() if path[:-1] else ("ma_config", "inherited"))]
 
 
-def _not_a_mapping(path: KeyPath, node: Leaf) -> Problem:
+def _not_a_mapping(path: KeyPath, node: ValueNode) -> Problem:
     name = ".".join(path)
-    why = f"it is a block of keys, and {inline(node.value)} is {kind_of(node.value)}"
+    why = f"it is a block of keys, and {inline(node.value)} is {_kind_of(node.value)}"
     return Problem(f"`{name}` has no keys", node.where, why, f"write the keys of {name} indented below it")
 
 
 def _wrong_values(error: ValidationError) -> Iterator[tuple[KeyPath, ErrorDetails]]:
-    """Each key with a wrong value, and the first thing that is wrong with it."""
-    told: set[KeyPath] = set()
+    """Yield each key with a wrong value, and its first error."""
+    seen: set[KeyPath] = set()
     for item in error.errors():
         path = tuple(str(part) for part in item["loc"])
         while path and field_at(path) is None:  # pydantic goes on into unions and lists
             path = path[:-1]
-        if path not in told:
-            told.add(path)
+        if path not in seen:
+            seen.add(path)
             yield path, item
 
 
-def _less(values: Mapping[str, Any], paths: Collection[KeyPath]) -> dict[str, Any]:
-    """``values`` without what stands at ``paths``."""
+def _without(values: Mapping[str, Any], paths: Collection[KeyPath]) -> dict[str, Any]:
+    """Return ``values`` without the keys at ``paths``."""
     kept = {}
     for key, value in values.items():
         inside = [path[1:] for path in paths if path[0] == key]
         if () not in inside:
-            kept[key] = _less(value, inside) if inside else value
+            kept[key] = _without(value, inside) if inside else value
     return kept
 
 
-def _wrong_value(path: KeyPath, item: ErrorDetails, tree: Branch) -> Problem:
+def _wrong_value(path: KeyPath, item: ErrorDetails, tree: MappingNode) -> Problem:
     field, node = field_at(path), find(tree, path)
     assert field is not None, f"pydantic refused {path}, which is not a key"
     assert node is not None, f"{path} is not in the tree it was read from"
-    value = plain(node)
+    value = to_value(node)
     may_be = expected(path)
     return Problem(
         f"wrong value `{'.'.join(path)}: {inline(value)}`",
         node.where,
-        f"it must be {may_be}; {reason(item['type'], item['msg'], item['input'], value)}",
+        f"it must be {may_be}; {_reason(item['type'], item['msg'], item['input'], value)}",
         f"{_meant_choice(value, field)}set it to {may_be}"
-        + (f"; the default is {_default(field)}" if has_default(field) else ""),
+        + (f"; the default is {default_text(field)}" if not facts_of(field).required else ""),
     )
 
 
 def _meant_choice(value: object, field: FieldInfo) -> str:
-    """``did you mean …?`` where text stands for one of a few values, else nothing."""
+    """Return ``did you mean …?`` where text stands for one of a few values, else nothing."""
     kinds = (field.annotation, *get_args(field.annotation))
     choices = [choice for kind in kinds if get_origin(kind) is Literal for choice in get_args(kind)]
     if type(None) in kinds and str(value).lower() in ("none", "nil"):
         close: str | None = "null"
     else:
-        close = nearest_choice(value, set(choices) - set(extra(field).get("reserved_values", ())))
+        close = _nearest_choice(value, set(choices) - set(facts_of(field).reserved_values))
     return f"did you mean `{close}`? " if close and isinstance(value, str) else ""
 
 
-def _default(field: FieldInfo) -> str:
+def default_text(field: FieldInfo) -> str:
+    """Return the default of a key on one line of YAML."""
     return inline(list(field.default) if isinstance(field.default, tuple) else field.default)
 
 
@@ -262,7 +248,7 @@ _Found = tuple[KeyPath, Contradiction]
 
 
 def _contradictions(block: Block, path: KeyPath = ()) -> Iterator[_Found]:
-    """All of a block and of the blocks within, each with the path of the block that says it."""
+    """Yield those of a block and of the blocks within, each with the path of its block."""
     for name, field in type(block).model_fields.items():
         if block_of(field) is not None:
             yield from _contradictions(getattr(block, name), (*path, name))
@@ -273,8 +259,8 @@ def _paths(block: KeyPath, found: Contradiction) -> list[KeyPath]:
     return [(*block, *key.split(".")) for key in found.keys]
 
 
-def _sound(block: KeyPath, found: Contradiction, refused: Collection[KeyPath]) -> bool:
-    """True if none of the keys was refused: what stands there now would be a default, which nobody wrote."""
+def _all_accepted(block: KeyPath, found: Contradiction, refused: Collection[KeyPath]) -> bool:
+    """Return whether none of the keys was refused; a refused one has a default that was never written."""
     return not any(_is_refused(path, refused) for path in _paths(block, found))
 
 
@@ -282,15 +268,17 @@ def _is_refused(path: KeyPath, refused: Collection[KeyPath]) -> bool:
     return any(path[: len(bad)] == bad for bad in refused)
 
 
-def _contradiction(block: KeyPath, found: Contradiction, tree: Branch) -> Problem:
-    """Points at every value that was written; the defaults alone never contradict each other."""
+def _contradiction(block: KeyPath, found: Contradiction, tree: MappingNode) -> Problem:
+    """Return the problem, with the place of every written value; defaults never contradict each other."""
     paths = _paths(block, found)
     written = [node.where for node in (find(tree, path) for path in paths) if node is not None]
     names = " and ".join(f"`{'.'.join(path)}`" for path in paths)
     return Problem(f"{names} contradict each other", " and ".join(written), found.why, found.fix)
 
 
-def _not_runnable(config: Config, tree: Branch, refused: Collection[KeyPath], file: str) -> Iterator[Problem]:
+def _not_runnable(
+    config: Config, tree: MappingNode, refused: Collection[KeyPath], file: str
+) -> Iterator[Problem]:
     base = config.base_config
     path = ("base_config", "env_type")
     if base.env_type in NOT_RUNNABLE:
@@ -303,7 +291,7 @@ def _not_runnable(config: Config, tree: Branch, refused: Collection[KeyPath], fi
     missing = [
         path
         for path, field in fields()
-        if not has_default(field) and find(tree, path) is None and not _is_refused(path, refused)
+        if facts_of(field).required and find(tree, path) is None and not _is_refused(path, refused)
     ]
     if missing:
         names = " and ".join(f"`{'.'.join(path)}`" for path in missing)
@@ -320,3 +308,76 @@ _ENVIRONMENT = {
     "env_type": "env_type: GYM",
     "env_name": "env_name: Pendulum-v1   # any Gymnasium id, module:Id or file.py:Id",
 }
+
+
+def _in_words(schema: dict[str, Any]) -> str:
+    """Return a JSON schema of a simple value in words: ``a whole number ≥ 1``."""
+    if "anyOf" in schema:
+        return " or ".join(_in_words(choice) for choice in schema["anyOf"])
+    if "enum" in schema:
+        return " or ".join(str(choice) for choice in schema["enum"])
+    if "const" in schema:
+        return str(schema["const"])
+    kind = schema.get("type", "object")
+    if kind == "array" and "examples" in schema:
+        return f"a list such as {inline(schema['examples'][0])}"
+    if kind == "array":
+        return f"a list of {_items(schema)}"
+    if kind == "string" and schema.get("minLength"):
+        return "text that is not empty"
+    return _KINDS[kind] + _bounds(schema)
+
+
+def _reason(kind: str, message: str, part: object, value: object) -> str:
+    """Return the reason why a value is refused.
+
+    kind, message: the validator's name of the error, and its words, used only for our own validators
+    part:          the wrong part, ``value`` itself or something in it
+    """
+    if kind in _OWN:
+        return message
+    if kind in _LENGTHS and isinstance(value, list):
+        return f"it has {len(value)} value{'s' * (len(value) != 1)}"
+    inside = isinstance(value, list | dict) and part != value
+    part = part if inside else value
+    if isinstance(part, float) and not math.isfinite(part):
+        said = "is not finite"
+    elif isinstance(part, float) and kind == "int_type":  # 2.0 became 2 before
+        said = "has a fraction"
+    else:
+        said = _REASONS.get(kind, f"is {_kind_of(part)}")
+    return f"{inline(part)}{' in it' if inside else ''} {said}"
+
+
+def _kind_of(value: object) -> str:
+    """Return the sort of value that was written: ``a whole number``."""
+    kinds = {bool: "a boolean", int: "a whole number", float: "a number", str: "text", list: "a list"}
+    return "nothing" if value is None else kinds.get(type(value), "a mapping")
+
+
+def _nearest_choice(value: object, choices: Iterable[str]) -> str | None:
+    """Return the choice nearest to ``value``, whatever the case of its letters; None if none is near."""
+    by_lower = {choice.lower(): choice for choice in choices}
+    close = get_close_matches(str(value).lower(), by_lower, n=1)
+    return by_lower[close[0]] if close else None
+
+
+def _items(schema: dict[str, Any]) -> str:
+    if "prefixItems" in schema:
+        return f"{len(schema['prefixItems'])} {_several(schema['prefixItems'][0])}"
+    return _several(schema.get("items", {}))
+
+
+def _several(schema: dict[str, Any]) -> str:
+    if "anyOf" in schema:
+        return " or ".join(_several(choice) for choice in schema["anyOf"])
+    return _SEVERAL[schema.get("type", "object")] + _bounds(schema)
+
+
+def _bounds(schema: dict[str, Any]) -> str:
+    lo, hi = schema.get("minimum"), schema.get("maximum")
+    if lo is not None and hi is not None:
+        return f" from {lo} to {hi}"
+    signs = (("minimum", "≥"), ("exclusiveMinimum", ">"), ("maximum", "≤"), ("exclusiveMaximum", "<"))
+    words = [f"{sign} {schema[key]}" for key, sign in signs if key in schema]
+    return f" {' and '.join(words)}" if words else ""

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-from algorithm.config.draws import draw
 from algorithm.config.errors import Problem
-from algorithm.config.source import read_yaml
-from algorithm.config.tree import Branch, Leaf, Node, find, merge, plain, plant_at
+from algorithm.config.random_params import draw
+from algorithm.config.tree import MappingNode, Node, ValueNode, find, from_value_at, merge, to_value
+from algorithm.config.yaml_io import read_yaml
 
 FILE = Path(__file__).resolve().parents[1] / "sections.yaml"
 SEED = "seed"
@@ -26,26 +26,26 @@ _VALUE_AND_REASON = re.compile(r"^    (?P<key>\w+): [^#]*# (?P<why>.+)$")
 
 
 @cache
-def sections() -> Branch:
-    """All of them, by name."""
+def sections() -> MappingNode:
+    """Return all of them, by name."""
     problems: list[Problem] = []
     read = read_yaml(FILE, problems)
     assert read is not None and not problems, problems
     return read
 
 
-def beside(own: Branch) -> Branch:
-    """A file's own sections and the shipped ones, of which the file's own go first."""
-    return Branch({**sections().children, **own.children}, own.where)
+def beside(own: MappingNode) -> MappingNode:
+    """Return a file's own sections and the shipped ones; the file's own go first."""
+    return MappingNode({**sections().children, **own.children}, own.where)
 
 
 def leaves(section: str) -> dict[str, object]:
-    """Dotted path → value of everything that a shipped section says."""
-    return {".".join(path): plain(node) for path, node in _leaves(sections().children[section], ())}
+    """Return dotted path → value of every key in a shipped section."""
+    return {".".join(path): to_value(node) for path, node in _leaves(sections().children[section], ())}
 
 
 def reasons(section: str) -> dict[str, str]:
-    """Dotted path → what stands behind the value in the file."""
+    """Return dotted path → the comment behind the value in the file."""
     text = FILE.read_text("utf-8")
     found, block, inside = dict[str, str](), "", False
     for line in text.splitlines():
@@ -58,28 +58,28 @@ def reasons(section: str) -> dict[str, str]:
     return found
 
 
-def under_memory(tree: Branch, seed: object, prefix: str) -> tuple[Branch, dict[str, object]]:
-    """The tree with the section ``memory`` below it, if it chooses a ``seq_encoder``; and what it took of it.
+def under_memory(tree: MappingNode, seed: object, prefix: str) -> tuple[MappingNode, dict[str, object]]:
+    """Lay the section ``memory`` below the tree, if that chooses a ``seq_encoder``.
 
     seed, prefix: of the draws, for the seq_encoder may be drawn
-    Returns dotted path → value of the keys that nothing else had set.
+    Returns the tree, and dotted path → value of the keys that nothing else had set.
     """
-    drawn, _ = draw(tree, seed, prefix, [])  # what is wrong with a draw is told when it counts
+    drawn, _ = draw(tree, seed, prefix, [])  # the faults of a draw are reported when it counts
     chosen = find(drawn, ("sac_config", "seq_encoder"))
     taken: dict[str, object] = {}
-    if chosen is None or plain(chosen) is None:
+    if chosen is None or to_value(chosen) is None:
         return tree, taken
     for path, node in _leaves(sections().children[MEMORY], ()):
-        block = tree.children.get(path[0], Branch())
-        if find(tree, path) is None and isinstance(block, Branch):
-            tree = merge(tree, plant_at(path, node.value, node.where))
+        block = tree.children.get(path[0], MappingNode())
+        if find(tree, path) is None and isinstance(block, MappingNode):
+            tree = merge(tree, from_value_at(path, node.value, node.where))
             if find(drawn, path) is None:
                 taken[".".join(path)] = node.value
     return tree, taken
 
 
-def _leaves(node: Node, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Leaf]]:
-    if isinstance(node, Leaf):
+def _leaves(node: Node, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], ValueNode]]:
+    if isinstance(node, ValueNode):
         yield path, node
         return
     for key, child in node.children.items():

@@ -1,0 +1,117 @@
+"""Effects of settings that differ from those a run was trained with, when it is resumed.
+
+Each key declares its own effect (``resume`` of :func:`algorithm.fields.option`): refused, because what was
+learned or stored would not fit, or applied from the resume on.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+
+from pydantic.fields import FieldInfo
+
+from algorithm.config.errors import ConfigError, Problem
+from algorithm.config.loader import LoadedConfig
+from algorithm.config.schema import BEHAVIOUR_KEYS, Config, fields, value_at
+from algorithm.config.yaml_io import inline
+from algorithm.fields import facts_of
+
+
+@dataclass(frozen=True)
+class Applied:
+    """Effect of a value that counts from the resume on; ``note``: further consequences."""
+
+    note: str = ""
+
+    def __str__(self) -> str:
+        """Return the effect in words."""
+        return f"applied: {self.note}" if self.note else "applied"
+
+
+@dataclass(frozen=True)
+class Refused:
+    """Effect of a value that a resumed run cannot have."""
+
+    why: str
+
+    def __str__(self) -> str:
+        """Return the effect in words."""
+        return f"refused: {self.why}"
+
+
+Effect = Applied | Refused
+
+
+@dataclass(frozen=True)
+class Change:
+    """A key with another value; the path of a behaviour's begins with ``ma_config.<behaviour>.``."""
+
+    path: str
+    before: object
+    after: object
+    effect: Effect
+
+
+def changes(old: LoadedConfig, new: LoadedConfig) -> list[Change]:
+    """Return every key with another value: in the order of the listing, then those of single behaviours.
+
+    old: what the run was trained with so far; new: what it is to be resumed with
+    """
+    common = list(_compared(old.config, new.config, "", Config.model_fields))
+    seen = {(change.path, str(change.before), str(change.after)) for change in common}
+    found = common
+    for name in dict.fromkeys((*old.behaviours, *new.behaviours)):
+        configs = old.for_behaviour(name), new.for_behaviour(name)
+        own = _compared(*configs, f"ma_config.{name}.", BEHAVIOUR_KEYS)
+        found += [change for change in own if _everywhere(change, name) not in seen]
+    return found
+
+
+def refuse(changed: Sequence[Change]) -> None:
+    """Raise ConfigError with every change that is refused; return if there is none."""
+    problems = [
+        Problem(
+            f"`{change.path}` cannot change when a run is resumed",
+            f"it was {_shown(change.before)} and is now {_shown(change.after)}",
+            change.effect.why,
+            f"leave it: -o {shlex.quote(f'{change.path}={_shown(change.before)}')}\n"
+            "or train a new run: -n NAME without --resume",
+        )
+        for change in changed
+        if isinstance(change.effect, Refused)
+    ]
+    if problems:
+        raise ConfigError(problems)
+
+
+def table(changed: Sequence[Change]) -> list[tuple[str, str]]:
+    """Return rows to print: the key; its values before and now, and the effect."""
+    return [(c.path, f"{_shown(c.before)} → {_shown(c.after)}, {c.effect}") for c in changed]
+
+
+def effect_of(field: FieldInfo, old: Config, new: Config) -> Effect | None:
+    """Return what becomes of another value, as the key's declaration says; None if it is not compared."""
+    rule = facts_of(field).resume
+    kind, _, note = (rule if isinstance(rule, str) else rule(old, new)).partition(": ")
+    return None if kind == "ignored" else {"free": Applied, "fixed": Refused}[kind](note)
+
+
+def _compared(old: Config, new: Config, prefix: str, chosen: Collection[str]) -> Iterator[Change]:
+    for path, field in fields():
+        before, after = value_at(old, path), value_at(new, path)
+        if path[0] not in chosen or before == after:
+            continue
+        effect = effect_of(field, old, new)
+        if effect is not None:
+            yield Change(f"{prefix}{'.'.join(path)}", before, after, effect)
+
+
+def _everywhere(change: Change, behaviour: str) -> tuple[str, str, str]:
+    path = change.path.removeprefix(f"ma_config.{behaviour}.")
+    return path, str(change.before), str(change.after)
+
+
+def _shown(value: object) -> str:
+    return inline(list(value) if isinstance(value, tuple) else value)

@@ -1,0 +1,94 @@
+"""Compatibility of learner and actor: keys, spaces and networks that must be the same on both sides.
+
+A key declares it with ``shared`` of :func:`algorithm.fields.option`; without it one side would store what the
+other did not mean.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from algorithm.config.loader import LoadedConfig
+from algorithm.config.schema import BEHAVIOUR_KEYS, Config, KeyPath, fields, value_at
+from algorithm.fields import facts_of
+from algorithm.spec import AgentSpec
+
+
+def settings(config: Config) -> dict[str, Any]:
+    """Return dotted path -> JSON value of the keys that must be the same on both sides."""
+    return {dotted: _plain(value_at(config, path)) for dotted, path in _shared()}
+
+
+def agreed(
+    config: LoadedConfig, specs: Mapping[str, AgentSpec], nn_files: Mapping[str, Path | None]
+) -> dict[str, Any]:
+    """Return dotted path -> JSON value of all that must be the same on both sides.
+
+    specs:    what the environment's behaviours see and do
+    nn_files: the task's networks of each behaviour, of which the content counts; None for the defaults
+    Raises OSError for a file that cannot be read.
+    """
+    found = settings(config.config)
+    for name in sorted(config.behaviours):
+        for dotted, path in _shared():
+            if path[0] in BEHAVIOUR_KEYS:
+                found[f"ma_config.{name}.{dotted}"] = _plain(value_at(config.behaviours[name], path))
+    for name, spec in specs.items():
+        action = spec.action
+        found |= {f"obs_spec.{name}.{key}": _plain(value) for key, value in asdict(spec.obs).items()}
+        found[f"action_spec.{name}.branches"] = list(action.branches)
+        found[f"action_spec.{name}.continuous"] = action.continuous
+    for name, file in nn_files.items():
+        found[f"nn_file.{name}"] = None if file is None else hashlib.sha256(file.read_bytes()).hexdigest()
+    return found
+
+
+def digest(agreed: Mapping[str, Any]) -> str:
+    """Return the SHA-256 of what :func:`agreed` returned, whatever its order."""
+    text = json.dumps(agreed, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def differences(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return a line for each value that differs. theirs: the actor's; ours: the learner's."""
+    keys = sorted(theirs.keys() | ours.keys())
+    return tuple(
+        f"{key}: the learner has {_described(ours, key)}, the actor {_described(theirs, key)}"
+        for key in keys
+        if _json(ours, key) != _json(theirs, key)
+    )
+
+
+def _json(side: Mapping[str, Any], key: str) -> str:
+    return json.dumps(side[key], sort_keys=True) if key in side else "nothing of that name"
+
+
+def _described(side: Mapping[str, Any], key: str) -> str:
+    if key.startswith("nn_file.") and key in side:
+        digest = side[key]
+        return "the default networks" if digest is None else f"a file with SHA-256 {str(digest)[:12]}…"
+    return _json(side, key)
+
+
+def _shared() -> Iterator[tuple[str, KeyPath]]:
+    for path, field in fields():
+        if facts_of(field).shared:
+            yield ".".join(path), path
+
+
+def _plain(value: object) -> Any:  # noqa: ANN401 - a JSON value
+    """Return the value as JSON returns it; what JSON does not have (a date) as text.
+
+    A number without a fraction becomes an int: a default of 0 is 0.0 in a run's own configuration.
+    """
+    return json.loads(json.dumps(value, default=str), parse_float=_number)
+
+
+def _number(text: str) -> float:
+    value = float(text)
+    return int(value) if value.is_integer() else value
