@@ -1,4 +1,4 @@
-"""What a learner examines of a parcel before it is stored: afterwards nothing can go wrong with it any more.
+"""What a learner examines of a message before it is stored: afterwards nothing can go wrong with it any more.
 
 The replay checks shapes again when it stores; here every number is looked at, in the thread that receives,
 so that neither a broken actor nor a forged message reaches the learner's loop.
@@ -10,15 +10,15 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from algorithm.data import Array, Segment
+from algorithm.data import Array
 from algorithm.replay.writer import MAX_STEP, TANH_TOLERANCE
 from algorithm.spec import Z_LIMIT, AgentSpec, ObsSpec
 from ds.limits import most_steps
-from ds.protocol import Beat, Parcel, Part
+from ds.protocol import Beat, TrajectoryChunk, TrajectoryMessage, Transitions
 
 MAX_AGENT = 2**31 - 1
 MAX_COUNT = 2**31 - 1
-"""Of everything that is counted within a parcel; counts over a run may be larger."""
+"""Of everything that is counted within a message; counts over a run may be larger."""
 
 MAX_ENVIRONMENTS = 2**16
 """Of one actor."""
@@ -50,8 +50,8 @@ def check_beat(beat: Beat, *, version: int, dropped: int) -> None:
     _within("dropped", beat.dropped, 0, dropped + AHEAD)
 
 
-def check_parcel(
-    parcel: Parcel,
+def check_trajectory(
+    message: TrajectoryMessage,
     specs: Mapping[str, AgentSpec],
     carry_shapes: Mapping[str, tuple[int, ...]],
     *,
@@ -64,22 +64,27 @@ def check_parcel(
     max_length:   L of the longest segment, ``base_config.max_episode_length``
     version:      the highest that there may be
     """
-    _within("number", parcel.number, 1, MAX_TOTAL)
-    _within("lane", parcel.lane, 0, MAX_COUNT)
-    _within("version", parcel.version, 0, version)
-    _within("stride", parcel.stride, 1, MAX_ENVIRONMENTS)
-    _within("dropped", parcel.dropped, 0, MAX_TOTAL)
+    _within("number", message.number, 1, MAX_TOTAL)
+    _within("channel", message.channel, 0, MAX_COUNT)
+    _within("version", message.version, 0, version)
+    _within("stride", message.stride, 1, MAX_ENVIRONMENTS)
+    _within("dropped", message.dropped, 0, MAX_TOTAL)
     rows = 0
-    for i, part in enumerate(parcel.parts):
-        where = f"part {i}"
-        _check_agent(where, part.behaviour, part.agent, specs)
-        if part.segment is not None:
+    for i, chunk in enumerate(message.chunks):
+        where = f"chunk {i}"
+        _check_agent(where, chunk.behaviour, chunk.agent, specs)
+        if chunk.transitions is not None:
             _check_segment(
-                where, part, part.segment, specs[part.behaviour], carry_shapes[part.behaviour], max_length
+                where,
+                chunk,
+                chunk.transitions,
+                specs[chunk.behaviour],
+                carry_shapes[chunk.behaviour],
+                max_length,
             )
-            rows += part.segment.length
-    _within(f"steps, with {rows} transitions", parcel.steps, 0, most_steps(rows))
-    for i, (behaviour, agent, total, length) in enumerate(parcel.episodes):
+            rows += chunk.transitions.length
+    _within(f"steps, with {rows} transitions", message.steps, 0, most_steps(rows))
+    for i, (behaviour, agent, total, length) in enumerate(message.episodes):
         where = f"episode {i}"
         _check_agent(where, behaviour, agent, specs)
         _within(f"{where}: length", length, 1, MAX_COUNT)
@@ -100,11 +105,14 @@ def _check_agent(where: str, behaviour: str, agent: int, specs: Mapping[str, Age
 
 
 def _check_segment(
-    where: str, part: Part, segment: Segment, spec: AgentSpec, carry: tuple[int, ...], max_length: int
+    where: str,
+    chunk: TrajectoryChunk,
+    segment: Transitions,
+    spec: AgentSpec,
+    carry: tuple[int, ...],
+    max_length: int,
 ) -> None:
-    where = f"{where} (behaviour {part.behaviour!r}, agent {part.agent})"
-    if segment.stream != part.agent:
-        raise BadMessage(f"{where}: its stream is {segment.stream} and must be the agent's number")
+    where = f"{where} (behaviour {chunk.behaviour!r}, agent {chunk.agent})"
     if segment.reward.ndim != 1:
         raise BadMessage(f"{where}, reward: shape {segment.reward.shape} is not that of a series")
     length = segment.length
@@ -123,7 +131,7 @@ def _check_segment(
 
 
 def _columns(
-    segment: Segment, spec: AgentSpec, carry: tuple[int, ...]
+    segment: Transitions, spec: AgentSpec, carry: tuple[int, ...]
 ) -> Iterator[tuple[str, Array, tuple[int, ...], str]]:
     """(name, value, shape, dtype) of everything in a segment; ``carry``: shape of one."""
     length, action = segment.length, spec.action
@@ -150,7 +158,7 @@ def _check_column(where: str, value: Array, shape: tuple[int, ...], dtype: str) 
         _refuse(where, value, ~np.isfinite(value), "it must be finite")
 
 
-def _check_choices(where: str, segment: Segment, obs: ObsSpec) -> None:
+def _check_choices(where: str, segment: Transitions, obs: ObsSpec) -> None:
     """Elements that are choices count from 0; an encoder would look up a one-hot that is not there."""
     for name, shape, counts in zip(obs.names, obs.shapes, obs.categories, strict=True):
         if counts:
@@ -160,7 +168,7 @@ def _check_choices(where: str, segment: Segment, obs: ObsSpec) -> None:
             _refuse(f"{where}, obs {name!r}", value, outside, "there is no such choice")
 
 
-def _check_discrete(where: str, segment: Segment, spec: AgentSpec) -> None:
+def _check_discrete(where: str, segment: Transitions, spec: AgentSpec) -> None:
     onehot, mask = segment.action[:, : spec.action.discrete], segment.action_mask
     _refuse(f"{where}, action", onehot, (onehot != 0.0) & (onehot != 1.0), "a one-hot has only 0 and 1")
     _refuse(f"{where}, action", onehot, (onehot == 1.0) & ~mask[:-1], "action_mask does not allow that")
@@ -171,14 +179,14 @@ def _check_discrete(where: str, segment: Segment, spec: AgentSpec) -> None:
         _refuse(f"{where}, action_mask, branch {i}", allowed, allowed == 0, "a choice must be allowed")
 
 
-def _check_continuous(where: str, segment: Segment, spec: AgentSpec) -> None:
+def _check_continuous(where: str, segment: Transitions, spec: AgentSpec) -> None:
     u = segment.action[:, spec.action.discrete :]
     _refuse(f"{where}, z", segment.z, np.abs(segment.z) > Z_LIMIT, f"its limit is ±{Z_LIMIT}")
     far = np.abs(np.tanh(segment.z) - u) > TANH_TOLERANCE
     _refuse(f"{where}, action, continuous part", u, far, "it must be tanh(z)")
 
 
-def _check_end(where: str, segment: Segment) -> None:
+def _check_end(where: str, segment: Transitions) -> None:
     for name in ("terminated", "truncated"):
         ends = getattr(segment, name)
         _refuse(f"{where}, {name}", ends[:-1], ends[:-1], "only the last step may end an episode")

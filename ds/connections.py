@@ -1,20 +1,26 @@
-"""How many connections a learner has at a time, and how many of them may come from one address.
+"""A learner's port, and limits on connections and arriving messages.
 
-gRPC itself closes what comes above the total, before any handshake. It knows nothing of addresses: while many
-connections are open, a look at this process's own descriptors finds those that are too many of one address.
-"""
+gRPC itself closes connections above the total, before any handshake, but does not count them by address. While
+many are open, this process's own descriptors are examined, and an address with too many loses some."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import ipaddress
 import os
+import random
+import shlex
 import socket
 import stat
-from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections import defaultdict, deque
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
+
+import psutil
+
+from algorithm.errors import UsageError
 
 MAX_CONNECTIONS = 1024
 """As many as there may be calls at a time."""
@@ -23,7 +29,7 @@ RESERVED = 256
 """Descriptors for everything else: checkpoints, logs, environments."""
 
 MAX_SILENT = 64
-"""Connections of one address on which nobody has said anything yet."""
+"""ConnectionLimiter of one address on which nobody has said anything yet."""
 
 LOOK_S = 0.25
 
@@ -64,7 +70,7 @@ def _open() -> list[int]:
         return [int(one.name) for one in found]
 
 
-class Connections:
+class ConnectionLimiter:
     """Those that were accepted at ``port``, looked after in an event loop.
 
     most:     the total that gRPC keeps
@@ -164,3 +170,166 @@ def _network(host: str) -> str:
     """Who is counted as one: an IPv4 address, or an IPv6 network of 64 bits, which is one customer's."""
     address = ipaddress.ip_address(host)
     return host if address.version == 4 else str(ipaddress.ip_network((int(address), 64), strict=False))
+
+
+MEMORY = 2**26
+"""Bytes of all messages that are arriving, at the most."""
+
+LEAST = 16
+"""Messages that may arrive at a time however large they may be."""
+
+GRACE_S = 2.0
+"""So long a message waits for a place; one that has had its place for so long may lose it then."""
+
+
+class NoRoom(Exception):  # noqa: N818
+    """So many messages are arriving that this one has to come later."""
+
+
+def most_at_a_time(largest: int) -> int:
+    """Messages of at most ``largest`` bytes that may be held at the same time."""
+    return max(LEAST, MEMORY // largest)
+
+
+class ArrivalLimit:
+    """Messages of at most ``largest`` bytes, read in one event loop.
+
+    When as many are arriving as there may be, the next one waits in line. After :data:`GRACE_S` one of those
+    that have had their places for as long gives way to it. Senders who trickle therefore keep nobody out. The
+    choice is random: with the oldest, no honest message on a slow line would arrive while others wait.
+    """
+
+    def __init__(self, largest: int) -> None:
+        self.most = self._free = most_at_a_time(largest)
+        self._arriving: dict[asyncio.Future[None], float] = {}  # since when
+        self._line: deque[asyncio.Future[None]] = deque()
+
+    async def read(self, bodies: AsyncIterator[bytes], seconds: float) -> bytes:
+        """Return the first of ``bodies``.
+
+        Raises NoRoom; TimeoutError after ``seconds``; StopAsyncIteration if there is none.
+        """
+        loop = asyncio.get_running_loop()
+        await self._place(loop)
+        gives_way: asyncio.Future[None] = loop.create_future()
+        self._arriving[gives_way] = loop.time()
+        body = asyncio.ensure_future(_first(bodies))
+        try:
+            try:
+                await asyncio.wait((body, gives_way), timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            except asyncio.CancelledError:  # gRPC does so where a message is too large, and there is none
+                if not body.done():
+                    raise
+            if body.done():
+                found = body.result()
+                if found is None:
+                    raise StopAsyncIteration
+                return found
+            if gives_way.done():
+                raise NoRoom
+            raise asyncio.TimeoutError
+        finally:
+            body.cancel()
+            if self._arriving.pop(gives_way, None) is not None:
+                self._release()
+
+    async def _place(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Wait until there is a place. Raises NoRoom where nobody can give way."""
+        if self._free:
+            self._free -= 1
+            return
+        turn: asyncio.Future[None] = loop.create_future()
+        self._line.append(turn)
+        try:
+            await asyncio.wait((turn,), timeout=GRACE_S)
+        except asyncio.CancelledError:
+            if turn.done():
+                self._release()
+            else:
+                self._line.remove(turn)
+            raise
+        if turn.done():
+            return
+        self._line.remove(turn)
+        long = [one for one, since in self._arriving.items() if loop.time() - since >= GRACE_S]
+        if not long:
+            raise NoRoom
+        loser = random.choice(long)
+        del self._arriving[loser]
+        loser.set_result(None)
+
+    def _release(self) -> None:
+        if self._line:
+            self._line.popleft().set_result(None)
+        else:
+            self._free += 1
+
+
+async def _first(bodies: AsyncIterator[bytes]) -> bytes | None:
+    """A task may not raise StopAsyncIteration where a coroutine waits for it."""
+    async for body in bodies:
+        return body
+    return None
+
+
+_OTHER_PORT = (
+    "or let this learner take another one: -o net_config.learner_port=PORT, or 0 for any that is free"
+)
+
+
+def port_refused(host: str, port: int) -> UsageError:
+    """What to tell a person after binding ``host:port`` has failed."""
+    where = f"{host}:{port}"
+    error = _attempt(host, port)
+    if error is not None and error.errno == errno.EADDRINUSE:
+        why, fix = _holder(port)
+        return UsageError("the learner's port is taken", where=where, why=why, fix=f"{fix}\n{_OTHER_PORT}")
+    reasons = {
+        errno.EADDRNOTAVAIL: "no network interface of this machine has that address",
+        errno.EACCES: "ports below 1024 need more rights",
+    }
+    why = reasons.get(error.errno or 0, error.strerror or str(error)) if error else "it cannot be bound"
+    return UsageError(
+        "the learner cannot listen there",
+        where=where,
+        why=why,
+        fix="set net_config.learner_host to an address of this machine, or 0.0.0.0 for all of them"
+        if error is None or error.errno != errno.EACCES
+        else "choose another net_config.learner_port",
+    )
+
+
+def _attempt(host: str, port: int) -> OSError | None:
+    """The system's own words, which gRPC keeps to itself."""
+    try:
+        family, kind, protocol, _, target = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, kind, protocol) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(target)
+            probe.listen()
+    except OSError as error:
+        return error
+    return None
+
+
+def _holder(port: int) -> tuple[str, str]:
+    """Who listens at ``port``, and what to do about it."""
+    try:
+        listening = [
+            one
+            for one in psutil.net_connections("tcp")
+            if one.status == psutil.CONN_LISTEN and one.laddr and one.laddr.port == port and one.pid
+        ]
+        process = psutil.Process(listening[0].pid) if listening else None
+        if process is not None:
+            command = shlex.join(process.cmdline()) or process.name()
+            return f"process {process.pid} listens there: {command}", f"end it: kill {process.pid}"
+    except psutil.Error:  # another user's process, or one that has just ended
+        pass
+    return "another process listens there; this user may not see which", "end that process"
+
+
+def refuse_if_taken(host: str, port: int) -> None:
+    """Raise UsageError if nobody could listen at ``host:port`` now; port 0 is one that is free."""
+    if _attempt(host, port) is not None:
+        raise port_refused(host, port)

@@ -24,21 +24,20 @@ from algorithm.run.resume import resume
 from algorithm.run.session import Session, train
 from algorithm.run.timing import Stopwatch
 from algorithm.spec import AgentSpec
-from ds.actors import Actors
-from ds.agreement import agreed
-from ds.board import Board
-from ds.feed import RemoteFeed
-from ds.inbox import Inbox
-from ds.inflight import most_at_a_time
-from ds.invitation import invitation
+from ds.actor_command import actor_command
+from ds.collector import RemoteCollector
+from ds.compatibility import agreed
+from ds.connections import most_at_a_time, refuse_if_taken
+from ds.ingest import IngestQueue
 from ds.limits import message_limit
-from ds.ports import refuse_if_taken
+from ds.parameters import ParameterStore
 from ds.prefetch import Prefetching
+from ds.registry import ActorRegistry
 from ds.security import learner_security
 from ds.server import Server
 from ds.service import Service, Terms
 from ds.transport import address
-from ds.weights import Publisher
+from ds.weights import WeightPublisher
 
 LOOPBACK = "127.0.0.1"
 
@@ -71,7 +70,7 @@ def learn(options: DistributedOptions, arguments: Sequence[str]) -> int:
 
 
 @dataclass(frozen=True)
-class Elsewhere:
+class RemoteEnvInfo:
     """The actors' environments, as the learner knows them. See :class:`~algorithm.run.wiring.Scene`."""
 
     specs: Mapping[str, AgentSpec]
@@ -92,14 +91,14 @@ class Remote:
         self._refuse_small_replays()
         self._security = learner_security(self._net, self._host)
         refuse_if_taken(self._host, self._net.learner_port)
-        self.scene = Elsewhere(eval_env.specs, eval_env.time_limit, "stepped by actors")
+        self.scene = RemoteEnvInfo(eval_env.specs, eval_env.time_limit, "stepped by actors")
         self.make_replay: MakeReplay = self._replays()
 
     def feed(self, agents: Mapping[str, Agent], watch: Stopwatch) -> Feed:
         """See :class:`~algorithm.run.wiring.Wiring`."""
         base, net, session = self._base, self._net, self._session
         self._agents = agents
-        self._actors = Actors(
+        self._actors = ActorRegistry(
             run=f"{session.loaded.env_label}/{session.run.name}",
             seed=session.loaded.seed,
             limit=base.max_actors_each_learner,
@@ -110,16 +109,16 @@ class Remote:
         specs = {name: agent.spec for name, agent in agents.items()}
         carries = {name: agent.player.stored_carry_shape for name, agent in agents.items()}
         self._max_message = message_limit(specs, carries, base.max_episode_length)
-        self._inbox = Inbox(base.episode_queue_size, line=most_at_a_time(self._max_message))
-        session.stack.callback(self._inbox.close)
-        self._board = Board({name: agent.player.warming_up for name, agent in agents.items()})
-        self._publisher = Publisher(
-            self._board, agents, interval=base.update_sac_bak_per_step, always=net.synchronous
+        self._queue = IngestQueue(base.episode_queue_size, line=most_at_a_time(self._max_message))
+        session.stack.callback(self._queue.close)
+        self._parameters = ParameterStore({name: agent.player.warming_up for name, agent in agents.items()})
+        self._publisher = WeightPublisher(
+            self._parameters, agents, interval=base.update_sac_bak_per_step, always=net.synchronous
         )
-        return RemoteFeed(
-            self._inbox,
+        return RemoteCollector(
+            self._queue,
             self._actors,
-            self._board,
+            self._parameters,
             agents,
             before_step=self._before_step,
             watch=watch,
@@ -133,7 +132,7 @@ class Remote:
         self._publisher.publish_if_due()
         terms = self._terms()
         self._server = Server(
-            Service(self._actors, self._inbox, self._board, terms),
+            Service(self._actors, self._queue, self._parameters, terms),
             host=self._host,
             port=self._net.learner_port,
             security=self._security,
@@ -146,14 +145,14 @@ class Remote:
         if self._security.banner:
             session.console.warn(self._security.banner)
         session.console.message(f"listening on {address(self._host, port)}")
-        session.console.command("an actor", invitation(session.loaded, session.run.argument, port))
+        session.console.command("an actor", actor_command(session.loaded, session.run.argument, port))
 
     def end(self, *, stopped: bool) -> None:
         """Actors end with a training that is complete; after a signal they wait for the learner to return."""
         if stopped:
             return
-        self._board.finish()
-        self._inbox.close()
+        self._parameters.finish()
+        self._queue.close()
         until = time.monotonic() + 3 * self._net.heartbeat
         while self._actors.metrics()["ds/actors"] and time.monotonic() < until and not self._session.stop:
             self._actors.expire()

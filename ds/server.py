@@ -19,16 +19,26 @@ from urllib.parse import unquote
 import grpc
 import grpc.aio
 
-from ds import ports, transport
-from ds.connections import Connections, most_connections
+from ds import transport
+from ds.connections import ArrivalLimit, ConnectionLimiter, NoRoom, most_connections, port_refused
 from ds.errors import WireError
-from ds.inflight import InFlight, NoRoom
-from ds.protocol import Beat, Bye, Hello, Join, Joined, Parcel, Receipt, Refused, Wanted, Welcome
+from ds.protocol import (
+    Beat,
+    Bye,
+    Hello,
+    Join,
+    Joined,
+    Receipt,
+    Refused,
+    TrajectoryMessage,
+    WeightRequest,
+    Welcome,
+)
 from ds.security import LearnerSecurity
 from ds.wire import decode, encode, sender
 
 CONCURRENT = 1024
-"""Calls at the same time; one more is told to come back. 170 actors with five lanes and a beat stay below."""
+"""Calls at the same time; one more is told to come back. 170 actors with five channels and a beat stay below."""
 
 BODY_S = 60.0
 """A message has arrived after so long, or its call ends."""
@@ -38,7 +48,7 @@ Bodies = AsyncIterator[bytes]
 OnFault = Callable[[str, str], None]
 
 
-class Service(Protocol):
+class MessageHandler(Protocol):
     """What is done with messages; runs in the server's loop."""
 
     def knows(self, actor: str) -> bool:
@@ -53,8 +63,8 @@ class Service(Protocol):
     async def join(self, join: Join) -> Joined | Refused:
         """Compare what must be the same on both sides."""
 
-    async def deliver(self, parcel: Parcel) -> Receipt:
-        """Take a parcel."""
+    async def deliver(self, message: TrajectoryMessage) -> Receipt:
+        """Take a message."""
 
     async def beat(self, beat: Beat) -> Receipt:
         """Note that an actor is alive."""
@@ -62,7 +72,7 @@ class Service(Protocol):
     async def bye(self, bye: Bye) -> None:
         """Free an actor's slot."""
 
-    def weights(self, wanted: Wanted) -> Iterable[bytes]:
+    def weights(self, wanted: WeightRequest) -> Iterable[bytes]:
         """Chunks of the newest weights, none if there are no newer ones."""
 
 
@@ -77,7 +87,7 @@ class Server:
 
     def __init__(
         self,
-        service: Service,
+        service: MessageHandler,
         *,
         host: str,
         port: int,
@@ -130,10 +140,10 @@ class Server:
         except RuntimeError:
             port = 0
         if not port:
-            raise ports.refused(self._host, self._port)
+            raise port_refused(self._host, self._port)
         await server.start()
         self._server = server
-        connections = Connections(int(port), self._most, self._on_fault)
+        connections = ConnectionLimiter(int(port), self._most, self._on_fault)
         self._handlers.on_message = connections.spoke
         self._watching = asyncio.ensure_future(connections.watch())
         return int(port)
@@ -161,12 +171,12 @@ class Server:
 class _Handlers:
     """From bytes to the service and back."""
 
-    def __init__(self, service: Service, token: str | None, max_message: int, on_fault: OnFault) -> None:
+    def __init__(self, service: MessageHandler, token: str | None, max_message: int, on_fault: OnFault) -> None:
         self._service = service
         self._expected = None if token is None else f"Bearer {token}".encode()
         self._max_message = max_message
         self._on_fault = on_fault
-        self._parcels, self._others = InFlight(max_message), InFlight(max_message)
+        self._trajectories, self._others = ArrivalLimit(max_message), ArrivalLimit(max_message)
         self.on_message: Callable[[str], None] = lambda peer: None
         """Called with the peer of each message that could be read."""
 
@@ -175,7 +185,7 @@ class _Handlers:
         service = self._service
         unary: dict[str, tuple[type[Any], Callable[[Any], Awaitable[Any]]]] = {
             "Join": (Join, service.join),
-            "Deliver": (Parcel, service.deliver),
+            "Deliver": (TrajectoryMessage, service.deliver),
             "Beat": (Beat, service.beat),
             "Bye": (Bye, service.bye),
         }
@@ -206,7 +216,7 @@ class _Handlers:
     async def _weights(
         self, bodies: Bodies, context: grpc.aio.ServicerContext[Any, Any]
     ) -> AsyncIterator[bytes]:
-        wanted = await self._message(Wanted, bodies, context)
+        wanted = await self._message(WeightRequest, bodies, context)
         assert wanted is not None
         for chunk in self._service.weights(wanted):
             yield chunk
@@ -223,7 +233,7 @@ class _Handlers:
             self._on_fault("unauthenticated", f"{peer}: wrong token or none")
             await context.abort(grpc.StatusCode.UNAUTHENTICATED, "wrong token or none")
         try:
-            arriving = self._parcels if kind is Parcel else self._others
+            arriving = self._trajectories if kind is TrajectoryMessage else self._others
             body = await arriving.read(bodies, BODY_S)
         except NoRoom:
             self._on_fault(

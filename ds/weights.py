@@ -15,7 +15,7 @@ from algorithm.run.agent import Agent
 from algorithm.sac.config import SacConfig
 from algorithm.sac.model import Model
 from algorithm.spec import ActionSpec
-from ds.board import Board
+from ds.parameters import ParameterStore
 
 CHUNK = 2**20
 """Bytes of a piece: far below every limit of the transport, whatever the size of the networks."""
@@ -87,30 +87,34 @@ def assembled(pieces: Sequence[bytes]) -> tuple[int, bytes]:
     return int.from_bytes(whole[:_VERSION_BYTES], "big"), payload
 
 
-class Publisher:
-    """Puts weights on the board every so many updates of all agents.
+class WeightPublisher:
+    """Puts weights on the parameters every so many updates of all agents.
 
     interval: updates between two versions
     always:   at every call, for whoever waits for the weights after each step
     """
 
-    def __init__(self, board: Board, agents: Mapping[str, Agent], *, interval: int, always: bool) -> None:
-        self._board, self._agents = board, agents
+    def __init__(
+        self, parameters: ParameterStore, agents: Mapping[str, Agent], *, interval: int, always: bool
+    ) -> None:
+        self._parameters, self._agents = parameters, agents
         self._interval, self._always = interval, always
         self._published: int | None = None
         self._parts = {name: _parts(agent) for name, agent in agents.items()}
 
     def publish_if_due(self) -> None:
         """To be called between two steps; the first call publishes."""
-        self._board.set_warming_up({name: agent.player.warming_up for name, agent in self._agents.items()})
+        self._parameters.set_warming_up(
+            {name: agent.player.warming_up for name, agent in self._agents.items()}
+        )
         updates = max(agent.sac.updates for agent in self._agents.values())
         if self._always or self._published is None or updates - self._published >= self._interval:
             self._published = updates
-            version = self._board.next_version
-            self._board.publish(version, chunks(version, packed(self._parts)))
+            version = self._parameters.next_version
+            self._parameters.publish(version, chunks(version, packed(self._parts)))
 
 
-class Loader:
+class WeightLoader:
     """Keeps an actor's networks at the newest weights it was given."""
 
     def __init__(self, behaviours: Mapping[str, Parts]) -> None:

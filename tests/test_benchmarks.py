@@ -528,4 +528,4 @@ def test_shares_become_milliseconds(tmp_path: Path) -> None:
 
 
 def test_actors_agree_to_what_the_learner_does() -> None:
-    assert importlib.import_module("ds.agreement").digest(AGREED) == DIGEST
+    assert importlib.import_module("ds.compatibility").digest(AGREED) == DIGEST

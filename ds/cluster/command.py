@@ -14,12 +14,11 @@ from algorithm.config.locate import find_env
 from algorithm.config.program import program
 from algorithm.errors import UsageError
 from algorithm.run.signals import StopRequest
-from ds.cluster.asked import make_plan
 from ds.cluster.cluster import Cluster
 from ds.cluster.connect import gcs_address, join_ray, start_ray
-from ds.cluster.plan import Plan
-from ds.cluster.policy import RestartRule
-from ds.cluster.wish import NAMESPACE, wish_name
+from ds.cluster.plan import Plan, plan_from_args
+from ds.cluster.process import RestartRule
+from ds.cluster.target_size import NAMESPACE, target_size_name
 
 
 def cluster(options: DistributedOptions, arguments: Sequence[str]) -> int:
@@ -33,7 +32,7 @@ def cluster(options: DistributedOptions, arguments: Sequence[str]) -> int:
         print(f"warning: {text}", file=sys.stderr)
     folder = find_env(options.train.env)
     if asked.scale is None:
-        return train_on_cluster(make_plan(options, folder), asked.ray)
+        return train_on_cluster(plan_from_args(options, folder), asked.ray)
     if options.train.name is None:
         raise UsageError(
             "whose actors?",
@@ -72,10 +71,10 @@ def scale_cluster(label: str, name: str, actors: int, address: str | None) -> in
     ray = join_ray(address or "auto")
     try:
         try:
-            wish = ray.get_actor(wish_name(label, name), namespace=NAMESPACE)
+            target = ray.get_actor(target_size_name(label, name), namespace=NAMESPACE)
         except ValueError:
             raise _no_such(ray, label, name, address) from None
-        before = ray.get(wish.set.remote(actors), timeout=30)
+        before = ray.get(target.set.remote(actors), timeout=30)
     finally:
         ray.shutdown()
     print(f"{label}, {name}: {actors} actors from now on, {before} before")
@@ -85,9 +84,9 @@ def scale_cluster(label: str, name: str, actors: int, address: str | None) -> in
 def _no_such(ray: object, label: str, name: str, address: str | None) -> UsageError:
     list_named: Callable[..., Sequence[dict[str, str]]] = ray.util.list_named_actors  # type: ignore[attr-defined]
     known = [
-        entry["name"].removeprefix("wish/")
+        entry["name"].removeprefix("target_size/")
         for entry in list_named(all_namespaces=True)
-        if entry["namespace"] == NAMESPACE and entry["name"].startswith("wish/")
+        if entry["namespace"] == NAMESPACE and entry["name"].startswith("target_size/")
     ]
     return UsageError(
         f"no cluster trains {label} under the name {name!r}",

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import ModuleType
 
 from algorithm.errors import UsageError, UserError
-from ds.cluster.wish import NAMESPACE
+from ds.cluster.target_size import NAMESPACE
 
 PROJECT = Path(__file__).resolve().parents[2]
 """The folder that holds ``main_ds.py`` and the packages."""

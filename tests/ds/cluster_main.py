@@ -12,7 +12,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from algorithm.errors import UserError
 from ds.cluster.command import scale_cluster, train_on_cluster
 from ds.cluster.plan import Plan
-from ds.cluster.policy import RestartRule
+from ds.cluster.process import RestartRule
 
 STANDIN = str(Path(__file__).with_name("standin.py"))
 

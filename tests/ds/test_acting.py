@@ -10,7 +10,7 @@ from algorithm.config.schema import BaseConfig, Config
 from algorithm.run.seeding import stream_seed
 from algorithm.sac.config import SacConfig
 from ds.acting import actor_seed, make_acting, with_noise
-from ds.weights import Loader, acting_parts, packed, unpack
+from ds.weights import WeightLoader, acting_parts, packed, unpack
 from tests.extensions import test_grid as grid
 
 CPU = torch.device("cpu")
@@ -70,4 +70,4 @@ def test_critics_travel_only_where_a_branch_is_greedy():
         parts = acting_parts(agent.sac.model, agent.sac.extensions, agent.spec.action, sac)
         assert ("q" in parts) == (sac.discrete_dqn_like and bool(agent.spec.action.branches))
         assert ("Novelty" in parts) == sac.use_rnd
-        assert Loader({"x": parts}).version == 0
+        assert WeightLoader({"x": parts}).version == 0

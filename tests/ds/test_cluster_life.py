@@ -12,7 +12,7 @@ import pytest
 
 from ds.cluster.cluster import Cluster
 from ds.cluster.plan import Plan
-from ds.cluster.policy import RestartRule
+from ds.cluster.process import RestartRule
 from tests.ds.cluster_main import StandIns
 from tests.ds.fake_ray import FakeRay, Handle
 
@@ -128,10 +128,10 @@ def test_a_stop_saves_first(begin: Callable[..., Life]) -> None:
 
 def test_more_and_fewer_actors(begin: Callable[..., Life]) -> None:
     life = begin()
-    wish = next(handle for handle, options in life.ray.placed if "name" in options)
-    wish.set.remote(3)
+    target = next(handle for handle, options in life.ray.placed if "name" in options)
+    target.set.remote(3)
     life.wait(lambda: len(life.events("connected")) == 3)
-    wish.set.remote(1)
+    target.set.remote(1)
     life.wait(lambda: len(life.events("bye")) == 2)
     life.wait(lambda: "actor 2: has left" in life.said)
     assert "1 actors from now on, 3 before" in life.said

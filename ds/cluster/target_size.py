@@ -12,7 +12,7 @@ NAMESPACE = "sac"
 _EVERY_S = 1.0
 
 
-class Wish:
+class TargetSize:
     """The Ray actor: the number that is wished for."""
 
     def __init__(self, number: int) -> None:
@@ -28,7 +28,7 @@ class Wish:
         return before
 
 
-class Wished:
+class TargetSizeWatcher:
     """The wish as the command that trains sees it.
 
     number: of actors, asked for every second.
@@ -60,18 +60,20 @@ class Wished:
     def _hear(self, ref: Any) -> None:  # noqa: ANN401
         errors = self._ray.exceptions
         try:
-            wished = self._ray.get(ref)
+            target = self._ray.get(ref)
         except errors.ActorUnavailableError:
             return
         except errors.RayActorError:  # its node died; the number is known here
             self._make()
             return
-        if wished != self.number:
-            self._say(f"{wished} actors from now on, {self.number} before")
-            self.number = wished
+        if target != self.number:
+            self._say(f"{target} actors from now on, {self.number} before")
+            self.number = target
 
     def _make(self) -> None:
-        options = self._ray.remote(Wish).options(name=wish_name(self._label, self._name), num_cpus=0)
+        options = self._ray.remote(TargetSize).options(
+            name=target_size_name(self._label, self._name), num_cpus=0
+        )
         try:
             self._actor = options.remote(self.number)
         except ValueError as error:
@@ -83,6 +85,6 @@ class Wished:
             ) from error
 
 
-def wish_name(label: str, name: str) -> str:
+def target_size_name(label: str, name: str) -> str:
     """What Ray knows the wish of a run by."""
-    return f"wish/{label}/{name}"
+    return f"target_size/{label}/{name}"

@@ -8,13 +8,13 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from algorithm.errors import StorageError
-from ds.cluster.messages import Look, Order, Report
+from ds.cluster.host import NodeStatus, Report, StartCommand
 from ds.cluster.plan import MakeSecrets, Plan
 
 Endpoint = tuple[str, int]
 
 
-class LearnerOrders:
+class LearnerCommands:
     """Orders for one start of the learner after the other.
 
     A run that has a checkpoint is resumed; one without is set aside and begun anew. The former port is asked
@@ -42,15 +42,15 @@ class LearnerOrders:
         if self._lost_at is None:
             self._lost_at = self._clock()
 
-    def give(self, address: str, look: Look) -> Order | None:
+    def give(self, address: str, status: NodeStatus) -> StartCommand | None:
         """The next one, on the node ``address`` that sees ``look``; None: not yet.
 
         Raises StorageError where a run that had a checkpoint cannot be found.
         """
         again = self._starts > 0
-        if again and self._saved and not look.saved:
+        if again and self._saved and not status.saved:
             raise _lost_run(self._plan, address)
-        unlock = again and look.locked != ""
+        unlock = again and status.locked != ""
         if unlock and self._fenced():
             return None
         former = self._former if self._former and self._former[0] == address else None
@@ -58,13 +58,13 @@ class LearnerOrders:
         port = former[1] if former else self._plan.port
         self._former = None  # if it cannot have that port, the next one takes another
         self._starts += 1
-        resume = look.saved if again else self._plan.resume
-        return Order(
+        resume = status.saved if again else self._plan.resume
+        return StartCommand(
             arguments=tuple(self._plan.commands.learner(address, port, resume=resume)),
             folder=str(self._plan.folder),
             run=self._plan.run,
             secrets=self._secrets.learner(address),
-            aside=again and look.exists and not look.saved,
+            aside=again and status.exists and not status.saved,
             unlock=unlock,
         )
 

@@ -11,7 +11,7 @@ from algorithm.config.check import fields
 from algorithm.config.loader import LoadedConfig
 from algorithm.config.schema import Config
 from algorithm.spec import ActionSpec, AgentSpec, ObsSpec
-from ds.agreement import AGREED, FREE, agreed, differences, digest, paths
+from ds.compatibility import AGREED, FREE, agreed, differences, digest, paths
 
 SPEC = AgentSpec(ObsSpec(("obs",), ((3,),), ("float32",)), ActionSpec((2,), 1, "push or pull"))
 

@@ -11,12 +11,12 @@ from algorithm.config.loader import LoadedConfig, load_config
 from algorithm.config.locate import CONFIG_FILE, DEFAULT_SECTION
 from algorithm.config.program import program
 from algorithm.config.schema import DISTRIBUTED_DEFAULTS, Config, NetConfig
-from ds.agreement import settings
+from ds.compatibility import settings
 
 _EVERYWHERE = ("0.0.0.0", "::")
 
 
-def invitation(loaded: LoadedConfig, argument: str, port: int) -> str:
+def actor_command(loaded: LoadedConfig, argument: str, port: int) -> str:
     """For a learner of this configuration; it knows what ``-c``, ``-o``, flags and a resumed run changed.
 
     argument: the task, as it was named on the command line; port: where the learner listens

@@ -1,15 +1,16 @@
-"""What an actor's agents did, packed into what is sent to the learner."""
+"""Transitions of an actor's agents, written into messages for the learner."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from algorithm.data import Segment
+import numpy as np
+
+from algorithm.data import Array, Segment
 from ds.limits import most_steps
-from ds.pieces import Piece
-from ds.protocol import Part
+from ds.protocol import TrajectoryChunk, TrajectoryMessage, Transitions
 
 if TYPE_CHECKING:  # an actor's messages are packed and sent without torch
     from algorithm.run.group import Episode
@@ -21,55 +22,43 @@ Result = tuple[str, int, float, int]
 """Behaviour, agent, return and length of an episode that ended."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Packed:
-    """A parcel that has no number yet; its fields are those of :class:`~ds.protocol.Parcel`."""
-
-    lane: int
-    version: int
-    steps: int
-    stride: int
-    parts: tuple[Part, ...]
-    episodes: tuple[Result, ...] = ()
-
-
 @dataclass
 class _Stream:
     """An open episode."""
 
     next_step: int
     sent: bool = False  # there were pieces before this one
-    piece: Piece | None = None
+    piece: ChunkBuilder | None = None
     order: int = 0  # when the piece began
     version: int | None = None  # of the weights that made its first transition; None until they are told
 
 
 @dataclass
 class _Ready:
-    part: Part
+    chunk: TrajectoryChunk
     order: int
     version: int | None
 
     @property
     def length(self) -> int:
         """Transitions in it."""
-        return 0 if self.part.segment is None else self.part.segment.length
+        return 0 if self.chunk.transitions is None else self.chunk.transitions.length
 
 
-class Packer:
+class TrajectoryWriter:
     """Collects the transitions of all behaviours until an episode ends or a piece of it is long enough.
 
     max_length: transitions in a piece; a longer episode goes in several, each of which begins with the
                 observation that the one before ends with
-    lanes:      all of agent i goes through lane i mod ``lanes``, where the order is kept
+    channels:      all of agent i goes through channel i mod ``channels``, where the order is kept
 
     Raises ValueError unless both are positive.
     """
 
-    def __init__(self, *, max_length: int, lanes: int) -> None:
-        if max_length < 1 or lanes < 1:
-            raise ValueError(f"pieces of {max_length} transitions in {lanes} lanes cannot be sent")
-        self._max_length, self._lanes = max_length, lanes
+    def __init__(self, *, max_length: int, channels: int) -> None:
+        if max_length < 1 or channels < 1:
+            raise ValueError(f"pieces of {max_length} transitions in {channels} channels cannot be sent")
+        self._max_length, self._channels = max_length, channels
         self._streams: dict[Key, _Stream] = {}
         self._undated: list[_Stream] = []
         self._ready: list[_Ready] = []
@@ -92,7 +81,7 @@ class Packer:
             self.close(*key)
             stream = self._streams[key] = _Stream(segment.start_step)
         if stream.piece is None:
-            stream.piece, stream.order, stream.version = Piece(segment), self._tick(), None
+            stream.piece, stream.order, stream.version = ChunkBuilder(segment), self._tick(), None
             self._undated.append(stream)
         else:
             stream.piece.append(segment)
@@ -111,11 +100,11 @@ class Packer:
         if stream.piece is not None:
             self._send_off((behaviour, agent), stream, truncated=True)
         elif stream.sent:
-            self._ready.append(_Ready(Part(behaviour, agent, None), self._tick(), None))
+            self._ready.append(_Ready(TrajectoryChunk(behaviour, agent, None), self._tick(), None))
 
     def flush(
         self, *, steps: int, stride: int, episodes: Sequence[Episode], version: int, whole: bool = False
-    ) -> list[Packed]:
+    ) -> list[TrajectoryMessage]:
         """What can go now. To be called after every step of the rollout.
 
         steps:    environment steps of the rollout so far; what is handed out accounts for all of them but
@@ -123,8 +112,8 @@ class Packer:
         stride:   environment steps of one step of the rollout
         episodes: that ended with the last step
         version:  of the weights that acted in all that was added since the last call; it never falls
-        whole:    all there is, one parcel a lane and at least one, in the order in which it was added; else
-                  a parcel for each piece, so that none is larger than a piece
+        whole:    all there is, one message a channel and at least one, in the order in which it was added; else
+                  a message for each piece, so that none is larger than a piece
         """
         self._results += [(e.behaviour, e.agent, e.total, e.length) for e in episodes]
         if whole:
@@ -132,7 +121,7 @@ class Packer:
                 self._send_off(key, stream)
         self._date(version)
         ready, self._ready = self._ready, []
-        groups = (self._by_lane(ready) or [[]]) if whole else [[one] for one in ready]
+        groups = (self._by_channel(ready) or [[]]) if whole else [[one] for one in ready]
         shares = [
             min(share, most_steps(sum(one.length for one in group)))
             for group, share in zip(
@@ -141,18 +130,23 @@ class Packer:
         ]
         self._accounted += sum(shares)
         return [
-            Packed(
-                lane=group[0].part.agent % self._lanes if group else 0,
+            TrajectoryMessage(
+                actor="",
+                number=0,
+                dropped=0,
+                channel=group[0].chunk.agent % self._channels if group else 0,
                 version=min((one.version for one in group if one.version is not None), default=version),
                 steps=share,
                 stride=stride,
-                parts=tuple(one.part for one in group),
+                chunks=tuple(one.chunk for one in group),
                 episodes=self._results_of(group, last=group is groups[-1]),
             )
             for group, share in zip(groups, shares, strict=True)
         ]
 
-    def finish(self, *, steps: int, stride: int, episodes: Sequence[Episode], version: int) -> list[Packed]:
+    def finish(
+        self, *, steps: int, stride: int, episodes: Sequence[Episode], version: int
+    ) -> list[TrajectoryMessage]:
         """At the rollout's end: what is unfinished ends as truncated, and nothing is left behind.
 
         The arguments are those of :meth:`flush`.
@@ -168,8 +162,8 @@ class Packer:
         """The stream's piece is complete, if there is one; ``truncated``: with it the episode ends."""
         if stream.piece is None:
             return
-        part = Part(*key, stream.piece.segment(truncated=truncated))
-        self._ready.append(_Ready(part, stream.order, stream.version))
+        chunk = TrajectoryChunk(*key, stream.piece.transitions(truncated=truncated))
+        self._ready.append(_Ready(chunk, stream.order, stream.version))
         stream.piece, stream.sent = None, True
 
     def _date(self, version: int) -> None:
@@ -184,40 +178,117 @@ class Packer:
         self._clock += 1
         return self._clock
 
-    def _by_lane(self, ready: list[_Ready]) -> list[list[_Ready]]:
-        """One list a lane, oldest first; no empty ones."""
-        lanes: dict[int, list[_Ready]] = {}
+    def _by_channel(self, ready: list[_Ready]) -> list[list[_Ready]]:
+        """One list a channel, oldest first; no empty ones."""
+        channels: dict[int, list[_Ready]] = {}
         for one in sorted(ready, key=lambda one: one.order):
-            lanes.setdefault(one.part.agent % self._lanes, []).append(one)
-        return list(lanes.values())
+            channels.setdefault(one.chunk.agent % self._channels, []).append(one)
+        return list(channels.values())
 
     def _results_of(self, group: list[_Ready], *, last: bool) -> tuple[Result, ...]:
         """The episodes of the agents in it; ``last``: and of those that are in no group of this flush."""
-        agents = {(one.part.behaviour, one.part.agent) for one in group}
+        agents = {(one.chunk.behaviour, one.chunk.agent) for one in group}
         found = [result for result in self._results if last or result[:2] in agents]
         self._results = [result for result in self._results if result not in found]
         return tuple(found)
 
 
 class BehaviourRecorder:
-    """Hands all that is recorded of one behaviour to the packer."""
+    """Hands all that is recorded of one behaviour to the writer."""
 
-    def __init__(self, packer: Packer, behaviour: str) -> None:
-        self._packer, self._behaviour = packer, behaviour
+    def __init__(self, writer: TrajectoryWriter, behaviour: str) -> None:
+        self._packer, self._behaviour = writer, behaviour
 
     def add(self, segment: Segment) -> None:
-        """See :meth:`Packer.add`."""
+        """See :meth:`TrajectoryWriter.add`."""
         self._packer.add(self._behaviour, segment)
 
     def close(self, stream: int) -> None:
-        """See :meth:`Packer.close`."""
+        """See :meth:`TrajectoryWriter.close`."""
         self._packer.close(self._behaviour, stream)
 
 
 def _shares(steps: int, stride: int, n: int) -> list[int]:
-    """``steps`` in n parts that are about equal, each but the last a multiple of ``stride``."""
+    """``steps`` in n chunks that are about equal, each but the last a multiple of ``stride``."""
     strides, rest = divmod(steps, stride)
     shares = [stride * (strides * (i + 1) // n - strides * i // n) for i in range(n)]
     if shares:
         shares[-1] += rest
     return shares
+
+
+_FIRST_ROWS = 8
+
+_OBSERVED = ("action_mask", "carry")
+"""One row for each observation, as ``obs``."""
+
+_BETWEEN = ("action", "z", "behaviour_logp", "reward", "terminated", "truncated")
+"""One row for each transition."""
+
+
+class Rows:
+    """Rows of one shape, appended one after the other; room is doubled when it runs out."""
+
+    def __init__(self, like: Array) -> None:
+        """like: [n, ...] such rows, which are not taken."""
+        self._rows = np.empty((_FIRST_ROWS, *like.shape[1:]), like.dtype)
+        self._count = 0
+
+    def append(self, rows: Array) -> None:
+        """Copy ``rows`` [n, ...] behind the others."""
+        end = self._count + len(rows)
+        if end > len(self._rows):
+            wider = np.empty((max(end, 2 * len(self._rows)), *self._rows.shape[1:]), self._rows.dtype)
+            wider[: self._count] = self._rows[: self._count]
+            self._rows = wider
+        self._rows[self._count : end] = rows
+        self._count = end
+
+    def taken(self) -> Array:
+        """All of them, [count, ...], in memory of their own."""
+        return self._rows[: self._count].copy()
+
+
+class ChunkBuilder:
+    """Consecutive transitions of one agent, copied: what a step hands out are views of all agents' rows.
+
+    The observation between two transitions is kept once, and with it its mask and its carry.
+    """
+
+    def __init__(self, first: Segment) -> None:
+        """Begin with the transitions of ``first``."""
+        self._start_step, self._length = first.start_step, 0
+        self._obs = {name: Rows(value) for name, value in first.obs.items()}
+        self._rest = {name: Rows(getattr(first, name)) for name in (*_OBSERVED, *_BETWEEN)}
+        self._observe(first, slice(1))
+        self.append(first)
+
+    @property
+    def length(self) -> int:
+        """Transitions in it."""
+        return self._length
+
+    @property
+    def next_step(self) -> int:
+        """``start_step`` of the transition that would follow."""
+        return self._start_step + self._length
+
+    def append(self, segment: Segment) -> None:
+        """Take the transitions of ``segment`` too; its first observation is the last one here."""
+        self._observe(segment, slice(1, None))
+        for name in _BETWEEN:
+            self._rest[name].append(getattr(segment, name))
+        self._length += segment.length
+
+    def transitions(self, *, truncated: bool) -> Transitions:
+        """All of it; ``truncated``: the episode is cut off behind its last transition."""
+        rest: dict[str, Any] = {name: rows.taken() for name, rows in self._rest.items()}
+        rest["truncated"][-1] |= np.bool_(truncated)
+        obs = {name: rows.taken() for name, rows in self._obs.items()}
+        return Transitions(start_step=self._start_step, obs=obs, **rest)
+
+    def _observe(self, segment: Segment, which: slice) -> None:
+        for name, value in segment.obs.items():
+            self._obs[name].append(value[which])
+        for name in _OBSERVED:
+            self._rest[name].append(getattr(segment, name)[which])

@@ -1,4 +1,4 @@
-"""One process of the cluster as the command sees it: placed, started, watched, started again, ended."""
+"""One process of the cluster: placed, started, watched, restarted, ended."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, Literal
 
-from ds.cluster.host import Host
-from ds.cluster.messages import Look, Order, Report
-from ds.cluster.policy import POINTLESS, REFUSED, RestartRule, Restarts, ending
+from algorithm.errors import EnvError, NumericalError, StorageError, UsageError
+from ds.cluster.host import Host, NodeStatus, Report, StartCommand
 
 State = Literal["placing", "ready", "starting", "running", "back-off", "done", "leaving", "ended", "given up"]
 """placing: Ray looks for a node · ready: has one, waits for its order · back-off: will be started again ·
@@ -26,7 +25,7 @@ _OUTPUT = 12
 
 
 @dataclass(frozen=True, kw_only=True)
-class Share:
+class Resources:
     """What a process takes from a node, as Ray counts, and whether it shall stay on that node if it can."""
 
     cpus: float
@@ -34,15 +33,15 @@ class Share:
     stays: bool = False
 
 
-MakeOrder = Callable[["Member", str, Look], "Order | None"]
+MakeCommand = Callable[["ManagedProcess", str, NodeStatus], "StartCommand | None"]
 """What to start at an address where the run's folder looks like that; None: nothing can be started yet."""
 
 
-class Member:
+class ManagedProcess:
     """A process that shall run somewhere.
 
-    order: asked before each start.
-    run:   folder and, below it, the run's folder, for :class:`Look`.
+    command: asked before each start.
+    run:   folder and, below it, the run's folder, for :class:`NodeStatus`.
     say:   told of every start and end.
     """
 
@@ -50,8 +49,8 @@ class Member:
         self,
         ray: ModuleType,
         name: str,
-        share: Share,
-        order: MakeOrder,
+        resources: Resources,
+        command: MakeCommand,
         run: tuple[str, str],
         *,
         rule: RestartRule,
@@ -65,7 +64,13 @@ class Member:
         self.output: deque[str] = deque(maxlen=_OUTPUT)
         self.fresh_lines: deque[str] = deque(maxlen=_RELAYED)
         self.lost_node = False
-        self._ray, self._share, self._make_order, self._run, self._say = ray, share, order, run, say
+        self._ray, self._resources, self._make_command, self._run, self._say = (
+            ray,
+            resources,
+            command,
+            run,
+            say,
+        )
         self._restarts = Restarts(rule)
         self._now = self._since = self._until = self._asked_at = 0.0
         self._moved_at = 0.0
@@ -90,7 +95,7 @@ class Member:
         if self._ref is not None:
             self._hear()
         elif self.state in ("ready", "back-off", "done") and now >= self._until:
-            self._ask("look", self._looked, *self._run)
+            self._ask("status", self._status_received, *self._run)
         elif self.state in ("running", "leaving") and now >= self._asked_at + _POLL_S:
             self._ask("poll", self._polled)
 
@@ -100,7 +105,7 @@ class Member:
         return self.state in ("starting", "running", "leaving")
 
     def move(self) -> None:
-        """End the process and start it with another order, without counting that as a restart."""
+        """End the process and start it with another command, without counting that as a restart."""
         if self.state == "running" and not self._moved_at:
             self._moved_at = self._now
             self._host.signal.remote(int(signal.SIGTERM))
@@ -120,11 +125,14 @@ class Member:
     def _place(self) -> None:
         self.state, self.node = "placing", ""
         strategy: Any = "SPREAD"
-        if self._share.stays and self._node_id:
+        if self._resources.stays and self._node_id:
             affinity = self._ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy
             strategy = affinity(self._node_id, soft=True)  # elsewhere if that node is gone
         actor = self._ray.remote(Host).options(
-            num_cpus=self._share.cpus, num_gpus=self._share.gpus, scheduling_strategy=strategy, max_restarts=0
+            num_cpus=self._resources.cpus,
+            num_gpus=self._resources.gpus,
+            scheduling_strategy=strategy,
+            max_restarts=0,
         )
         self._host = actor.remote()
         self._ask("where", self._placed)
@@ -154,16 +162,16 @@ class Member:
     def _placed(self, where: tuple[str, str]) -> None:
         (self.node, self._node_id), self.state = where, "ready"
 
-    def _looked(self, look: Look) -> None:
+    def _status_received(self, status: NodeStatus) -> None:
         if self.state not in ("ready", "back-off", "done"):
             return
-        order = self._make_order(self, self.node, look)
-        if order is None:
+        command = self._make_command(self, self.node, status)
+        if command is None:
             self._until = self._now + _POLL_S
             return
         self.state, self._since, self.report, self._moved_at = "starting", self._now, None, 0.0
         self.lost_node = False
-        self._ask("start", self._started, order)
+        self._ask("start", self._started, command)
 
     def _started(self, pid: int) -> None:
         if self.state == "starting":
@@ -246,3 +254,57 @@ class Member:
             self.state = "ended"
         self._ref = None
         self._ray.kill(self._host)
+
+
+POINTLESS = {
+    UsageError.exit_code: "the configuration or the command line is wrong",
+    3: "learner and actor refused each other",
+    EnvError.exit_code: "the environment is unusable",
+    NumericalError.exit_code: "a number is not finite",
+    StorageError.exit_code: "a file of the run cannot be read or written",
+}
+"""Exit codes after which the same would happen again, with what they mean."""
+
+REFUSED = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class RestartRule:
+    """Back-off and budget.
+
+    first, longest: seconds before the first restart and at most; each is twice the one before.
+    budget:         restarts in a row that may fail.
+    healthy:        seconds after which a process has come up and failures are counted anew.
+    """
+
+    first: float = 1.0
+    longest: float = 60.0
+    budget: int = 8
+    healthy: float = 300.0
+
+
+class Restarts:
+    """The restarts of one process.
+
+    total: how many there have been.
+    """
+
+    def __init__(self, rule: RestartRule) -> None:
+        self._rule = rule
+        self._failures = 0
+        self.total = 0
+
+    def after(self, lived: float) -> float | None:
+        """Seconds until the next start; None: the budget is spent. lived: seconds since the last one."""
+        if lived >= self._rule.healthy:
+            self._failures = 0
+        if self._failures == self._rule.budget:
+            return None
+        self._failures += 1
+        self.total += 1
+        return float(min(self._rule.first * 2 ** (self._failures - 1), self._rule.longest))
+
+
+def ending(code: int) -> str:
+    """``killed by SIGKILL`` or ``exit code 1``."""
+    return f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"

@@ -14,7 +14,7 @@ QUIET_S = 60.0
 LOOK_S = 0.2
 """How soon somebody who waits notices that the user wants to end."""
 
-Tell = Callable[[str], None]
+ShowLine = Callable[[str], None]
 """Shows one line to a person; called from any thread."""
 
 
@@ -63,10 +63,10 @@ class Backoff:
         self._next = FIRST_PAUSE_S
 
 
-class Rarely:
+class RateLimitedLog:
     """Tells a line of each kind at once and then at most every minute, with the number of those left out."""
 
-    def __init__(self, tell: Tell, clock: Clock) -> None:
+    def __init__(self, tell: ShowLine, clock: Clock) -> None:
         self._tell, self._clock, self._lock = tell, clock, threading.Lock()
         self._told: dict[str, float] = {}
         self._unsaid: dict[str, int] = {}
