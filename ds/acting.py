@@ -20,19 +20,19 @@ from ds.weights import Parts, acting_parts
 
 @dataclass(frozen=True)
 class Acting:
-    """A player, and the modules that its weights are loaded into."""
+    """Player of one behaviour, and the modules that receive its weights."""
 
     player: TrainingPlayer
     parts: Parts
 
 
 def actor_seed(run_seed: int, number: int) -> int:
-    """Of all that actor ``number`` of a run draws: the first one acts as a single process would."""
+    """Return the seed of all draws of actor ``number``; the first actor draws as a single process would."""
     return run_seed if number == 0 else stream_seed(run_seed, "actor", number) >> 32
 
 
 def with_noise(config: Config, slot: int) -> Config:
-    """The configuration of actor k in its slot: action noise min(noise_increasing_rate · k, noise_max)."""
+    """Return the configuration for ``slot``, with noise min(noise_increasing_rate · slot, noise_max)."""
     base = config.base_config
     if base.noise_increasing_rate == 0:
         return config
@@ -53,7 +53,7 @@ def make_acting(
     own_seed: int,
     device: torch.device,
 ) -> Acting:
-    """Everything of one behaviour; its weights are those of the run's first moment until others come."""
+    """Build the player of one behaviour with the run's initial weights."""
     sac = config.sac_config
     networks = make_networks(spec, config, nn_file, run_seed, behaviour)
     extensions = [one.to(device) for one in extensions_of(spec, config, networks, run_seed, behaviour)]

@@ -1,4 +1,4 @@
-"""An actor: it acts in its own environments with the learner's newest weights and hands over what came."""
+"""Actor: steps its own environments with the learner's newest weights and sends the transitions."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ _LAST_S = 2.0  # for what waits to be sent when the user ends the actor
 
 
 def act(options: DistributedOptions, arguments: Sequence[str]) -> int:
-    """Act until the training is complete or a signal comes; returns the exit code."""
+    """Act until the training is complete or a signal comes; return the exit code."""
     first = _load(options, seed=0)  # where the learner is; all else is drawn from the run's own seed
     torch.set_num_threads(1)  # more would only wait for each other beside other actors
     with ExitStack() as stack:
@@ -125,14 +125,14 @@ def _link(config: Config, console: Console, stop: StopRequest) -> Link:
 
 
 def _tell(console: Console, text: str) -> None:
-    """On the screen, and in the actor's log as soon as there is one."""
+    """Show a line on the screen, and log it as soon as there is a log."""
     console.message(text)
     _LOGGER.info(text)
 
 
 @dataclass(frozen=True)
 class _Work:
-    """What an actor does once its learner knows it. ``screen``: without the log, which it opens itself."""
+    """Work of a registered actor. ``screen``: without the log, which is opened here."""
 
     options: DistributedOptions
     loaded: LoadedConfig
@@ -143,7 +143,7 @@ class _Work:
     stack: ExitStack
 
     def do(self) -> None:
-        """Act until the training is complete or a signal comes; what went wrong is in the log."""
+        """Act until the training is complete or a signal comes; failures are logged."""
         folder = _folder(self.welcome)
         setup_logging(folder / "actor.log", debug=self.options.train.logger_in_file)
         self.stack.callback(close_logging)
@@ -182,7 +182,7 @@ class _Work:
         send_queue.finish(_LAST_S)
 
     def _end_of_hang(self, send_queue: SendQueue, error: EnvError) -> None:
-        """What waits to be sent is sent, and the learner told; in another thread than the one that hangs."""
+        """Send what waits and leave; called from another thread than the one that hangs."""
         _LOGGER.error("the actor failed: %s", error)
         send_queue.finish(_LAST_S)
         self.link.close(f"it failed: {error.line}")
@@ -259,7 +259,7 @@ class _Work:
         console.message(f"{who}: {env.arrangement} of {self.loaded.config.base_config.env_name}")
 
     def _await_weights(self, loader: WeightLoader) -> None:
-        """Nobody acts with weights of its own: there are some as soon as a learner listens."""
+        """Wait for the learner's first weights; no step is taken with others."""
         while not (loader.version or self.stop or self.link.finished):
             newest = self.link.wait_newer(0) if self.welcome.synchronous else self.link.weights()
             if newest is None:
@@ -285,7 +285,7 @@ class _Work:
 
 
 def _folder(welcome: Welcome) -> Path:
-    """Where the actor's own files go, made; never outside of the runs, whatever a learner calls its own."""
+    """Make and return the folder of the actor's files, always below the runs."""
     run = PurePosixPath(welcome.run)
     if run.is_absolute() or ".." in run.parts or welcome.number < 0:
         raise LearnerRefused("the learner names a run that is none", where=ascii(welcome.run))
@@ -298,19 +298,19 @@ def _folder(welcome: Welcome) -> Path:
 
 
 class _Lines:
-    """One line on how the actor is, every ten seconds."""
+    """Status line of the actor, every ten seconds."""
 
     def __init__(self, console: Console) -> None:
         self._console, self._last, self._steps_then = console, time.monotonic(), 0
         self._steps, self._returns = 0, [math.nan]
 
     def add(self, steps: int, returns: Sequence[float]) -> None:
-        """So far, and of the episodes that have just ended."""
+        """Set the steps so far and add the returns of episodes that have just ended."""
         self._steps = steps
         self._returns = [*self._returns, *returns][-20:] if returns else self._returns
 
     def show_if_due(self, weights: int, send_queue: SendQueue) -> None:
-        """weights: the version that acts"""
+        """Show the line if it is due. weights: the version that acts."""
         now = time.monotonic()
         if now - self._last < LINE_S:
             return

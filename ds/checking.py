@@ -1,7 +1,7 @@
-"""What a learner examines of a message before it is stored: afterwards nothing can go wrong with it any more.
+"""Checks of a message before it is stored; a message that passes cannot fail later.
 
-The replay checks shapes again when it stores; here every number is looked at, in the thread that receives,
-so that neither a broken actor nor a forged message reaches the learner's loop.
+The replay checks shapes again when it stores. Here every number is checked, in the thread that receives, so
+that neither a broken actor nor a forged message reaches the learner's loop.
 """
 
 from __future__ import annotations
@@ -27,22 +27,23 @@ MAX_TOTAL = 2**53
 """Of counts over a run: whole numbers up to here are exact wherever they go, JSON and float64 included."""
 
 AHEAD = 2**40
-"""What an actor may have counted beyond what this learner knows of: another one, that had come further, may
-have taken and published so much. A thousand a second need 34 years for it, and a billion of such jumps reach
-no limit of the numbers."""
+"""Largest accepted jump of an actor's counts: an earlier learner may have been further than its checkpoint.
+
+A thousand a second need 34 years for it, and a billion of such jumps reach no limit of the numbers.
+"""
 
 _MAX_REWARD = float(np.finfo(np.float32).max)
 
 
 class BadMessage(ValueError):  # noqa: N818 - what it is, not that it is an error
-    """What is wrong with a message, on one line."""
+    """Message with a wrong value; one line that names it."""
 
 
 def check_beat(beat: Beat, *, version: int, dropped: int) -> None:
-    """Raise BadMessage for counts that no actor could have.
+    """Raise BadMessage for counts outside their bounds.
 
     version: the highest that there may be
-    dropped: the last that was heard of this actor
+    dropped: the last count of this actor
     """
     _within("version", beat.version, 0, version)
     _within("steps", beat.steps, 0, MAX_TOTAL)
@@ -58,7 +59,7 @@ def check_trajectory(
     max_length: int,
     version: int = MAX_TOTAL,
 ) -> None:
-    """Raise BadMessage unless agents of ``specs`` could have made every number in it.
+    """Raise BadMessage unless agents of ``specs`` could have made every number in the message.
 
     carry_shapes: of one stored carry, by behaviour; (0,) where none is stored
     max_length:   L of the longest segment, ``base_config.max_episode_length``
@@ -133,7 +134,7 @@ def _check_segment(
 def _columns(
     segment: Transitions, spec: AgentSpec, carry: tuple[int, ...]
 ) -> Iterator[tuple[str, Array, tuple[int, ...], str]]:
-    """(name, value, shape, dtype) of everything in a segment; ``carry``: shape of one."""
+    """Yield (name, value, shape, dtype) of all columns; ``carry``: shape of one."""
     length, action = segment.length, spec.action
     for name, tail, dtype in spec.obs.items():
         yield f"obs {name!r}", segment.obs[name], (length + 1, *tail), dtype
@@ -159,7 +160,7 @@ def _check_column(where: str, value: Array, shape: tuple[int, ...], dtype: str) 
 
 
 def _check_choices(where: str, segment: Transitions, obs: ObsSpec) -> None:
-    """Elements that are choices count from 0; an encoder would look up a one-hot that is not there."""
+    """Check that choices are in range; an encoder would index a one-hot outside its width."""
     for name, shape, counts in zip(obs.names, obs.shapes, obs.categories, strict=True):
         if counts:
             value = segment.obs[name]
@@ -195,7 +196,7 @@ def _check_end(where: str, segment: Transitions) -> None:
 
 
 def _refuse(where: str, value: Array, bad: Array, why: str) -> None:
-    """BadMessage with the first element that is ``bad``."""
+    """Raise BadMessage with the first element that is ``bad``."""
     if bad.any():
         index = np.unravel_index(int(bad.argmax()), bad.shape)
         place = ", ".join(str(int(i)) for i in index)

@@ -53,7 +53,7 @@ _PASSING = (
 
 
 class Client:
-    """Talks to the learner at ``host:port``; connects, and connects anew, by itself.
+    """Connection to the learner at ``host:port``; it reconnects by itself.
 
     timeout: seconds that an answer may take.
 
@@ -74,19 +74,19 @@ class Client:
         self._metadata = ((transport.TOKEN, f"Bearer {security.token}"),) if security.token else ()
 
     def hello(self, hello: Hello) -> Welcome:
-        """Ask for a slot."""
+        """Request a slot."""
         return self._accepted(self._ask("Hello", hello, (Welcome, Refused)))
 
     def join(self, join: Join) -> Joined:
-        """Compare what must be the same on both sides."""
+        """Have compared what must be the same on both sides."""
         return self._accepted(self._ask("Join", join, (Joined, Refused)))
 
     def deliver(self, message: TrajectoryMessage) -> Receipt:
-        """Hand over a message."""
+        """Send a trajectory message."""
         return self._ask("Deliver", message, (Receipt, Receipt))
 
     def beat(self, beat: Beat) -> Receipt:
-        """Say that this actor is alive."""
+        """Send a beat."""
         return self._ask("Beat", beat, (Receipt, Receipt))
 
     def bye(self, bye: Bye) -> None:
@@ -94,7 +94,7 @@ class Client:
         self._call("Bye", encode(bye))
 
     def weights(self, wanted: WeightRequest) -> list[bytes]:
-        """All chunks of the newest weights; none if there are no newer ones."""
+        """Return all chunks of the newest weights; none if there are no newer ones."""
         body, deadline = encode(wanted), self._timeout * STREAM_FACTOR
         try:
             call = self._channel.unary_stream(f"/{transport.SERVICE}/Weights")
@@ -105,7 +105,7 @@ class Client:
             raise Unreachable(_line(str(error))) from error
 
     def close(self) -> None:
-        """End the connection; calls that wait end as Unreachable, and so do later ones."""
+        """Close the connection; pending and later calls raise Unreachable."""
         self._channel.close()
 
     def _ask(self, method: str, message: msgspec.Struct, kinds: tuple[type[M], type[N]]) -> M | N:
@@ -131,7 +131,7 @@ class Client:
         return answer
 
     def _raise(self, error: grpc.RpcError) -> NoReturn:
-        """What an error of gRPC means for an actor."""
+        """Raise the error of ours that a gRPC error means."""
         code, details = error.code(), _line(error.details() or "")
         if code is grpc.StatusCode.RESOURCE_EXHAUSTED and details.startswith(transport.BUSY):
             raise Busy("it has no hand free at the moment") from error
@@ -159,14 +159,14 @@ _CERTIFICATES = (
 
 @dataclass(frozen=True)
 class ConnectionProblem:
-    """A reason that will not pass by itself."""
+    """Permanent reason why no connection comes about."""
 
     why: str
     fix: str
 
 
 def probe(host: str, port: int, authority: bytes | None, *, timeout: float) -> ConnectionProblem | None:
-    """Connect once more, with the system's own means; None where the reason may pass.
+    """Connect once more with a plain socket; None where the reason may pass.
 
     authority: PEM of the certificates that are trusted; None for an actor that talks in plain text.
     timeout:   seconds.
@@ -178,14 +178,14 @@ def probe(host: str, port: int, authority: bytes | None, *, timeout: float) -> C
     try:
         with socket.create_connection((host, port), timeout) as plain:
             return _greet(context, plain, host, encrypted=authority is not None)
-    except OSError:  # nobody listens, or the network is away
+    except OSError:  # no listener, or no network
         return None
 
 
 def _context(authority: bytes | None) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.set_alpn_protocols(["h2"])
-    if authority is None:  # only to learn whether the other side speaks TLS: nothing is sent
+    if authority is None:  # only to detect TLS on the other side: nothing is sent
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     else:
@@ -233,11 +233,11 @@ _WORDS = (
     ("onnection timed out", "no connection came about in time"),
     ("onnect timeout", "no connection came about in time"),
 )
-"""TrajectoryChunk of what gRPC says, and what that means; the first one that is there counts."""
+"""Part of a gRPC message, and its meaning; the first match counts."""
 
 
 def passing(code: grpc.StatusCode, details: str, *, timeout: float) -> str:
-    """A reason that may pass. timeout: seconds that the call was given."""
+    """Return a transient reason in few words. timeout: seconds that the call was given."""
     if code is grpc.StatusCode.DEADLINE_EXCEEDED:
         return f"no answer within {timeout:.3g} s"
     known = (words for part, words in _WORDS if part in details)

@@ -21,7 +21,7 @@ MAX_ROWS = 16
 
 @dataclass(frozen=True)
 class _PendingSteps:
-    """What the agents have of a message, and the trainer has not been told of."""
+    """Steps of a stored message that the trainer has not been given yet."""
 
     steps: int
     stride: int
@@ -29,16 +29,16 @@ class _PendingSteps:
 
 
 class RemoteCollector:
-    """A :class:`~algorithm.run.feed.Feed` of an queue.
+    """Transition source whose environments are stepped by actors: a :class:`~algorithm.run.feed.Feed`.
 
     A message is stored at once, and its steps are handed out a step of its environments at a time, so that
     evaluations, summaries and checkpoints come when they are due, however long the message is.
 
     recorders:   who stores, by behaviour
     before_step: called first in every step; publishes weights if that is due
-    watch:       told when waiting and storing end
+    watch:       stopwatch of waiting and storing
     wait:        seconds that a step waits for a message at most
-    silence:     steps of all of an actor's environments after which an agent that was not heard of has left:
+    silence:     steps of all of an actor's environments after which an agent without transitions has left:
                  more than the longest segment; 1 where a message is one step of all agents
     """
 
@@ -64,16 +64,16 @@ class RemoteCollector:
 
     @property
     def steps(self) -> int:
-        """Environment steps that the trainer has been told of."""
+        """Environment steps that the trainer has been given."""
         return self._steps
 
     @property
     def agents(self) -> frozenset[tuple[str, int]]:
-        """(behaviour, stream) of everybody who acts now, as far as it is known here."""
+        """(behaviour, stream) of all agents that act now, as far as messages say."""
         return self._streams.agents
 
     def step(self) -> list[Episode]:
-        """Hand out one step; if all have been, take the next message, for which it waits a moment.
+        """Return one step; if none is pending, take the next message, for which it waits a moment.
 
         Returns the episodes that ended with the last step of a message, else none.
         """
@@ -84,10 +84,10 @@ class RemoteCollector:
         return self._release()
 
     def truncate(self) -> None:
-        """Nothing: actors end their episodes themselves."""
+        """Do nothing: actors end their episodes themselves."""
 
     def state(self) -> State:
-        """What the agents have, what of it has been handed out, and who has sent it."""
+        """Return stored and pending steps, and the state of all actors."""
         left = self._unreleased
         return State(
             meta={
@@ -100,7 +100,7 @@ class RemoteCollector:
         )
 
     def load_state(self, state: State) -> list[str]:
-        """Go on; actors that were here come back by themselves, or their episodes end as truncated.
+        """Restore; actors that return continue, episodes of the others end as truncated.
 
         Raises KeyError, TypeError or ValueError for what is no such state.
         """
@@ -118,11 +118,11 @@ class RemoteCollector:
         return ["what actors sent after the checkpoint is lost; it is counted when they come back"]
 
     def metrics(self) -> dict[str, float]:
-        """Values to log."""
+        """Return values to log."""
         return self._actors.metrics() | {"ds/waiting": float(len(self._queue))}
 
     def rows(self) -> Rows:
-        """A line on each actor; of many only the first ones."""
+        """Return a line per actor; of many only the first ones."""
         rows = self._actors.rows()
         if len(rows) > MAX_ROWS:
             return [*rows[:MAX_ROWS], ("actors", f"and {len(rows) - MAX_ROWS} more")]
@@ -190,24 +190,26 @@ MAX_STREAMS = MAX_ENVIRONMENTS
 """Agents of one actor: without a limit, messages that account for no step would make ever more of them."""
 
 _AGENTS = 2**32
-"""AgentTracker that are reserved for each actor."""
+"""Streams that are reserved for each actor."""
 
 
 def stream_of(number: int, agent: int) -> int:
-    """The stream of an agent of actor ``number``; those of actor 0 are the agents of a single process."""
+    """Return the stream of an agent of actor ``number``; actor 0 has the streams of a single process."""
     return number * _AGENTS + agent
 
 
 @dataclass
 class _Source:
-    """One actor: its environment steps, when each agent was heard of, and whose episode is open."""
+    """One actor: its environment steps, the last step of each agent, and open episodes."""
 
     steps: int = 0
-    silence: int = 0  # steps after which an agent that was not heard of has left
-    heard: dict[Stream, int] = field(default_factory=dict)  # the one heard of first is the first
+    silence: int = 0  # steps after which an agent without transitions has left
+    heard: dict[Stream, int] = field(
+        default_factory=dict
+    )  # agent -> step of its last transition, oldest first
     open: dict[Stream, None] = field(default_factory=dict)  # likewise
 
-    def forget_the_silent(self) -> None:
+    def drop_inactive(self) -> None:
         while self.heard:
             first = next(iter(self.heard))
             if self.heard[first] > self.steps - self.silence and len(self.heard) <= MAX_STREAMS:
@@ -216,11 +218,11 @@ class _Source:
 
 
 class AgentTracker:
-    """Of every actor that has sent anything and has not left.
+    """Agents and open episodes of all actors that have sent messages and have not left.
 
-    silence: steps of all of an actor's environments after which an agent that was not heard of has left
+    silence: steps of all of an actor's environments after which an agent without transitions has left
 
-    Of one actor no more than :data:`MAX_STREAMS` are known; of more the one that was heard of first has left.
+    Of one actor at most :data:`MAX_STREAMS` agents are kept; above that the least recently active has left.
     """
 
     def __init__(self, silence: int) -> None:
@@ -230,19 +232,19 @@ class AgentTracker:
 
     @property
     def numbers(self) -> frozenset[int]:
-        """Of the actors."""
+        """Numbers of the actors."""
         return frozenset(self._sources)
 
     @property
     def agents(self) -> frozenset[Stream]:
-        """Everybody who acts, as far as its actor's last messages tell."""
+        """All agents that act, as far as messages say."""
         if self._agents is None:
             sources = self._sources.values()
             self._agents = frozenset().union(*(source.heard for source in sources))
         return self._agents
 
     def heard(self, number: int, message: TrajectoryMessage) -> list[Stream]:
-        """A message of actor ``number`` has been stored; returns whose open episodes end, being too many."""
+        """Note a stored message of actor ``number``; return open episodes above the limit, which end."""
         source = self._sources.setdefault(number, _Source())
         source.steps += message.steps
         source.silence = self._silence * message.stride
@@ -260,18 +262,18 @@ class AgentTracker:
                 if len(source.open) > MAX_STREAMS:
                     ended.append(next(iter(source.open)))
                     del source.open[ended[-1]]
-        source.forget_the_silent()
+        source.drop_inactive()
         self._agents = None
         return ended
 
     def left(self, number: int) -> list[Stream]:
-        """Actor ``number`` has gone; those whose episodes it leaves open."""
+        """Remove actor ``number``; return its open episodes."""
         self._agents = None
         source = self._sources.pop(number, _Source())
         return sorted(source.open)
 
     def state(self) -> list[dict[str, Any]]:
-        """As JSON."""
+        """Return the state as JSON."""
         return [
             {
                 "number": number,
@@ -284,7 +286,7 @@ class AgentTracker:
         ]
 
     def load_state(self, state: list[Mapping[str, Any]]) -> None:
-        """The reverse. KeyError, TypeError or ValueError for what is no such state."""
+        """Restore. KeyError, TypeError or ValueError for an invalid state."""
         self._agents = None
         self._sources = {
             int(one["number"]): _Source(

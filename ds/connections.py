@@ -1,7 +1,8 @@
 """A learner's port, and limits on connections and arriving messages.
 
-gRPC itself closes connections above the total, before any handshake, but does not count them by address. While
-many are open, this process's own descriptors are examined, and an address with too many loses some."""
+gRPC itself closes connections above the total, before any handshake, but does not count them by address.
+While many are open, this process's own descriptors are examined, and an address with too many loses some.
+"""
 
 from __future__ import annotations
 
@@ -29,26 +30,26 @@ RESERVED = 256
 """Descriptors for everything else: checkpoints, logs, environments."""
 
 MAX_SILENT = 64
-"""ConnectionLimiter of one address on which nobody has said anything yet."""
+"""Connections of one address without a message so far."""
 
 LOOK_S = 0.25
 
 _DESCRIPTORS = Path("/dev/fd")
-"""Of the process that looks; where there is none, only the total is kept."""
+"""Descriptors of this process; without this folder only the total is limited."""
 
 Peer = tuple[str, int]
 """Address and port."""
 
 
 def most_connections() -> int:
-    """How many connections leave enough descriptors for everything else; raises the soft limit if it may."""
+    """Return the number of connections that leave enough descriptors; raises the soft limit if it may."""
     limit = _descriptors(MAX_CONNECTIONS + 2 * RESERVED)
     free = max(limit - len(_open()), 2)
     return min(MAX_CONNECTIONS, max(free - RESERVED, free // 2))
 
 
 def _descriptors(wanted: int) -> int:
-    """How many descriptors this process may have; ``wanted`` if it can have them."""
+    """Return how many descriptors this process may have, at most ``wanted`` if the limit can be raised."""
     try:
         import resource
     except ImportError:  # not on Windows
@@ -63,7 +64,7 @@ def _descriptors(wanted: int) -> int:
 
 
 def _open() -> list[int]:
-    """The descriptors of this process, one of them that of the look itself. Raises OSError."""
+    """Return the open descriptors of this process, including that of the listing itself. Raises OSError."""
     if not _DESCRIPTORS.is_dir():
         return []
     with os.scandir(_DESCRIPTORS) as found:
@@ -71,7 +72,7 @@ def _open() -> list[int]:
 
 
 class ConnectionLimiter:
-    """Those that were accepted at ``port``, looked after in an event loop.
+    """Limits on connections accepted at ``port``, per address.
 
     most:     the total that gRPC keeps
     on_fault: called with ``crowded`` and who was sent away
@@ -87,21 +88,21 @@ class ConnectionLimiter:
         self._others = 0  # descriptors that are no connections
         self._settled = (0, 0)  # how many descriptors and speakers there were when nothing was to be done
 
-    def spoke(self, peer: str) -> None:
-        """A message has come from ``address:port``."""
+    def note_message(self, peer: str) -> None:
+        """Note that a message has come from ``address:port``."""
         host, _, port = peer.rpartition(":")
         if port.isdecimal():
             self._spoke.add((_plain(host.strip("[]")), int(port)))
 
     async def watch(self) -> None:
-        """Look now and then, until it is cancelled."""
+        """Check every :data:`LOOK_S` seconds until cancelled."""
         while True:
-            with contextlib.suppress(OSError):  # no descriptor is left: the next look may find one
-                self.look()
+            with contextlib.suppress(OSError):  # no descriptor is left: the next check may find one
+                self.enforce()
             await asyncio.sleep(LOOK_S)
 
-    def look(self) -> None:
-        """Close what is too much."""
+    def enforce(self) -> None:
+        """Close connections above the limits."""
         now = (len(_open()), len(self._spoke))
         few = now[0] - self._others <= min(MAX_SILENT, self._most // 4)
         if now == self._settled or (few and now[1] <= 2 * self._most):
@@ -137,14 +138,14 @@ class ConnectionLimiter:
         return found
 
     def _close(self, peers: set[Peer]) -> None:
-        """gRPC notices that they have ended, and lets go of them."""
+        """Shut the sockets down; gRPC then releases them."""
         for peer, connection in self._accepted() if peers else ():
             if peer in peers:
                 with contextlib.suppress(OSError):  # it has ended by itself
                     connection.shutdown(socket.SHUT_RDWR)
 
     def _accepted(self) -> Iterator[tuple[Peer, socket.socket]]:
-        """Each connection to ``port``, by a descriptor of its own: the other one may be closed meanwhile."""
+        """Yield each connection to ``port``, by a duplicate descriptor: the first may close meanwhile."""
         for number in _open():
             with contextlib.suppress(OSError):
                 descriptor = os.dup(number)
@@ -162,12 +163,12 @@ class ConnectionLimiter:
 
 
 def _plain(host: str) -> str:
-    """One way to write an address: without a zone, IPv4 as such."""
+    """Return an address in one form: without a zone, IPv4 as such."""
     return host.partition("%")[0].removeprefix("::ffff:")
 
 
 def _network(host: str) -> str:
-    """Who is counted as one: an IPv4 address, or an IPv6 network of 64 bits, which is one customer's."""
+    """Return the unit of counting: an IPv4 address, or the IPv6 network of 64 bits, one customer's."""
     address = ipaddress.ip_address(host)
     return host if address.version == 4 else str(ipaddress.ip_network((int(address), 64), strict=False))
 
@@ -183,19 +184,19 @@ GRACE_S = 2.0
 
 
 class NoRoom(Exception):  # noqa: N818
-    """So many messages are arriving that this one has to come later."""
+    """Too many messages are arriving for this one."""
 
 
 def most_at_a_time(largest: int) -> int:
-    """Messages of at most ``largest`` bytes that may be held at the same time."""
+    """Return how many messages of at most ``largest`` bytes may be held at the same time."""
     return max(LEAST, MEMORY // largest)
 
 
 class ArrivalLimit:
-    """Messages of at most ``largest`` bytes, read in one event loop.
+    """Limit on messages of at most ``largest`` bytes that arrive in one event loop.
 
     When as many are arriving as there may be, the next one waits in line. After :data:`GRACE_S` one of those
-    that have had their places for as long gives way to it. Senders who trickle therefore keep nobody out. The
+    that have had their places for as long gives way to it. So slow senders block no others. The
     choice is random: with the oldest, no honest message on a slow line would arrive while others wait.
     """
 
@@ -234,7 +235,7 @@ class ArrivalLimit:
                 self._release()
 
     async def _place(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Wait until there is a place. Raises NoRoom where nobody can give way."""
+        """Wait until there is a place. Raises NoRoom where none becomes free."""
         if self._free:
             self._free -= 1
             return
@@ -266,7 +267,7 @@ class ArrivalLimit:
 
 
 async def _first(bodies: AsyncIterator[bytes]) -> bytes | None:
-    """A task may not raise StopAsyncIteration where a coroutine waits for it."""
+    """Return None instead of StopAsyncIteration, which a task may not raise."""
     async for body in bodies:
         return body
     return None
@@ -278,7 +279,7 @@ _OTHER_PORT = (
 
 
 def port_refused(host: str, port: int) -> UsageError:
-    """What to tell a person after binding ``host:port`` has failed."""
+    """Return the error for a person after binding ``host:port`` has failed."""
     where = f"{host}:{port}"
     error = _attempt(host, port)
     if error is not None and error.errno == errno.EADDRINUSE:
@@ -300,7 +301,7 @@ def port_refused(host: str, port: int) -> UsageError:
 
 
 def _attempt(host: str, port: int) -> OSError | None:
-    """The system's own words, which gRPC keeps to itself."""
+    """Return the system's own error, which gRPC hides."""
     try:
         family, kind, protocol, _, target = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         with socket.socket(family, kind, protocol) as probe:
@@ -313,7 +314,7 @@ def _attempt(host: str, port: int) -> OSError | None:
 
 
 def _holder(port: int) -> tuple[str, str]:
-    """Who listens at ``port``, and what to do about it."""
+    """Return which process listens at ``port``, and a fix."""
     try:
         listening = [
             one
@@ -330,6 +331,6 @@ def _holder(port: int) -> tuple[str, str]:
 
 
 def refuse_if_taken(host: str, port: int) -> None:
-    """Raise UsageError if nobody could listen at ``host:port`` now; port 0 is one that is free."""
+    """Raise UsageError if ``host:port`` cannot be bound now; port 0 is always free."""
     if _attempt(host, port) is not None:
         raise port_refused(host, port)

@@ -15,20 +15,20 @@ _Key = tuple[str, int, int]
 
 @dataclass(frozen=True)
 class ActorLeft:
-    """No more comes from the actor of this number: what is open of it ends as truncated."""
+    """Mark in the queue: the actor of this number has left, and its open episodes end as truncated."""
 
     number: int
 
 
 class _LoopEvent:
-    """For a coroutine that waits in the running loop; called from any thread, any number of times."""
+    """Event for a coroutine of the running loop; set from any thread, any number of times."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._called: asyncio.Future[None] = self._loop.create_future()
 
     def call(self) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop has ended, and nobody waits there any more
+        with contextlib.suppress(RuntimeError):  # the loop has ended, and no coroutine waits there
             self._loop.call_soon_threadsafe(self._settle)
 
     def _settle(self) -> None:
@@ -36,12 +36,12 @@ class _LoopEvent:
             self._called.set_result(None)
 
     async def wait(self, timeout: float | None = None) -> None:
-        """Until it is called, or ``timeout`` seconds have passed."""
+        """Wait until it is set, or ``timeout`` seconds have passed."""
         await asyncio.wait((self._called,), timeout=timeout)
 
 
 class _Waiting:
-    """A message for which there is no room yet. ``came_in`` is written under the queue's lock."""
+    """Message for which there is no room yet. ``came_in`` is written under the queue's lock."""
 
     def __init__(self, number: int, message: TrajectoryMessage) -> None:
         self.number, self.message = number, message
@@ -50,10 +50,10 @@ class _Waiting:
 
 
 class IngestQueue:
-    """Holds at most ``size`` messages, in the order in which they came; ``line`` more may wait their turn.
+    """Queue of at most ``size`` messages in order of arrival; ``line`` more may wait for room.
 
-    Coroutines belong to the thread of an event loop, all else to any. Whoever waits holds no lock, and who
-    takes a message lets the next one in himself, so that no wake-up can be lost.
+    Coroutines belong to the thread of an event loop, all else to any. Waiting callers hold no lock. ``take``
+    itself admits the next message, so that no wake-up can be lost.
     """
 
     def __init__(self, size: int, *, line: int = 16) -> None:
@@ -66,11 +66,11 @@ class IngestQueue:
         self._closed = False
 
     def __len__(self) -> int:
-        """Messages that wait to be taken."""
+        """Return the number of messages that wait to be taken."""
         return self._num_messages
 
     async def put(self, number: int, message: TrajectoryMessage, *, timeout: float) -> bool:
-        """Hand over a message of actor ``number``; False if there was no room within ``timeout`` seconds.
+        """Add a message of actor ``number``; False if there was no room within ``timeout`` seconds.
 
         At once where the line is full: those who wait in it take memory.
         Also False once it is closed, or when the actor has left meanwhile. Who cancels it does not learn
@@ -79,7 +79,7 @@ class IngestQueue:
         with self._changed:
             if self._closed:
                 return False
-            if self._num_messages < self._size:  # then nobody waits: see take
+            if self._num_messages < self._size:  # then none waits: see take
                 self._let_in(number, message)
                 return True
             if len(self._waiting) >= self._line:
@@ -95,7 +95,7 @@ class IngestQueue:
         return waiting.came_in
 
     def left(self, number: int) -> None:
-        """An actor has gone. What came of it before is still given out; what waits for room is not taken."""
+        """Note that an actor has left: earlier messages stay, those that wait for room are refused."""
         with self._changed:
             gone = [waiting for waiting in self._waiting if waiting.number == number]
             self._waiting = deque(waiting for waiting in self._waiting if waiting.number != number)
@@ -115,7 +115,7 @@ class IngestQueue:
         await wake_up.wait()
 
     def take(self, timeout: float) -> tuple[int, TrajectoryMessage] | ActorLeft | None:
-        """The oldest item; None if none comes within ``timeout`` seconds, and once it is closed."""
+        """Return the oldest item; None if none comes within ``timeout`` seconds, and once it is closed."""
         with self._changed:
             self._changed.wait_for(lambda: self._items or self._closed, timeout)
             if self._closed or not self._items:
@@ -133,14 +133,14 @@ class IngestQueue:
         return item
 
     def done(self, message: TrajectoryMessage) -> None:
-        """All that was to be done with a message that was taken has been done."""
+        """Mark a message that was taken as processed."""
         with self._changed:
             waiting = self._unfinished.pop(_key(message), [])
         for wake_up in waiting:
             wake_up.call()
 
     def close(self) -> None:
-        """Nothing goes in or out any more; whoever waits is woken."""
+        """Close the queue; all waiting callers are woken."""
         with self._changed:
             self._closed = True
             wake_ups = [waiting.wake_up for waiting in self._waiting]

@@ -48,7 +48,7 @@ _GRACE_S = 2.0
 
 
 def learn(options: DistributedOptions, arguments: Sequence[str]) -> int:
-    """Train with actors, or play with what was trained so; returns the exit code."""
+    """Train with actors, or play with a trained agent; return the exit code."""
     own, folder = options.train, find_env(options.train.env)
     if own.agents is not None and not own.plays:
         notice = "--agents has no effect on a learner: it says how many environments an actor has"
@@ -71,7 +71,7 @@ def learn(options: DistributedOptions, arguments: Sequence[str]) -> int:
 
 @dataclass(frozen=True)
 class RemoteEnvInfo:
-    """The actors' environments, as the learner knows them. See :class:`~algorithm.run.wiring.Scene`."""
+    """Environments of the actors: a :class:`~algorithm.run.wiring.Scene`."""
 
     specs: Mapping[str, AgentSpec]
     time_limit: int | None
@@ -79,7 +79,7 @@ class RemoteEnvInfo:
 
 
 class Remote:
-    """Transitions come over sockets. See :class:`~algorithm.run.wiring.Wiring`.
+    """Training whose transitions come over sockets. A :class:`~algorithm.run.wiring.Wiring`.
 
     Raises UsageError, before anything is written, for a port that is taken and secrets that are missing.
     """
@@ -127,7 +127,7 @@ class Remote:
         )
 
     def begin(self) -> None:
-        """Listen. Whoever joins finds the newest weights."""
+        """Listen. The newest weights are published before the first actor joins."""
         session = self._session
         self._publisher.publish_if_due()
         terms = self._terms()
@@ -137,7 +137,7 @@ class Remote:
             port=self._net.learner_port,
             security=self._security,
             max_message=terms.max_message,
-            on_fault=self._actors.turned_away,
+            on_fault=self._actors.count_fault,
         )
         port = self._server.start()
         session.stack.callback(self._server.close, _GRACE_S)
@@ -148,7 +148,7 @@ class Remote:
         session.console.command("an actor", actor_command(session.loaded, session.run.argument, port))
 
     def end(self, *, stopped: bool) -> None:
-        """Actors end with a training that is complete; after a signal they wait for the learner to return."""
+        """End the actors of a complete training; after a signal they wait for the learner to return."""
         if stopped:
             return
         self._parameters.finish()
@@ -159,7 +159,7 @@ class Remote:
             time.sleep(0.05)
 
     def _refuse_small_replays(self) -> None:
-        """A segment has to fit into the replay, and one row more; in synchronous mode it is one step."""
+        """Raise UsageError unless a segment and one more row fit into the replay."""
         loaded, length = self._session.loaded, 1 if self._net.synchronous else self._base.max_episode_length
         for config in (loaded.config, *loaded.behaviours.values()):
             if config.replay_config.capacity <= length:
@@ -194,7 +194,7 @@ class Remote:
         )
 
     def _replays(self) -> MakeReplay:
-        """Batches are drawn ahead but in synchronous mode, where nothing may depend on time."""
+        """Return the maker of replays: prefetched, or plain where nothing may depend on time."""
         if self._net.synchronous:
             return ReplayBuffer
         base = self._base

@@ -18,7 +18,7 @@ FREE_STEPS = 64
 """See :func:`most_steps`."""
 
 _ENVELOPE = 2**14
-"""Bytes for what a message has besides its transitions: with it go the ends of episodes that were given up."""
+"""Bytes of a message besides its transitions, ends of episodes that were given up included."""
 
 _INT = 9
 _PART = 64
@@ -28,7 +28,7 @@ Shape = tuple[int, ...]
 
 
 def most_steps(rows: int) -> int:
-    """Environment steps that a message of ``rows`` transitions may account for.
+    """Return how many environment steps a message of ``rows`` transitions may account for.
 
     Usually there is a transition for each step or more. There are fewer where agents act in turns or are
     not there for a while; what is above the limit waits in the actor for a message with more transitions.
@@ -43,7 +43,7 @@ def message_limit(
     *,
     agents: int = 1,
 ) -> int:
-    """Bytes of the largest message that a learner has to read; see :func:`largest_trajectory`."""
+    """Return the bytes of the largest message that a learner reads; see :func:`largest_trajectory`."""
     return max(SMALLEST_LIMIT, largest_trajectory(specs, carries, max_episode_length, agents=agents))
 
 
@@ -54,7 +54,7 @@ def largest_trajectory(
     *,
     agents: int = 1,
 ) -> int:
-    """Bytes of the largest message of these behaviours.
+    """Return the bytes of the largest trajectory message of these behaviours.
 
     A message is the segment of one agent, or one transition of each in synchronous mode.
 
@@ -70,7 +70,7 @@ def largest_trajectory(
 
 
 def _chunk(name: str, spec: AgentSpec, carry: Shape, length: int) -> int:
-    """Bytes of a chunk of ``length`` transitions, structure and arrays."""
+    """Return the bytes of a chunk of ``length`` transitions, structure and arrays."""
     action, steps = spec.action, length + 1
     arrays: list[tuple[Shape, int]] = [
         ((steps, *shape), np.dtype(dtype).itemsize) for _, shape, dtype in spec.obs.items()
@@ -91,7 +91,7 @@ def _chunk(name: str, spec: AgentSpec, carry: Shape, length: int) -> int:
 
 
 def _array(shape: Shape, itemsize: int) -> int:
-    """Description, padding and numbers."""
+    """Return the bytes of description, padding and numbers."""
     return ALIGNMENT + 4 * len(shape) + aligned(prod(shape) * itemsize)
 
 

@@ -1,4 +1,4 @@
-"""An actor's side of the connection: it finds the learner, stays known to it, and hears what it says."""
+"""An actor's side of the connection: registration, beats, deliveries, newest weights."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ Result = TypeVar("Result")
 
 
 class Link:
-    """Owns the connections. Threads of its own beat, and fetch weights unless in synchronous mode.
+    """An actor's connections, with threads that send beats and, unless synchronous, fetch weights.
 
     connect:  makes a connection; one carries all but the messages, each channel of which gets its own
-    hello:    said first, and again to a learner that does not know this actor
+    hello:    sent first, and again to a learner that does not know this actor
     where:    address of the learner, for a person
     patience: seconds to wait for a learner that does not answer, at the start and later; −1 for ever
     tell:     shows a line; called from any thread, one at a time
     stopped:  whether the user wants to end; asked while the main thread waits
 
     The main thread calls ``start``, ``join``, then ``report`` and ``weights`` or ``wait_newer`` as it goes,
-    and ``close``. All but the last raise what a thread met that ends the actor: LearnerRefused, or
-    LearnerAway when patience is at its end.
+    and ``close``. All but the last raise the error of a thread that ends the actor:
+    LearnerRefused, or LearnerAway after ``patience`` seconds.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class Link:
 
     @property
     def finished(self) -> bool:
-        """Whether the training has ended; so shall the actor."""
+        """Whether the training has ended, and with it the actor."""
         return self.shutdown.finished.is_set()
 
     def tell(self, text: str) -> None:
@@ -95,11 +95,11 @@ class Link:
             self._show(text)
 
     def backoff(self) -> Backoff:
-        """Pauses for somebody who tries again."""
+        """Return pauses for a series of tries."""
         return Backoff(self._draw)
 
     def start(self) -> Welcome | None:
-        """Find the learner and begin to beat; None if the user wants to end before there is one."""
+        """Find the learner and begin to send beats; None if the user stops before there is one."""
         welcome = self._persist(self._registration.hello)
         if welcome is not None:
             self._heartbeat, self._synchronous = welcome.heartbeat, welcome.synchronous
@@ -107,7 +107,7 @@ class Link:
         return welcome
 
     def join(self, agreed: Mapping[str, Any], digest: str, sender: Sender) -> None:
-        """Be ready to act: from here on messages may be delivered, and weights are fetched.
+        """Join: from here on messages may be delivered, and weights are fetched.
 
         agreed, digest: see ``ds.compatibility``
         """
@@ -121,13 +121,13 @@ class Link:
             self.shutdown.start("weights", self._fetch_weights)
 
     def report(self, *, steps: int, version: int) -> None:
-        """What the next beats say: environment steps so far, and the version of the weights that act."""
+        """Set what the next beats contain: environment steps so far, and the version that acts."""
         self.shutdown.check()
         self._steps, self._acting = steps, version
-        self._fetcher.has(version)
+        self._fetcher.mark_loaded(version)
 
     def deliver(self, message: TrajectoryMessage) -> Receipt:
-        """Send a message in its channel; for its thread.
+        """Send a message in its channel; for that channel's thread.
 
         Once ``unknown`` has been answered the actor is known again, and the same message is to be sent again.
         Raises Unreachable if that shall be tried later, LearnerRefused and LearnerAway if never.
@@ -138,7 +138,7 @@ class Link:
         return receipt
 
     def beat(self) -> None:
-        """Say that the actor is alive. Raises as :meth:`deliver`.
+        """Send a beat. Raises as :meth:`deliver`.
 
         In synchronous mode the news of the receipt are left: those of the last message's came with it, and
         this one may have been written before.
@@ -154,21 +154,21 @@ class Link:
         self._hear(self._call(self._caller.beat, beat), epoch, news=not self._synchronous)
 
     def weights(self) -> FetchedWeights | None:
-        """The newest weights that have been fetched and not taken yet."""
+        """Return the newest weights that have been fetched and not taken yet."""
         self.shutdown.check()
         return self._fetcher.take()
 
     def wait_newer(self, than: int) -> FetchedWeights | None:
-        """In synchronous mode, the learner's weights if the last receipt spoke of newer ones than ``than``.
+        """Return, in synchronous mode, weights newer than ``than`` if the last receipt announced some.
 
         None at once if there are none; None too if the actor is to end.
         """
-        self._fetcher.has(than)
+        self._fetcher.mark_loaded(than)
         self._persist(self._fetcher.fetch)
         return self._fetcher.take()
 
     def close(self, reason: str) -> None:
-        """Say goodbye, which takes 2 s at most, and hang up."""
+        """Leave, which takes 2 s at most, and close the connections."""
         self.shutdown.halted.set()
         if self._registration.epoch and not self.away:
             goodbye = threading.Thread(target=self._bye, args=(reason,), name="goodbye", daemon=True)
@@ -198,7 +198,7 @@ class Link:
         return answer
 
     def _persist(self, ask: Callable[[], Result]) -> Result | None:
-        """Ask until there is an answer; None if the actor is to end before."""
+        """Retry until there is an answer; None if the actor is to end before."""
         backoff = self.backoff()
         while not (self.stopped() or self.shutdown.halted.is_set()):
             try:
@@ -209,7 +209,7 @@ class Link:
         return None
 
     def _hear(self, receipt: Receipt, epoch: int, *, news: bool = True) -> None:
-        """``epoch``: when the question was asked."""
+        """Apply a receipt. epoch: of the registration when the request was sent."""
         if receipt.state == "finished":
             self.shutdown.finish()
         elif receipt.state == "unknown":
@@ -218,11 +218,11 @@ class Link:
                 self._joined(joined)
         elif news:
             self.warming_up = receipt.warming_up
-            self._fetcher.heard(receipt.version)
+            self._fetcher.announce(receipt.version)
 
     def _joined(self, joined: Joined) -> None:
         self.max_message = joined.max_message
-        self._fetcher.anew()
+        self._fetcher.retry_missing()
         if joined.receipt.state != "unknown":
             self._hear(joined.receipt, self._registration.epoch)
 
@@ -236,7 +236,7 @@ class Link:
     def _fetch_weights(self) -> None:
         backoff = self.backoff()
         while not self.shutdown.halted.is_set():
-            if not self._fetcher.wanted(LOOK_S):
+            if not self._fetcher.wait_until_behind(LOOK_S):
                 continue
             try:
                 self._fetcher.fetch()

@@ -10,7 +10,7 @@ from ds.checking import AHEAD
 
 
 class ParameterStore:
-    """Each method takes no time worth mentioning; a reader sees all of what was published, or nothing of it.
+    """Published weights and flags of a learner; a reader gets one whole version or none.
 
     ``newest``:     version of the newest weights, 0 before the first
     ``warming_up``: behaviour -> its agents act at random
@@ -31,55 +31,55 @@ class ParameterStore:
 
     @property
     def next_version(self) -> int:
-        """What the next weights are to be called: more than was ever published here or seen by an actor."""
+        """Version of the next weights: above all that were published here or seen by an actor."""
         return max(self.newest, self._seen) + 1
 
     @property
-    def furthest(self) -> int:
-        """The highest version that an actor may have: of this learner, or of one that had come further."""
+    def max_version(self) -> int:
+        """Highest version that an actor may have, of this learner or of one before it."""
         return max(self.next_version - 1, self._resumed + AHEAD)
 
     def resume(self, version: int) -> None:
-        """The state that this learner goes on from was taken when this was the newest version."""
+        """Set the newest version at the time of the restored state."""
         with self._lock:
             self._resumed = version
             self._seen = max(self._seen, version)
 
     def seen(self, version: int) -> None:
-        """An actor has these weights from a learner before this one, which had come further."""
+        """Note a version that an actor has from an earlier learner."""
         with self._lock:
             self._seen = max(self._seen, version)
 
     def publish(self, version: int, chunks: Sequence[bytes]) -> None:
-        """These are the newest weights. ValueError if there have been newer ones."""
+        """Replace the newest weights. ValueError for a version that is not newer."""
         if version <= self.newest:
             raise ValueError(f"weights of version {version} follow those of version {self.newest}")
         self._weights = (version, tuple(chunks))
 
     def set_warming_up(self, warming_up: Mapping[str, bool]) -> None:
-        """Which behaviours act at random from now on."""
+        """Set which behaviours act at random from now on."""
         self.warming_up = dict(warming_up)
 
     def finish(self) -> None:
-        """The training has ended."""
+        """Note that the training has ended."""
         self.finished = True
 
     def weights(self, than: int) -> tuple[bytes, ...]:
-        """The newest weights in pieces if they are newer than version ``than``, else nothing."""
+        """Return the newest weights in pieces if newer than version ``than``, else nothing."""
         version, chunks = self._weights
         return chunks if version > than else ()
 
 
 @dataclass(frozen=True)
 class FetchedWeights:
-    """version: they are at least so new; chunks: see ``ds.weights``."""
+    """Weights as received. version: a lower bound of theirs; chunks: see ``ds.weights``."""
 
     version: int
     chunks: list[bytes]
 
 
 class WeightFetcher:
-    """Receipts say which version there is; one thread fetches; the actor takes what is newest.
+    """Fetcher of the newest weights that receipts have announced; one thread fetches.
 
     fetch: the chunks of weights newer than a version; none if there are no newer ones
     """
@@ -87,57 +87,57 @@ class WeightFetcher:
     def __init__(self, fetch: Callable[[int], list[bytes]]) -> None:
         self._fetch = fetch
         self._changed = threading.Condition()
-        self._heard = 0  # what the last receipt spoke of
-        self._vain = -1  # was heard of, asked for, and not there
+        self._announced = 0  # version in the last receipt
+        self._missing = -1  # announced, requested, and not there
         self._have = 0
         self._unread: FetchedWeights | None = None
 
     @property
     def version(self) -> int:
-        """Of the newest weights that this actor has seen, 0 for none."""
+        """Version of the newest weights that this actor has seen, 0 for none."""
         return self._have
 
-    def heard(self, version: int) -> None:
-        """The learner has this version."""
+    def announce(self, version: int) -> None:
+        """Note the version that a receipt announces."""
         with self._changed:
-            self._heard = version
+            self._announced = version
             self._changed.notify_all()
 
-    def has(self, version: int) -> None:
-        """The actor has loaded weights that turned out to be this version."""
+    def mark_loaded(self, version: int) -> None:
+        """Note the version of loaded weights."""
         with self._changed:
             self._have = max(self._have, version)
 
-    def anew(self) -> None:
-        """Another learner answers: what was not there may be there now."""
+    def retry_missing(self) -> None:
+        """Try again what an earlier learner did not have."""
         with self._changed:
-            self._vain = -1
+            self._missing = -1
             self._changed.notify_all()
 
-    def wanted(self, seconds: float) -> bool:
-        """Wait, at most so long, until there are newer weights to fetch. Returns whether there are."""
+    def wait_until_behind(self, seconds: float) -> bool:
+        """Wait, at most so long, until newer weights can be fetched. Return whether they can."""
         with self._changed:
             return self._changed.wait_for(self._is_behind, seconds)
 
     def fetch(self) -> None:
-        """Fetch what is newer, if anything is. Only one thread may do so; errors are those of ``fetch``."""
+        """Fetch newer weights if there are any. Only one thread may do so; errors are those of ``fetch``."""
         with self._changed:
             if not self._is_behind():
                 return
-            version, have = self._heard, self._have
+            version, have = self._announced, self._have
         chunks = self._fetch(have)
         with self._changed:
             if not chunks:
-                self._vain = version
+                self._missing = version
                 return
             self._have = max(self._have, version)
             self._unread = FetchedWeights(version, chunks)
 
     def take(self) -> FetchedWeights | None:
-        """The newest weights that have not been taken yet."""
+        """Return the newest weights that have not been taken yet."""
         with self._changed:
             unread, self._unread = self._unread, None
             return unread
 
     def _is_behind(self) -> bool:
-        return self._heard > self._have and self._heard != self._vain
+        return self._announced > self._have and self._announced != self._missing

@@ -1,7 +1,7 @@
 """Messages between learner and actors; ``ds.wire`` makes bytes of them.
 
-An actor sends Hello, is given a slot and the run's seed, builds its environments from them, sends Join, and then
-sends messages and beats until it leaves. Actors send every request; the learner only answers.
+An actor sends Hello, gets a slot and the run's seed, and builds its environments from them. It sends Join,
+then trajectory messages and beats until it leaves. Actors send every request; the learner only answers.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Joined(Message, frozen=True, kw_only=True):
     """Answer to Join; from here on messages are taken."""
 
     max_message: int  # bytes of the largest message
-    channels: Items[int]  # of each channel the last message that this learner knows of
+    channels: Items[int]  # of each channel the last message that has come here
     receipt: Receipt
 
 
@@ -124,8 +124,8 @@ class TrajectoryChunk(msgspec.Struct, frozen=True, array_like=True, forbid_unkno
 class TrajectoryMessage(Message, frozen=True, kw_only=True):
     """Transitions handed over at a time: usually one episode, or one step of all in synchronous mode.
 
-    Messages of a channel are numbered from 1 and arrive in that order, each any number of times; a number that
-    never arrives was dropped by the actor.
+    Messages of a channel are numbered from 1 and arrive in that order, each any number of times. A number
+    that never arrives was dropped by the actor.
     """
 
     actor: str

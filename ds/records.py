@@ -18,7 +18,7 @@ RECENT = 20  # messages whose lag is averaged
 
 @dataclass
 class ActorStatus:
-    """What is known of an actor only while it lives. Times in seconds of the learner's clock."""
+    """Status of a living actor. Times in seconds of the learner's clock."""
 
     host: str = "?"
     pid: int = 0
@@ -32,7 +32,7 @@ class ActorStatus:
     _last_beat: float | None = None
 
     def beats(self, beat: Beat, newest: int, now: float) -> None:
-        """It lives, and says how it is."""
+        """Update from a beat."""
         if self._last_beat is not None and now > self._last_beat:
             self.steps_per_s = (beat.steps - self.steps) / (now - self._last_beat)
         self._last_beat = self.seen = now
@@ -41,7 +41,7 @@ class ActorStatus:
 
 @dataclass
 class ActorRecord:
-    """What is remembered of an actor.
+    """Record of an actor, kept after it has left.
 
     channels, came_steps:    of each channel the last message that has come; environment steps in all of them
     stored, stored_steps: the same of those that the agents have
@@ -63,7 +63,7 @@ class ActorRecord:
     live: ActorStatus = field(default_factory=ActorStatus)
 
     def go_on_from(self, channels: Sequence[int], taken_steps: int) -> int:
-        """Of each channel the later of what the actor says and what has come here.
+        """Advance each channel to the later of the actor's number and the one that came here.
 
         Returns how many of its ``taken_steps`` never came here; from now on they count as if they had.
         """
@@ -78,7 +78,7 @@ class ActorRecord:
         return lost
 
     def state(self) -> dict[str, Any]:
-        """As JSON."""
+        """Return the state as JSON."""
         return {
             "actor": self.actor,
             "number": self.number,
@@ -90,7 +90,7 @@ class ActorRecord:
 
     @classmethod
     def of_state(cls, state: Mapping[str, Any]) -> ActorRecord:
-        """The reverse; what was under way is not known any more."""
+        """Return the record of a state; messages under way are not part of it."""
         stored = [int(number) for number in state["stored"]]
         return cls(
             actor=str(state["actor"]),
@@ -105,7 +105,7 @@ class ActorRecord:
 
 
 def row(record: ActorRecord, now: float) -> tuple[str, str]:
-    """For a panel: who, and how it is."""
+    """Return a line for a panel: name and status."""
     live = record.live
     rate = "–" if live.steps_per_s is None else f"{live.steps_per_s:,.0f}"
     text = (
@@ -116,7 +116,7 @@ def row(record: ActorRecord, now: float) -> tuple[str, str]:
 
 
 def shown(text: str) -> str:
-    """Words of an actor, fit for a line of a log: short, and nothing that moves a cursor."""
+    """Return an actor's text, fit for a log: short and printable."""
     return "".join(one if one.isprintable() else "?" for one in text[:200])
 
 
@@ -128,7 +128,7 @@ BURST = 64
 
 
 class FaultLog:
-    """Called with a kind and who did what; at most one line a kind is logged in :data:`INTERVAL_S`.
+    """Rate-limited log of faults: at most one line a kind in :data:`INTERVAL_S`.
 
     Safe to use from several threads. A million wrong messages cost a number and a line a minute.
     """
@@ -141,7 +141,7 @@ class FaultLog:
         self._told: dict[str, tuple[float, int]] = {}
 
     def __call__(self, kind: str, what: str) -> None:
-        """One more fault. kind: one of few words; what: the peer and the reason, on one line."""
+        """Count a fault. kind: one of few words; what: the peer and the reason, on one line."""
         with self._lock:
             count = self._counts[kind] = self._counts.get(kind, 0) + 1
             now = self._clock()
@@ -154,13 +154,13 @@ class FaultLog:
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many of each kind so far."""
+        """Number of faults of each kind so far."""
         with self._lock:
             return dict(self._counts)
 
 
 class ArrivalLog:
-    """Lines on who comes and leaves: the first :data:`BURST` of each minute, then a line with how many more.
+    """Lines on arrivals and departures: :data:`BURST` a minute, then one with how many more.
 
     Not safe to use from several threads.
     """
@@ -171,7 +171,7 @@ class ArrivalLog:
         self._begun, self._told, self._left_out = float("-inf"), 0, 0
 
     def tell(self, line: str) -> None:
-        """One of them."""
+        """Add a line."""
         self._begin()
         self._told += 1
         if self._told <= BURST:
@@ -180,14 +180,14 @@ class ArrivalLog:
             self._left_out += 1
 
     def take(self) -> list[str]:
-        """The lines since the last call."""
+        """Return the lines since the last call."""
         self._begin()
         found = list(self._lines)
         self._lines.clear()
         return found
 
     def _begin(self) -> None:
-        """The next minute, if it is time."""
+        """Start the next minute if it is time."""
         now = self._clock()
         if now - self._begun >= INTERVAL_S:
             if self._left_out:

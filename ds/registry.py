@@ -14,9 +14,9 @@ from ds.protocol import PROTOCOL, Beat, Bye, Hello, Join, Refused, TrajectoryMes
 from ds.records import ActorRecord, ActorStatus, ArrivalLog, FaultLog, PastVerdict, row, shown
 
 Verdict = Literal["new", "stale", "busy", "unknown", "no channel", "no count", PastVerdict]
-"""new: store it · stale: its weights are too old · busy: it is being taken now · unknown: say hello first ·
-no channel: it names one that its actor does not have · no count: its numbers do not follow from those before ·
-… before: it has come, and that is what became of it"""
+"""new: store it · stale: its weights are too old · busy: it is being taken now · unknown: Hello first ·
+no channel: its actor has no such channel · no count: its numbers do not follow from those before ·
+… before: the verdict when it came first"""
 
 MISSED = 3  # heartbeats
 MAX_LIVING = 2**14
@@ -32,11 +32,11 @@ not have · stale: those made with weights too old · messages: rejected, duplic
 
 
 class ActorRegistry:
-    """Every method is quick and may be called from any thread.
+    """Actors of a learner: slots, numbers, message counts. All methods are quick and thread-safe.
 
-    run, seed: of the run, told to everybody
+    run, seed: of the run, sent to every actor
     limit:     of actors at a time, −1 for none; one in synchronous mode
-    heartbeat: seconds; who is silent for three of them has left
+    heartbeat: seconds; an actor without beats for three of them has left
     max_lag:   versions of weights that a message may be behind the newest; −1 for any
     clock:     seconds, never going back
     """
@@ -67,7 +67,7 @@ class ActorRegistry:
         self._faults = FaultLog(self._faulty.append, clock)
 
     def hello(self, hello: Hello) -> Welcome | Refused:
-        """A slot for a new actor, or for one that comes back; one that lives here keeps its own."""
+        """Give a slot to a new or returning actor; a living one keeps its own."""
         if hello.protocol != PROTOCOL:
             reason = f"the actor speaks protocol {hello.protocol}, the learner {PROTOCOL}"
             return Refused(why="protocol", reason=reason, fix="run the same version on both sides")
@@ -93,10 +93,9 @@ class ActorRegistry:
             )
 
     def joined(self, join: Join) -> tuple[int, ...] | None:
-        """Begin, or go on, behind whichever message is the later one; of each channel the number of that.
+        """Advance each channel to the later of the actor's and this learner's number; return these numbers.
 
-        None for an actor that has not said hello. What an earlier learner took and this one does not know
-        of is lost.
+        None for an unknown actor. Steps that only an earlier learner took are lost.
         """
         with self._lock:
             record = self._living.get(join.actor)
@@ -109,8 +108,8 @@ class ActorRegistry:
                 self._visitors.tell(f"{_name(record)}: {lost} steps that an earlier learner had are lost")
             return tuple(record.channels[: len(join.channels)])
 
-    def doubt(self, join: Join) -> str:
-        """What of its counts cannot be; empty if all may be, or the actor is not known."""
+    def impossible_counts(self, join: Join) -> str:
+        """Return why its counts are impossible; empty if they may be true or the actor is not known."""
         with self._lock:
             record = self._living.get(join.actor)
             if record is None:
@@ -118,21 +117,21 @@ class ActorRegistry:
             known = [*record.channels, *(0 for _ in join.channels)]
             for channel, number in enumerate(join.channels):
                 if not _follows(number, known[channel]):
-                    return f"channel {channel} is said to be at message {number}, and is at {known[channel]} here"
+                    return f"channel {channel}: the actor says message {number}, here it is {known[channel]}"
             if not _follows(join.taken_steps, record.came_steps):
                 return f"{join.taken_steps} steps are said to have been taken; {record.came_steps} came here"
             return ""
 
     def dropped(self, actor: str) -> int:
-        """Environment steps that an actor has given up, as far as it is known."""
+        """Return the environment steps that an actor has given up, as far as reported."""
         with self._lock:
             record = self._living.get(actor)
             return 0 if record is None else record.dropped
 
     def accept(self, message: TrajectoryMessage, newest: int) -> Verdict:
-        """What is to become of a message, while version ``newest`` of the weights is the newest.
+        """Return the verdict on a message, while version ``newest`` of the weights is the newest.
 
-        After ``new`` and ``stale`` its channel is busy until it is :meth:`took`, :meth:`not_taken` or
+        After ``new`` and ``stale`` its channel is busy until it is :meth:`queued`, :meth:`not_queued` or
         :meth:`rejected`.
         """
         with self._lock:
@@ -156,8 +155,8 @@ class ActorRegistry:
             lag = newest - message.version
             return "stale" if 0 <= self._max_lag < lag else "new"
 
-    def took(self, message: TrajectoryMessage, newest: int, *, stale: bool = False) -> None:
-        """It waits for the learner's main thread now; if it is ``stale``, only what is left of it."""
+    def queued(self, message: TrajectoryMessage, newest: int, *, stale: bool = False) -> None:
+        """Note that a message is in the queue; of a ``stale`` one only the ends of episodes."""
         with self._lock:
             self._counts["stale"] += message.steps * stale
             self._passed(message, "stale before" if stale else "taken before")
@@ -167,15 +166,15 @@ class ActorRegistry:
                 record.live.lags.append(max(0, newest - message.version))
                 self._count_dropped(record, message.dropped)
 
-    def not_taken(self, message: TrajectoryMessage) -> None:
-        """There was no room: it will come again."""
+    def not_queued(self, message: TrajectoryMessage) -> None:
+        """Note that there was no room: the message will come again."""
         with self._lock:
             record = self._record(message.actor)
             if record is not None:
                 record.busy.discard(message.channel)
 
     def rejected(self, message: TrajectoryMessage, reason: str) -> None:
-        """Nobody can use it, and it is not to be sent again."""
+        """Count a message that cannot be used and will not be sent again."""
         with self._lock:
             self._counts["rejected"] += 1
             record = self._record(message.actor)
@@ -184,14 +183,14 @@ class ActorRegistry:
             if record is not None and message.channel in record.busy:
                 self._passed(message, "rejected before")
 
-    def turned_away(self, kind: str, what: str) -> None:
-        """Somebody sent what is no message, or was not let in; told of now and then. what: who, and why."""
+    def count_fault(self, kind: str, what: str) -> None:
+        """Count bytes that are no message, or a refused connection; logged now and then."""
         with self._lock:
             self._counts["rejected"] += 1
         self._faults(kind, shown(what))
 
     def stored(self, message: TrajectoryMessage) -> None:
-        """The agents have all of it: from here on a state says so."""
+        """Note that the agents have a message: from here on it is in the state."""
         with self._lock:
             record = self._record(message.actor)
             if record is not None:
@@ -199,7 +198,7 @@ class ActorRegistry:
                 record.stored_steps += message.steps
 
     def beat(self, beat: Beat, newest: int) -> bool:
-        """Whether the actor is known; if so it lives."""
+        """Update from a beat; return whether the actor is known."""
         with self._lock:
             record = self._living.get(beat.actor)
             if record is None:
@@ -209,7 +208,7 @@ class ActorRegistry:
             return True
 
     def bye(self, bye: Bye) -> int | None:
-        """Frees the slot; the actor's number, or None for one that is not here or has sent nothing."""
+        """Free the slot; return the actor's number, or None for one that is not here or has sent nothing."""
         with self._lock:
             record = self._living.get(bye.actor)
             if record is None:
@@ -218,7 +217,7 @@ class ActorRegistry:
             return record.number if record.channels else None
 
     def expire(self) -> list[int]:
-        """Numbers of those who have been silent for three heartbeats; their slots are free now."""
+        """Remove actors that missed three heartbeats; return their numbers."""
         with self._lock:
             before = self._clock() - MISSED * self._heartbeat
             silent = [record for record in self._living.values() if record.live.seen < before]
@@ -232,24 +231,24 @@ class ActorRegistry:
 
     @property
     def awaited(self) -> frozenset[int]:
-        """Numbers of those who lived when the state was taken and may still come back."""
+        """Numbers of actors that lived when the state was taken and may still return."""
         with self._lock:
             return frozenset(self._departed[actor].number for actor in self._awaited)
 
     def number(self, actor: str) -> int | None:
-        """Which actor of the run this is; None for one that is not here."""
+        """Return the actor's number in the run; None for one that is not here."""
         with self._lock:
             record = self._living.get(actor)
             return None if record is None else record.number
 
     def rows(self) -> list[tuple[str, str]]:
-        """For a panel, a line on each living actor, by slot."""
+        """Return a panel's lines, one per living actor, by slot."""
         with self._lock:
             now = self._clock()
             return [row(record, now) for record in sorted(self._living.values(), key=lambda one: one.slot)]
 
     def metrics(self) -> dict[str, float]:
-        """Values to log: who lives, how old the weights of the last messages were, and :data:`COUNTED`."""
+        """Return values to log: living actors, lag of the last messages, and :data:`COUNTED`."""
         with self._lock:
             lags = [lag for record in self._living.values() for lag in record.live.lags]
             found = {"ds/actors": float(len(self._living))}
@@ -258,14 +257,14 @@ class ActorRegistry:
             return found | {f"ds/{name}": float(n) for name, n in self._counts.items()}
 
     def news(self) -> list[str]:
-        """Lines for a log on who came, left and was refused, since the last call; of many the last 100."""
+        """Return log lines on arrivals, departures and refusals since the last call, at most the last 100."""
         with self._lock:
             found = [*self._visitors.take(), *self._faulty]
             self._faulty.clear()
             return found
 
     def state(self) -> dict[str, Any]:
-        """As JSON: what has been stored, never what waits."""
+        """Return, as JSON, what has been stored, never what waits."""
         with self._lock:
             records = [*self._departed.values(), *self._living.values()]
             return {
@@ -276,7 +275,7 @@ class ActorRegistry:
             }
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Nobody lives yet; for three heartbeats those who did are waited for.
+        """Restore; actors that lived are awaited for three heartbeats.
 
         Raises KeyError, TypeError or ValueError for what is no such state.
         """
@@ -289,7 +288,7 @@ class ActorRegistry:
             self._counts = {name: int(state["counts"][name]) for name in COUNTED}
 
     def _enter(self, hello: Hello) -> ActorRecord:
-        """Back in its former slot if that is free, else in the first one that is."""
+        """Return a record, in the actor's former slot if that is free, else in the first free one."""
         self._awaited.pop(hello.actor, None)
         record = self._departed.pop(hello.actor, None)
         comes = "is back" if record is not None else "has come"
@@ -326,7 +325,7 @@ class ActorRegistry:
         self._visitors.tell(f"{_name(record)} {how}")
 
     def _passed(self, message: TrajectoryMessage, became: PastVerdict) -> None:
-        """The channel goes on behind this message, and counts those that never came."""
+        """Advance the channel past this message, and count the numbers that never came."""
         record = self._record(message.actor)
         if record is not None:
             record.busy.discard(message.channel)
@@ -339,12 +338,12 @@ class ActorRegistry:
         record.dropped = max(record.dropped, dropped)
 
     def _record(self, actor: str) -> ActorRecord | None:
-        """Also one that has left while its message was under way."""
+        """Return the record, also of an actor that has left while its message was under way."""
         return self._living.get(actor) or self._departed.get(actor)
 
 
 def _follows(count: int, known: int, *, least: int = 0) -> bool:
-    """Whether an actor may have come so far; ``known``: how far it was."""
+    """Whether a count is possible; ``known``: the last known one."""
     return least <= count <= known + AHEAD
 
 

@@ -1,4 +1,4 @@
-"""Messages on their way to the learner: a bounded number of them, sent in order by a thread for each channel."""
+"""Messages that wait to be sent: a bounded number, sent in order by a thread for each channel."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MAX_INTERRUPTED = 500
 
 
 class SendLink(Protocol):
-    """What a send_queue needs of :class:`~ds.link.Link`."""
+    """The part of :class:`~ds.link.Link` that a send queue needs."""
 
     actor: str
     shutdown: ShutdownState
@@ -35,7 +35,7 @@ class SendLink(Protocol):
 
 
 class _Channel:
-    """What waits to be sent, oldest first, and what came of the rest."""
+    """One channel: messages that wait, oldest first, and the outcome of the others."""
 
     def __init__(self) -> None:
         self.queue: deque[tuple[int, TrajectoryMessage]] = deque()  # arrival over all channels, message
@@ -47,30 +47,29 @@ class _Channel:
 
 
 class SendQueue:
-    """Numbers messages from 1 in each channel and sees to it that each reaches the learner at least once.
+    """Bounded queue of messages, numbered from 1 in each channel; each reaches the learner at least once.
 
-    size: messages that may wait while the learner is away, those being sent included; fewer than channels count
-        as that many
+    size: messages that may wait while the learner is away, those being sent included; at least one a channel
 
-    As long as the learner answers, the actor waits until nothing stands before its message in the channel: it
-    must not run ahead of a learner that is slower. While it does not, the oldest message that nobody has begun
-    to send is given up for one that has no room. What follows an agent's lost transitions must not be taken
-    for their continuation: the next message of the channel begins with the end of that agent's episode.
+    As long as the learner answers, the actor waits until no message is before its own in the channel, so that
+    it cannot run ahead of a slower learner. While the learner is away, a full queue gives up its oldest message
+    that is not being sent. After lost transitions the next message of the channel begins with the end of that
+    agent's episode, so that later ones are not taken for their continuation.
 
     ``taken``, ``taken_steps``, ``waiting`` and ``dropped`` are those of :class:`~ds.session.Sender`;
-    ``stale`` and ``rejected`` are environment steps that the learner did not want.
+    ``stale`` and ``rejected`` are environment steps that the learner refused.
     """
 
     def __init__(self, link: SendLink, *, channels: int, size: int) -> None:
-        """Raises ValueError unless both numbers are positive."""
+        """Make an empty queue. Raises ValueError unless both numbers are positive."""
         if channels < 1 or size < 1:
             raise ValueError(
-                f"a send_queue needs a channel and room for a message, not {channels} and {size}"
+                f"a send queue needs a channel and room for a message, not {channels} and {size}"
             )
         self._link, self._size = link, max(size, channels)
         self._channels = tuple(_Channel() for _ in range(channels))
         self._changed = threading.Condition()
-        self._rarely = RateLimitedLog(link.tell, link.clock)
+        self._log = RateLimitedLog(link.tell, link.clock)
         self._arrivals = 0
         self._closed = False
         self.taken_steps = self.dropped = self.stale = self.rejected = 0
@@ -82,16 +81,16 @@ class SendQueue:
 
     @property
     def waiting(self) -> int:
-        """Messages that wait, those being sent included."""
+        """Number of messages that wait, those being sent included."""
         return sum(len(channel.queue) + channel.flying for channel in self._channels)
 
     def start(self) -> None:
-        """Begin to send."""
+        """Start the sending threads."""
         for number in range(len(self._channels)):
             self._link.shutdown.start(f"channel {number}", partial(self._run, number))
 
     def put(self, message: TrajectoryMessage) -> None:
-        """Take a message; wait, or give up older ones, until there is room.
+        """Add a message; wait, or give up older ones, until there is room.
 
         Returns at once if the actor is to end. Raises what :meth:`~ds.session.ShutdownState.check` does.
         """
@@ -105,7 +104,7 @@ class SendQueue:
         self._link.shutdown.check()
 
     def hand_over(self, message: TrajectoryMessage) -> None:
-        """Take a message and wait until the learner has it, however long that takes. Else as :meth:`put`."""
+        """Add a message and wait until the learner has it, however long that takes. Else as :meth:`put`."""
         with self._changed:
             self._append(message)
             while self.waiting and not self._is_over():
@@ -113,7 +112,7 @@ class SendQueue:
         self._link.shutdown.check()
 
     def finish(self, seconds: float) -> None:
-        """Send what waits, within so many seconds and if the learner is there; what is left is given up."""
+        """Send what waits, within so many seconds and if the learner answers; the rest is given up."""
         clock, shutdown = self._link.clock, self._link.shutdown
         until = clock.now() + seconds
         with self._changed:
@@ -147,7 +146,7 @@ class SendQueue:
         self._changed.notify_all()
 
     def _give_up_oldest(self) -> bool:
-        """Of those that are not being sent. Returns whether there was one."""
+        """Give up the oldest message that is not being sent. Return whether there was one."""
         channel = min(
             (channel for channel in self._channels if channel.queue),
             key=lambda channel: channel.queue[0][0],
@@ -166,7 +165,7 @@ class SendQueue:
 
     @staticmethod
     def _take_interrupted(channel: _Channel, message: TrajectoryMessage) -> tuple[TrajectoryChunk, ...]:
-        """The ends of interrupted episodes that go with a message: of its own agents all, of others not too many."""
+        """Return ends of interrupted episodes: all of the message's agents, a limited number of others."""
         own = {(chunk.behaviour, chunk.agent) for chunk in message.chunks}
         others = set([key for key in channel.interrupted if key not in own][:MAX_INTERRUPTED])
         found = [key for key in channel.interrupted if key in own or key in others]
@@ -182,7 +181,7 @@ class SendQueue:
             self._settle(message, receipt)
 
     def _next(self, number: int) -> TrajectoryMessage | None:
-        """The channel's oldest message, as soon as there is one; None once the send_queue is closed."""
+        """Return the channel's oldest message, as soon as there is one; None once the queue is closed."""
         channel = self._channels[number]
         with self._changed:
             self._changed.wait_for(lambda: channel.queue or self._closed)
@@ -193,7 +192,7 @@ class SendQueue:
             return replace(message, chunks=chunks, dropped=self.dropped)
 
     def _send(self, message: TrajectoryMessage) -> Receipt | None:
-        """Until the learner has answered for it; None if the actor is to end before."""
+        """Send until the learner has answered for it; None if the actor is to end before."""
         shutdown, clock, backoff = self._link.shutdown, self._link.clock, self._link.backoff()
         while not shutdown.halted.is_set():
             asked = clock.now()
@@ -227,4 +226,4 @@ class SendQueue:
             self._changed.notify_all()
         if receipt.state != "taken":
             what = "not used: made with weights too old" if receipt.state == "stale" else "rejected"
-            self._rarely.say(receipt.state, f"{message.steps:,} steps were {what} ({receipt.reason})")
+            self._log.say(receipt.state, f"{message.steps:,} steps were {what} ({receipt.reason})")

@@ -38,7 +38,7 @@ from ds.security import LearnerSecurity
 from ds.wire import decode, encode, sender
 
 CONCURRENT = 1024
-"""Calls at the same time; one more is told to come back. 170 actors with five channels and a beat stay below."""
+"""Concurrent calls; one more is refused for now. 170 actors with five channels and a beat stay below."""
 
 BODY_S = 60.0
 """A message has arrived after so long, or its call ends."""
@@ -49,13 +49,13 @@ OnFault = Callable[[str, str], None]
 
 
 class MessageHandler(Protocol):
-    """What is done with messages; runs in the server's loop."""
+    """Handler of decoded messages; runs in the server's loop."""
 
     def knows(self, actor: str) -> bool:
-        """Whether an actor has said hello, and is here."""
+        """Whether an actor is registered."""
 
     def unknown(self, kind: type[Any]) -> Receipt | Joined:
-        """What the first word of an actor that is not here is answered with, if it is none of these."""
+        """Return the answer to a message of this type from an unknown actor."""
 
     async def hello(self, hello: Hello, peer: str) -> Welcome | Refused:
         """Give an actor its slot."""
@@ -67,17 +67,17 @@ class MessageHandler(Protocol):
         """Take a message."""
 
     async def beat(self, beat: Beat) -> Receipt:
-        """Note that an actor is alive."""
+        """Note a beat."""
 
     async def bye(self, bye: Bye) -> None:
         """Free an actor's slot."""
 
     def weights(self, wanted: WeightRequest) -> Iterable[bytes]:
-        """Chunks of the newest weights, none if there are no newer ones."""
+        """Return chunks of the newest weights, none if there are no newer ones."""
 
 
 class Server:
-    """Listens from :meth:`start` to :meth:`close`.
+    """gRPC server in a thread of its own, from :meth:`start` to :meth:`close`.
 
     host, port:  where; port 0 takes one that is free.
     max_message: bytes of the largest message that is read.
@@ -111,7 +111,7 @@ class Server:
         self._server: grpc.aio.Server | None = None
 
     def start(self) -> int:
-        """Listen; returns the port. Raises UsageError where that cannot be, naming who holds the port."""
+        """Listen; return the port. Raises UsageError that names the process which holds the port."""
         self._thread.start()
         try:
             return self._call(self._start())
@@ -144,7 +144,7 @@ class Server:
         await server.start()
         self._server = server
         connections = ConnectionLimiter(int(port), self._most, self._on_fault)
-        self._handlers.on_message = connections.spoke
+        self._handlers.on_message = connections.note_message
         self._watching = asyncio.ensure_future(connections.watch())
         return int(port)
 
@@ -169,9 +169,11 @@ class Server:
 
 
 class _Handlers:
-    """From bytes to the service and back."""
+    """gRPC methods: bytes to messages, and answers to bytes."""
 
-    def __init__(self, service: MessageHandler, token: str | None, max_message: int, on_fault: OnFault) -> None:
+    def __init__(
+        self, service: MessageHandler, token: str | None, max_message: int, on_fault: OnFault
+    ) -> None:
         self._service = service
         self._expected = None if token is None else f"Bearer {token}".encode()
         self._max_message = max_message
@@ -181,7 +183,7 @@ class _Handlers:
         """Called with the peer of each message that could be read."""
 
     def generic(self) -> grpc.GenericRpcHandler:
-        """All methods under their names."""
+        """Return all methods under their names."""
         service = self._service
         unary: dict[str, tuple[type[Any], Callable[[Any], Awaitable[Any]]]] = {
             "Join": (Join, service.join),
@@ -224,11 +226,11 @@ class _Handlers:
     async def _message(
         self, kind: type[T], bodies: Bodies, context: grpc.aio.ServicerContext[Any, Any]
     ) -> T | None:
-        """The one message of a call; a call that has none ends here, and is counted.
+        """Return the one message of a call; a call without one is counted and aborted.
 
-        None for one that costs something to read and comes from an actor that has not said hello.
+        None for a large one from an actor that is not registered.
         """
-        peer = _peer(context)  # of a connection that has ended nobody knows any more
+        peer = _peer(context)  # gRPC forgets it when the connection ends
         if not self._known(context):
             self._on_fault("unauthenticated", f"{peer}: wrong token or none")
             await context.abort(grpc.StatusCode.UNAUTHENTICATED, "wrong token or none")
@@ -240,7 +242,7 @@ class _Handlers:
                 "crowded", f"{peer}: {arriving.most} messages are arriving, as many as there may be"
             )
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, f"{transport.BUSY}: too many arrive")
-        except StopAsyncIteration:  # gRPC does not tell which; where it was too large it has answered already
+        except StopAsyncIteration:  # gRPC hides which; a message that is too large was answered already
             reason = f"no whole message: it is larger than {self._max_message} bytes, or its connection broke"
             self._on_fault("incomplete", f"{peer}: {reason}")
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, reason)
@@ -272,5 +274,5 @@ class _Handlers:
 
 
 def _peer(context: grpc.aio.ServicerContext[Any, Any]) -> str:
-    """Address and port, without what gRPC writes before them."""
+    """Return address and port, without gRPC's prefix."""
     return unquote(context.peer()).partition(":")[2]

@@ -40,18 +40,18 @@ _AT_ONCE: Mapping[Verdict, State] = {
     "unknown": "unknown",
     "busy": "again",
 }
-"""What is answered without a look at the message."""
+"""Answers that do not depend on the message."""
 
 MAX_CHANNELS = 64
 MANY = 64
-"""Chunks of a message that take a while to be looked at."""
+"""Chunks of a message whose check takes a while."""
 
 MAX_DIFFERENCES = 50
 
 
 @dataclass(frozen=True, kw_only=True)
 class Terms:
-    """What an actor must fit.
+    """Requirements for an actor.
 
     agreed:       see :func:`ds.compatibility.agreed`
     specs, carry_shapes: by behaviour; of one stored carry, (0,) where none is stored
@@ -71,7 +71,7 @@ class Terms:
 
 
 class Service:
-    """Actors, queue and parameters as the server sees them; see :mod:`ds.protocol` for what is asked."""
+    """Answers to actors from registry, queue and published parameters; see :mod:`ds.protocol`."""
 
     def __init__(
         self, actors: ActorRegistry, queue: IngestQueue, parameters: ParameterStore, terms: Terms
@@ -81,20 +81,20 @@ class Service:
         self._storing: set[asyncio.Task[Receipt]] = set()
 
     def knows(self, actor: str) -> bool:
-        """Whether an actor is here."""
+        """Whether an actor is registered."""
         return self._actors.number(actor) is not None
 
     def unknown(self, kind: type[Any]) -> Receipt | Joined:
-        """It is to say hello first."""
+        """Return the answer that asks for Hello first."""
         return self._joined((), "unknown") if kind is Join else self._receipt("unknown")
 
     async def hello(self, hello: Hello, peer: str) -> Welcome | Refused:
-        """Who has been silent for too long makes room first."""
+        """Register an actor, after those that expired."""
         self._expire()
         return self._actors.hello(hello)
 
     async def join(self, join: Join) -> Joined | Refused:
-        """Refused, and its slot freed, if the actor's settings are others or it counts what cannot be."""
+        """Compare settings and counts; a mismatch is refused, and the slot freed."""
         refused = await self._mismatch(join)
         if refused is not None:
             why = "; ".join(refused.differences) or refused.reason
@@ -107,9 +107,9 @@ class Service:
         return self._joined(channels, "taken")
 
     async def deliver(self, message: TrajectoryMessage) -> Receipt:
-        """Answered when the message is in the queue, in synchronous mode when it has been learned from.
+        """Answer when the message is in the queue, in synchronous mode when it has been learned from.
 
-        An actor that hangs up does not interrupt that: else nobody knew whether the message had come in.
+        A broken connection does not interrupt that: else the outcome would be unknown.
         """
         if self._parameters.finished:
             return self._receipt("finished")
@@ -127,12 +127,12 @@ class Service:
         return await asyncio.shield(storing)
 
     async def beat(self, beat: Beat) -> Receipt:
-        """Whether the actor is known, and the news."""
+        """Return whether the actor is known, with the newest version."""
         try:
             dropped = self._actors.dropped(beat.actor)
-            check_beat(beat, version=self._parameters.furthest, dropped=dropped)
+            check_beat(beat, version=self._parameters.max_version, dropped=dropped)
         except BadMessage as error:
-            self._actors.turned_away("rejected", f"a beat: {error}")
+            self._actors.count_fault("rejected", f"a beat: {error}")
             return self._receipt("rejected", str(error))
         known = self._actors.beat(beat, self._parameters.newest)
         self._expire()
@@ -141,20 +141,20 @@ class Service:
         return self._receipt("taken" if known else "unknown")
 
     async def bye(self, bye: Bye) -> None:
-        """The slot is free at once."""
+        """Free the slot at once."""
         self._depart(bye)
 
     def weights(self, wanted: WeightRequest) -> tuple[bytes, ...]:
-        """The newest weights in pieces; none if the actor has them."""
+        """Return the newest weights in pieces; none if the actor has them."""
         return self._parameters.weights(wanted.newer_than)
 
     async def _mismatch(self, join: Join) -> Refused | None:
         if self._terms.synchronous and len(join.channels) != 1:
             reason = f"{len(join.channels)} channels: a synchronous learner takes messages from one"
             return Refused(why="malformed", reason=reason)
-        doubt = self._doubt(join)
+        doubt = self._impossible_counts(join)
         if doubt:
-            self._actors.turned_away("rejected", f"a join: {doubt}")
+            self._actors.count_fault("rejected", f"a join: {doubt}")
             return Refused(why="malformed", reason=doubt, fix="start the actor anew")
         if join.digest == self._digest:
             return None
@@ -169,14 +169,14 @@ class Service:
             fix="start the actor with the learner's configuration, networks and versions",
         )
 
-    def _doubt(self, join: Join) -> str:
-        """What of an actor's counts cannot be; empty if all may be."""
+    def _impossible_counts(self, join: Join) -> str:
+        """Return why an actor's counts are impossible; empty if they may be true."""
         if not 1 <= len(join.channels) <= MAX_CHANNELS:
             return f"{len(join.channels)} channels, and there are 1 to {MAX_CHANNELS}"
-        furthest = self._parameters.furthest
-        if not 0 <= join.version <= furthest:
-            return f"it has weights of version {join.version}, and there can be none above {furthest}"
-        return self._actors.doubt(join)
+        max_version = self._parameters.max_version
+        if not 0 <= join.version <= max_version:
+            return f"it has weights of version {join.version}, and there can be none above {max_version}"
+        return self._actors.impossible_counts(join)
 
     def _joined(self, channels: tuple[int, ...], state: State) -> Joined:
         return Joined(max_message=self._terms.max_message, channels=channels, receipt=self._receipt(state))
@@ -190,7 +190,7 @@ class Service:
                 terms.specs,
                 terms.carry_shapes,
                 max_length=terms.max_length,
-                version=self._parameters.furthest,
+                version=self._parameters.max_version,
             )
             if len(message.chunks) > MANY:
                 await asyncio.to_thread(check)
@@ -201,9 +201,9 @@ class Service:
         number = self._actors.number(message.actor)
         stored = without_data(message) if stale else message
         if number is None or not await self._queue.put(number, stored, timeout=terms.room_timeout):
-            self._actors.not_taken(message)
+            self._actors.not_queued(message)
             return self._receipt("finished" if self._parameters.finished else "again")
-        self._actors.took(message, newest, stale=stale)
+        self._actors.queued(message, newest, stale=stale)
         if terms.synchronous:
             await self._queue.processed(stored)
         if stale:
@@ -243,7 +243,7 @@ def _differences(theirs: str, ours: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def without_data(message: TrajectoryMessage) -> TrajectoryMessage:
-    """What is left of a message that is too old: its agents' open episodes end where they are."""
+    """Return a stale message without transitions: its agents' open episodes end where they are."""
     agents = dict.fromkeys((chunk.behaviour, chunk.agent) for chunk in message.chunks)
     chunks = tuple(TrajectoryChunk(behaviour, agent, None) for behaviour, agent in agents)
     return replace(message, chunks=chunks, steps=0, episodes=())

@@ -17,7 +17,7 @@ Answer = TypeVar("Answer")
 
 
 class Caller(Protocol):
-    """What is used of :class:`~ds.client.Client`. Unreachable may pass, LearnerRefused will not."""
+    """The part of :class:`~ds.client.Client` that is used. Unreachable may pass, LearnerRefused will not."""
 
     def hello(self, hello: Hello) -> Welcome: ...  # noqa: D102 - the messages say what each is for
     def join(self, join: Join) -> Joined: ...  # noqa: D102
@@ -29,13 +29,13 @@ class Caller(Protocol):
 
 
 class Call(Protocol):
-    """Asks, and takes note of whether there was an answer."""
+    """Call that also notes whether there was an answer."""
 
     def __call__(self, ask: Callable[[Message], Answer], message: Message, /) -> Answer: ...  # noqa: D102
 
 
 class Sender(Protocol):
-    """What a learner is told of the messages."""
+    """Counts of sent messages, for the learner."""
 
     @property
     def taken(self) -> tuple[int, ...]:
@@ -60,7 +60,7 @@ class Sender(Protocol):
 
 @dataclass(frozen=True)
 class NothingSentYet:
-    """Before there is anything to send."""
+    """Counts before there is anything to send."""
 
     taken: tuple[int, ...] = ()
     taken_steps: int = 0
@@ -70,7 +70,7 @@ class NothingSentYet:
 
 @dataclass(frozen=True)
 class JoinRequest:
-    """What is shown at every join: see :class:`~ds.protocol.Join`."""
+    """Content of every join: see :class:`~ds.protocol.Join`."""
 
     agreed: Mapping[str, Any]
     digest: str
@@ -79,7 +79,7 @@ class JoinRequest:
 
 
 class Registration:
-    """Makes the actor known to whichever learner answers, once however many threads notice that it is not."""
+    """Registration of the actor with the current learner; concurrent calls register once."""
 
     def __init__(self, caller: Caller, call: Call, hello: Hello, tell: ShowLine) -> None:
         self._caller, self._call, self._hello, self._tell = caller, call, hello, tell
@@ -88,10 +88,10 @@ class Registration:
         self._synchronous = False
         self._learner = ""
         self.epoch = 0
-        """Times that a learner has come to know this actor."""
+        """Number of registrations so far."""
 
     def hello(self) -> Welcome:
-        """Say who is there; to be said once. Raises Unreachable, LearnerRefused, LearnerAway."""
+        """Register for the first time. Raises Unreachable, LearnerRefused, LearnerAway."""
         with self._lock:
             welcome = self._call(self._caller.hello, self._hello)
             self._learner, self._synchronous = welcome.learner, welcome.synchronous
@@ -99,7 +99,7 @@ class Registration:
             return welcome
 
     def join(self, request: JoinRequest) -> Joined:
-        """Be ready to act; raises as :meth:`hello`. If the learner is another one by now, say hello again."""
+        """Join; raises as :meth:`hello`. A learner that was restarted gets Hello again first."""
         with self._lock:
             joined = self._join(request)
             if joined.receipt.state == "unknown":
@@ -109,7 +109,7 @@ class Registration:
             return joined
 
     def again(self, epoch: int) -> Joined | None:
-        """What began in ``epoch`` was answered with unknown: say hello and join again, if nobody has since.
+        """Register and join again after an answer ``unknown``, unless that happened since ``epoch``.
 
         Seeds, streams of random numbers and noise stay as they are, whatever slot and number the actor gets
         now. Returns None before the first join. Raises as :meth:`hello`.
@@ -148,14 +148,14 @@ HICCUP_S = 1.0
 """A shorter silence is not worth a line, once the learner has answered before."""
 
 QUIET_S = 10.0
-"""Between two lines that say that it does not answer."""
+"""Between two lines about missing answers."""
 
 
 class ConnectionMonitor:
-    """Told by every thread how its calls went.
+    """Availability of the learner, reported by every thread that calls it.
 
     where:    address of the learner, for a person
-    patience: seconds without an answer after which nobody waits any longer; −1 for ever
+    patience: seconds without an answer after which the actor ends; −1 for ever
     dropped:  environment steps given up so far
     """
 
@@ -172,7 +172,7 @@ class ConnectionMonitor:
         self.away = False
 
     def lost(self, error: Unreachable) -> None:
-        """A call was not answered. Raises LearnerAway if patience is at its end."""
+        """Note a call without an answer. Raises LearnerAway after ``patience`` seconds."""
         with self._lock:
             now = self._clock.now()
             if not self.away:
@@ -195,7 +195,7 @@ class ConnectionMonitor:
                 )
 
     def answered(self) -> None:
-        """A call was answered."""
+        """Note a call that was answered."""
         with self._lock:
             if self.away and self._told:
                 self._tell(self._is_back())
@@ -217,9 +217,9 @@ class ConnectionMonitor:
 
 
 class ShutdownState:
-    """Seen by every thread of an actor.
+    """Reason why an actor's threads end, shared by all of them.
 
-    halted:   nobody sends, beats or fetches any more
+    halted:   no thread sends, beats or fetches any more
     finished: the learner said that the training has ended; the actor ends with exit code 0
     """
 
@@ -229,23 +229,23 @@ class ShutdownState:
         self._failure: BaseException | None = None
 
     def finish(self) -> None:
-        """The training has ended."""
+        """Note that the training has ended."""
         self.finished.set()
         self.halted.set()
 
     def fail(self, error: BaseException) -> None:
-        """A thread cannot go on; the first reason counts."""
+        """Note that a thread failed; the first error counts."""
         with self._lock:
             self._failure = self._failure or error
         self.halted.set()
 
     def check(self) -> None:
-        """Raise what made a thread fail. For the main thread, whenever it comes along."""
+        """Raise the error of a thread that failed. For the main thread."""
         if self._failure is not None:
             raise self._failure
 
     def start(self, name: str, body: Callable[[], None]) -> threading.Thread:
-        """A thread that ends with the process; what it raises is raised by :meth:`check`."""
+        """Start a daemon thread; :meth:`check` raises its error."""
 
         def guarded() -> None:
             try:

@@ -27,10 +27,10 @@ class _Stream:
     """An open episode."""
 
     next_step: int
-    sent: bool = False  # there were pieces before this one
-    piece: ChunkBuilder | None = None
-    order: int = 0  # when the piece began
-    version: int | None = None  # of the weights that made its first transition; None until they are told
+    sent: bool = False  # there were chunks before this one
+    builder: ChunkBuilder | None = None
+    order: int = 0  # when the chunk began
+    version: int | None = None  # of the weights that made its first transition; None until flush
 
 
 @dataclass
@@ -46,18 +46,18 @@ class _Ready:
 
 
 class TrajectoryWriter:
-    """Collects the transitions of all behaviours until an episode ends or a piece of it is long enough.
+    """Writer of all behaviours' transitions: a chunk ends with its episode, or when it is long enough.
 
-    max_length: transitions in a piece; a longer episode goes in several, each of which begins with the
-                observation that the one before ends with
-    channels:      all of agent i goes through channel i mod ``channels``, where the order is kept
+    max_length: transitions in a chunk; each further chunk of an episode begins with the observation that the
+                one before ends with
+    channels:   all of agent i goes through channel i mod ``channels``, where the order is kept
 
     Raises ValueError unless both are positive.
     """
 
     def __init__(self, *, max_length: int, channels: int) -> None:
         if max_length < 1 or channels < 1:
-            raise ValueError(f"pieces of {max_length} transitions in {channels} channels cannot be sent")
+            raise ValueError(f"chunks of {max_length} transitions in {channels} channels cannot be sent")
         self._max_length, self._channels = max_length, channels
         self._streams: dict[Key, _Stream] = {}
         self._undated: list[_Stream] = []
@@ -67,11 +67,11 @@ class TrajectoryWriter:
         self._accounted = 0  # environment steps in what has been packed
 
     def recorder(self, behaviour: str) -> BehaviourRecorder:
-        """The :class:`~algorithm.run.group.Recorder` of the agents of one behaviour."""
+        """Return the :class:`~algorithm.run.group.Recorder` of the agents of one behaviour."""
         return BehaviourRecorder(self, behaviour)
 
     def add(self, behaviour: str, segment: Segment) -> None:
-        """A transition of agent ``segment.stream``.
+        """Add a transition of agent ``segment.stream``.
 
         One that does not follow the agent's last one ends what was open as truncated, as in the replay.
         """
@@ -80,24 +80,24 @@ class TrajectoryWriter:
         if stream is None or stream.next_step != segment.start_step:
             self.close(*key)
             stream = self._streams[key] = _Stream(segment.start_step)
-        if stream.piece is None:
-            stream.piece, stream.order, stream.version = ChunkBuilder(segment), self._tick(), None
+        if stream.builder is None:
+            stream.builder, stream.order, stream.version = ChunkBuilder(segment), self._tick(), None
             self._undated.append(stream)
         else:
-            stream.piece.append(segment)
+            stream.builder.append(segment)
         stream.next_step += segment.length
         if segment.terminated[-1] or segment.truncated[-1]:
             del self._streams[key]
             self._send_off(key, stream)
-        elif stream.piece.length >= self._max_length:
+        elif stream.builder.length >= self._max_length:
             self._send_off(key, stream)
 
     def close(self, behaviour: str, agent: int) -> None:
-        """The agent's open episode ends as truncated where it is; nothing happens if it has none."""
+        """End the agent's open episode as truncated; does nothing if there is none."""
         stream = self._streams.pop((behaviour, agent), None)
         if stream is None:
             return
-        if stream.piece is not None:
+        if stream.builder is not None:
             self._send_off((behaviour, agent), stream, truncated=True)
         elif stream.sent:
             self._ready.append(_Ready(TrajectoryChunk(behaviour, agent, None), self._tick(), None))
@@ -105,15 +105,15 @@ class TrajectoryWriter:
     def flush(
         self, *, steps: int, stride: int, episodes: Sequence[Episode], version: int, whole: bool = False
     ) -> list[TrajectoryMessage]:
-        """What can go now. To be called after every step of the rollout.
+        """Return messages, without actor and number, of complete chunks. Called after every step.
 
         steps:    environment steps of the rollout so far; what is handed out accounts for all of them but
                   those beyond :func:`~ds.limits.most_steps` of its transitions, which wait for the next call
         stride:   environment steps of one step of the rollout
         episodes: that ended with the last step
         version:  of the weights that acted in all that was added since the last call; it never falls
-        whole:    all there is, one message a channel and at least one, in the order in which it was added; else
-                  a message for each piece, so that none is larger than a piece
+        whole:    all there is, one message a channel and at least one, in the order of addition; else
+                  a message for each chunk, so that none is larger than a chunk
         """
         self._results += [(e.behaviour, e.agent, e.total, e.length) for e in episodes]
         if whole:
@@ -147,7 +147,7 @@ class TrajectoryWriter:
     def finish(
         self, *, steps: int, stride: int, episodes: Sequence[Episode], version: int
     ) -> list[TrajectoryMessage]:
-        """At the rollout's end: what is unfinished ends as truncated, and nothing is left behind.
+        """Return the last messages; open episodes end as truncated.
 
         The arguments are those of :meth:`flush`.
         """
@@ -159,15 +159,15 @@ class TrajectoryWriter:
         )
 
     def _send_off(self, key: Key, stream: _Stream, *, truncated: bool = False) -> None:
-        """The stream's piece is complete, if there is one; ``truncated``: with it the episode ends."""
-        if stream.piece is None:
+        """Complete the stream's chunk, if there is one; ``truncated``: with it the episode ends."""
+        if stream.builder is None:
             return
-        chunk = TrajectoryChunk(*key, stream.piece.transitions(truncated=truncated))
+        chunk = TrajectoryChunk(*key, stream.builder.transitions(truncated=truncated))
         self._ready.append(_Ready(chunk, stream.order, stream.version))
-        stream.piece, stream.sent = None, True
+        stream.builder, stream.sent = None, True
 
     def _date(self, version: int) -> None:
-        """All that began since the last flush was made with ``version``."""
+        """Set ``version`` for all that began since the last flush."""
         for stream in self._undated:
             stream.version = version
         self._undated.clear()
@@ -179,14 +179,14 @@ class TrajectoryWriter:
         return self._clock
 
     def _by_channel(self, ready: list[_Ready]) -> list[list[_Ready]]:
-        """One list a channel, oldest first; no empty ones."""
+        """Return one list a channel, oldest first; no empty ones."""
         channels: dict[int, list[_Ready]] = {}
         for one in sorted(ready, key=lambda one: one.order):
             channels.setdefault(one.chunk.agent % self._channels, []).append(one)
         return list(channels.values())
 
     def _results_of(self, group: list[_Ready], *, last: bool) -> tuple[Result, ...]:
-        """The episodes of the agents in it; ``last``: and of those that are in no group of this flush."""
+        """Return episodes of the agents in it; ``last``: and those in no group of this flush."""
         agents = {(one.chunk.behaviour, one.chunk.agent) for one in group}
         found = [result for result in self._results if last or result[:2] in agents]
         self._results = [result for result in self._results if result not in found]
@@ -194,7 +194,7 @@ class TrajectoryWriter:
 
 
 class BehaviourRecorder:
-    """Hands all that is recorded of one behaviour to the writer."""
+    """Recorder of one behaviour."""
 
     def __init__(self, writer: TrajectoryWriter, behaviour: str) -> None:
         self._packer, self._behaviour = writer, behaviour
@@ -209,7 +209,7 @@ class BehaviourRecorder:
 
 
 def _shares(steps: int, stride: int, n: int) -> list[int]:
-    """``steps`` in n chunks that are about equal, each but the last a multiple of ``stride``."""
+    """Split ``steps`` into n shares that are about equal, each but the last a multiple of ``stride``."""
     strides, rest = divmod(steps, stride)
     shares = [stride * (strides * (i + 1) // n - strides * i // n) for i in range(n)]
     if shares:
@@ -227,10 +227,10 @@ _BETWEEN = ("action", "z", "behaviour_logp", "reward", "terminated", "truncated"
 
 
 class Rows:
-    """Rows of one shape, appended one after the other; room is doubled when it runs out."""
+    """Array of rows that grows: room is doubled when it runs out."""
 
     def __init__(self, like: Array) -> None:
-        """like: [n, ...] such rows, which are not taken."""
+        """Make an empty one. like: [n, ...] such rows, which are not added."""
         self._rows = np.empty((_FIRST_ROWS, *like.shape[1:]), like.dtype)
         self._count = 0
 
@@ -245,12 +245,12 @@ class Rows:
         self._count = end
 
     def taken(self) -> Array:
-        """All of them, [count, ...], in memory of their own."""
+        """Return all rows, [count, ...], as a copy."""
         return self._rows[: self._count].copy()
 
 
 class ChunkBuilder:
-    """Consecutive transitions of one agent, copied: what a step hands out are views of all agents' rows.
+    """Copies of one agent's consecutive transitions; a step itself hands out views of all agents' rows.
 
     The observation between two transitions is kept once, and with it its mask and its carry.
     """
@@ -274,14 +274,14 @@ class ChunkBuilder:
         return self._start_step + self._length
 
     def append(self, segment: Segment) -> None:
-        """Take the transitions of ``segment`` too; its first observation is the last one here."""
+        """Add the transitions of ``segment``; its first observation is the last one here."""
         self._observe(segment, slice(1, None))
         for name in _BETWEEN:
             self._rest[name].append(getattr(segment, name))
         self._length += segment.length
 
     def transitions(self, *, truncated: bool) -> Transitions:
-        """All of it; ``truncated``: the episode is cut off behind its last transition."""
+        """Return all of them; ``truncated``: the episode is cut off behind the last one."""
         rest: dict[str, Any] = {name: rows.taken() for name, rows in self._rest.items()}
         rest["truncated"][-1] |= np.bool_(truncated)
         obs = {name: rows.taken() for name, rows in self._obs.items()}

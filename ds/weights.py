@@ -18,7 +18,7 @@ from algorithm.spec import ActionSpec
 from ds.parameters import ParameterStore
 
 CHUNK = 2**20
-"""Bytes of a piece: far below every limit of the transport, whatever the size of the networks."""
+"""Bytes of a piece: far below every limit of the transport."""
 
 _VERSION_BYTES, _DIGEST_BYTES = 8, 32
 
@@ -28,7 +28,7 @@ Parts = Mapping[str, nn.Module]
 def acting_parts(
     model: Model, extensions: Iterable[Extension], action: ActionSpec, config: SacConfig
 ) -> dict[str, nn.Module]:
-    """The modules that an exploring actor asks, by name; the rest of a learner's never travels.
+    """Return, by name, the modules that an exploring actor evaluates; the others are never sent.
 
     Critics only where a discrete part is greedy, extensions only where they choose among several actions.
     """
@@ -40,7 +40,7 @@ def acting_parts(
 
 
 def packed(behaviours: Mapping[str, Parts]) -> bytes:
-    """Behaviour -> its parts, as one safetensors file on the CPU."""
+    """Return all parts of all behaviours as one safetensors file on the CPU."""
     tensors = {
         f"{behaviour}/{part}/{name}": tensor.detach().to("cpu", copy=True).contiguous()
         for behaviour, parts in behaviours.items()
@@ -72,13 +72,13 @@ def _load(module: nn.Module, tensors: dict[str, Tensor], prefix: str) -> None:
 
 
 def chunks(version: int, payload: bytes) -> list[bytes]:
-    """Pieces of version, SHA-256 of the payload, and the payload."""
+    """Split version, SHA-256 of the payload, and the payload into pieces."""
     whole = version.to_bytes(_VERSION_BYTES, "big") + hashlib.sha256(payload).digest() + payload
     return [whole[start : start + CHUNK] for start in range(0, len(whole), CHUNK)]
 
 
 def assembled(pieces: Sequence[bytes]) -> tuple[int, bytes]:
-    """Version and payload of what :func:`chunks` gave. ValueError if something is missing or changed."""
+    """Return version and payload of :func:`chunks`. ValueError if something is missing or changed."""
     whole = b"".join(pieces)
     digest = whole[_VERSION_BYTES : _VERSION_BYTES + _DIGEST_BYTES]
     payload = whole[_VERSION_BYTES + _DIGEST_BYTES :]
@@ -88,10 +88,10 @@ def assembled(pieces: Sequence[bytes]) -> tuple[int, bytes]:
 
 
 class WeightPublisher:
-    """Puts weights on the parameters every so many updates of all agents.
+    """Publisher of weights to the parameter store, every so many updates of all agents.
 
     interval: updates between two versions
-    always:   at every call, for whoever waits for the weights after each step
+    always:   at every call: a synchronous actor waits for them after each step
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class WeightPublisher:
         self._parts = {name: _parts(agent) for name, agent in agents.items()}
 
     def publish_if_due(self) -> None:
-        """To be called between two steps; the first call publishes."""
+        """Publish if it is due, between two steps; the first call always does."""
         self._parameters.set_warming_up(
             {name: agent.player.warming_up for name, agent in self._agents.items()}
         )
@@ -115,14 +115,14 @@ class WeightPublisher:
 
 
 class WeightLoader:
-    """Keeps an actor's networks at the newest weights it was given."""
+    """Loader of received weights into an actor's networks."""
 
     def __init__(self, behaviours: Mapping[str, Parts]) -> None:
         self._behaviours = behaviours
         self.version = 0
 
     def load(self, pieces: Sequence[bytes]) -> None:
-        """Take these weights. ValueError, and possibly mixed networks, if they are not what was agreed."""
+        """Load these weights. ValueError, and possibly mixed networks, if they do not fit."""
         version, payload = assembled(pieces)
         with torch.no_grad():
             unpack(payload, self._behaviours)

@@ -8,12 +8,12 @@ bytes 8-     structure: msgpack of a message, [its type, its fields in their ord
              numbers of its arrays, each array at the next multiple of eight bytes
 ```
 
-An array in the structure is a msgpack extension: a byte for the dtype, a byte for the number of dimensions, four
-bytes for each dimension. The numbers follow in the order of these descriptions. So a description holds no offset,
-two arrays never share memory, and arrays are read as views.
+An array in the structure is a msgpack extension: a byte for the dtype, a byte for the number of dimensions,
+four bytes for each dimension. The numbers follow in the order of these descriptions. So a description holds
+no offset, two arrays never share memory, and arrays are read as views.
 
-msgspec decodes strictly by the annotations of a message: no pickle, no conversion between types, lengths limited
-where the annotation says so. A container's announced length allocates nothing.
+msgspec decodes strictly by a message's annotations: no pickle, no conversion between types, limited lengths.
+The length that a container announces allocates nothing.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def decode(kinds: type[M], data: bytes) -> M: ...
 @overload
 def decode(kinds: tuple[type[M], type[N]], data: bytes) -> M | N: ...
 def decode(kinds: Any, data: bytes) -> Any:
-    """Return the message in ``data``, which must be of one of ``kinds``; its arrays are read-only views of ``data``.
+    """Return the message in ``data``, of one of ``kinds``; its arrays are read-only views of ``data``.
 
     Raises WireError with one line that names the place, and nothing else whatever the bytes are.
     """
@@ -116,7 +116,7 @@ def decode(kinds: Any, data: bytes) -> Any:
 
 
 def sender(data: bytes) -> str:
-    """Return the actor that sent a message with a large structure, else an empty text, without decoding the rest.
+    """Return the sender of a message with a large structure, else an empty text; the rest is skipped.
 
     Raises WireError for malformed data, and for types of messages that are never so large.
     """
@@ -167,7 +167,7 @@ def _description(array: Array, name: str) -> bytes:
 
 
 def _padded(arrays: list[Array], end: int) -> list[Any]:
-    """Return the bytes of ``arrays``, each behind as many zeros as align it; the first begins after ``end``."""
+    """Return the bytes of ``arrays``, each aligned by zeros before it; the first begins after ``end``."""
     pieces: list[Any] = []
     for array in arrays:
         if array.size:
@@ -242,7 +242,7 @@ def _checked(annotation: object, value: object) -> object:
 
 
 @cache
-def _dtype(annotation: Any) -> np.dtype[np.generic] | None:
+def _dtype(annotation: object) -> np.dtype[np.generic] | None:
     """Return the dtype of ``NDArray[…]``; None for any that is sent."""
     (scalar,) = get_args(get_args(annotation)[1])
     return None if scalar is np.generic else np.dtype(scalar)

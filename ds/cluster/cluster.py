@@ -25,7 +25,7 @@ _GOODBYE_S = 15.0
 
 
 class Cluster:
-    """Runs ``plan`` until its learner has ended.
+    """Training according to ``plan``, until its learner has ended.
 
     ray: the module, connected.
     say: prints a line.
@@ -54,7 +54,7 @@ class Cluster:
         self._table = StatusTable(say)
 
     def run(self, stop: StopRequest) -> int:
-        """Until the training is over, cannot go on, or ``stop`` is set; the exit code."""
+        """Run until the training ends, cannot continue, or ``stop`` is set; return the exit code."""
         code = None
         while code is None and not stop:
             code = self._tick()
@@ -72,7 +72,7 @@ class Cluster:
         self._relay()
         self._follow_learner()
         self._target.step(now)
-        self._fit(now)
+        self._scale(now)
         for actor in self._actors.values():
             actor.step(now)
         self._drop_left(now)
@@ -87,7 +87,7 @@ class Cluster:
         self, process: ManagedProcess, address: str, status: NodeStatus
     ) -> StartCommand | None:
         try:
-            return self._commands.give(address, status)
+            return self._commands.next_command(address, status)
         except StorageError as error:
             self._error = error
             return None
@@ -105,10 +105,10 @@ class Cluster:
         )
 
     def _follow_learner(self) -> None:
-        """Where it listens, and actors that dial another address."""
+        """Track the learner's address, and move actors that dial another one."""
         learner, report = self._learner, self._learner.report
         if report is not None:
-            self._commands.saw(report)
+            self._commands.observe(report)
         if learner.lost_node:
             self._commands.lost()
         endpoint = report.endpoint if report is not None and learner.state == "running" else None
@@ -124,8 +124,8 @@ class Cluster:
             self._say(f"learner │ {line}")
         self._learner.fresh_lines.clear()
 
-    def _fit(self, now: float) -> None:
-        """As many actors as are wished for: new ones get the lowest free numbers, the highest leave."""
+    def _scale(self, now: float) -> None:
+        """Scale to the target size: new actors get the lowest free numbers, the highest leave."""
         target = self._target.number
         for number in [number for number in self._actors if number >= target]:
             actor = self._actors.pop(number)
@@ -146,7 +146,7 @@ class Cluster:
                 del self._leaving[number]
 
     def _outcome(self) -> int | None:
-        """The exit code if the training is over or cannot go on."""
+        """Return the exit code if the training is over or cannot continue."""
         if self._error is not None:
             self._say(f"error: {self._error}")
             return self._error.exit_code
@@ -183,7 +183,7 @@ class Cluster:
         return process.code
 
     def _stop(self, stop: StopRequest) -> int:
-        """The learner saves and ends, then the actors end."""
+        """Let the learner save and end, then end the actors."""
         self._say(stop.text)
         self._learner.leave(signal.SIGINT)
         until = self._clock() + _SAVING_S
@@ -196,7 +196,7 @@ class Cluster:
         return stop.exit_code
 
     def _end(self, *, by_themselves: bool) -> None:
-        """Wait for actors that end by themselves; ask the others; kill what is left."""
+        """Wait for actors that end by themselves; signal the others; kill the rest."""
         if by_themselves:
             self._wait()
         for process in self._processes():
@@ -235,7 +235,7 @@ _SINGLE = 20
 
 
 class StatusTable:
-    """Says every ten seconds how everybody fares, if that has changed."""
+    """Table of all processes, shown every ten seconds if it has changed."""
 
     def __init__(self, say: Callable[[str], None]) -> None:
         self._say = say
@@ -250,7 +250,7 @@ class StatusTable:
         endpoint: tuple[str, int] | None,
         target: int,
     ) -> None:
-        """Say it if it is time. now: seconds."""
+        """Show the table if it is due. now: seconds."""
         if now < self._next:
             return
         self._next = now + _EVERY_S
@@ -264,7 +264,7 @@ class StatusTable:
 def rows(
     learner: ManagedProcess, actors: Sequence[ManagedProcess], endpoint: tuple[str, int] | None, target: int
 ) -> list[str]:
-    """Node, role, state, restarts; the head counts the actors that run."""
+    """Return the lines: node, role, state, restarts; the head counts running actors."""
     running = sum(actor.state == "running" for actor in actors)
     cells = [("node", "role", "state", "restarts")]
     state = "listening" if endpoint else _state(learner)

@@ -22,9 +22,9 @@ from ds.cluster.target_size import NAMESPACE, target_size_name
 
 
 def cluster(options: DistributedOptions, arguments: Sequence[str]) -> int:
-    """The role ``cluster``; its exit code. Raises ConfigError, UsageError, StorageError, ClusterAway.
+    """Run the role ``cluster``; return its exit code. Raises ConfigError and other UserErrors.
 
-    arguments: the command line, told where a run's name must be given
+    arguments: the command line, for error messages
     """
     asked = options.cluster
     assert asked is not None
@@ -44,7 +44,7 @@ def cluster(options: DistributedOptions, arguments: Sequence[str]) -> int:
 
 
 def train_on_cluster(plan: Plan, address: str | None, *, rule: RestartRule | None = None) -> int:
-    """Start or join Ray and train until the learner ends; the exit code.
+    """Start or join Ray and train until the learner ends; return the exit code.
 
     address: ``HOST:PORT`` or ``auto``; None starts Ray on this machine, on the loopback.
     Raises UserError where Ray is not there.
@@ -64,7 +64,7 @@ def train_on_cluster(plan: Plan, address: str | None, *, rule: RestartRule | Non
 
 
 def scale_cluster(label: str, name: str, actors: int, address: str | None) -> int:
-    """Let a running cluster have another number of actors; the exit code.
+    """Set a running cluster's number of actors; return the exit code.
 
     Raises UserError where Ray or the cluster is not there.
     """
@@ -106,5 +106,5 @@ def _say(text: str) -> None:
     try:
         for line in text.splitlines():
             print(f"{stamp}  {line}", flush=True)
-    except BrokenPipeError:  # nobody reads any more; the training goes on
+    except BrokenPipeError:  # no reader any more; the training goes on
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

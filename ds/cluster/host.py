@@ -29,7 +29,7 @@ _DRAIN_S = 2.0  # for what a process printed last; its own children may keep the
 
 
 class Host:
-    """Starts a process, passes signals and output on, and takes the process along when it dies itself.
+    """Ray actor that runs one process on a node and ends it when it dies itself.
 
     All methods run in the main thread, one after the other: the kernel kills the child when the *thread* ends
     that started it (prctl(2), PR_SET_PDEATHSIG).
@@ -43,19 +43,19 @@ class Host:
         self._secrets: Path | None = None
 
     def where(self) -> tuple[str, str]:
-        """The node's address, as the other nodes reach it, and what Ray calls the node."""
+        """Return the node's address, as other nodes reach it, and Ray's id of the node."""
         import ray
 
         address = str(ray.util.get_node_ip_address())  # type: ignore[no-untyped-call]
         return address, str(ray.get_runtime_context().get_node_id())
 
     def status(self, folder: str, run: str) -> NodeStatus:
-        """What this node sees of the run's folder ``run``, a path below ``folder``."""
+        """Return the node's view of the run's folder ``run``, a path below ``folder``."""
         path = Path(folder, run)
         return NodeStatus(path.is_dir(), _saved(path), _locked(path / "run.lock"))
 
     def start(self, command: StartCommand) -> int:
-        """Start the process; its id. Raises OSError, such as for a folder that this node does not have."""
+        """Start the process; return its id. Raises OSError, such as for a folder that is not there."""
         path = Path(command.folder, command.run)
         if command.run and command.aside and path.is_dir():
             path.rename(_free(path))
@@ -79,7 +79,7 @@ class Host:
         return self._child.pid
 
     def poll(self) -> Report:
-        """How the process fares. Only after :meth:`start`."""
+        """Return the status of the process. Only after :meth:`start`."""
         assert self._child is not None
         assert self._command is not None
         assert self._reader is not None
@@ -93,7 +93,7 @@ class Host:
         return Report(self._child.pid, code, lines, endpoint, bool(self._command.run) and _saved(path))
 
     def signal(self, number: int) -> None:
-        """Pass a signal on; to the whole session of the process if it is SIGKILL."""
+        """Forward a signal; SIGKILL to the whole session of the process."""
         if self._child is None or self._child.poll() is not None:
             return
         with contextlib.suppress(ProcessLookupError):
@@ -103,7 +103,7 @@ class Host:
                 os.kill(self._child.pid, number)
 
     def _keep(self, secrets: Mapping[str, bytes]) -> tuple[str, ...]:
-        """Write files that only this user can read; the flag that names their folder."""
+        """Write files that only this user can read; return the flag that names their folder."""
         self._secrets = Path(tempfile.mkdtemp(prefix="sac-secrets-"))  # mode 0700
         for name, data in secrets.items():
             file = self._secrets / name
@@ -127,7 +127,7 @@ def _launcher() -> tuple[str, ...]:
 
 
 def _clean(environ: Mapping[str, str]) -> dict[str, str]:
-    """Without what belongs to Ray, its token first of all. The GPUs that Ray gave are named elsewhere."""
+    """Return the environment without Ray's variables, its token first of all."""
     return {
         name: value
         for name, value in environ.items()
@@ -148,7 +148,7 @@ def _locked(lock: Path) -> str:
 
 
 def _endpoint(file: Path, pid: int) -> tuple[str, int] | None:
-    """Where the process listens; None if the file is not there yet or is that of another process."""
+    """Return the address the process listens at; None before its file exists."""
     try:
         value = read_json(file)
         return (str(value["host"]), int(value["port"])) if value["pid"] == pid else None
@@ -163,7 +163,7 @@ def _free(path: Path) -> Path:
 
 @dataclass(frozen=True, kw_only=True)
 class StartCommand:
-    """A process to start on a node.
+    """Command that starts a process on a node.
 
     arguments: those behind the interpreter, the script first.
     folder:    the working directory, an absolute path that every node has.
@@ -183,7 +183,7 @@ class StartCommand:
 
 @dataclass(frozen=True)
 class NodeStatus:
-    """What a node sees of a run's folder.
+    """View of a run's folder from a node.
 
     saved: it has a checkpoint.
     locked: the name of the other machine that its lock names; empty without one.
@@ -196,7 +196,7 @@ class NodeStatus:
 
 @dataclass(frozen=True)
 class Report:
-    """How a process fares.
+    """Status of a process.
 
     code:     its exit code once it ended, negative for a signal.
     lines:    what it printed since the report before.

@@ -19,13 +19,13 @@ from ds.cluster.connect import PROJECT
 
 
 class Commands(Protocol):
-    """Arguments behind the interpreter, the script first."""
+    """Makers of command lines: arguments behind the interpreter, the script first."""
 
     def learner(self, host: str, port: int, *, resume: bool) -> Sequence[str]:
-        """Of a learner that listens there; port 0: at one that is free."""
+        """Return the arguments of a learner that listens there; port 0: at one that is free."""
 
     def actor(self, host: str, port: int) -> Sequence[str]:
-        """Of an actor for the learner there."""
+        """Return the arguments of an actor for the learner there."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +67,7 @@ MakeSecrets = Callable[[Path, Sequence[str]], None]
 
 
 def make_secrets(folder: Path, hosts: Sequence[str]) -> None:
-    """A token and certificates for ``hosts``, valid as long as a training may last."""
+    """Make a token and certificates for ``hosts``, valid as long as a training may last."""
     from ds.certificates import make  # cryptography is needed beyond one machine only
 
     make(folder, hosts, days=365)
@@ -107,7 +107,7 @@ class Plan:
 
 
 def plan_from_args(options: DistributedOptions, folder: EnvFolder) -> Plan:
-    """What the command line asks for. Raises ConfigError, UsageError, StorageError."""
+    """Return the plan of a command line. Raises ConfigError, UsageError, StorageError."""
     train, asked = options.train, options.cluster
     assert asked is not None
     assert asked.num_actors is not None

@@ -13,20 +13,20 @@ from algorithm.errors import EnvError, NumericalError, StorageError, UsageError
 from ds.cluster.host import Host, NodeStatus, Report, StartCommand
 
 State = Literal["placing", "ready", "starting", "running", "back-off", "done", "leaving", "ended", "given up"]
-"""placing: Ray looks for a node · ready: has one, waits for its order · back-off: will be started again ·
+"""placing: Ray looks for a node · ready: has one, waits for its command · back-off: will be started again ·
 done: has ended well, a moment before its learner does."""
 
 _POLL_S = 0.5
 _MOVE_S = 15.0  # for a process to end that is to dial another address
 _RELAYED = 500
-_DONE_S = 30.0  # until a process that has ended well is started again, if it is still wished for then
+_DONE_S = 30.0  # until a process that has ended well is started again, if it is still needed then
 _OUTPUT = 12
-"""Last lines of a process that are told with its end."""
+"""Last lines of a process that are shown with its end."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Resources:
-    """What a process takes from a node, as Ray counts, and whether it shall stay on that node if it can."""
+    """Resources of a process in Ray's units, and whether it prefers to stay on its node."""
 
     cpus: float
     gpus: float = 0.0
@@ -34,15 +34,15 @@ class Resources:
 
 
 MakeCommand = Callable[["ManagedProcess", str, NodeStatus], "StartCommand | None"]
-"""What to start at an address where the run's folder looks like that; None: nothing can be started yet."""
+"""Maker of the command for an address with that status; None: nothing can be started yet."""
 
 
 class ManagedProcess:
-    """A process that shall run somewhere.
+    """Process that is placed on a node, started, watched and restarted.
 
     command: asked before each start.
     run:   folder and, below it, the run's folder, for :class:`NodeStatus`.
-    say:   told of every start and end.
+    say:   prints every start and end.
     """
 
     def __init__(
@@ -81,16 +81,16 @@ class ManagedProcess:
 
     @property
     def restarts(self) -> int:
-        """How often it was started again."""
+        """Number of restarts."""
         return self._restarts.total
 
     @property
     def over(self) -> bool:
-        """Nothing of it runs, and nothing will."""
+        """Whether it has ended for good."""
         return self.state in ("ended", "given up")
 
     def step(self, now: float) -> None:
-        """Do what can be done without waiting. now: seconds of a clock that never goes back."""
+        """Advance without waiting. now: seconds of a monotonic clock."""
         self._now = now
         if self._ref is not None:
             self._hear()
@@ -101,7 +101,7 @@ class ManagedProcess:
 
     @property
     def runs(self) -> bool:
-        """There is a process, or about to be one."""
+        """Whether there is a process, or is about to be one."""
         return self.state in ("starting", "running", "leaving")
 
     def move(self) -> None:
@@ -111,7 +111,7 @@ class ManagedProcess:
             self._host.signal.remote(int(signal.SIGTERM))
 
     def leave(self, number: signal.Signals) -> None:
-        """Ask the process to end for good; see :attr:`over`."""
+        """Signal the process to end for good; see :attr:`over`."""
         if self.runs:
             self.state = "leaving"
             self._host.signal.remote(int(number))
@@ -119,7 +119,7 @@ class ManagedProcess:
             self._end()
 
     def drop(self) -> None:
-        """End it now, and its place."""
+        """End it now, and release its node."""
         self._end()
 
     def _place(self) -> None:
@@ -206,14 +206,14 @@ class ManagedProcess:
         """Start it once more after all, after a pause."""
         code, self.code, self.why = self.code, None, ""
         if code == 0:
-            # The learner told it that the training is over, and is about to end itself.
+            # The training is over; its learner is about to end as well.
             self.state, self._until = "done", self._now + _DONE_S
         else:
             self._again(f"exit code {code}")
 
     @property
     def was_refused(self) -> bool:
-        """It ended because a learner refused it or did not answer."""
+        """Whether it ended because a learner refused it or did not answer."""
         return self.code == REFUSED
 
     def _again(self, reason: str, *, placed: bool = True) -> None:
@@ -231,7 +231,7 @@ class ManagedProcess:
             self._place()
 
     def _lost(self, reason: str) -> None:
-        """The host is gone, and the process with it."""
+        """Place it again: its host is gone, and the process with it."""
         if self.state == "leaving":
             self._end()
         elif not self.over:
@@ -246,7 +246,7 @@ class ManagedProcess:
         self._lost("the node, or Ray's worker on it, died")
 
     def _fail(self, why: str) -> None:
-        """The node cannot start it, and another try would not change that."""
+        """Give up: the node cannot start it, and another try would not change that."""
         self.code, self.why, self.state = 4, f"{self.node or 'a node'} cannot start it: {why}", "given up"
 
     def _end(self) -> None:
@@ -270,7 +270,7 @@ REFUSED = 3
 
 @dataclass(frozen=True, kw_only=True)
 class RestartRule:
-    """Back-off and budget.
+    """Back-off and budget of restarts.
 
     first, longest: seconds before the first restart and at most; each is twice the one before.
     budget:         restarts in a row that may fail.
@@ -284,7 +284,7 @@ class RestartRule:
 
 
 class Restarts:
-    """The restarts of one process.
+    """Restarts of one process.
 
     total: how many there have been.
     """
@@ -295,7 +295,7 @@ class Restarts:
         self.total = 0
 
     def after(self, lived: float) -> float | None:
-        """Seconds until the next start; None: the budget is spent. lived: seconds since the last one."""
+        """Return the seconds until the next start; None: the budget is spent. lived: since the last one."""
         if lived >= self._rule.healthy:
             self._failures = 0
         if self._failures == self._rule.budget:
@@ -306,5 +306,5 @@ class Restarts:
 
 
 def ending(code: int) -> str:
-    """``killed by SIGKILL`` or ``exit code 1``."""
+    """Return ``killed by SIGKILL`` or ``exit code 1``."""
     return f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"

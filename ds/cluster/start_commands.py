@@ -1,4 +1,4 @@
-"""What is to be started where: a fresh learner, one that goes on, an actor for the learner there is."""
+"""Start commands of a cluster: a fresh learner, a resumed one, an actor."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Endpoint = tuple[str, int]
 
 
 class LearnerCommands:
-    """Orders for one start of the learner after the other.
+    """Commands for one start of the learner after the other.
 
     A run that has a checkpoint is resumed; one without is set aside and begun anew. The former port is asked
     for where the learner stays, so that actors find it again by themselves.
@@ -31,19 +31,19 @@ class LearnerCommands:
         self._lost_at: float | None = None
         self.took_former_port = False  # asked for in the last order
 
-    def saw(self, report: Report) -> None:
-        """How the learner fares."""
+    def observe(self, report: Report) -> None:
+        """Note the learner's last report."""
         self._saved = self._saved or report.saved
         if report.endpoint is not None:
             self._former, self._lost_at = report.endpoint, None
 
     def lost(self) -> None:
-        """Its node is gone."""
+        """Note that the learner's node is gone."""
         if self._lost_at is None:
             self._lost_at = self._clock()
 
-    def give(self, address: str, status: NodeStatus) -> StartCommand | None:
-        """The next one, on the node ``address`` that sees ``look``; None: not yet.
+    def next_command(self, address: str, status: NodeStatus) -> StartCommand | None:
+        """Return the next command for the node ``address``, which reports ``status``; None: not yet.
 
         Raises StorageError where a run that had a checkpoint cannot be found.
         """
@@ -74,7 +74,7 @@ class LearnerCommands:
 
 
 class Secrets:
-    """What learner and actors need to trust each other beyond one machine; new for each address of a learner.
+    """Token and certificates beyond one machine, made anew for each address of a learner.
 
     make: None where nothing is to be made
     """
@@ -84,7 +84,7 @@ class Secrets:
         self._host, self._files = "", dict[str, bytes]()
 
     def learner(self, host: str) -> Mapping[str, bytes]:
-        """Files by name for a learner that listens at ``host``; none on the loopback."""
+        """Return files by name for a learner that listens at ``host``; none on the loopback."""
         if self._make is None or ipaddress.ip_address(host).is_loopback:
             return {}
         if host != self._host:
@@ -95,7 +95,7 @@ class Secrets:
         return self._files
 
     def actor(self, host: str) -> Mapping[str, bytes]:
-        """Files by name for an actor of the learner at ``host``: without its private key."""
+        """Return files by name for an actor of the learner at ``host``: without its private key."""
         return {name: data for name, data in self.learner(host).items() if name in ("token", "ca.pem")}
 
 

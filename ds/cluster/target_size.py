@@ -1,4 +1,4 @@
-"""How many actors there shall be: a named Ray actor, so that another command can change it."""
+"""Target number of actors: a named Ray actor, so that another command can change it."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ _EVERY_S = 1.0
 
 
 class TargetSize:
-    """The Ray actor: the number that is wished for."""
+    """Ray actor that holds the target number of actors."""
 
     def __init__(self, number: int) -> None:
         self._number = number
 
     def get(self) -> int:
-        """The number."""
+        """Return the number."""
         return self._number
 
     def set(self, number: int) -> int:
-        """Wish for another number; the one before."""
+        """Set the number; return the one before."""
         before, self._number = self._number, number
         return before
 
 
 class TargetSizeWatcher:
-    """The wish as the command that trains sees it.
+    """Target size as the training command sees it.
 
     number: of actors, asked for every second.
-    Raises UsageError if there is a wish for that run already.
+    Raises UsageError if there is a target size for that run already.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class TargetSizeWatcher:
         self._make()
 
     def step(self, now: float) -> None:
-        """Ask, or hear the answer, without waiting. now: seconds."""
+        """Ask for the number, or read the answer, without waiting. now: seconds."""
         if self._ref is None:
             if now >= self._next:
                 self._ref, self._next = self._actor.get.remote(), now + _EVERY_S
@@ -54,7 +54,7 @@ class TargetSizeWatcher:
             self._hear(ref)
 
     def close(self) -> None:
-        """Nobody can wish any more."""
+        """Remove the target size from Ray."""
         self._ray.kill(self._actor)
 
     def _hear(self, ref: Any) -> None:  # noqa: ANN401
@@ -86,5 +86,5 @@ class TargetSizeWatcher:
 
 
 def target_size_name(label: str, name: str) -> str:
-    """What Ray knows the wish of a run by."""
+    """Return Ray's name for a run's target size."""
     return f"target_size/{label}/{name}"

@@ -83,7 +83,7 @@ class Scene:
         one = trajectory(*chunks, actor=actor, number=number, **changes)
         assert self.actors.accept(one, 0) == "new"
         assert asyncio.run(self.queue.put(self.actors.number(actor), one, timeout=0))
-        self.actors.took(one, 0)
+        self.actors.queued(one, 0)
         return self
 
     def leave(self, actor):

@@ -1,4 +1,4 @@
-"""ConnectionLimiter that do nothing: how many of them there may be, and what they do to a training."""
+"""Connections that do nothing: how many of them there may be, and what they do to a training."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_what_counts_as_one_address() -> None:
     assert same("fd00::1") == same("fd00::2:0:0:1") != same("fd00:0:0:1::1")
     watched = ConnectionLimiter(1, 10, lambda kind, what: None)
     for peer in ("10.0.0.1:5", "[::ffff:10.0.0.1]:6", "[fe80::1%eth0]:7", "nonsense"):
-        watched.spoke(peer)
+        watched.note_message(peer)
     assert watched._spoke == {("10.0.0.1", 5), ("10.0.0.1", 6), ("fe80::1", 7)}
 
 

@@ -44,7 +44,7 @@ class Scene:
     def take(self, actor, number, channel=0, newest=0, **changes):
         one = sent(actor, number, channel, **changes)
         assert self.actors.accept(one, newest) == "new"
-        self.actors.took(one, newest)
+        self.actors.queued(one, newest)
         return one
 
     def beat(self, actor, newest=0, version=0, steps=0, waiting=0, dropped=0):
@@ -147,9 +147,9 @@ def test_the_same_trajectory_twice_at_a_time():
         "busy",
         "new",
     ]
-    scene.actors.not_taken(sent("a", 1))
+    scene.actors.not_queued(sent("a", 1))
     assert scene.accept("a", 1) == "new", "there was no room: it comes again"
-    scene.actors.took(sent("a", 1), 0)
+    scene.actors.queued(sent("a", 1), 0)
     assert scene.accept("a", 1) == "taken before"
 
 
@@ -179,7 +179,7 @@ def test_weights_that_are_too_old(max_lag, verdict):
     scene = Scene(max_lag=max_lag).come("a")
     assert scene.accept("a", 1, newest=10, version=6) == verdict
     if verdict == "stale":
-        scene.actors.took(sent("a", 1, steps=30), 10, stale=True)
+        scene.actors.queued(sent("a", 1, steps=30), 10, stale=True)
         assert scene.counts() == {"ds/actors": 1.0, "ds/stale": 30.0}
         assert scene.accept("a", 1, newest=10) == "stale before"
         assert scene.accept("a", 2, newest=10, version=10) == "new"
@@ -229,7 +229,7 @@ def test_it_leaves_while_its_trajectory_is_under_way():
     one = sent("a", 1)
     assert scene.actors.accept(one, 0) == "new"
     scene.bye("a")
-    scene.actors.took(one, 0)
+    scene.actors.queued(one, 0)
     scene.actors.stored(one)
     scene.come("a")
     assert scene.accept("a", 1) == "taken before"
@@ -245,7 +245,7 @@ def test_a_restarted_learner_knows_what_it_has_and_counts_what_it_lost():
     scene = before.restarted()
     assert scene.accept("a", 4) == "unknown" and scene.counts() == {}
     assert scene.slots("b", "a") == [(1, 1), (0, 0)], "the order does not matter"
-    # Three trajectories of ten steps were taken before the checkpoint, one of which was not stored, and one after.
+    # Three messages of ten steps were taken before the checkpoint, one of them not stored, and one after.
     assert scene.join("a", channels=(4, 0), taken_steps=40) == (4, 0)
     assert scene.counts()["ds/lost"] == 20.0
     scene.join("a", channels=(4, 0), taken_steps=40)
@@ -293,10 +293,10 @@ def test_state_round_trip():
 def test_a_flood_of_nonsense_is_counted_and_told_of_in_a_line():
     scene = Scene()
     for k in range(1000):
-        scene.actors.turned_away("malformed", f"127.0.0.1:{k}: no message\x1b")
+        scene.actors.count_fault("malformed", f"127.0.0.1:{k}: no message\x1b")
     assert scene.actors.news() == ["malformed: 127.0.0.1:0: no message?"]
     scene.clock.now += 61.0
-    scene.actors.turned_away("malformed", "127.0.0.1:5: no message")
+    scene.actors.count_fault("malformed", "127.0.0.1:5: no message")
     assert scene.actors.news() == ["malformed: 127.0.0.1:5: no message · 999 more since the last such line"]
     assert scene.counts() == {"ds/rejected": 1001.0}
 

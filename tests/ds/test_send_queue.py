@@ -1,4 +1,4 @@
-"""Trajectories arrive in order and at least once; what does not is counted; there are never too many of them."""
+"""Messages arrive in order and at least once; what does not is counted; there are never too many."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.oracles_replay import VECTOR, make_segment
 def sending(
     learner: FakeLearner, *, channels: int = 1, size: int = 4, stopped: Callable[[], bool] = lambda: False
 ) -> Iterator[tuple[SendQueue, Actor]]:
-    """A send_queue that is sending to ``learner``."""
+    """A send queue that is sending to ``learner``."""
     actor = Actor(learner, stopped=stopped)
     send_queue = SendQueue(actor.link, channels=channels, size=size)
     actor.link.start()
@@ -154,7 +154,7 @@ def test_what_the_learner_does_not_want_is_counted_and_told_at_most_once_a_minut
 
 
 def test_an_actor_waits_for_a_slow_learner_instead_of_running_ahead():
-    """A trajectory of each channel may be on its way; who has a second one for a channel waits, whatever the size."""
+    """A message of each channel may be on its way; the second one of a channel waits, whatever the size."""
     learner = FakeLearner()
     learner.gate.clear()
     with sending(learner, channels=2, size=50) as (send_queue, _):

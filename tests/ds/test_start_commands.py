@@ -65,14 +65,14 @@ def test_command_lines() -> None:
 
 
 def test_the_first_learner_begins_a_run_or_goes_on_as_asked() -> None:
-    command = orders().give(HERE, BEGUN)
+    command = orders().next_command(HERE, BEGUN)
     assert command is not None
     assert "--resume" not in command.arguments
     assert (command.run, command.aside) == (
         "models/task/one",
         False,
     )  # a name that is taken is refused by the run
-    command = orders(resume=True).give(HERE, SAVED)
+    command = orders(resume=True).next_command(HERE, SAVED)
     assert command is not None
     assert "--resume" in command.arguments
 
@@ -85,45 +85,45 @@ def test_a_restart_goes_on_with_what_there_is(
     status: NodeStatus, resume: bool, aside: bool, first_resumed: bool
 ) -> None:
     given = orders(resume=first_resumed)
-    given.give(HERE, NOTHING)
-    command = given.give(HERE, status)
+    given.next_command(HERE, NOTHING)
+    command = given.next_command(HERE, status)
     assert command is not None
     assert ("--resume" in command.arguments, command.aside) == (resume, aside)
 
 
 def test_a_restart_asks_for_the_former_port_once_and_where_it_was() -> None:
     given = orders()
-    given.give(HERE, NOTHING)
-    given.saw(listening())
-    assert port_of(given.give(HERE, SAVED)) == "4000"
+    given.next_command(HERE, NOTHING)
+    given.observe(listening())
+    assert port_of(given.next_command(HERE, SAVED)) == "4000"
     assert given.took_former_port
-    assert port_of(given.give(HERE, SAVED)) == "0"
+    assert port_of(given.next_command(HERE, SAVED)) == "0"
     assert not given.took_former_port
-    given.saw(listening())
-    assert port_of(given.give(THERE, SAVED)) == "0"
+    given.observe(listening())
+    assert port_of(given.next_command(THERE, SAVED)) == "0"
 
 
 def test_a_run_that_is_lost_with_its_node() -> None:
     given = orders()
-    given.give(HERE, NOTHING)
-    given.saw(listening(saved=True))
+    given.next_command(HERE, NOTHING)
+    given.observe(listening(saved=True))
     with pytest.raises(StorageError, match=r"(?s)/w/models/task/one on 10\.0\.0\.2.*file system that all"):
-        given.give(THERE, NOTHING)
+        given.next_command(THERE, NOTHING)
 
 
 def test_the_lock_of_a_lost_node_is_taken_over_after_a_while() -> None:
     """Behind a broken network its learner might still write."""
     now = [100.0]
     given = orders(now)
-    given.give(HERE, NOTHING)
-    given.saw(listening())
+    given.next_command(HERE, NOTHING)
+    given.observe(listening())
     locked = NodeStatus(exists=True, saved=True, locked="elsewhere")
     given.lost()
     now[0] = 189.9
     given.lost()
-    assert given.give(THERE, locked) is None
+    assert given.next_command(THERE, locked) is None
     now[0] = 190.0
-    command = given.give(THERE, locked)
+    command = given.next_command(THERE, locked)
     assert command is not None
     assert command.unlock
 

@@ -235,10 +235,12 @@ def flush(writer: TrajectoryWriter, steps: int, **options) -> list[TrajectoryMes
 
 def told(packed: list[TrajectoryMessage]) -> list[list]:
     return [
-        [(p.agent, p.transitions and (p.transitions.start_step, p.transitions.length, bool(p.transitions.truncated[-1])))
-         for p in one.chunks]
+        [
+            (p.agent, (t := p.transitions) and (t.start_step, t.length, bool(t.truncated[-1])))
+            for p in one.chunks
+        ]
         for one in packed
-    ]  # fmt: skip
+    ]
 
 
 def test_a_long_episode_goes_in_pieces_that_share_an_observation():

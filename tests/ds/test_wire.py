@@ -50,7 +50,7 @@ TRAJECTORY = trajectory(
 )
 
 
-class Any_(Message, frozen=True):
+class OneArray(Message, frozen=True):
     """A message that holds one array of any type."""
 
     array: np.ndarray[tuple[int, ...], np.dtype[np.generic]]
@@ -73,7 +73,7 @@ def test_what_is_written_is_read(sent: object) -> None:
 
 @given(arrays)
 def test_every_array_is_read_as_it_was(array: np.ndarray) -> None:
-    received = decode(Any_, encode(Any_(array))).array
+    received = decode(OneArray, encode(OneArray(array))).array
     assert same(received, array)
     assert not received.flags.writeable
 
@@ -82,13 +82,13 @@ def test_every_array_is_read_as_it_was(array: np.ndarray) -> None:
 @pytest.mark.parametrize("shape", [(), (0,), (7,), (3, 0), (0, 3), (2, 3, 5)])
 def test_every_dtype_and_shape(dtype: np.dtype, shape: tuple[int, ...]) -> None:
     array = np.random.default_rng(0).integers(0, 2, shape).astype(dtype)
-    assert same(decode(Any_, encode(Any_(array))).array, array)
+    assert same(decode(OneArray, encode(OneArray(array))).array, array)
 
 
 def test_arrays_that_do_not_lie_in_order_are_written_in_order() -> None:
     array = np.arange(24, dtype=np.int16).reshape(4, 6)
     for view in (array.T, array[::2, 1::2], array[::-1], np.asfortranarray(array)):
-        assert same(decode(Any_, encode(Any_(view))).array, np.ascontiguousarray(view))
+        assert same(decode(OneArray, encode(OneArray(view))).array, np.ascontiguousarray(view))
 
 
 def test_arrays_are_views_that_are_aligned() -> None:
@@ -105,7 +105,7 @@ def test_one_of_two_kinds_is_told_by_its_name() -> None:
     refused = Refused(why="full", reason="no slot")
     assert decode((Welcome, Refused), encode(refused)) == refused
     assert decode((Welcome, Refused), encode(WELCOME)) == WELCOME
-    with pytest.raises(WireError, match="Invalid value .Hello. - at `..0.`"):
+    with pytest.raises(WireError, match="Invalid value 'Hello'"):
         decode((Welcome, Refused), encode(HELLO))
 
 
@@ -181,10 +181,10 @@ JOIN_ = ["Join", "a", "{}", "d", 0, [1], 0]
         (Bye, message(["Bye", "a", {"b": 1}]), "Expected `str`, got `object` - at `$[2]`"),
         (Bye, message(["Bye", "a", Ext(7, b"b")]), "Expected `str`, got `ext` - at `$[2]`"),
         (Bye, message(["Bye", "a", described(0)], b"\0" * 5), "Expected `str`, got `ext` - at `$[2]`"),
-        (Any_, message(["Any_", Ext(7, b"b")]), "extension 7 is not known"),
-        (Any_, message(["Any_", "b"]), "str where an array is meant - at `$[1]`"),
-        (Any_, message(["Any_", [1, 2]]), "list where an array is meant - at `$[1]`"),
-        (Any_, message(["Any_", None]), "NoneType where an array is meant - at `$[1]`"),
+        (OneArray, message(["OneArray", Ext(7, b"b")]), "extension 7 is not known"),
+        (OneArray, message(["OneArray", "b"]), "str where an array is meant - at `$[1]`"),
+        (OneArray, message(["OneArray", [1, 2]]), "list where an array is meant - at `$[1]`"),
+        (OneArray, message(["OneArray", None]), "NoneType where an array is meant - at `$[1]`"),
         (Bye, message(b"\x93\xa3Bye\xa1a\xa1\xff"), "'utf-8' codec can't decode"),
         (Bye, message(b"\x93\xa3Bye\xa1a\xc1"), "invalid opcode"),
         (Bye, message([["Bye"], "a", "b"]), "Expected `str`, got `array` - at `$[0]`"),
@@ -241,13 +241,13 @@ FLOAT32 = DTYPES.index(np.dtype(np.float32))
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_a_forged_array_is_refused(description: Ext, tail: bytes, reason: str) -> None:
-    head = message(["Any_", description])
+    head = message(["OneArray", description])
     with pytest.raises(WireError, match=reason):
-        decode(Any_, head + b"\0" * (-len(head) % 8) + tail)
+        decode(OneArray, head + b"\0" * (-len(head) % 8) + tail)
 
 
 def test_another_dtype_than_the_fields_is_refused() -> None:
-    """``reward`` is the eighth of the transitions, the third field of the first chunk, the seventh of the message."""
+    """``reward`` is the eighth of the transitions, the third field of a chunk, the seventh of the message."""
     chunk = TRAJECTORY.chunks[0]
     assert chunk.transitions is not None
     wrong = replace(chunk.transitions, reward=np.zeros(4))
@@ -275,8 +275,8 @@ def test_another_dtype_than_the_fields_is_refused() -> None:
     ids=lambda array: str(array.dtype),
 )
 def test_an_array_that_is_not_sent_is_refused_by_its_sender(array: np.ndarray) -> None:
-    with pytest.raises(WireError, match="Any_: |dimensions"):
-        encode(Any_(array))
+    with pytest.raises(WireError, match=r"OneArray: |dimensions"):
+        encode(OneArray(array))
 
 
 @pytest.mark.parametrize(
@@ -307,7 +307,10 @@ def test_an_int_is_welcome_as_a_float_and_numpys_float_too() -> None:
 def test_deep_nesting_is_refused(nested: bytes) -> None:
     """Where a text, and where an array is meant; also while the sender of a large message is found."""
     deep = nested * 100_000 + b"\xc0"
-    for kind, data in ((Join, message(b"\x97\xa4Join\xa1a" + deep)), (Any_, message(b"\x92\xa4Any_" + deep))):
+    for kind, data in (
+        (Join, message(b"\x97\xa4Join\xa1a" + deep)),
+        (OneArray, message(b"\x92\xa8OneArray" + deep)),
+    ):
         with pytest.raises(WireError):
             decode(kind, data)
         with pytest.raises(WireError):
@@ -318,11 +321,11 @@ def test_deep_nesting_is_refused(nested: bytes) -> None:
 def test_no_message_takes_more_memory_than_its_bytes_justify() -> None:
     many = MAX_STRUCTURE // 2
     bombs: list[tuple[type, bytes]] = [
-        (Any_, message(b"\x92\xa4Any_" + b"\xdd\x00\x0f\x00\x00" * 900)),
-        (Any_, message(b"\x92\xa4Any_\xdd" + struct.pack(">I", many) + b"\x80" * many)),
+        (OneArray, message(b"\x92\xa8OneArray" + b"\xdd\x00\x0f\x00\x00" * 900)),
+        (OneArray, message(b"\x92\xa8OneArray\xdd" + struct.pack(">I", many) + b"\x80" * many)),
         (Hello, message(b"\xdd\xff\xff\xff\xff")),
-        (Any_, message(["Any_", described(FLOAT32, 2**31)], b"\0" * 100)),
-        (Any_, message(["Any_", described(FLOAT32, HUGE, 0)])),
+        (OneArray, message(["OneArray", described(FLOAT32, 2**31)], b"\0" * 100)),
+        (OneArray, message(["OneArray", described(FLOAT32, HUGE, 0)])),
     ]
     for kind, data in bombs:
         tracemalloc.start()
