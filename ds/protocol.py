@@ -27,8 +27,8 @@ T = TypeVar("T")
 Items = Annotated[tuple[T, ...], Meta(max_length=MAX_ITEMS)]
 Names = Annotated[Mapping[str, T], Meta(max_length=MAX_NAMES)]
 
-Why = Literal["protocol", "full", "differs", "malformed", "oversize"]
-State = Literal["taken", "again", "rejected", "stale", "unknown", "finished"]
+RefusalKind = Literal["protocol", "full", "differs", "malformed", "oversize"]
+ReceiptState = Literal["taken", "again", "rejected", "stale", "unknown", "finished"]
 
 
 class Message(
@@ -81,7 +81,7 @@ class Joined(Message, frozen=True, kw_only=True):
 class Refused(Message, frozen=True, kw_only=True):
     """Final refusal: the learner cannot work with this actor as it is."""
 
-    why: Why
+    why: RefusalKind
     reason: str  # one line
     differences: Items[str] = ()  # a line each
     fix: str = ""
@@ -157,7 +157,7 @@ class Receipt(Message, frozen=True, kw_only=True):
     unknown: send Hello first · finished: the training has ended, and so shall the actor
     """
 
-    state: State
+    state: ReceiptState
     version: int  # newest weights
     warming_up: Names[bool] = {}  # behaviour -> act at random
     reason: str = ""

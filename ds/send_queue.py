@@ -52,9 +52,9 @@ class SendQueue:
     size: messages that may wait while the learner is away, those being sent included; at least one a channel
 
     As long as the learner answers, the actor waits until no message is before its own in the channel, so that
-    it cannot run ahead of a slower learner. While the learner is away, a full queue gives up its oldest message
-    that is not being sent. After lost transitions the next message of the channel begins with the end of that
-    agent's episode, so that later ones are not taken for their continuation.
+    it cannot run ahead of a slower learner. While the learner is away, a full queue gives up the oldest
+    message that is not being sent. After lost transitions the next message of the channel begins with the end
+    of that agent's episode, so that later ones are not taken for their continuation.
 
     ``taken``, ``taken_steps``, ``waiting`` and ``dropped`` are those of :class:`~ds.session.Sender`;
     ``stale`` and ``rejected`` are environment steps that the learner refused.

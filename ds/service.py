@@ -23,8 +23,8 @@ from ds.protocol import (
     Join,
     Joined,
     Receipt,
+    ReceiptState,
     Refused,
-    State,
     TrajectoryChunk,
     TrajectoryMessage,
     WeightRequest,
@@ -33,7 +33,7 @@ from ds.protocol import (
 from ds.records import shown
 from ds.registry import ActorRegistry, Verdict
 
-_AT_ONCE: Mapping[Verdict, State] = {
+_AT_ONCE: Mapping[Verdict, ReceiptState] = {
     "taken before": "taken",
     "stale before": "stale",
     "rejected before": "rejected",
@@ -178,7 +178,7 @@ class Service:
             return f"it has weights of version {join.version}, and there can be none above {max_version}"
         return self._actors.impossible_counts(join)
 
-    def _joined(self, channels: tuple[int, ...], state: State) -> Joined:
+    def _joined(self, channels: tuple[int, ...], state: ReceiptState) -> Joined:
         return Joined(max_message=self._terms.max_message, channels=channels, receipt=self._receipt(state))
 
     async def _store(self, message: TrajectoryMessage, *, stale: bool) -> Receipt:
@@ -215,7 +215,7 @@ class Service:
         self._actors.rejected(message, reason)
         return self._receipt("rejected", reason)
 
-    def _receipt(self, state: State, reason: str = "") -> Receipt:
+    def _receipt(self, state: ReceiptState, reason: str = "") -> Receipt:
         parameters = self._parameters
         return Receipt(
             state=state, version=parameters.newest, warming_up=parameters.warming_up, reason=reason

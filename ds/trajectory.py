@@ -226,7 +226,7 @@ _BETWEEN = ("action", "z", "behaviour_logp", "reward", "terminated", "truncated"
 """One row for each transition."""
 
 
-class Rows:
+class GrowingArray:
     """Array of rows that grows: room is doubled when it runs out."""
 
     def __init__(self, like: Array) -> None:
@@ -258,8 +258,8 @@ class ChunkBuilder:
     def __init__(self, first: Segment) -> None:
         """Begin with the transitions of ``first``."""
         self._start_step, self._length = first.start_step, 0
-        self._obs = {name: Rows(value) for name, value in first.obs.items()}
-        self._rest = {name: Rows(getattr(first, name)) for name in (*_OBSERVED, *_BETWEEN)}
+        self._obs = {name: GrowingArray(value) for name, value in first.obs.items()}
+        self._rest = {name: GrowingArray(getattr(first, name)) for name in (*_OBSERVED, *_BETWEEN)}
         self._observe(first, slice(1))
         self.append(first)
 

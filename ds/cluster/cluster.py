@@ -11,7 +11,7 @@ from types import ModuleType
 from algorithm.errors import StorageError, UsageError, explain
 from algorithm.run.signals import StopRequest
 from ds.cluster.host import NodeStatus, StartCommand
-from ds.cluster.plan import Plan
+from ds.cluster.plan import ClusterPlan
 from ds.cluster.process import ManagedProcess, Resources, RestartRule
 from ds.cluster.start_commands import Endpoint, LearnerCommands, Secrets
 from ds.cluster.target_size import TargetSizeWatcher
@@ -35,7 +35,7 @@ class Cluster:
     def __init__(
         self,
         ray: ModuleType,
-        plan: Plan,
+        plan: ClusterPlan,
         *,
         say: Callable[[str], None],
         rule: RestartRule,

@@ -16,7 +16,7 @@ from algorithm.errors import UsageError
 from algorithm.run.signals import StopRequest
 from ds.cluster.cluster import Cluster
 from ds.cluster.connect import gcs_address, join_ray, start_ray
-from ds.cluster.plan import Plan, plan_from_args
+from ds.cluster.plan import ClusterPlan, plan_from_args
 from ds.cluster.process import RestartRule
 from ds.cluster.target_size import NAMESPACE, target_size_name
 
@@ -43,7 +43,7 @@ def cluster(options: DistributedOptions, arguments: Sequence[str]) -> int:
     return scale_cluster(folder.label, options.train.name, asked.scale, asked.ray)
 
 
-def train_on_cluster(plan: Plan, address: str | None, *, rule: RestartRule | None = None) -> int:
+def train_on_cluster(plan: ClusterPlan, address: str | None, *, rule: RestartRule | None = None) -> int:
     """Start or join Ray and train until the learner ends; return the exit code.
 
     address: ``HOST:PORT`` or ``auto``; None starts Ray on this machine, on the loopback.
@@ -96,7 +96,7 @@ def _no_such(ray: object, label: str, name: str, address: str | None) -> UsageEr
     )
 
 
-def _scale_command(plan: Plan, address: str) -> str:
+def _scale_command(plan: ClusterPlan, address: str) -> str:
     words = [*program("main_ds.py"), plan.argument or plan.label, "cluster", "-n", plan.name]
     return shlex.join([*words, "--scale", "M", "--ray", address])
 

@@ -78,7 +78,7 @@ class Host:
         self._reader.start()
         return self._child.pid
 
-    def poll(self) -> Report:
+    def poll(self) -> ProcessReport:
         """Return the status of the process. Only after :meth:`start`."""
         assert self._child is not None
         assert self._command is not None
@@ -90,7 +90,7 @@ class Host:
         lines = tuple(self._lines.popleft() for _ in range(len(self._lines)))
         path = Path(self._command.folder, self._command.run)
         endpoint = _endpoint(path / "endpoint.json", self._child.pid) if self._command.run else None
-        return Report(self._child.pid, code, lines, endpoint, bool(self._command.run) and _saved(path))
+        return ProcessReport(self._child.pid, code, lines, endpoint, bool(self._command.run) and _saved(path))
 
     def signal(self, number: int) -> None:
         """Forward a signal; SIGKILL to the whole session of the process."""
@@ -195,7 +195,7 @@ class NodeStatus:
 
 
 @dataclass(frozen=True)
-class Report:
+class ProcessReport:
     """Status of a process.
 
     code:     its exit code once it ended, negative for a signal.

@@ -74,7 +74,7 @@ def make_secrets(folder: Path, hosts: Sequence[str]) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class ClusterPlan:
     """A training on a cluster.
 
     label, name: the run's, see ``RunDir``.
@@ -106,14 +106,14 @@ class Plan:
         return f"models/{self.label}/{self.name}"
 
 
-def plan_from_args(options: DistributedOptions, folder: EnvFolder) -> Plan:
+def plan_from_args(options: DistributedOptions, folder: EnvFolder) -> ClusterPlan:
     """Return the plan of a command line. Raises ConfigError, UsageError, StorageError."""
     train, asked = options.train, options.cluster
     assert asked is not None
     assert asked.num_actors is not None
     name, config = _resumed(options, folder) if train.resume else _new(options, folder)
     own_secrets = config.net_config.secrets != NetConfig().secrets
-    return Plan(
+    return ClusterPlan(
         label=folder.label,
         name=name,
         argument=train.env,

@@ -10,9 +10,11 @@ from types import ModuleType
 from typing import Any, Literal
 
 from algorithm.errors import EnvError, NumericalError, StorageError, UsageError
-from ds.cluster.host import Host, NodeStatus, Report, StartCommand
+from ds.cluster.host import Host, NodeStatus, ProcessReport, StartCommand
 
-State = Literal["placing", "ready", "starting", "running", "back-off", "done", "leaving", "ended", "given up"]
+ProcessState = Literal[
+    "placing", "ready", "starting", "running", "back-off", "done", "leaving", "ended", "given up"
+]
 """placing: Ray looks for a node · ready: has one, waits for its command · back-off: will be started again ·
 done: has ended well, a moment before its learner does."""
 
@@ -57,8 +59,8 @@ class ManagedProcess:
         say: Callable[[str], None],
     ) -> None:
         self.name, self.node = name, ""
-        self.state: State = "placing"
-        self.report: Report | None = None
+        self.state: ProcessState = "placing"
+        self.report: ProcessReport | None = None
         self.code: int | None = None  # of an end that no start follows
         self.why = ""
         self.output: deque[str] = deque(maxlen=_OUTPUT)
@@ -178,7 +180,7 @@ class ManagedProcess:
             self.state = "running"
             self._say(f"{self.name}: process {pid} on {self.node}")
 
-    def _polled(self, report: Report) -> None:
+    def _polled(self, report: ProcessReport) -> None:
         self.report = report
         self.output.extend(report.lines)
         self.fresh_lines.extend(report.lines)

@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from algorithm.errors import StorageError
-from ds.cluster.host import NodeStatus, Report, StartCommand
-from ds.cluster.plan import MakeSecrets, Plan
+from ds.cluster.host import NodeStatus, ProcessReport, StartCommand
+from ds.cluster.plan import ClusterPlan, MakeSecrets
 
 Endpoint = tuple[str, int]
 
@@ -23,7 +23,7 @@ class LearnerCommands:
     clock: seconds.
     """
 
-    def __init__(self, plan: Plan, secrets: Secrets, clock: Callable[[], float]) -> None:
+    def __init__(self, plan: ClusterPlan, secrets: Secrets, clock: Callable[[], float]) -> None:
         self._plan, self._secrets, self._clock = plan, secrets, clock
         self._starts = 0
         self._saved = False
@@ -31,7 +31,7 @@ class LearnerCommands:
         self._lost_at: float | None = None
         self.took_former_port = False  # asked for in the last order
 
-    def observe(self, report: Report) -> None:
+    def observe(self, report: ProcessReport) -> None:
         """Note the learner's last report."""
         self._saved = self._saved or report.saved
         if report.endpoint is not None:
@@ -99,7 +99,7 @@ class Secrets:
         return {name: data for name, data in self.learner(host).items() if name in ("token", "ca.pem")}
 
 
-def _lost_run(plan: Plan, address: str) -> StorageError:
+def _lost_run(plan: ClusterPlan, address: str) -> StorageError:
     return StorageError(
         "the learner cannot go on where it was",
         where=f"{plan.folder / plan.run} on {address}",

@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from ds.cluster.host import Host, NodeStatus, Report, StartCommand
+from ds.cluster.host import Host, NodeStatus, ProcessReport, StartCommand
 
 ROOT = Path(__file__).resolve().parents[2]
 LIMIT = 60.0
@@ -35,7 +35,7 @@ def host() -> Iterator[Host]:
     host.signal(signal.SIGKILL)
 
 
-def until_ended(host: Host) -> tuple[Report, list[str]]:
+def until_ended(host: Host) -> tuple[ProcessReport, list[str]]:
     """The last report, and all that was printed."""
     lines: list[str] = []
     while True:

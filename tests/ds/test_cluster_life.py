@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from ds.cluster.cluster import Cluster
-from ds.cluster.plan import Plan
+from ds.cluster.plan import ClusterPlan
 from ds.cluster.process import RestartRule
 from tests.ds.cluster_main import StandIns
 from tests.ds.fake_ray import FakeRay, Handle
@@ -38,7 +38,7 @@ class Life:
         self.folder, self.ray, self.stop = folder, ray or FakeRay(), Stop()
         self.said: list[str] = []
         self.code: int | None = None
-        plan = Plan(
+        plan = ClusterPlan(
             label="task", name="one", folder=folder, commands=StandIns("one"), actors=actors, secrets=None
         )
         rule = RestartRule(first=0.01, longest=0.05, budget=3)

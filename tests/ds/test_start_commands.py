@@ -16,8 +16,8 @@ from algorithm.errors import StorageError, UsageError
 from ds.cluster.cluster import rows
 from ds.cluster.command import cluster
 from ds.cluster.connect import ClusterAway, join_ray, start_ray
-from ds.cluster.host import NodeStatus, Report, StartCommand
-from ds.cluster.plan import MainCommands, Plan, plan_from_args
+from ds.cluster.host import NodeStatus, ProcessReport, StartCommand
+from ds.cluster.plan import ClusterPlan, MainCommands, plan_from_args
 from ds.cluster.process import RestartRule, Restarts, ending
 from ds.cluster.start_commands import LearnerCommands, Secrets
 
@@ -37,8 +37,10 @@ COMMANDS = MainCommands(
 )
 
 
-def plan(*, resume: bool = False) -> Plan:
-    return Plan(label="task", name="one", folder=Path("/w"), commands=COMMANDS, actors=1, resume=resume)
+def plan(*, resume: bool = False) -> ClusterPlan:
+    return ClusterPlan(
+        label="task", name="one", folder=Path("/w"), commands=COMMANDS, actors=1, resume=resume
+    )
 
 
 def orders(now: list[float] | None = None, *, resume: bool = False) -> LearnerCommands:
@@ -51,8 +53,8 @@ def port_of(command: StartCommand | None) -> str:
     return command.arguments[command.arguments.index("--learner_port") + 1]
 
 
-def listening(host: str = HERE, *, saved: bool = False) -> Report:
-    return Report(pid=1, code=None, lines=(), endpoint=(host, 4000), saved=saved)
+def listening(host: str = HERE, *, saved: bool = False) -> ProcessReport:
+    return ProcessReport(pid=1, code=None, lines=(), endpoint=(host, 4000), saved=saved)
 
 
 def test_command_lines() -> None:
@@ -179,7 +181,7 @@ def test_the_table_has_a_line_for_each_of_few_and_for_each_node_of_many() -> Non
     ]
 
 
-def planned(*flags: str) -> Plan:
+def planned(*flags: str) -> ClusterPlan:
     options = parse_distributed(["gym/pendulum", "cluster", "--num_actors", "3", *flags])
     return plan_from_args(options, find_env("gym/pendulum"))
 
