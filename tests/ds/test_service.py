@@ -150,6 +150,17 @@ async def test_other_settings_are_refused_and_free_the_slot():
     assert isinstance(await scene.hello("b"), Welcome)
 
 
+@told
+async def test_settings_that_are_no_json_object_are_refused():
+    scene = Scene()
+    for agreed in ("", "[1]", "{", "[" * 5000):
+        await scene.hello("a")
+        join = Join(actor="a", agreed=agreed, digest="", version=0, channels=(0,), taken_steps=0)
+        refused = await scene.service.join(join)
+        assert isinstance(refused, Refused) and refused.why == "malformed", agreed
+        assert refused.reason == "what the actor has agreed to is no JSON object"
+
+
 @pytest.mark.parametrize(
     "counts",
     [
