@@ -25,16 +25,16 @@ import torch
 from algorithm.replay.buffer import ReplayBuffer
 from algorithm.timing import Stopwatch
 from benchmarks.harness import ROOT, Bench, smoke
-from benchmarks.inbox_actor import AGREED, BEHAVIOUR, HOST, SAMPLES, parcel, token
+from benchmarks.inbox_actor import AGREED, BEHAVIOUR, HOST, SAMPLES, token, trajectory
 from benchmarks.inside import make_replay
 from benchmarks.prefetch import build, run_for
 from benchmarks.worker import Answer
-from ds.actors import Actors
-from ds.board import Board
 from ds.certificates import make
-from ds.feed import RemoteCollector
-from ds.inbox import Inbox
+from ds.collector import RemoteCollector
+from ds.ingest import IngestQueue
 from ds.limits import message_limit
+from ds.parameters import ParameterStore
+from ds.registry import ActorRegistry
 from ds.security import CERTIFICATE, KEY, LearnerSecurity
 from ds.server import Server
 from ds.service import Service, Terms
@@ -74,10 +74,10 @@ def inbox(
 
 
 def receive(case: str, *, secure: bool, actors: list[int], seconds: float) -> Answer:
-    """Parcels as fast as they come, checked and stored, for every number of actors."""
+    """Trajectories as fast as they come, checked and stored, for every number of actors."""
     torch.set_num_threads(1)
     sample, rows = SAMPLES[case], []
-    size = len(encode(parcel(sample.episode(0), actor="a", lane=0, number=1)))
+    size = len(encode(trajectory(sample.episode(0), actor="a", channel=0, number=1)))
     replay = make_replay(sample.spec, capacity=sample.capacity)
     with Receiver(case, replay, secure=secure) as receiver:
         for number in actors:
@@ -86,14 +86,14 @@ def receive(case: str, *, secure: bool, actors: list[int], seconds: float) -> An
             before = receiver.usage()
             run_for(receiver.feed.step, seconds)
             used = {name: value - before[name] for name, value in receiver.usage().items()}
-            rate, parcels = used["parcels"] / used["seconds"], used["parcels"]
+            rate, trajectories = used["trajectories"] / used["seconds"], used["trajectories"]
             rows.append(
                 {
                     "actors": number,
                     "parcels_per_second": rate,
                     "mb_per_second": rate * size / 1e6,
                     "server_share": used["server"] / used["seconds"],
-                    "cpu_us": {name: used[name] / parcels * 1e6 for name in ("server", "other", "main")},
+                    "cpu_us": {name: used[name] / trajectories * 1e6 for name in ("server", "other", "main")},
                 }
             )
     return {"case": case, "secure": secure, "bytes": size, "rows": rows}
@@ -155,8 +155,10 @@ class Receiver:
             security = LearnerSecurity(
                 token(folder), *((folder / one).read_bytes() for one in (CERTIFICATE, KEY))
             )
-        actors = Actors(run="benchmark", seed=0, limit=-1, synchronous=False, heartbeat=1e6, max_lag=-1)
-        self._inbox, self.board, watch = Inbox(QUEUE), Board({BEHAVIOUR: False}), Stopwatch()
+        actors = ActorRegistry(
+            run="benchmark", seed=0, limit=-1, synchronous=False, heartbeat=1e6, max_lag=-1
+        )
+        self._inbox, self.board, watch = IngestQueue(QUEUE), ParameterStore({BEHAVIOUR: False}), Stopwatch()
         recorders: Any = {BEHAVIOUR: replay}
         self.feed = RemoteCollector(
             self._inbox, actors, self.board, recorders, before_step=lambda: None, watch=watch, wait=0.02
@@ -182,11 +184,11 @@ class Receiver:
         self._ids = {thread.name: thread.native_id for thread in threading.enumerate()}
 
     def usage(self) -> dict[str, float]:
-        """Wall time; parcels stored; CPU seconds of the main thread, the event loop's, and gRPC's own."""
+        """Wall time; messages stored; CPU seconds of the main thread, the event loop's, and gRPC's own."""
         threads = {one.id: one.user_time + one.system_time for one in psutil.Process().threads()}
         server, main = threads.get(self._ids["learner-server"], 0.0), time.thread_time()
         cpu = {"main": main, "server": server, "other": time.process_time() - main - server}
-        return {"seconds": time.perf_counter(), "parcels": self.feed.steps // self._length, **cpu}
+        return {"seconds": time.perf_counter(), "trajectories": self.feed.steps // self._length, **cpu}
 
     def grow(self, what: str, number: int, clients: int = 1) -> None:
         """So many processes of actors, all of which the learner knows when this returns."""

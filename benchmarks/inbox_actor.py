@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 
@@ -24,16 +24,16 @@ from algorithm.spec import AgentSpec
 from benchmarks.samples import make_segment, make_spec
 from ds.client import Client
 from ds.errors import Unreachable
-from ds.protocol import PROTOCOL, Hello, Join, Parcel, Part, Wanted
+from ds.protocol import PROTOCOL, Hello, Join, TrajectoryChunk, TrajectoryMessage, Transitions, WeightRequest
 from ds.security import AUTHORITY, TOKEN, ActorSecurity
 
 BEHAVIOUR, HOST = "default", "127.0.0.1"
-LANES = 5
-"""Parcels of an actor under way at the same time: ``episode_sender_process_num`` by default."""
+CHANNELS = 5
+"""Trajectories of an actor under way at the same time: ``episode_sender_process_num`` by default."""
 
 AGREED: Mapping[str, int] = {}
 DIGEST = "44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a"
-"""The :func:`ds.compatibility.digest` of it; importing that would cost each actor a second."""
+"""Of AGREED, see :func:`ds.compatibility.digest`, whose imports would cost each actor a second."""
 
 
 @dataclass(frozen=True)
@@ -56,11 +56,21 @@ SAMPLES = {
 }
 
 
-def parcel(made: Segment, actor: str, lane: int, number: int) -> Parcel:
-    """One episode of the agent with the lane's number; the learner hands out all its steps at once."""
-    part, length = Part(BEHAVIOUR, lane, replace(made, stream=lane)), made.length
-    told = {"parts": (part,), "episodes": ((BEHAVIOUR, lane, 1.0, length),), "dropped": 0}
-    return Parcel(actor=actor, lane=lane, number=number, version=0, steps=length, stride=length, **told)
+def trajectory(made: Segment, actor: str, channel: int, number: int) -> TrajectoryMessage:
+    """One episode of the agent with the channel's number; the learner hands out all its steps at once."""
+    length = made.length
+    transitions = Transitions(**{name: getattr(made, name) for name in Transitions.__struct_fields__})
+    return TrajectoryMessage(
+        actor=actor,
+        channel=channel,
+        number=number,
+        version=0,
+        steps=length,
+        stride=length,
+        chunks=(TrajectoryChunk(BEHAVIOUR, channel, transitions),),
+        episodes=((BEHAVIOUR, channel, 1.0, length),),
+        dropped=0,
+    )
 
 
 def token(folder: Path) -> str:
@@ -75,22 +85,22 @@ def join(name: str, port: int, secrets: str) -> Client:
         security = ActorSecurity(token(folder), (folder / AUTHORITY).read_bytes())
     client = Client(HOST, port, security=security, timeout=60.0)
     client.hello(Hello(protocol=PROTOCOL, actor=name, host="benchmark", pid=1, versions={}))
-    lanes = (0,) * LANES
-    client.join(Join(actor=name, agreed=AGREED, digest=DIGEST, version=0, lanes=lanes, taken_steps=0))
+    channels = (0,) * CHANNELS
+    client.join(Join(actor=name, agreed="{}", digest=DIGEST, version=0, channels=channels, taken_steps=0))
     return client
 
 
-def send(client: Client, name: str, made: Segment, lane: int) -> None:
+def send(client: Client, name: str, made: Segment, channel: int) -> None:
     """Send an episode again and again; ends the process with the learner, or where one is refused."""
     for number in count(1):
         state = "again"
         while state == "again":
             try:
-                state = client.deliver(parcel(made, name, lane, number)).state
+                state = client.deliver(trajectory(made, name, channel, number)).state
             except Unreachable:
                 os._exit(0)
         if state != "taken":
-            print(f"{name}: a parcel is {state}", file=sys.stderr)
+            print(f"{name}: a trajectory is {state}", file=sys.stderr)
             os._exit(1)
 
 
@@ -101,12 +111,12 @@ def main(what: str, port: str, number: str, secrets: str = "") -> None:
     print(json.dumps({"at": time.monotonic()}), flush=True)
     if what in SAMPLES:
         for name, client in zip(names, clients, strict=True):
-            for lane in range(LANES):
-                made = SAMPLES[what].episode(lane)
-                threading.Thread(target=send, args=(client, name, made, lane), daemon=True).start()
+            for channel in range(CHANNELS):
+                made = SAMPLES[what].episode(channel)
+                threading.Thread(target=send, args=(client, name, made, channel), daemon=True).start()
     with ThreadPoolExecutor(len(clients)) as pool:
         for line in sys.stdin:
-            wanted = (Wanted(actor=name, than=int(line)) for name in names)
+            wanted = (WeightRequest(actor=name, newer_than=int(line)) for name in names)
             got = pool.map(lambda client, one: sum(map(len, client.weights(one))), clients, wanted)
             print(json.dumps({"bytes": sum(got), "at": time.monotonic()}), flush=True)
     os._exit(0)  # threads may wait for answers that nobody gives any more

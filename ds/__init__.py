@@ -3,5 +3,5 @@
 import os
 
 # Read when gRPC is imported. Its core writes a line to the terminal for much of what a stranger may send;
-# what matters is counted and told by ``ds.faults``.
+# what matters is counted and logged by ``ds.records``.
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")

@@ -7,12 +7,12 @@ from algorithm.seeding import stream_seed
 
 
 def actor_seed(run_seed: int, number: int) -> int:
-    """Of all that actor ``number`` of a run draws: the first one acts as a single process would."""
+    """Return the seed of all draws of actor ``number``; the first actor draws as a single process would."""
     return run_seed if number == 0 else stream_seed(run_seed, "actor", number) >> 32
 
 
 def with_noise(config: Config, slot: int) -> Config:
-    """The configuration of actor k in its slot: action noise min(noise_increasing_rate · k, noise_max)."""
+    """Return the configuration for ``slot``, with noise min(noise_increasing_rate · slot, noise_max)."""
     base = config.base_config
     if base.noise_increasing_rate == 0:
         return config

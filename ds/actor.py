@@ -1,4 +1,4 @@
-"""An actor: it acts in its own environments with the learner's newest weights and hands over what came."""
+"""Actor: steps its own environments with the learner's newest weights and sends the transitions."""
 
 from __future__ import annotations
 
@@ -39,22 +39,22 @@ from ds.client import Client
 from ds.compatibility import agreed, digest
 from ds.errors import LearnerRefused
 from ds.link import Link
-from ds.packing import Packer
 from ds.protocol import PROTOCOL, Hello, Welcome
 from ds.security import actor_security
-from ds.spool import Spool
-from ds.weights import Loader
+from ds.send_queue import SendQueue
+from ds.trajectory import TrajectoryWriter
+from ds.weights import WeightLoader
 
 LOOPBACK = "127.0.0.1"
 LINE_S = 10.0
 _ANSWER_S = 20.0
-_SYNCHRONOUS_ANSWER_S = 3600.0  # a parcel is answered when it has been learned from, and evaluated
+_SYNCHRONOUS_ANSWER_S = 3600.0  # a message is answered when it has been learned from, and evaluated
 _LOGGER = logging.getLogger("algorithm")
 _LAST_S = 2.0  # for what waits to be sent when the user ends the actor
 
 
 def act(options: DistributedOptions, arguments: Sequence[str]) -> int:
-    """Act until the training is complete or a signal comes; returns the exit code."""
+    """Act until the training is complete or a signal comes; return the exit code."""
     first = _load(options, seed=0)  # where the learner is; all else is drawn from the run's own seed
     torch.set_num_threads(1)  # more would only wait for each other beside other actors
     with ExitStack() as stack:
@@ -127,14 +127,14 @@ def _link(config: Config, console: Console, stop: StopRequest) -> Link:
 
 
 def _tell(console: Console, text: str) -> None:
-    """On the screen, and in the actor's log as soon as there is one."""
+    """Show a line on the screen, and log it as soon as there is a log."""
     console.message(text)
     _LOGGER.info(text)
 
 
 @dataclass(frozen=True)
 class _Work:
-    """What an actor does once its learner knows it. ``screen``: without the log, which it opens itself."""
+    """Work of a registered actor. ``screen``: without the log, which is opened here."""
 
     options: DistributedOptions
     loaded: LoadedConfig
@@ -145,7 +145,7 @@ class _Work:
     stack: ExitStack
 
     def do(self) -> None:
-        """Act until the training is complete or a signal comes; what went wrong is in the log."""
+        """Act until the training is complete or a signal comes; failures are logged."""
         folder = _folder(self.welcome)
         setup_logging(folder / "actor.log", debug=self.options.train.logger_in_file)
         self.stack.callback(close_logging)
@@ -161,41 +161,41 @@ class _Work:
         faults = Faults(console)
         env = self._env(faults, folder, seed)
         acting = self._acting(env, seed)
-        loader = Loader({name: one.parts for name, one in acting.items()})
-        lanes = 1 if self.welcome.synchronous else base.episode_sender_process_num
-        packer = Packer(max_length=base.max_episode_length, lanes=lanes)
-        spool = Spool(self.link, lanes=lanes, size=self.loaded.config.net_config.spool_size)
-        self._join(env, spool, console)
-        spool.start()
-        faults.attach(partial(self._end_of_hang, spool))
+        loader = WeightLoader({name: one.parts for name, one in acting.items()})
+        channels = 1 if self.welcome.synchronous else base.episode_sender_process_num
+        writer = TrajectoryWriter(max_length=base.max_episode_length, channels=channels)
+        send_queue = SendQueue(self.link, channels=channels, size=self.loaded.config.net_config.spool_size)
+        self._join(env, send_queue, console)
+        send_queue.start()
+        faults.attach(partial(self._end_of_hang, send_queue))
         self._await_weights(loader)
         rollout = LocalCollector(
             env,
             {name: one.policy for name, one in acting.items()},
-            {name: packer.recorder(name) for name in env.specs},
+            {name: writer.recorder(name) for name in env.specs},
             num_envs=base.n_envs,
             length_limit=base.max_step_each_iter,
             on_non_finite=self._on_non_finite(faults, folder),
         )
-        self._loop(rollout, acting, loader, packer, spool, _Lines(console))
-        last = packer.finish(steps=rollout.steps, stride=base.n_envs, episodes=(), version=loader.version)
+        self._loop(rollout, acting, loader, writer, send_queue, _Lines(console))
+        last = writer.finish(steps=rollout.steps, stride=base.n_envs, episodes=(), version=loader.version)
         for rest in last:
-            spool.put(rest)
-        spool.finish(_LAST_S)
+            send_queue.put(rest)
+        send_queue.finish(_LAST_S)
 
-    def _end_of_hang(self, spool: Spool, error: EnvError) -> None:
-        """What waits to be sent is sent, and the learner told; in another thread than the one that hangs."""
+    def _end_of_hang(self, send_queue: SendQueue, error: EnvError) -> None:
+        """Send what waits and leave; called from another thread than the one that hangs."""
         _LOGGER.error("the actor failed: %s", error)
-        spool.finish(_LAST_S)
+        send_queue.finish(_LAST_S)
         self.link.close(f"it failed: {error.line}")
 
     def _loop(
         self,
         rollout: LocalCollector,
         acting: dict[str, Acting],
-        loader: Loader,
-        packer: Packer,
-        spool: Spool,
+        loader: WeightLoader,
+        writer: TrajectoryWriter,
+        send_queue: SendQueue,
         lines: _Lines,
     ) -> None:
         base, link = self.loaded.config.base_config, self.link
@@ -205,21 +205,21 @@ class _Work:
                 one.policy.warming_up = link.warming_up[name]
             episodes = rollout.step()
             link.report(steps=rollout.steps, version=loader.version)
-            for packed in packer.flush(
+            for packed in writer.flush(
                 steps=rollout.steps,
                 stride=base.n_envs,
                 episodes=episodes,
                 version=loader.version,
                 whole=synchronous,
             ):
-                (spool.hand_over if synchronous else spool.put)(packed)
+                (send_queue.hand_over if synchronous else send_queue.put)(packed)
             if iteration.ends(episodes) and base.reset_on_iteration:
                 rollout.truncate()
             newest = link.wait_newer(loader.version) if synchronous else link.weights()
             if newest is not None:
                 self._load_weights(loader, newest.chunks)
             lines.add(rollout.steps, [episode.total for episode in episodes])
-            lines.show_if_due(loader.version, spool)
+            lines.show_if_due(loader.version, send_queue)
 
     def _env(self, faults: Faults, folder: Path, seed: int) -> VecEnv:
         base = self.loaded.config.base_config
@@ -253,15 +253,15 @@ class _Work:
             )
         return made
 
-    def _join(self, env: VecEnv, spool: Spool, console: Console) -> None:
+    def _join(self, env: VecEnv, send_queue: SendQueue, console: Console) -> None:
         files = {name: nn_file(self.loaded.for_behaviour(name), self.loaded.env_dir) for name in env.specs}
         terms = agreed(self.loaded, env.specs, files)
-        self.link.join(terms, digest(terms), spool)
+        self.link.join(terms, digest(terms), send_queue)
         who = f"actor {self.welcome.number} of {self.welcome.run}, in slot {self.welcome.slot}"
         console.message(f"{who}: {env.arrangement} of {self.loaded.config.base_config.env_name}")
 
-    def _await_weights(self, loader: Loader) -> None:
-        """Nobody acts with weights of its own: there are some as soon as a learner listens."""
+    def _await_weights(self, loader: WeightLoader) -> None:
+        """Wait for the learner's first weights; no step is taken with others."""
         while not (loader.version or self.stop or self.link.finished):
             newest = self.link.wait_newer(0) if self.welcome.synchronous else self.link.weights()
             if newest is None:
@@ -269,7 +269,7 @@ class _Work:
             else:
                 self._load_weights(loader, newest.chunks)
 
-    def _load_weights(self, loader: Loader, chunks: Sequence[bytes]) -> None:
+    def _load_weights(self, loader: WeightLoader, chunks: Sequence[bytes]) -> None:
         try:
             loader.load(chunks)
         except ValueError as error:
@@ -287,7 +287,7 @@ class _Work:
 
 
 def _folder(welcome: Welcome) -> Path:
-    """Where the actor's own files go, made; never outside of the runs, whatever a learner calls its own."""
+    """Make and return the folder of the actor's files, always below the runs."""
     run = PurePosixPath(welcome.run)
     if run.is_absolute() or ".." in run.parts or welcome.number < 0:
         raise LearnerRefused("the learner names a run that is none", where=ascii(welcome.run))
@@ -300,19 +300,19 @@ def _folder(welcome: Welcome) -> Path:
 
 
 class _Lines:
-    """One line on how the actor is, every ten seconds."""
+    """Status line of the actor, every ten seconds."""
 
     def __init__(self, console: Console) -> None:
         self._console, self._last, self._steps_then = console, time.monotonic(), 0
         self._steps, self._returns = 0, [math.nan]
 
     def add(self, steps: int, returns: Sequence[float]) -> None:
-        """So far, and of the episodes that have just ended."""
+        """Set the steps so far and add the returns of episodes that have just ended."""
         self._steps = steps
         self._returns = [*self._returns, *returns][-20:] if returns else self._returns
 
-    def show_if_due(self, weights: int, spool: Spool) -> None:
-        """weights: the version that acts"""
+    def show_if_due(self, weights: int, send_queue: SendQueue) -> None:
+        """Show the line if it is due. weights: the version that acts."""
         now = time.monotonic()
         if now - self._last < LINE_S:
             return
@@ -321,6 +321,7 @@ class _Lines:
         returns = f"return {sum(known) / len(known):,.1f} · " if known else ""
         self._console.message(
             f"{self._steps:,} steps · {rate:,.0f} steps/s · {returns}weights {weights} · "
-            f"{spool.waiting} waiting" + (f" · {spool.dropped:,} steps given up" if spool.dropped else "")
+            f"{send_queue.waiting} waiting"
+            + (f" · {send_queue.dropped:,} steps given up" if send_queue.dropped else "")
         )
         self._last, self._steps_then = now, self._steps

@@ -25,7 +25,7 @@ _SKEW = timedelta(days=1)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command; returns its exit code."""
+    """Run the command; return its exit code."""
     parser = argparse.ArgumentParser(prog="python -m ds.certificates", description=__doc__)
     parser.add_argument("hosts", nargs="+", metavar="HOST", help="name or address that actors dial")
     parser.add_argument("--folder", type=Path, default=Path(".secrets"), help="default: %(default)s")
@@ -82,7 +82,7 @@ def _name(host: str) -> x509.GeneralName:
 
 
 def _signed(names: list[x509.GeneralName], days: int) -> tuple[bytes, bytes, bytes]:
-    """PEM of the authority, the learner's certificate and its key."""
+    """Return PEM of the authority, the learner's certificate and its key."""
     authority_key, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
     issuer, subject = (
         _distinguished("soft actor-critic authority"),

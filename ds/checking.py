@@ -1,7 +1,7 @@
-"""What a learner examines of a parcel before it is stored: afterwards nothing can go wrong with it any more.
+"""Checks of a message before it is stored; a message that passes cannot fail later.
 
-The replay checks shapes again when it stores; here every number is looked at, in the thread that receives,
-so that neither a broken actor nor a forged message reaches the learner's loop.
+The replay checks shapes again when it stores. Here every number is checked, in the thread that receives, so
+that neither a broken actor nor a forged message reaches the learner's loop.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from algorithm.data import Array, Segment
+from algorithm.data import Array
 from algorithm.replay.writer import MAX_STEP, TANH_TOLERANCE
 from algorithm.spec import Z_LIMIT, AgentSpec, ObsSpec
 from ds.limits import most_steps
-from ds.protocol import Beat, Parcel, Part
+from ds.protocol import Beat, TrajectoryChunk, TrajectoryMessage, Transitions
 
 MAX_AGENT = 2**31 - 1
 MAX_COUNT = 2**31 - 1
-"""Of everything that is counted within a parcel; counts over a run may be larger."""
+"""Of everything that is counted within a message; counts over a run may be larger."""
 
 MAX_ENVIRONMENTS = 2**16
 """Of one actor."""
@@ -27,22 +27,23 @@ MAX_TOTAL = 2**53
 """Of counts over a run: whole numbers up to here are exact wherever they go, JSON and float64 included."""
 
 AHEAD = 2**40
-"""What an actor may have counted beyond what this learner knows of: another one, that had come further, may
-have taken and published so much. A thousand a second need 34 years for it, and a billion of such jumps reach
-no limit of the numbers."""
+"""Largest accepted jump of an actor's counts: an earlier learner may have been further than its checkpoint.
+
+A thousand a second need 34 years for it, and a billion of such jumps reach no limit of the numbers.
+"""
 
 _MAX_REWARD = float(np.finfo(np.float32).max)
 
 
 class BadMessage(ValueError):  # noqa: N818 - what it is, not that it is an error
-    """What is wrong with a message, on one line."""
+    """Message with a wrong value; one line that names it."""
 
 
 def check_beat(beat: Beat, *, version: int, dropped: int) -> None:
-    """Raise BadMessage for counts that no actor could have.
+    """Raise BadMessage for counts outside their bounds.
 
     version: the highest that there may be
-    dropped: the last that was heard of this actor
+    dropped: the last count of this actor
     """
     _within("version", beat.version, 0, version)
     _within("steps", beat.steps, 0, MAX_TOTAL)
@@ -50,36 +51,41 @@ def check_beat(beat: Beat, *, version: int, dropped: int) -> None:
     _within("dropped", beat.dropped, 0, dropped + AHEAD)
 
 
-def check_parcel(
-    parcel: Parcel,
+def check_trajectory(
+    message: TrajectoryMessage,
     specs: Mapping[str, AgentSpec],
     carry_shapes: Mapping[str, tuple[int, ...]],
     *,
     max_length: int,
     version: int = MAX_TOTAL,
 ) -> None:
-    """Raise BadMessage unless agents of ``specs`` could have made every number in it.
+    """Raise BadMessage unless agents of ``specs`` could have made every number in the message.
 
     carry_shapes: of one stored carry, by behaviour; (0,) where none is stored
     max_length:   L of the longest segment, ``base_config.max_episode_length``
     version:      the highest that there may be
     """
-    _within("number", parcel.number, 1, MAX_TOTAL)
-    _within("lane", parcel.lane, 0, MAX_COUNT)
-    _within("version", parcel.version, 0, version)
-    _within("stride", parcel.stride, 1, MAX_ENVIRONMENTS)
-    _within("dropped", parcel.dropped, 0, MAX_TOTAL)
+    _within("number", message.number, 1, MAX_TOTAL)
+    _within("channel", message.channel, 0, MAX_COUNT)
+    _within("version", message.version, 0, version)
+    _within("stride", message.stride, 1, MAX_ENVIRONMENTS)
+    _within("dropped", message.dropped, 0, MAX_TOTAL)
     rows = 0
-    for i, part in enumerate(parcel.parts):
-        where = f"part {i}"
-        _check_agent(where, part.behaviour, part.agent, specs)
-        if part.segment is not None:
+    for i, chunk in enumerate(message.chunks):
+        where = f"chunk {i}"
+        _check_agent(where, chunk.behaviour, chunk.agent, specs)
+        if chunk.transitions is not None:
             _check_segment(
-                where, part, part.segment, specs[part.behaviour], carry_shapes[part.behaviour], max_length
+                where,
+                chunk,
+                chunk.transitions,
+                specs[chunk.behaviour],
+                carry_shapes[chunk.behaviour],
+                max_length,
             )
-            rows += part.segment.length
-    _within(f"steps, with {rows} transitions", parcel.steps, 0, most_steps(rows))
-    for i, (behaviour, agent, total, length) in enumerate(parcel.episodes):
+            rows += chunk.transitions.length
+    _within(f"steps, with {rows} transitions", message.steps, 0, most_steps(rows))
+    for i, (behaviour, agent, total, length) in enumerate(message.episodes):
         where = f"episode {i}"
         _check_agent(where, behaviour, agent, specs)
         _within(f"{where}: length", length, 1, MAX_COUNT)
@@ -100,11 +106,14 @@ def _check_agent(where: str, behaviour: str, agent: int, specs: Mapping[str, Age
 
 
 def _check_segment(
-    where: str, part: Part, segment: Segment, spec: AgentSpec, carry: tuple[int, ...], max_length: int
+    where: str,
+    chunk: TrajectoryChunk,
+    segment: Transitions,
+    spec: AgentSpec,
+    carry: tuple[int, ...],
+    max_length: int,
 ) -> None:
-    where = f"{where} (behaviour {part.behaviour!r}, agent {part.agent})"
-    if segment.stream != part.agent:
-        raise BadMessage(f"{where}: its stream is {segment.stream} and must be the agent's number")
+    where = f"{where} (behaviour {chunk.behaviour!r}, agent {chunk.agent})"
     if segment.reward.ndim != 1:
         raise BadMessage(f"{where}, reward: shape {segment.reward.shape} is not that of a series")
     length = segment.length
@@ -123,9 +132,9 @@ def _check_segment(
 
 
 def _columns(
-    segment: Segment, spec: AgentSpec, carry: tuple[int, ...]
+    segment: Transitions, spec: AgentSpec, carry: tuple[int, ...]
 ) -> Iterator[tuple[str, Array, tuple[int, ...], str]]:
-    """(name, value, shape, dtype) of everything in a segment; ``carry``: shape of one."""
+    """Yield (name, value, shape, dtype) of all columns; ``carry``: shape of one."""
     length, action = segment.length, spec.action
     for name, tail, dtype in spec.obs.items():
         yield f"obs {name!r}", segment.obs[name], (length + 1, *tail), dtype
@@ -150,8 +159,8 @@ def _check_column(where: str, value: Array, shape: tuple[int, ...], dtype: str) 
         _refuse(where, value, ~np.isfinite(value), "it must be finite")
 
 
-def _check_choices(where: str, segment: Segment, obs: ObsSpec) -> None:
-    """Elements that are choices count from 0; an encoder would look up a one-hot that is not there."""
+def _check_choices(where: str, segment: Transitions, obs: ObsSpec) -> None:
+    """Check that choices are in range; an encoder would index a one-hot outside its width."""
     for name, shape, counts in zip(obs.names, obs.shapes, obs.categories, strict=True):
         if counts:
             value = segment.obs[name]
@@ -160,7 +169,7 @@ def _check_choices(where: str, segment: Segment, obs: ObsSpec) -> None:
             _refuse(f"{where}, obs {name!r}", value, outside, "there is no such choice")
 
 
-def _check_discrete(where: str, segment: Segment, spec: AgentSpec) -> None:
+def _check_discrete(where: str, segment: Transitions, spec: AgentSpec) -> None:
     onehot, mask = segment.action[:, : spec.action.discrete], segment.action_mask
     _refuse(f"{where}, action", onehot, (onehot != 0.0) & (onehot != 1.0), "a one-hot has only 0 and 1")
     _refuse(f"{where}, action", onehot, (onehot == 1.0) & ~mask[:-1], "action_mask does not allow that")
@@ -171,14 +180,14 @@ def _check_discrete(where: str, segment: Segment, spec: AgentSpec) -> None:
         _refuse(f"{where}, action_mask, branch {i}", allowed, allowed == 0, "a choice must be allowed")
 
 
-def _check_continuous(where: str, segment: Segment, spec: AgentSpec) -> None:
+def _check_continuous(where: str, segment: Transitions, spec: AgentSpec) -> None:
     u = segment.action[:, spec.action.discrete :]
     _refuse(f"{where}, z", segment.z, np.abs(segment.z) > Z_LIMIT, f"its limit is ±{Z_LIMIT}")
     far = np.abs(np.tanh(segment.z) - u) > TANH_TOLERANCE
     _refuse(f"{where}, action, continuous part", u, far, "it must be tanh(z)")
 
 
-def _check_end(where: str, segment: Segment) -> None:
+def _check_end(where: str, segment: Transitions) -> None:
     for name in ("terminated", "truncated"):
         ends = getattr(segment, name)
         _refuse(f"{where}, {name}", ends[:-1], ends[:-1], "only the last step may end an episode")
@@ -187,7 +196,7 @@ def _check_end(where: str, segment: Segment) -> None:
 
 
 def _refuse(where: str, value: Array, bad: Array, why: str) -> None:
-    """BadMessage with the first element that is ``bad``."""
+    """Raise BadMessage with the first element that is ``bad``."""
     if bad.any():
         index = np.unravel_index(int(bad.argmax()), bad.shape)
         place = ", ".join(str(int(i)) for i in index)

@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
+import socket
+import ssl
+from dataclasses import dataclass
 from typing import NoReturn, TypeVar
 
 import grpc
+import msgspec
 
 from ds import transport
 from ds.errors import Busy, LearnerRefused, Unreachable, WireError
-from ds.probe import probe
-from ds.protocol import Beat, Bye, Hello, Join, Joined, Parcel, Receipt, Refused, Wanted, Welcome
-from ds.reasons import passing
+from ds.protocol import (
+    Beat,
+    Bye,
+    Hello,
+    Join,
+    Joined,
+    Receipt,
+    Refused,
+    TrajectoryMessage,
+    WeightRequest,
+    Welcome,
+)
 from ds.security import TOKEN, ActorSecurity
 from ds.wire import decode, encode
 
@@ -40,7 +53,7 @@ _PASSING = (
 
 
 class Client:
-    """Talks to the learner at ``host:port``; connects, and connects anew, by itself.
+    """Connection to the learner at ``host:port``; it reconnects by itself.
 
     timeout: seconds that an answer may take.
 
@@ -61,27 +74,27 @@ class Client:
         self._metadata = ((transport.TOKEN, f"Bearer {security.token}"),) if security.token else ()
 
     def hello(self, hello: Hello) -> Welcome:
-        """Ask for a slot."""
+        """Request a slot."""
         return self._accepted(self._ask("Hello", hello, (Welcome, Refused)))
 
     def join(self, join: Join) -> Joined:
-        """Compare what must be the same on both sides."""
+        """Have compared what must be the same on both sides."""
         return self._accepted(self._ask("Join", join, (Joined, Refused)))
 
-    def deliver(self, parcel: Parcel) -> Receipt:
-        """Hand over a parcel."""
-        return self._ask("Deliver", parcel, (Receipt, Receipt))
+    def deliver(self, message: TrajectoryMessage) -> Receipt:
+        """Send a trajectory message."""
+        return self._ask("Deliver", message, (Receipt, Receipt))
 
     def beat(self, beat: Beat) -> Receipt:
-        """Say that this actor is alive."""
+        """Send a beat."""
         return self._ask("Beat", beat, (Receipt, Receipt))
 
     def bye(self, bye: Bye) -> None:
         """Leave."""
         self._call("Bye", encode(bye))
 
-    def weights(self, wanted: Wanted) -> list[bytes]:
-        """All chunks of the newest weights; none if there are no newer ones."""
+    def weights(self, wanted: WeightRequest) -> list[bytes]:
+        """Return all chunks of the newest weights; none if there are no newer ones."""
         body, deadline = encode(wanted), self._timeout * STREAM_FACTOR
         try:
             call = self._channel.unary_stream(f"/{transport.SERVICE}/Weights")
@@ -92,10 +105,10 @@ class Client:
             raise Unreachable(_line(str(error))) from error
 
     def close(self) -> None:
-        """End the connection; calls that wait end as Unreachable, and so do later ones."""
+        """Close the connection; pending and later calls raise Unreachable."""
         self._channel.close()
 
-    def _ask(self, method: str, message: object, kinds: tuple[type[M], type[N]]) -> M | N:
+    def _ask(self, method: str, message: msgspec.Struct, kinds: tuple[type[M], type[N]]) -> M | N:
         answer = self._call(method, encode(message))
         try:
             return decode(kinds, answer)
@@ -118,7 +131,7 @@ class Client:
         return answer
 
     def _raise(self, error: grpc.RpcError) -> NoReturn:
-        """What an error of gRPC means for an actor."""
+        """Raise the error of ours that a gRPC error means."""
         code, details = error.code(), _line(error.details() or "")
         if code is grpc.StatusCode.RESOURCE_EXHAUSTED and details.startswith(transport.BUSY):
             raise Busy("it has no hand free at the moment") from error
@@ -136,3 +149,96 @@ class Client:
 
 def _line(text: str) -> str:
     return " ".join(text.split())
+
+
+_CERTIFICATES = (
+    "copy ca.pem from the learner's net_config.secrets, or make certificates for this HOST there: "
+    "python -m ds.certificates HOST --replace"
+)
+
+
+@dataclass(frozen=True)
+class ConnectionProblem:
+    """Permanent reason why no connection comes about."""
+
+    why: str
+    fix: str
+
+
+def probe(host: str, port: int, authority: bytes | None, *, timeout: float) -> ConnectionProblem | None:
+    """Connect once more with a plain socket; None where the reason may pass.
+
+    authority: PEM of the certificates that are trusted; None for an actor that talks in plain text.
+    timeout:   seconds.
+    """
+    try:
+        context = _context(authority)
+    except (ssl.SSLError, ValueError):
+        return ConnectionProblem("this actor's ca.pem holds no certificate", _CERTIFICATES)
+    try:
+        with socket.create_connection((host, port), timeout) as plain:
+            return _greet(context, plain, host, encrypted=authority is not None)
+    except OSError:  # no listener, or no network
+        return None
+
+
+def _context(authority: bytes | None) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.set_alpn_protocols(["h2"])
+    if authority is None:  # only to detect TLS on the other side: nothing is sent
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    else:
+        context.load_verify_locations(cadata=authority.decode("ascii", "replace"))
+    return context
+
+
+def _greet(
+    context: ssl.SSLContext, plain: socket.socket, host: str, *, encrypted: bool
+) -> ConnectionProblem | None:
+    try:
+        with context.wrap_socket(plain, server_hostname=host):
+            if encrypted:
+                return None
+            return ConnectionProblem(
+                "the learner speaks TLS, this actor plain text",
+                "dial the learner by its name or address, as in net_config.learner_host, and take back "
+                "net_config.insecure",
+            )
+    except ssl.SSLCertVerificationError as error:
+        return ConnectionProblem(
+            f"the learner's certificate is not trusted: {error.verify_message}", _CERTIFICATES
+        )
+    except ssl.SSLError as error:
+        if not encrypted or error.reason != "WRONG_VERSION_NUMBER":
+            return None
+        return ConnectionProblem(
+            "this actor speaks TLS, the learner plain text",
+            "start the learner with net_config.learner_host set and without net_config.insecure",
+        )
+
+
+_WORDS = (
+    ("Connection refused", "nobody listens there"),
+    ("Socket closed", "it hung up"),
+    ("Connection reset", "it hung up"),
+    ("GOAWAY", "it hung up"),
+    ("Broken pipe", "it hung up"),
+    ("keepalive", "the connection is dead"),
+    ("No route to host", "no way leads there"),
+    ("Network is unreachable", "no way leads there"),
+    ("Name or service not known", "its name is not known"),
+    ("DNS resolution failed", "its name is not known"),
+    ("FD Shutdown", "no connection came about in time"),
+    ("onnection timed out", "no connection came about in time"),
+    ("onnect timeout", "no connection came about in time"),
+)
+"""Part of a gRPC message, and its meaning; the first match counts."""
+
+
+def passing(code: grpc.StatusCode, details: str, *, timeout: float) -> str:
+    """Return a transient reason in few words. timeout: seconds that the call was given."""
+    if code is grpc.StatusCode.DEADLINE_EXCEEDED:
+        return f"no answer within {timeout:.3g} s"
+    known = (words for part, words in _WORDS if part in details)
+    return next(known, f"{code.name.lower()}: {details}")

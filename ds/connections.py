@@ -1,20 +1,27 @@
-"""How many connections a learner has at a time, and how many of them may come from one address.
+"""A learner's port, and limits on connections and arriving messages.
 
-gRPC itself closes what comes above the total, before any handshake. It knows nothing of addresses: while many
-connections are open, a look at this process's own descriptors finds those that are too many of one address.
+gRPC itself closes connections above the total, before any handshake, but does not count them by address.
+While many are open, this process's own descriptors are examined, and an address with too many loses some.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import ipaddress
 import os
+import random
+import shlex
 import socket
 import stat
-from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections import defaultdict, deque
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
+
+import psutil
+
+from algorithm.errors import UsageError
 
 MAX_CONNECTIONS = 1024
 """As many as there may be calls at a time."""
@@ -23,26 +30,26 @@ RESERVED = 256
 """Descriptors for everything else: checkpoints, logs, environments."""
 
 MAX_SILENT = 64
-"""Connections of one address on which nobody has said anything yet."""
+"""Connections of one address without a message so far."""
 
 LOOK_S = 0.25
 
 _DESCRIPTORS = Path("/dev/fd")
-"""Of the process that looks; where there is none, only the total is kept."""
+"""Descriptors of this process; without this folder only the total is limited."""
 
 Peer = tuple[str, int]
 """Address and port."""
 
 
 def most_connections() -> int:
-    """How many connections leave enough descriptors for everything else; raises the soft limit if it may."""
+    """Return the number of connections that leave enough descriptors; raises the soft limit if it may."""
     limit = _descriptors(MAX_CONNECTIONS + 2 * RESERVED)
     free = max(limit - len(_open()), 2)
     return min(MAX_CONNECTIONS, max(free - RESERVED, free // 2))
 
 
 def _descriptors(wanted: int) -> int:
-    """How many descriptors this process may have; ``wanted`` if it can have them."""
+    """Return how many descriptors this process may have, at most ``wanted`` if the limit can be raised."""
     try:
         import resource
     except ImportError:  # not on Windows
@@ -57,15 +64,15 @@ def _descriptors(wanted: int) -> int:
 
 
 def _open() -> list[int]:
-    """The descriptors of this process, one of them that of the look itself. Raises OSError."""
+    """Return the open descriptors of this process, including that of the listing itself. Raises OSError."""
     if not _DESCRIPTORS.is_dir():
         return []
     with os.scandir(_DESCRIPTORS) as found:
         return [int(one.name) for one in found]
 
 
-class Connections:
-    """Those that were accepted at ``port``, looked after in an event loop.
+class ConnectionLimiter:
+    """Limits on connections accepted at ``port``, per address.
 
     most:     the total that gRPC keeps
     on_fault: called with ``crowded`` and who was sent away
@@ -81,21 +88,21 @@ class Connections:
         self._others = 0  # descriptors that are no connections
         self._settled = (0, 0)  # how many descriptors and speakers there were when nothing was to be done
 
-    def spoke(self, peer: str) -> None:
-        """A message has come from ``address:port``."""
+    def note_message(self, peer: str) -> None:
+        """Note that a message has come from ``address:port``."""
         host, _, port = peer.rpartition(":")
         if port.isdecimal():
             self._spoke.add((_plain(host.strip("[]")), int(port)))
 
     async def watch(self) -> None:
-        """Look now and then, until it is cancelled."""
+        """Check every :data:`LOOK_S` seconds until cancelled."""
         while True:
-            with contextlib.suppress(OSError):  # no descriptor is left: the next look may find one
-                self.look()
+            with contextlib.suppress(OSError):  # no descriptor is left: the next check may find one
+                self.enforce()
             await asyncio.sleep(LOOK_S)
 
-    def look(self) -> None:
-        """Close what is too much."""
+    def enforce(self) -> None:
+        """Close connections above the limits."""
         now = (len(_open()), len(self._spoke))
         few = now[0] - self._others <= min(MAX_SILENT, self._most // 4)
         if now == self._settled or (few and now[1] <= 2 * self._most):
@@ -131,14 +138,14 @@ class Connections:
         return found
 
     def _close(self, peers: set[Peer]) -> None:
-        """gRPC notices that they have ended, and lets go of them."""
+        """Shut the sockets down; gRPC then releases them."""
         for peer, connection in self._accepted() if peers else ():
             if peer in peers:
                 with contextlib.suppress(OSError):  # it has ended by itself
                     connection.shutdown(socket.SHUT_RDWR)
 
     def _accepted(self) -> Iterator[tuple[Peer, socket.socket]]:
-        """Each connection to ``port``, by a descriptor of its own: the other one may be closed meanwhile."""
+        """Yield each connection to ``port``, by a duplicate descriptor: the first may close meanwhile."""
         for number in _open():
             with contextlib.suppress(OSError):
                 descriptor = os.dup(number)
@@ -156,11 +163,174 @@ class Connections:
 
 
 def _plain(host: str) -> str:
-    """One way to write an address: without a zone, IPv4 as such."""
+    """Return an address in one form: without a zone, IPv4 as such."""
     return host.partition("%")[0].removeprefix("::ffff:")
 
 
 def _network(host: str) -> str:
-    """Who is counted as one: an IPv4 address, or an IPv6 network of 64 bits, which is one customer's."""
+    """Return the unit of counting: an IPv4 address, or the IPv6 network of 64 bits, one customer's."""
     address = ipaddress.ip_address(host)
     return host if address.version == 4 else str(ipaddress.ip_network((int(address), 64), strict=False))
+
+
+MEMORY = 2**26
+"""Bytes of all messages that are arriving, at the most."""
+
+LEAST = 16
+"""Messages that may arrive at a time however large they may be."""
+
+GRACE_S = 2.0
+"""So long a message waits for a place; one that has had its place for so long may lose it then."""
+
+
+class NoRoom(Exception):  # noqa: N818
+    """Too many messages are arriving for this one."""
+
+
+def most_at_a_time(largest: int) -> int:
+    """Return how many messages of at most ``largest`` bytes may be held at the same time."""
+    return max(LEAST, MEMORY // largest)
+
+
+class ArrivalLimit:
+    """Limit on messages of at most ``largest`` bytes that arrive in one event loop.
+
+    When as many are arriving as there may be, the next one waits in line. After :data:`GRACE_S` one of those
+    that have had their places for as long gives way to it. So slow senders block no others. The
+    choice is random: with the oldest, no honest message on a slow line would arrive while others wait.
+    """
+
+    def __init__(self, largest: int) -> None:
+        self.most = self._free = most_at_a_time(largest)
+        self._arriving: dict[asyncio.Future[None], float] = {}  # since when
+        self._line: deque[asyncio.Future[None]] = deque()
+
+    async def read(self, bodies: AsyncIterator[bytes], seconds: float) -> bytes:
+        """Return the first of ``bodies``.
+
+        Raises NoRoom; TimeoutError after ``seconds``; StopAsyncIteration if there is none.
+        """
+        loop = asyncio.get_running_loop()
+        await self._place(loop)
+        gives_way: asyncio.Future[None] = loop.create_future()
+        self._arriving[gives_way] = loop.time()
+        body = asyncio.ensure_future(_first(bodies))
+        try:
+            try:
+                await asyncio.wait((body, gives_way), timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            except asyncio.CancelledError:  # gRPC does so where a message is too large, and there is none
+                if not body.done():
+                    raise
+            if body.done():
+                found = body.result()
+                if found is None:
+                    raise StopAsyncIteration
+                return found
+            if gives_way.done():
+                raise NoRoom
+            raise asyncio.TimeoutError
+        finally:
+            body.cancel()
+            if self._arriving.pop(gives_way, None) is not None:
+                self._release()
+
+    async def _place(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Wait until there is a place. Raises NoRoom where none becomes free."""
+        if self._free:
+            self._free -= 1
+            return
+        turn: asyncio.Future[None] = loop.create_future()
+        self._line.append(turn)
+        try:
+            await asyncio.wait((turn,), timeout=GRACE_S)
+        except asyncio.CancelledError:
+            if turn.done():
+                self._release()
+            else:
+                self._line.remove(turn)
+            raise
+        if turn.done():
+            return
+        self._line.remove(turn)
+        long = [one for one, since in self._arriving.items() if loop.time() - since >= GRACE_S]
+        if not long:
+            raise NoRoom
+        loser = random.choice(long)
+        del self._arriving[loser]
+        loser.set_result(None)
+
+    def _release(self) -> None:
+        if self._line:
+            self._line.popleft().set_result(None)
+        else:
+            self._free += 1
+
+
+async def _first(bodies: AsyncIterator[bytes]) -> bytes | None:
+    """Return None instead of StopAsyncIteration, which a task may not raise."""
+    async for body in bodies:
+        return body
+    return None
+
+
+_OTHER_PORT = (
+    "or let this learner take another one: -o net_config.learner_port=PORT, or 0 for any that is free"
+)
+
+
+def port_refused(host: str, port: int) -> UsageError:
+    """Return the error for a person after binding ``host:port`` has failed."""
+    where = f"{host}:{port}"
+    error = _attempt(host, port)
+    if error is not None and error.errno == errno.EADDRINUSE:
+        why, fix = _holder(port)
+        return UsageError("the learner's port is taken", where=where, why=why, fix=f"{fix}\n{_OTHER_PORT}")
+    reasons = {
+        errno.EADDRNOTAVAIL: "no network interface of this machine has that address",
+        errno.EACCES: "ports below 1024 need more rights",
+    }
+    why = reasons.get(error.errno or 0, error.strerror or str(error)) if error else "it cannot be bound"
+    return UsageError(
+        "the learner cannot listen there",
+        where=where,
+        why=why,
+        fix="set net_config.learner_host to an address of this machine, or 0.0.0.0 for all of them"
+        if error is None or error.errno != errno.EACCES
+        else "choose another net_config.learner_port",
+    )
+
+
+def _attempt(host: str, port: int) -> OSError | None:
+    """Return the system's own error, which gRPC hides."""
+    try:
+        family, kind, protocol, _, target = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, kind, protocol) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(target)
+            probe.listen()
+    except OSError as error:
+        return error
+    return None
+
+
+def _holder(port: int) -> tuple[str, str]:
+    """Return which process listens at ``port``, and a fix."""
+    try:
+        listening = [
+            one
+            for one in psutil.net_connections("tcp")
+            if one.status == psutil.CONN_LISTEN and one.laddr and one.laddr.port == port and one.pid
+        ]
+        process = psutil.Process(listening[0].pid) if listening else None
+        if process is not None:
+            command = shlex.join(process.cmdline()) or process.name()
+            return f"process {process.pid} listens there: {command}", f"end it: kill {process.pid}"
+    except psutil.Error:  # another user's process, or one that has just ended
+        pass
+    return "another process listens there; this user may not see which", "end that process"
+
+
+def refuse_if_taken(host: str, port: int) -> None:
+    """Raise UsageError if ``host:port`` cannot be bound now; port 0 is always free."""
+    if _attempt(host, port) is not None:
+        raise port_refused(host, port)

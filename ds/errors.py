@@ -6,24 +6,24 @@ from algorithm.errors import UserError
 
 
 class LearnerRefused(UserError):  # noqa: N818 - what happened
-    """The learner cannot work with this actor as it is: token, certificate, configuration or version."""
+    """Refusal of this actor as it is: token, certificate, configuration or version."""
 
     exit_code = 3
 
 
 class LearnerAway(UserError):  # noqa: N818
-    """No learner answered within ``net_config.patience``."""
+    """No answer from a learner within ``net_config.patience``."""
 
     exit_code = 3
 
 
 class Unreachable(Exception):  # noqa: N818
-    """The learner did not answer this time; it may the next. One line."""
+    """No answer this time; the next call may succeed. One line."""
 
 
 class Busy(Unreachable):
-    """The learner is there, and takes no more calls at the moment."""
+    """The learner is there, but takes no more calls at the moment."""
 
 
 class WireError(ValueError):
-    """Bytes that are no message, or a message that cannot become bytes. One line that names the field."""
+    """Bytes that are no message, or a message that cannot become bytes. One line."""

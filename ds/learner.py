@@ -23,21 +23,20 @@ from algorithm.timing import Stopwatch
 from algorithm.train.assembly import nn_file
 from algorithm.train.resume import resume
 from algorithm.train.session import Session, train
-from ds.actors import Actors
-from ds.board import Board
+from ds.actor_command import actor_command
+from ds.collector import RemoteCollector
 from ds.compatibility import agreed
-from ds.feed import RemoteCollector
-from ds.inbox import Inbox
-from ds.inflight import most_at_a_time
-from ds.invitation import invitation
+from ds.connections import most_at_a_time, refuse_if_taken
+from ds.ingest import IngestQueue
 from ds.limits import message_limit
-from ds.ports import refuse_if_taken
+from ds.parameters import ParameterStore
 from ds.prefetch import Prefetching
+from ds.registry import ActorRegistry
 from ds.security import learner_security
 from ds.server import Server
 from ds.service import Service, Terms
 from ds.transport import address
-from ds.weights import Publisher
+from ds.weights import WeightPublisher
 
 LOOPBACK = "127.0.0.1"
 
@@ -48,7 +47,7 @@ _GRACE_S = 2.0
 
 
 def learn(options: DistributedOptions, arguments: Sequence[str]) -> int:
-    """Train with actors, or play with what was trained so; returns the exit code."""
+    """Train with actors, or play with a trained agent; return the exit code."""
     own, folder = options.train, find_env(options.train.env)
     if own.agents is not None and not own.plays:
         notice = "--agents has no effect on a learner: it says how many environments an actor has"
@@ -71,7 +70,7 @@ def learn(options: DistributedOptions, arguments: Sequence[str]) -> int:
 
 @dataclass(frozen=True)
 class RemoteEnvInfo:
-    """The actors' environments, as the learner knows them. See :class:`~algorithm.train.runtime.EnvInfo`."""
+    """Environments of the actors: a :class:`~algorithm.train.runtime.EnvInfo`."""
 
     specs: Mapping[str, AgentSpec]
     time_limit: int | None
@@ -79,7 +78,7 @@ class RemoteEnvInfo:
 
 
 class Remote:
-    """Transitions come over sockets. See :class:`~algorithm.train.runtime.Runtime`.
+    """Training whose transitions come over sockets. A :class:`~algorithm.train.runtime.Runtime`.
 
     Raises UsageError, before anything is written, for a port that is taken and secrets that are missing.
     """
@@ -98,7 +97,7 @@ class Remote:
         """See :class:`~algorithm.train.runtime.Runtime`."""
         base, net, session = self._base, self._net, self._session
         self._agents = agents
-        self._actors = Actors(
+        self._actors = ActorRegistry(
             run=f"{session.loaded.env_label}/{session.run.name}",
             seed=session.loaded.seed,
             limit=base.max_actors_each_learner,
@@ -109,16 +108,16 @@ class Remote:
         specs = {name: agent.spec for name, agent in agents.items()}
         carries = {name: agent.policy.stored_carry_shape for name, agent in agents.items()}
         self._max_message = message_limit(specs, carries, base.max_episode_length)
-        self._inbox = Inbox(base.episode_queue_size, line=most_at_a_time(self._max_message))
-        session.stack.callback(self._inbox.close)
-        self._board = Board({name: agent.policy.warming_up for name, agent in agents.items()})
-        self._publisher = Publisher(
-            self._board, agents, interval=base.update_sac_bak_per_step, always=net.synchronous
+        self._queue = IngestQueue(base.episode_queue_size, line=most_at_a_time(self._max_message))
+        session.stack.callback(self._queue.close)
+        self._parameters = ParameterStore({name: agent.policy.warming_up for name, agent in agents.items()})
+        self._publisher = WeightPublisher(
+            self._parameters, agents, interval=base.update_sac_bak_per_step, always=net.synchronous
         )
         return RemoteCollector(
-            self._inbox,
+            self._queue,
             self._actors,
-            self._board,
+            self._parameters,
             agents,
             before_step=self._before_step,
             watch=watch,
@@ -127,17 +126,17 @@ class Remote:
         )
 
     def begin(self) -> None:
-        """Listen. Whoever joins finds the newest weights."""
+        """Listen. The newest weights are published before the first actor joins."""
         session = self._session
         self._publisher.publish_if_due()
         terms = self._terms()
         self._server = Server(
-            Service(self._actors, self._inbox, self._board, terms),
+            Service(self._actors, self._queue, self._parameters, terms),
             host=self._host,
             port=self._net.learner_port,
             security=self._security,
             max_message=terms.max_message,
-            on_fault=self._actors.turned_away,
+            on_fault=self._actors.count_fault,
         )
         port = self._server.start()
         session.stack.callback(self._server.close, _GRACE_S)
@@ -145,21 +144,21 @@ class Remote:
         if self._security.banner:
             session.console.warn(self._security.banner)
         session.console.message(f"listening on {address(self._host, port)}")
-        session.console.command("an actor", invitation(session.loaded, session.run.argument, port))
+        session.console.command("an actor", actor_command(session.loaded, session.run.argument, port))
 
     def end(self, *, stopped: bool) -> None:
-        """Actors end with a training that is complete; after a signal they wait for the learner to return."""
+        """End the actors of a complete training; after a signal they wait for the learner to return."""
         if stopped:
             return
-        self._board.finish()
-        self._inbox.close()
+        self._parameters.finish()
+        self._queue.close()
         until = time.monotonic() + 3 * self._net.heartbeat
         while self._actors.metrics()["ds/actors"] and time.monotonic() < until and not self._session.stop:
             self._actors.expire()
             time.sleep(0.05)
 
     def _refuse_small_replays(self) -> None:
-        """A segment has to fit into the replay, and one row more; in synchronous mode it is one step."""
+        """Raise UsageError unless a segment and one more row fit into the replay."""
         loaded, length = self._session.loaded, 1 if self._net.synchronous else self._base.max_episode_length
         for config in (loaded.config, *loaded.behaviours.values()):
             if config.replay_config.capacity <= length:
@@ -194,7 +193,7 @@ class Remote:
         )
 
     def _replays(self) -> MakeReplay:
-        """Batches are drawn ahead but in synchronous mode, where nothing may depend on time."""
+        """Return the maker of replays: prefetched, or plain where nothing may depend on time."""
         if self._net.synchronous:
             return ReplayBuffer
         base = self._base

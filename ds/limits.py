@@ -1,4 +1,4 @@
-"""How large a message may be: what the largest parcel takes, computed from what agents see and do."""
+"""How large a message may be: what the largest message takes, computed from what agents see and do."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from math import prod
 import numpy as np
 
 from algorithm.spec import AgentSpec
-from ds.arrays import ALIGNMENT, aligned
+from ds.wire import ALIGNMENT, aligned
 
 SMALLEST_LIMIT = 2**20
 """No limit is lower: the other messages have to pass as well."""
@@ -18,20 +18,20 @@ FREE_STEPS = 64
 """See :func:`most_steps`."""
 
 _ENVELOPE = 2**14
-"""Bytes for what a parcel has besides its transitions: with it go the ends of episodes that were given up."""
+"""Bytes of a message besides its transitions, ends of episodes that were given up included."""
 
 _INT = 9
 _PART = 64
-"""Bytes for the structure of a part besides what describes its arrays: ints and headers, with room."""
+"""Bytes for the structure of a chunk besides what describes its arrays: ints and headers, with room."""
 
 Shape = tuple[int, ...]
 
 
 def most_steps(rows: int) -> int:
-    """Environment steps that a parcel of ``rows`` transitions may account for.
+    """Return how many environment steps a message of ``rows`` transitions may account for.
 
     Usually there is a transition for each step or more. There are fewer where agents act in turns or are
-    not there for a while; what is above the limit waits in the actor for a parcel with more transitions.
+    not there for a while; what is above the limit waits in the actor for a message with more transitions.
     """
     return STEPS_PER_ROW * rows + FREE_STEPS
 
@@ -43,34 +43,34 @@ def message_limit(
     *,
     agents: int = 1,
 ) -> int:
-    """Bytes of the largest message that a learner has to read; see :func:`largest_parcel`."""
-    return max(SMALLEST_LIMIT, largest_parcel(specs, carries, max_episode_length, agents=agents))
+    """Return the bytes of the largest message that a learner reads; see :func:`largest_trajectory`."""
+    return max(SMALLEST_LIMIT, largest_trajectory(specs, carries, max_episode_length, agents=agents))
 
 
-def largest_parcel(
+def largest_trajectory(
     specs: Mapping[str, AgentSpec],
     carries: Mapping[str, Shape],
     max_episode_length: int,
     *,
     agents: int = 1,
 ) -> int:
-    """Bytes of the largest parcel of these behaviours.
+    """Return the bytes of the largest trajectory message of these behaviours.
 
-    A parcel is the segment of one agent, or one transition of each in synchronous mode.
+    A message is the segment of one agent, or one transition of each in synchronous mode.
 
     specs:   what each behaviour sees and does.
     carries: shape of each one's stored carry, ``(0,)`` without memory.
     max_episode_length: transitions of the longest segment.
-    agents:  the most agents whose transitions may share a parcel.
+    agents:  the most agents whose transitions may share a message.
     """
-    longest = max(_part(name, spec, carries[name], max_episode_length) for name, spec in specs.items())
-    step = max(_part(name, spec, carries[name], 1) for name, spec in specs.items())
+    longest = max(_chunk(name, spec, carries[name], max_episode_length) for name, spec in specs.items())
+    step = max(_chunk(name, spec, carries[name], 1) for name, spec in specs.items())
     episode = max(_text(name) for name in specs) + 3 * _INT + 2
     return _ENVELOPE + max(longest, agents * step) + agents * episode
 
 
-def _part(name: str, spec: AgentSpec, carry: Shape, length: int) -> int:
-    """Bytes of a part of ``length`` transitions, structure and arrays."""
+def _chunk(name: str, spec: AgentSpec, carry: Shape, length: int) -> int:
+    """Return the bytes of a chunk of ``length`` transitions, structure and arrays."""
     action, steps = spec.action, length + 1
     arrays: list[tuple[Shape, int]] = [
         ((steps, *shape), np.dtype(dtype).itemsize) for _, shape, dtype in spec.obs.items()
@@ -91,7 +91,7 @@ def _part(name: str, spec: AgentSpec, carry: Shape, length: int) -> int:
 
 
 def _array(shape: Shape, itemsize: int) -> int:
-    """Description, padding and numbers."""
+    """Return the bytes of description, padding and numbers."""
     return ALIGNMENT + 4 * len(shape) + aligned(prod(shape) * itemsize)
 
 

@@ -1,4 +1,4 @@
-"""An actor's side of the connection: it finds the learner, stays known to it, and hears what it says."""
+"""An actor's side of the connection: registration, beats, deliveries, newest weights."""
 
 from __future__ import annotations
 
@@ -8,13 +8,21 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from ds.calling import Acquaintance, Answer, Caller, Message, NothingSent, Papers, Sender
-from ds.ending import Ending
+from ds.backoff import LOOK_S, Backoff, Clock, RealClock, ShowLine, pause
 from ds.errors import Busy, LearnerRefused, Unreachable
-from ds.newest import Newest, Weights
-from ds.patience import LOOK_S, Backoff, Clock, RealClock, Tell, pause
-from ds.presence import Presence
-from ds.protocol import Beat, Bye, Hello, Joined, Parcel, Receipt, Wanted, Welcome
+from ds.parameters import FetchedWeights, WeightFetcher
+from ds.protocol import Beat, Bye, Hello, Joined, Receipt, TrajectoryMessage, WeightRequest, Welcome
+from ds.session import (
+    Answer,
+    Caller,
+    ConnectionMonitor,
+    JoinRequest,
+    Message,
+    NothingSentYet,
+    Registration,
+    Sender,
+    ShutdownState,
+)
 
 BYE_S = 2.0
 
@@ -22,18 +30,18 @@ Result = TypeVar("Result")
 
 
 class Link:
-    """Owns the connections. Threads of its own beat, and fetch weights unless in synchronous mode.
+    """An actor's connections, with threads that send beats and, unless synchronous, fetch weights.
 
-    connect:  makes a connection; one carries all but the parcels, each lane of which gets its own
-    hello:    said first, and again to a learner that does not know this actor
+    connect:  makes a connection; one carries all but the messages, each channel of which gets its own
+    hello:    sent first, and again to a learner that does not know this actor
     where:    address of the learner, for a person
     patience: seconds to wait for a learner that does not answer, at the start and later; −1 for ever
     tell:     shows a line; called from any thread, one at a time
     stopped:  whether the user wants to end; asked while the main thread waits
 
     The main thread calls ``start``, ``join``, then ``report`` and ``weights`` or ``wait_newer`` as it goes,
-    and ``close``. All but the last raise what a thread met that ends the actor: LearnerRefused, or
-    LearnerAway when patience is at its end.
+    and ``close``. All but the last raise the error of a thread that ends the actor:
+    LearnerRefused, or LearnerAway after ``patience`` seconds.
     """
 
     def __init__(
@@ -43,43 +51,43 @@ class Link:
         *,
         where: str,
         patience: float,
-        tell: Tell,
+        tell: ShowLine,
         stopped: Callable[[], bool] = lambda: False,
         clock: Clock | None = None,
         draw: Callable[[], float] = random.random,
     ) -> None:
         self.actor, self.stopped = hello.actor, stopped
-        self.clock, self.ending = clock or RealClock(), Ending()
+        self.clock, self.shutdown = clock or RealClock(), ShutdownState()
         self._connect, self._show, self._draw = connect, tell, draw
         self._telling = threading.Lock()
         self._caller = connect()
-        self._lanes: list[Caller] = []
-        self._sender: Sender = NothingSent()
-        self._presence = Presence(
+        self._channels: list[Caller] = []
+        self._sender: Sender = NothingSentYet()
+        self._monitor = ConnectionMonitor(
             where=where,
             patience=patience,
             tell=self.tell,
             clock=self.clock,
             dropped=lambda: self._sender.dropped,
         )
-        self._acquaintance = Acquaintance(self._caller, self._call, hello, self.tell)
-        self._newest = Newest(self._weights_newer)
+        self._registration = Registration(self._caller, self._call, hello, self.tell)
+        self._fetcher = WeightFetcher(self._weights_newer)
         self._heartbeat, self._synchronous = 0.0, False
         self._steps = self._acting = 0
         self.warming_up: Mapping[str, bool] = {}
         """Behaviour -> whether it acts at random; empty before the first receipt."""
         self.max_message = 0
-        """Bytes of the largest parcel that the learner takes."""
+        """Bytes of the largest message that the learner takes."""
 
     @property
     def away(self) -> bool:
         """Whether the learner does not answer."""
-        return self._presence.away
+        return self._monitor.away
 
     @property
     def finished(self) -> bool:
-        """Whether the training has ended; so shall the actor."""
-        return self.ending.finished.is_set()
+        """Whether the training has ended, and with it the actor."""
+        return self.shutdown.finished.is_set()
 
     def tell(self, text: str) -> None:
         """Show one line to a person."""
@@ -87,55 +95,55 @@ class Link:
             self._show(text)
 
     def backoff(self) -> Backoff:
-        """Pauses for somebody who tries again."""
+        """Return pauses for a series of tries."""
         return Backoff(self._draw)
 
     def start(self) -> Welcome | None:
-        """Find the learner and begin to beat; None if the user wants to end before there is one."""
-        welcome = self._persist(self._acquaintance.hello)
+        """Find the learner and begin to send beats; None if the user stops before there is one."""
+        welcome = self._persist(self._registration.hello)
         if welcome is not None:
             self._heartbeat, self._synchronous = welcome.heartbeat, welcome.synchronous
-            self.ending.start("beats", self._beats)
+            self.shutdown.start("beats", self._beats)
         return welcome
 
     def join(self, agreed: Mapping[str, Any], digest: str, sender: Sender) -> None:
-        """Be ready to act: from here on parcels may be delivered, and weights are fetched.
+        """Join: from here on messages may be delivered, and weights are fetched.
 
         agreed, digest: see ``ds.compatibility``
         """
-        self._sender, self._lanes = sender, [self._connect() for _ in sender.taken]
-        papers = Papers(agreed, digest, sender, lambda: self._newest.version)
-        joined = self._persist(lambda: self._acquaintance.join(papers))
+        self._sender, self._channels = sender, [self._connect() for _ in sender.taken]
+        request = JoinRequest(agreed, digest, sender, lambda: self._fetcher.version)
+        joined = self._persist(lambda: self._registration.join(request))
         if joined is None:
             return
         self._joined(joined)
         if not self._synchronous:
-            self.ending.start("weights", self._fetch_weights)
+            self.shutdown.start("weights", self._fetch_weights)
 
     def report(self, *, steps: int, version: int) -> None:
-        """What the next beats say: environment steps so far, and the version of the weights that act."""
-        self.ending.check()
+        """Set what the next beats contain: environment steps so far, and the version that acts."""
+        self.shutdown.check()
         self._steps, self._acting = steps, version
-        self._newest.has(version)
+        self._fetcher.mark_loaded(version)
 
-    def deliver(self, parcel: Parcel) -> Receipt:
-        """Send a parcel in its lane; for its thread.
+    def deliver(self, message: TrajectoryMessage) -> Receipt:
+        """Send a message in its channel; for that channel's thread.
 
-        Once ``unknown`` has been answered the actor is known again, and the same parcel is to be sent again.
+        Once ``unknown`` has been answered the actor is known again, and the same message is to be sent again.
         Raises Unreachable if that shall be tried later, LearnerRefused and LearnerAway if never.
         """
-        epoch = self._acquaintance.epoch
-        receipt = self._call(self._lanes[parcel.lane].deliver, parcel)
+        epoch = self._registration.epoch
+        receipt = self._call(self._channels[message.channel].deliver, message)
         self._hear(receipt, epoch)
         return receipt
 
     def beat(self) -> None:
-        """Say that the actor is alive. Raises as :meth:`deliver`.
+        """Send a beat. Raises as :meth:`deliver`.
 
-        In synchronous mode the news of the receipt are left: those of the last parcel's came with it, and
+        In synchronous mode the news of the receipt are left: those of the last message's came with it, and
         this one may have been written before.
         """
-        epoch, sender = self._acquaintance.epoch, self._sender
+        epoch, sender = self._registration.epoch, self._sender
         beat = Beat(
             actor=self.actor,
             version=self._acting,
@@ -145,32 +153,32 @@ class Link:
         )
         self._hear(self._call(self._caller.beat, beat), epoch, news=not self._synchronous)
 
-    def weights(self) -> Weights | None:
-        """The newest weights that have been fetched and not taken yet."""
-        self.ending.check()
-        return self._newest.take()
+    def weights(self) -> FetchedWeights | None:
+        """Return the newest weights that have been fetched and not taken yet."""
+        self.shutdown.check()
+        return self._fetcher.take()
 
-    def wait_newer(self, than: int) -> Weights | None:
-        """In synchronous mode, the learner's weights if the last receipt spoke of newer ones than ``than``.
+    def wait_newer(self, than: int) -> FetchedWeights | None:
+        """Return, in synchronous mode, weights newer than ``than`` if the last receipt announced some.
 
         None at once if there are none; None too if the actor is to end.
         """
-        self._newest.has(than)
-        self._persist(self._newest.fetch)
-        return self._newest.take()
+        self._fetcher.mark_loaded(than)
+        self._persist(self._fetcher.fetch)
+        return self._fetcher.take()
 
     def close(self, reason: str) -> None:
-        """Say goodbye, which takes 2 s at most, and hang up."""
-        self.ending.halted.set()
-        if self._acquaintance.epoch and not self.away:
+        """Leave, which takes 2 s at most, and close the connections."""
+        self.shutdown.halted.set()
+        if self._registration.epoch and not self.away:
             goodbye = threading.Thread(target=self._bye, args=(reason,), name="goodbye", daemon=True)
             goodbye.start()
             goodbye.join(BYE_S)
-        for caller in (self._caller, *self._lanes):
+        for caller in (self._caller, *self._channels):
             caller.close()
 
     def _weights_newer(self, than: int) -> list[bytes]:
-        return self._call(self._caller.weights, Wanted(actor=self.actor, than=than))
+        return self._call(self._caller.weights, WeightRequest(actor=self.actor, newer_than=than))
 
     def _bye(self, reason: str) -> None:
         with contextlib.suppress(Unreachable, LearnerRefused):  # its slot is freed all the same, but later
@@ -180,56 +188,58 @@ class Link:
         try:
             answer = ask(message)
         except Busy:  # it is there all the same
-            self._presence.answered()
+            self._monitor.answered()
             raise
         except Unreachable as error:
-            if not self.ending.halted.is_set():  # else it was the actor that hung up
-                self._presence.lost(error)
+            if not self.shutdown.halted.is_set():  # else it was the actor that hung up
+                self._monitor.lost(error)
             raise
-        self._presence.answered()
+        self._monitor.answered()
         return answer
 
     def _persist(self, ask: Callable[[], Result]) -> Result | None:
-        """Ask until there is an answer; None if the actor is to end before."""
+        """Retry until there is an answer; None if the actor is to end before."""
         backoff = self.backoff()
-        while not (self.stopped() or self.ending.halted.is_set()):
+        while not (self.stopped() or self.shutdown.halted.is_set()):
             try:
                 return ask()
             except Unreachable:
-                pause(self.clock, self.ending.halted, backoff.pause(), self.stopped)
-        self.ending.check()
+                pause(self.clock, self.shutdown.halted, backoff.pause(), self.stopped)
+        self.shutdown.check()
         return None
 
     def _hear(self, receipt: Receipt, epoch: int, *, news: bool = True) -> None:
-        """``epoch``: when the question was asked."""
+        """Apply a receipt. epoch: of the registration when the request was sent."""
         if receipt.state == "finished":
-            self.ending.finish()
+            self.shutdown.finish()
         elif receipt.state == "unknown":
-            joined = self._acquaintance.again(epoch)
+            joined = self._registration.again(epoch)
             if joined is not None:
                 self._joined(joined)
         elif news:
             self.warming_up = receipt.warming_up
-            self._newest.heard(receipt.version)
+            self._fetcher.announce(receipt.version)
 
     def _joined(self, joined: Joined) -> None:
         self.max_message = joined.max_message
-        self._newest.anew()
+        self._fetcher.retry_missing()
         if joined.receipt.state != "unknown":
-            self._hear(joined.receipt, self._acquaintance.epoch)
+            self._hear(joined.receipt, self._registration.epoch)
 
     def _beats(self) -> None:
-        while not self.clock.wait(self.ending.halted, self._heartbeat):
-            with contextlib.suppress(Unreachable):  # the next one may be answered; ``Presence`` has noted it
+        while not self.clock.wait(self.shutdown.halted, self._heartbeat):
+            with contextlib.suppress(
+                Unreachable
+            ):  # the next one may be answered; ``ConnectionMonitor`` has noted it
                 self.beat()
 
     def _fetch_weights(self) -> None:
         backoff = self.backoff()
-        while not self.ending.halted.is_set():
-            if not self._newest.wanted(LOOK_S):
+        while not self.shutdown.halted.is_set():
+            if not self._fetcher.wait_until_behind(LOOK_S):
                 continue
             try:
-                self._newest.fetch()
+                self._fetcher.fetch()
                 backoff.reset()
             except Unreachable:
-                self.clock.wait(self.ending.halted, backoff.pause())
+                self.clock.wait(self.shutdown.halted, backoff.pause())

@@ -29,7 +29,7 @@ R = TypeVar("R")
 def _guarded(
     method: Callable[Concatenate[ReplayBuffer, P], R],
 ) -> Callable[Concatenate[PrefetchedReplay, P], R]:
-    """The same method, while nobody else changes the replay or draws from it."""
+    """Return the same method under the replay's lock."""
 
     def call(self: PrefetchedReplay, /, *args: P.args, **kwargs: P.kwargs) -> R:
         with self._lock:
@@ -40,10 +40,10 @@ def _guarded(
 
 
 class PrefetchedReplay(ReplayBuffer):
-    """A replay whose batches wait ready made. Every method may be called from any thread.
+    """Replay whose batches are drawn ahead by threads. Every method may be called from any thread.
 
     One lock guards all state. A thread draws anchors under it and reads their windows, the long part, without
-    it: what changes rows waits until no window is being read, and nobody begins to read meanwhile.
+    it. Changes of rows wait until no window is being read, and no new read begins meanwhile.
 
     The threads begin with the first batch that is asked for, so that none is drawn during the warm-up. They
     run until :meth:`stop`.
@@ -58,7 +58,7 @@ class PrefetchedReplay(ReplayBuffer):
         sampler: Sampler,
         **sizes: Any,  # noqa: ANN401 - what ReplayBuffer takes
     ) -> None:
-        """An empty replay.
+        """Make an empty replay.
 
         threads: that draw; more than one helps where reading windows takes longer than an update.
         ahead:   batches that wait or are being made, at most.
@@ -121,7 +121,7 @@ class PrefetchedReplay(ReplayBuffer):
             return super().saved_parts
 
     def state(self) -> ReplayState:
-        """All of it but for the batches that wait: whoever goes on from it draws others in their place.
+        """Return all but the batches that wait; a replay restored from it draws others instead.
 
         So the draws, and the sampler's beta, are at most ``ahead`` batches further than what was handed out.
         The threads may go on while it is read: they change neither rows nor priorities.
@@ -163,7 +163,7 @@ class PrefetchedReplay(ReplayBuffer):
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """Under the lock, and no window is being read."""
+        """Hold the lock while no window is being read."""
         with self._lock:
             self._changing += 1
             try:
@@ -178,7 +178,7 @@ class PrefetchedReplay(ReplayBuffer):
     # ---- batches
 
     def sample(self) -> SequenceBatch | None:
-        """The next batch, or None when a plain replay would give none; waits while one is being made.
+        """Return the next batch, or None when a plain replay would give none; may wait for one.
 
         Raises what a thread has raised, and RuntimeError after :meth:`stop`.
         """
@@ -198,7 +198,7 @@ class PrefetchedReplay(ReplayBuffer):
                 self._made.wait()
 
     def stop(self) -> None:
-        """End the threads and give up what waits; there will be no more batches, all else goes on."""
+        """End the threads and discard batches that wait; ``sample`` raises from now on."""
         with self._lock:
             self._stopped = True
             self._batches.clear()
@@ -225,7 +225,7 @@ class PrefetchedReplay(ReplayBuffer):
         return self._ahead - len(self._batches) - self._reading
 
     def _wake(self) -> None:
-        """Whoever has waited for what is the case now. Few are woken: each costs a switch of threads."""
+        """Notify waiters whose condition holds. Few are woken: each costs a switch of threads."""
         self._work.notify(len(self._threads) if self._over else self._missing)
         if self._batches or self._over or self.ready < self.batch_size:
             self._made.notify_all()
@@ -233,7 +233,7 @@ class PrefetchedReplay(ReplayBuffer):
             self._idle.notify_all()
 
     def _run(self) -> None:
-        """A thread: make batches until it is over."""
+        """Make batches until stopped; the body of a thread."""
         try:
             while self._make():
                 pass
@@ -262,7 +262,7 @@ class PrefetchedReplay(ReplayBuffer):
 
 
 class Prefetching:
-    """Makes the replays of a learner, and ends their threads: ``with Prefetching(…) as make_replay``.
+    """Maker of a learner's replays that also ends their threads: ``with Prefetching(…) as make_replay``.
 
     threads, ahead: of each replay, see :class:`PrefetchedReplay`
     """
@@ -278,7 +278,7 @@ class Prefetching:
         sampler: Sampler,
         **sizes: Any,  # noqa: ANN401 - what ReplayBuffer takes
     ) -> ReplayBuffer:
-        """An empty replay for what :class:`ReplayBuffer` takes: a plain one for fresh windows."""
+        """Make an empty replay: a plain one for fresh windows."""
         if isinstance(sampler, FreshSampler):
             return ReplayBuffer(spec, sampler=sampler, **sizes)
         replay = PrefetchedReplay(spec, threads=self._threads, ahead=self._ahead, sampler=sampler, **sizes)

@@ -1,37 +1,54 @@
-"""What learner and actors say to each other. How it becomes bytes is in ``ds.wire``.
+"""Messages between learner and actors; ``ds.wire`` makes bytes of them.
 
-An actor says hello, is given a slot and the run's seed, builds its environments from them, joins, and then
-sends parcels and beats until it says goodbye. Everything is asked by the actor; the learner only answers.
+An actor sends Hello, gets a slot and the run's seed, and builds its environments from them. It sends Join,
+then trajectory messages and beats until it leaves. Actors send every request; the learner only answers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Annotated, Literal, TypeVar
 
-from algorithm.data import Segment
+import msgspec
+from msgspec import Meta
 
-PROTOCOL = 1
+from algorithm.data import Array, Bool, Float, Segment
+
+PROTOCOL = 2
 """Both sides must speak the same one."""
 
-Why = Literal["protocol", "full", "differs", "malformed", "oversize"]
+MAX_ITEMS = 4096
+"""Of a list in a message: each item costs more than its bytes."""
+
+MAX_NAMES = 256
+"""Of a mapping with an entry for each observation, behaviour or package."""
+
+T = TypeVar("T")
+Items = Annotated[tuple[T, ...], Meta(max_length=MAX_ITEMS)]
+Names = Annotated[Mapping[str, T], Meta(max_length=MAX_NAMES)]
+
+RefusalKind = Literal["protocol", "full", "differs", "malformed", "oversize"]
+ReceiptState = Literal["taken", "again", "rejected", "stale", "unknown", "finished"]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Hello:
-    """An actor's first words, and again whenever the learner does not know it any more."""
+class Message(
+    msgspec.Struct, frozen=True, kw_only=True, array_like=True, tag=True, forbid_unknown_fields=True
+):
+    """Base of all messages; a subclass's fields are sent in their order."""
+
+
+class Hello(Message, frozen=True, kw_only=True):
+    """Request for a slot, and again whenever the learner does not know the actor any more."""
 
     protocol: int
     actor: str  # drawn by the actor's process; the same when it comes back
     host: str
     pid: int
-    versions: Mapping[str, str]  # of python, torch, numpy, gymnasium
+    versions: Names[str]  # of python, torch, numpy, gymnasium
 
 
-@dataclass(frozen=True, kw_only=True)
-class Welcome:
-    """What an actor builds its environments and random numbers from."""
+class Welcome(Message, frozen=True, kw_only=True):
+    """Slot of an actor, and the origin of its environments and random numbers."""
 
     run: str  # for the actor's screen
     learner: str  # drawn by the learner's process: another one after a restart
@@ -42,105 +59,119 @@ class Welcome:
     heartbeat: float  # seconds between two beats; after three without one the slot is freed
 
 
-@dataclass(frozen=True, kw_only=True)
-class Join:
-    """An actor is ready to act. Answered with :class:`Joined`."""
+class Join(Message, frozen=True, kw_only=True):
+    """Request of an actor that is ready to act, answered with :class:`Joined`."""
 
     actor: str
-    agreed: Mapping[str, Any]  # dotted path -> JSON value of all that must be the same on both sides
+    agreed: str  # JSON: dotted path -> value of all that must be the same on both sides
     digest: str  # SHA-256 over ``agreed``, see ``ds.compatibility``
     version: int  # newest weights it has seen, 0 for none
-    lanes: tuple[int, ...]  # of each lane the number of the last parcel that a learner took
-    taken_steps: int  # environment steps in those parcels
+    channels: Items[int]  # of each channel the number of the last message that a learner took
+    taken_steps: int  # environment steps in those messages
 
 
-@dataclass(frozen=True, kw_only=True)
-class Joined:
-    """From here on parcels are taken."""
+class Joined(Message, frozen=True, kw_only=True):
+    """Answer to Join; from here on messages are taken."""
 
-    max_message: int  # bytes of the largest parcel
-    lanes: tuple[int, ...]  # of each lane the last parcel that this learner knows of
+    max_message: int  # bytes of the largest message
+    channels: Items[int]  # of each channel the last message that has come here
     receipt: Receipt
 
 
-@dataclass(frozen=True, kw_only=True)
-class Refused:
-    """The learner cannot work with this actor, and never will as it is."""
+class Refused(Message, frozen=True, kw_only=True):
+    """Final refusal: the learner cannot work with this actor as it is."""
 
-    why: Why
+    why: RefusalKind
     reason: str  # one line
-    differences: tuple[str, ...] = ()  # a line each
+    differences: Items[str] = ()  # a line each
     fix: str = ""
 
 
-@dataclass(frozen=True)
-class Part:
-    """Consecutive transitions of one agent; without a segment its episode ends as truncated where it is."""
+class Transitions(msgspec.Struct, frozen=True, kw_only=True, array_like=True, forbid_unknown_fields=True):
+    """L consecutive transitions: the fields of a :class:`~algorithm.data.Segment` without its stream."""
+
+    start_step: int
+    obs: Names[Array]
+    action_mask: Bool
+    carry: Float
+    action: Float
+    z: Float
+    behaviour_logp: Float
+    reward: Float
+    terminated: Bool
+    truncated: Bool
+    priority: Float | None = None
+
+    @property
+    def length(self) -> int:
+        """L, the number of transitions."""
+        return len(self.reward)
+
+    def segment(self, stream: int) -> Segment:
+        """Return the transitions as those of ``stream``; no array is copied."""
+        transitions = {name: getattr(self, name) for name in self.__struct_fields__}
+        return Segment(stream=stream, **transitions)
+
+
+class TrajectoryChunk(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """Consecutive transitions of one agent; without transitions its episode ends as truncated where it is."""
 
     behaviour: str
     agent: int
-    segment: Segment | None  # its ``stream`` is the agent; the learner gives it one of its own
+    transitions: Transitions | None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Parcel:
-    """What an actor has to hand over at a time: usually one episode, or one step of all in synchronous mode.
+class TrajectoryMessage(Message, frozen=True, kw_only=True):
+    """Transitions handed over at a time: usually one episode, or one step of all in synchronous mode.
 
-    Parcels of a lane are numbered from 1 and arrive in that order, each any number of times; a number that
-    never arrives was dropped by the actor.
+    Messages of a channel are numbered from 1 and arrive in that order, each any number of times. A number
+    that never arrives was dropped by the actor.
     """
 
     actor: str
-    lane: int
+    channel: int
     number: int
     version: int  # of the oldest weights that acted in it
     steps: int  # environment steps that it accounts for
     stride: int  # environment steps of one step of all of the actor's environments
-    parts: tuple[Part, ...]
-    episodes: tuple[tuple[str, int, float, int], ...]  # of those that ended: behaviour, agent, return, length
+    chunks: Items[TrajectoryChunk]
+    episodes: Items[tuple[str, int, float, int]]  # of those that ended: behaviour, agent, return, length
     dropped: int  # environment steps that the actor has given up so far
 
 
-@dataclass(frozen=True, kw_only=True)
-class Beat:
-    """An actor is alive."""
+class Beat(Message, frozen=True, kw_only=True):
+    """Sign of life of an actor."""
 
     actor: str
     version: int  # weights it acts with
     steps: int  # environment steps so far
-    waiting: int  # parcels that wait to be sent
+    waiting: int  # messages that wait to be sent
     dropped: int  # environment steps given up so far
 
 
-State = Literal["taken", "again", "rejected", "stale", "unknown", "finished"]
+class Receipt(Message, frozen=True, kw_only=True):
+    """Answer to a message and to a beat.
 
-
-@dataclass(frozen=True, kw_only=True)
-class Receipt:
-    """The answer to a parcel and to a beat.
-
-    taken: it is the learner's now, or was before · again: there is no room now, send it again ·
+    taken: the learner has it now, or had it before · again: there is no room now, send it again ·
     rejected: it cannot be used, for ``reason`` · stale: made with weights too old, and dropped ·
-    unknown: say hello first · finished: the training has ended, and so shall the actor
+    unknown: send Hello first · finished: the training has ended, and so shall the actor
     """
 
-    state: State
+    state: ReceiptState
     version: int  # newest weights
-    warming_up: Mapping[str, bool] = field(default_factory=dict)  # behaviour -> act at random
+    warming_up: Names[bool] = {}  # behaviour -> act at random
     reason: str = ""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Wanted:
-    """Asks for weights; answered by a stream of chunks, see ``ds.weights``."""
+class WeightRequest(Message, frozen=True, kw_only=True):
+    """Request for weights, answered by a stream of chunks; see ``ds.weights``."""
 
     actor: str
-    than: int  # only if they are newer than this version
+    newer_than: int  # only if they are newer than this version
 
 
-@dataclass(frozen=True, kw_only=True)
-class Bye:
-    """An actor leaves; its slot is free at once."""
+class Bye(Message, frozen=True, kw_only=True):
+    """Notice that an actor leaves; its slot is free at once."""
 
     actor: str
     reason: str

@@ -24,11 +24,11 @@ TOKEN, AUTHORITY, CERTIFICATE, KEY = "token", "ca.pem", "learner.pem", "learner.
 
 
 SOON = timedelta(days=7)
-"""A certificate that expires within it is told of when the learner starts."""
+"""A learner warns at its start of a certificate that expires within this time."""
 
 
 class Net(Protocol):
-    """The keys of ``net_config`` that say so."""
+    """Keys of ``net_config`` about security."""
 
     @property
     def secrets(self) -> str:
@@ -41,9 +41,9 @@ class Net(Protocol):
 
 @dataclass(frozen=True)
 class LearnerSecurity:
-    """Without a token everybody may; without certificate and key (PEM) nothing is encrypted.
+    """A learner's secrets; without token all are let in, without certificate and key nothing is encrypted.
 
-    banner: what a person has to be told, if anything.
+    banner: warning for a person, if any.
     """
 
     token: str | None = field(default=None, repr=False)
@@ -54,7 +54,7 @@ class LearnerSecurity:
 
 @dataclass(frozen=True)
 class ActorSecurity:
-    """authority: PEM of the certificates to trust; without one nothing is encrypted."""
+    """An actor's secrets. authority: PEM of the trusted certificates; without one nothing is encrypted."""
 
     token: str | None = field(default=None, repr=False)
     authority: bytes | None = None
@@ -69,7 +69,7 @@ def is_loopback(host: str) -> bool:
 
 
 def learner_security(net: Net, host: str) -> LearnerSecurity:
-    """What a learner that listens at ``host`` needs; its token is made if there is none yet.
+    """Return the secrets of a learner that listens at ``host``; makes a token if there is none yet.
 
     Raises UsageError with what to do where a file is missing or open to everybody, StorageError where the
     token cannot be written.
@@ -92,10 +92,10 @@ def learner_security(net: Net, host: str) -> LearnerSecurity:
 
 
 def actor_security(net: Net, host: str) -> ActorSecurity:
-    """What an actor that dials ``host`` needs. Raises UsageError with what to do where a file is missing.
+    """Return the secrets of an actor that dials ``host``. Raises UsageError where a file is missing.
 
-    A learner that listens at every address asks for the token on this machine too; it is shown to whoever
-    listens at a port here only where it may be read on the way anyhow.
+    A learner that listens at every address asks for the token on this machine too; it is sent to
+    a port of this machine only where plain text is allowed anyhow.
     """
     folder = Path(net.secrets)
     if is_loopback(host) and not (net.insecure and (folder / TOKEN).exists()):
@@ -108,7 +108,7 @@ def actor_security(net: Net, host: str) -> ActorSecurity:
 
 
 def make_token(folder: Path) -> str:
-    """The token in ``folder``, drawn now if there is none; only its owner may read it.
+    """Return the token in ``folder``, drawn now if there is none; only its owner may read it.
 
     Raises StorageError where it cannot be written, UsageError where the one there cannot be used.
     """
@@ -124,14 +124,14 @@ def make_token(folder: Path) -> str:
 
 
 def make_folder(folder: Path) -> None:
-    """A folder for its owner alone whose files no repository takes. Raises OSError."""
+    """Make a folder for its owner alone, ignored by git. Raises OSError."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     with contextlib.suppress(FileExistsError):
         write_new(folder / ".gitignore", b"*\n", mode=0o600)
 
 
 def write_new(path: Path, content: bytes, *, mode: int) -> None:
-    """A file that was not there, with ``mode`` from its first moment. Raises OSError, FileExistsError too."""
+    """Write a new file, with ``mode`` from its first moment. Raises OSError, FileExistsError too."""
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
         file.write(content)
 
@@ -147,7 +147,7 @@ def _banner(host: str) -> str:
 
 
 def _suggested(host: str) -> str:
-    """Certificates hold names; listening at every address says none."""
+    """Return a host for a certificate; an address that stands for all is none."""
     return "HOST" if host in ("0.0.0.0", "::") else host
 
 
@@ -176,7 +176,7 @@ def _refuse_if_open(path: Path) -> None:
 
 
 def _time_left(path: Path, folder: Path) -> timedelta:
-    """Until a certificate expires. Raises UsageError if it has, or is not valid yet, or is none."""
+    """Return the time until a certificate expires. Raises UsageError for an invalid one."""
     from cryptography import x509  # not needed, and slow to import, on this machine alone
 
     renew = _renew(folder)
@@ -214,7 +214,7 @@ def _renew(folder: Path) -> str:
 
 
 def _refuse_if_no_pair(folder: Path) -> None:
-    """What gRPC would say about it is that the port cannot be listened at."""
+    """Raise UsageError unless certificate and key belong together; gRPC would only blame the port."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     try:
         context.load_cert_chain(folder / CERTIFICATE, folder / KEY, password=lambda: "")

@@ -19,16 +19,26 @@ from urllib.parse import unquote
 import grpc
 import grpc.aio
 
-from ds import ports, transport
-from ds.connections import Connections, most_connections
+from ds import transport
+from ds.connections import ArrivalLimit, ConnectionLimiter, NoRoom, most_connections, port_refused
 from ds.errors import WireError
-from ds.inflight import InFlight, NoRoom
-from ds.protocol import Beat, Bye, Hello, Join, Joined, Parcel, Receipt, Refused, Wanted, Welcome
+from ds.protocol import (
+    Beat,
+    Bye,
+    Hello,
+    Join,
+    Joined,
+    Receipt,
+    Refused,
+    TrajectoryMessage,
+    WeightRequest,
+    Welcome,
+)
 from ds.security import LearnerSecurity
 from ds.wire import decode, encode, sender
 
 CONCURRENT = 1024
-"""Calls at the same time; one more is told to come back. 170 actors with five lanes and a beat stay below."""
+"""Concurrent calls; one more is refused for now. 170 actors with five channels and a beat stay below."""
 
 BODY_S = 60.0
 """A message has arrived after so long, or its call ends."""
@@ -38,14 +48,14 @@ Bodies = AsyncIterator[bytes]
 OnFault = Callable[[str, str], None]
 
 
-class Service(Protocol):
-    """What is done with messages; runs in the server's loop."""
+class MessageHandler(Protocol):
+    """Handler of decoded messages; runs in the server's loop."""
 
     def knows(self, actor: str) -> bool:
-        """Whether an actor has said hello, and is here."""
+        """Whether an actor is registered."""
 
     def unknown(self, kind: type[Any]) -> Receipt | Joined:
-        """What the first word of an actor that is not here is answered with, if it is none of these."""
+        """Return the answer to a message of this type from an unknown actor."""
 
     async def hello(self, hello: Hello, peer: str) -> Welcome | Refused:
         """Give an actor its slot."""
@@ -53,21 +63,21 @@ class Service(Protocol):
     async def join(self, join: Join) -> Joined | Refused:
         """Compare what must be the same on both sides."""
 
-    async def deliver(self, parcel: Parcel) -> Receipt:
-        """Take a parcel."""
+    async def deliver(self, message: TrajectoryMessage) -> Receipt:
+        """Take a message."""
 
     async def beat(self, beat: Beat) -> Receipt:
-        """Note that an actor is alive."""
+        """Note a beat."""
 
     async def bye(self, bye: Bye) -> None:
         """Free an actor's slot."""
 
-    def weights(self, wanted: Wanted) -> Iterable[bytes]:
-        """Chunks of the newest weights, none if there are no newer ones."""
+    def weights(self, wanted: WeightRequest) -> Iterable[bytes]:
+        """Return chunks of the newest weights, none if there are no newer ones."""
 
 
 class Server:
-    """Listens from :meth:`start` to :meth:`close`.
+    """gRPC server in a thread of its own, from :meth:`start` to :meth:`close`.
 
     host, port:  where; port 0 takes one that is free.
     max_message: bytes of the largest message that is read.
@@ -77,7 +87,7 @@ class Server:
 
     def __init__(
         self,
-        service: Service,
+        service: MessageHandler,
         *,
         host: str,
         port: int,
@@ -101,7 +111,7 @@ class Server:
         self._server: grpc.aio.Server | None = None
 
     def start(self) -> int:
-        """Listen; returns the port. Raises UsageError where that cannot be, naming who holds the port."""
+        """Listen; return the port. Raises UsageError that names the process which holds the port."""
         self._thread.start()
         try:
             return self._call(self._start())
@@ -130,11 +140,11 @@ class Server:
         except RuntimeError:
             port = 0
         if not port:
-            raise ports.refused(self._host, self._port)
+            raise port_refused(self._host, self._port)
         await server.start()
         self._server = server
-        connections = Connections(int(port), self._most, self._on_fault)
-        self._handlers.on_message = connections.spoke
+        connections = ConnectionLimiter(int(port), self._most, self._on_fault)
+        self._handlers.on_message = connections.note_message
         self._watching = asyncio.ensure_future(connections.watch())
         return int(port)
 
@@ -159,23 +169,25 @@ class Server:
 
 
 class _Handlers:
-    """From bytes to the service and back."""
+    """gRPC methods: bytes to messages, and answers to bytes."""
 
-    def __init__(self, service: Service, token: str | None, max_message: int, on_fault: OnFault) -> None:
+    def __init__(
+        self, service: MessageHandler, token: str | None, max_message: int, on_fault: OnFault
+    ) -> None:
         self._service = service
         self._expected = None if token is None else f"Bearer {token}".encode()
         self._max_message = max_message
         self._on_fault = on_fault
-        self._parcels, self._others = InFlight(max_message), InFlight(max_message)
+        self._trajectories, self._others = ArrivalLimit(max_message), ArrivalLimit(max_message)
         self.on_message: Callable[[str], None] = lambda peer: None
         """Called with the peer of each message that could be read."""
 
     def generic(self) -> grpc.GenericRpcHandler:
-        """All methods under their names."""
+        """Return all methods under their names."""
         service = self._service
         unary: dict[str, tuple[type[Any], Callable[[Any], Awaitable[Any]]]] = {
             "Join": (Join, service.join),
-            "Deliver": (Parcel, service.deliver),
+            "Deliver": (TrajectoryMessage, service.deliver),
             "Beat": (Beat, service.beat),
             "Bye": (Bye, service.bye),
         }
@@ -206,7 +218,7 @@ class _Handlers:
     async def _weights(
         self, bodies: Bodies, context: grpc.aio.ServicerContext[Any, Any]
     ) -> AsyncIterator[bytes]:
-        wanted = await self._message(Wanted, bodies, context)
+        wanted = await self._message(WeightRequest, bodies, context)
         assert wanted is not None
         for chunk in self._service.weights(wanted):
             yield chunk
@@ -214,23 +226,23 @@ class _Handlers:
     async def _message(
         self, kind: type[T], bodies: Bodies, context: grpc.aio.ServicerContext[Any, Any]
     ) -> T | None:
-        """The one message of a call; a call that has none ends here, and is counted.
+        """Return the one message of a call; a call without one is counted and aborted.
 
-        None for one that costs something to read and comes from an actor that has not said hello.
+        None for a large one from an actor that is not registered.
         """
-        peer = _peer(context)  # of a connection that has ended nobody knows any more
+        peer = _peer(context)  # gRPC forgets it when the connection ends
         if not self._known(context):
             self._on_fault("unauthenticated", f"{peer}: wrong token or none")
             await context.abort(grpc.StatusCode.UNAUTHENTICATED, "wrong token or none")
         try:
-            arriving = self._parcels if kind is Parcel else self._others
+            arriving = self._trajectories if kind is TrajectoryMessage else self._others
             body = await arriving.read(bodies, BODY_S)
         except NoRoom:
             self._on_fault(
                 "crowded", f"{peer}: {arriving.most} messages are arriving, as many as there may be"
             )
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, f"{transport.BUSY}: too many arrive")
-        except StopAsyncIteration:  # gRPC does not tell which; where it was too large it has answered already
+        except StopAsyncIteration:  # gRPC hides which; a message that is too large was answered already
             reason = f"no whole message: it is larger than {self._max_message} bytes, or its connection broke"
             self._on_fault("incomplete", f"{peer}: {reason}")
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, reason)
@@ -262,5 +274,5 @@ class _Handlers:
 
 
 def _peer(context: grpc.aio.ServicerContext[Any, Any]) -> str:
-    """Address and port, without what gRPC writes before them."""
+    """Return address and port, without gRPC's prefix."""
     return unquote(context.peer()).partition(":")[2]

@@ -13,7 +13,7 @@ CHUNK = 2**20
 """Bytes of a chunk of weights at most; gRPC takes four times as much unasked."""
 
 BUSY = "Concurrent RPC limit exceeded"
-"""Begins what gRPC's server says, as RESOURCE_EXHAUSTED, when it has no hand free."""
+"""Beginning of gRPC's text for RESOURCE_EXHAUSTED when all call slots are taken."""
 
 _SECOND = 1000
 
@@ -42,7 +42,7 @@ CLIENT: Options = [
 
 
 def server_options(max_message: int, *, connections: int, handshake_s: float, idle_s: float) -> Options:
-    """Of a learner.
+    """Return the options of a learner's server.
 
     max_message: bytes of the largest message that it reads.
     connections: at a time; one more is closed before its handshake.
@@ -64,5 +64,5 @@ def server_options(max_message: int, *, connections: int, handshake_s: float, id
 
 
 def address(host: str, port: int) -> str:
-    """As gRPC wants it; an IPv6 address stands in brackets."""
+    """Return the address in gRPC's form; an IPv6 address stands in brackets."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from algorithm.roles import Agent
-from ds.board import Board
+from ds.parameters import ParameterStore
 
 CHUNK = 2**20
-"""Bytes of a piece: far below every limit of the transport, whatever the size of the networks."""
+"""Bytes of a piece: far below every limit of the transport."""
 
 _VERSION_BYTES, _DIGEST_BYTES = 8, 32
 
@@ -21,7 +21,7 @@ Parts = Mapping[str, nn.Module]
 
 
 def packed(behaviours: Mapping[str, Parts]) -> bytes:
-    """Behaviour -> its parts, as one safetensors file on the CPU."""
+    """Return all parts of all behaviours as one safetensors file on the CPU."""
     tensors = {
         f"{behaviour}/{part}/{name}": tensor.detach().to("cpu", copy=True).contiguous()
         for behaviour, parts in behaviours.items()
@@ -53,13 +53,13 @@ def _load(module: nn.Module, tensors: dict[str, Tensor], prefix: str) -> None:
 
 
 def chunks(version: int, payload: bytes) -> list[bytes]:
-    """Pieces of version, SHA-256 of the payload, and the payload."""
+    """Split version, SHA-256 of the payload, and the payload into pieces."""
     whole = version.to_bytes(_VERSION_BYTES, "big") + hashlib.sha256(payload).digest() + payload
     return [whole[start : start + CHUNK] for start in range(0, len(whole), CHUNK)]
 
 
 def assembled(pieces: Sequence[bytes]) -> tuple[int, bytes]:
-    """Version and payload of what :func:`chunks` gave. ValueError if something is missing or changed."""
+    """Return version and payload of :func:`chunks`. ValueError if something is missing or changed."""
     whole = b"".join(pieces)
     digest = whole[_VERSION_BYTES : _VERSION_BYTES + _DIGEST_BYTES]
     payload = whole[_VERSION_BYTES + _DIGEST_BYTES :]
@@ -68,38 +68,42 @@ def assembled(pieces: Sequence[bytes]) -> tuple[int, bytes]:
     return int.from_bytes(whole[:_VERSION_BYTES], "big"), payload
 
 
-class Publisher:
-    """Puts weights on the board every so many updates of all agents.
+class WeightPublisher:
+    """Publisher of weights to the parameter store, every so many updates of all agents.
 
     interval: updates between two versions
-    always:   at every call, for whoever waits for the weights after each step
+    always:   at every call: a synchronous actor waits for them after each step
     """
 
-    def __init__(self, board: Board, agents: Mapping[str, Agent], *, interval: int, always: bool) -> None:
-        self._board, self._agents = board, agents
+    def __init__(
+        self, parameters: ParameterStore, agents: Mapping[str, Agent], *, interval: int, always: bool
+    ) -> None:
+        self._parameters, self._agents = parameters, agents
         self._interval, self._always = interval, always
         self._published: int | None = None
         self._parts = {name: agent.acting_parts() for name, agent in agents.items()}
 
     def publish_if_due(self) -> None:
-        """To be called between two steps; the first call publishes."""
-        self._board.set_warming_up({name: agent.policy.warming_up for name, agent in self._agents.items()})
+        """Publish if it is due, between two steps; the first call always does."""
+        self._parameters.set_warming_up(
+            {name: agent.policy.warming_up for name, agent in self._agents.items()}
+        )
         updates = max(agent.updates for agent in self._agents.values())
         if self._always or self._published is None or updates - self._published >= self._interval:
             self._published = updates
-            version = self._board.next_version
-            self._board.publish(version, chunks(version, packed(self._parts)))
+            version = self._parameters.next_version
+            self._parameters.publish(version, chunks(version, packed(self._parts)))
 
 
-class Loader:
-    """Keeps an actor's networks at the newest weights it was given."""
+class WeightLoader:
+    """Loader of received weights into an actor's networks."""
 
     def __init__(self, behaviours: Mapping[str, Parts]) -> None:
         self._behaviours = behaviours
         self.version = 0
 
     def load(self, pieces: Sequence[bytes]) -> None:
-        """Take these weights. ValueError, and possibly mixed networks, if they are not what was agreed."""
+        """Load these weights. ValueError, and possibly mixed networks, if they do not fit."""
         version, payload = assembled(pieces)
         with torch.no_grad():
             unpack(payload, self._behaviours)

@@ -1,57 +1,92 @@
-"""Messages as bytes and back. What a message means is in ``ds.protocol``.
+"""Messages as bytes and back; ``ds.protocol`` defines the messages.
 
 ```text
 byte 0       schema: another one is refused before anything else is read
 bytes 1-3    zero
 bytes 4-7    length of the structure, little endian
-bytes 8-     structure: msgpack of [name of the message, [its fields in their order]]
-             the numbers of its arrays, see ``ds.arrays``
+bytes 8-     structure: msgpack of a message, [its type, its fields in their order]
+             numbers of its arrays, each array at the next multiple of eight bytes
 ```
 
-Nothing in it names code, and no more memory is taken than the bytes themselves justify.
+An array in the structure is a msgpack extension: a byte for the dtype, a byte for the number of dimensions,
+four bytes for each dimension. The numbers follow in the order of these descriptions. So a description holds
+no offset, two arrays never share memory, and arrays are read as views.
+
+msgspec decodes strictly by a message's annotations: no pickle, no conversion between types, limited lengths.
+The length that a container announces allocates nothing.
 """
 
 from __future__ import annotations
 
 import struct
+from functools import cache
 from itertools import chain
-from typing import Any, TypeVar, overload
+from math import prod
+from typing import Any, TypeVar, get_args, overload
 
-import msgpack
+import msgspec
+import numpy as np
 
 from algorithm.data import Array
-from ds.arrays import ArrayReader, aligned, raw
-from ds.codecs import codec_of
 from ds.errors import WireError
-from ds.reading import Reader
+from ds.protocol import Join, TrajectoryMessage
 
-SCHEMA = 1
-"""Both sides must write the same one; it changes with every change of a message's fields."""
+SCHEMA = 2
+"""Of this layout; both sides must write the same one."""
 
 MAX_STRUCTURE = 2**20
 """Bytes of a message without its arrays: Python objects take up to a hundred times as much as their bytes.
 
-An agent's part of a parcel takes about 300.
+A chunk of a message takes about 100.
 """
 
 LARGE = 2**14
-"""Bytes of a structure that takes a while to be read: most messages have less."""
+"""Bytes of a structure that takes a while to decode: most messages have less."""
 
+EXTENSION = 1
+"""Code of the msgpack extension that describes an array."""
+
+ALIGNMENT = 8
+MAX_DIMENSIONS = 8
+MAX_ELEMENTS = 2**31
+"""Of one array, and of its non-zero dimensions where it is empty, so that numpy can make every shape."""
+
+DTYPES = tuple(
+    np.dtype(name) for name in ("bool", "<i1", "<i2", "<i4", "<i8", "<u1", "<u2", "<u4", "<u8", "<f4", "<f8")
+)
+_CODES = {dtype: code for code, dtype in enumerate(DTYPES)}
 _HEADER = struct.Struct("<B3xI")
-_WITH_MANY = ("Join", "Parcel")
+_LARGE_KINDS = (Join.__name__, TrajectoryMessage.__name__)
 
 M = TypeVar("M")
 N = TypeVar("N")
 
 
-def encode(message: Any) -> bytes:  # noqa: ANN401 - any message of ds.protocol
-    """``message`` as bytes. Raises WireError where a field is not of its type or too large."""
-    name = type(message).__name__
-    arrays: list[Array] = []
-    fields = codec_of(type(message)).write(message, arrays, name)
+class _Head(msgspec.Struct, array_like=True):
+    """Type and sender of a message; the decoder skips the other fields."""
+
+    kind: str
+    actor: str
+
+
+_HEAD = msgspec.msgpack.Decoder(_Head)
+
+
+def encode(message: msgspec.Struct) -> bytes:
+    """Return ``message`` as bytes. Raises WireError for what cannot be sent, or is too large."""
+    name, arrays = type(message).__name__, list[Array]()
+
+    def describe(value: object) -> object:
+        if isinstance(value, float):  # numpy's
+            return float(value)
+        if not isinstance(value, np.ndarray):
+            raise WireError(f"{name}: {type(value).__name__} is not sent")
+        arrays.append(value)
+        return msgspec.msgpack.Ext(EXTENSION, _description(value, name))
+
     try:
-        structure = msgpack.packb([name, fields])
-    except (ValueError, OverflowError) as error:  # an int of more than 64 bits
+        structure = msgspec.msgpack.Encoder(enc_hook=describe).encode(message)
+    except OverflowError as error:  # an int of more than 64 bits
         raise WireError(f"{name}: {error}") from None
     if len(structure) > MAX_STRUCTURE:
         raise WireError(f"{name}: {len(structure)} bytes besides arrays, at most {MAX_STRUCTURE} are sent")
@@ -64,46 +99,55 @@ def decode(kinds: type[M], data: bytes) -> M: ...
 @overload
 def decode(kinds: tuple[type[M], type[N]], data: bytes) -> M | N: ...
 def decode(kinds: Any, data: bytes) -> Any:
-    """The message in ``data``, which must be of one of ``kinds``. Its arrays are read-only views of ``data``.
+    """Return the message in ``data``, of one of ``kinds``; its arrays are read-only views of ``data``.
 
-    Raises WireError with one line that names the field, and nothing else whatever the bytes are.
+    Raises WireError with one line that names the place, and nothing else whatever the bytes are.
     """
-    expected = {kind.__name__: kind for kind in (kinds if isinstance(kinds, tuple) else (kinds,))}
-    end = _HEADER.size + _structure_length(data)
-    reader = Reader(data[_HEADER.size : end], ArrayReader(data, end))
-    if reader.enter_list("message") != 2:
-        raise WireError("message: a name and its fields are meant")
-    name = reader.leaf("message")
-    if not isinstance(name, str) or name not in expected:
-        raise WireError(f"message: none of {', '.join(expected)}")
-    message = codec_of(expected[name]).read(reader, name)
-    reader.finish()
+    structure = _structure(data)
+    arrays = _ArrayReader(data, _HEADER.size + len(structure))
+    kind = kinds[0] | kinds[1] if isinstance(kinds, tuple) else kinds
+    try:
+        decoder = msgspec.msgpack.Decoder(kind, ext_hook=arrays.read, dec_hook=_checked)
+        message = decoder.decode(structure)
+    except _MALFORMED as error:
+        raise _wire_error(error) from None
+    arrays.finish()
     return message
 
 
 def sender(data: bytes) -> str:
-    """The actor whose message this is if its structure is large, else nothing; only its first bytes are read.
+    """Return the sender of a message with a large structure, else an empty text; the rest is skipped.
 
-    Raises WireError for what is no message, or one of a kind that is never so large.
+    Raises WireError for malformed data, and for types of messages that are never so large.
     """
-    length = _structure_length(data)
-    if length <= LARGE:
+    structure = _structure(data)
+    if len(structure) <= LARGE:
         return ""
-    reader = Reader(data[_HEADER.size : _HEADER.size + LARGE], ArrayReader(b"", 0))
-    reader.enter_list("message")
-    name = reader.leaf("message")
-    if name not in _WITH_MANY:
-        raise WireError(
-            f"a structure of {length} bytes, only {' and '.join(_WITH_MANY)} have more than {LARGE}"
-        )
-    reader.enter_list(f"{name}")
-    actor = reader.leaf(f"{name}.actor")
-    if not isinstance(actor, str):
-        raise WireError(f"{name}.actor: {type(actor).__name__} where str is meant")
-    return actor
+    try:
+        head = _HEAD.decode(structure)
+    except _MALFORMED as error:
+        raise _wire_error(error) from None
+    if head.kind not in _LARGE_KINDS:
+        allowed = " and ".join(_LARGE_KINDS)
+        raise WireError(f"a structure of {len(structure)} bytes, only {allowed} have more than {LARGE}")
+    return head.actor
 
 
-def _structure_length(data: bytes) -> int:
+def aligned(offset: int) -> int:
+    """Return the next multiple of :data:`ALIGNMENT` from ``offset`` on."""
+    return -(-offset // ALIGNMENT) * ALIGNMENT
+
+
+_MALFORMED = (msgspec.MsgspecError, WireError, UnicodeDecodeError, RecursionError)
+
+
+def _wire_error(error: Exception) -> WireError:
+    if isinstance(error, WireError):
+        return error
+    return WireError(" ".join(str(error).split())[:300] or type(error).__name__)
+
+
+def _structure(data: bytes) -> memoryview:
     if len(data) < _HEADER.size:
         raise WireError(f"{len(data)} bytes are no message")
     schema, length = _HEADER.unpack_from(data)
@@ -111,15 +155,94 @@ def _structure_length(data: bytes) -> int:
         raise WireError(f"schema {schema} and not {SCHEMA}: both sides need the same version of the program")
     if length > MAX_STRUCTURE or _HEADER.size + length > len(data):
         raise WireError(f"a structure of {length} bytes in a message of {len(data)}")
-    return int(length)
+    return memoryview(data)[_HEADER.size : _HEADER.size + length]
+
+
+def _description(array: Array, name: str) -> bytes:
+    code = _CODES.get(array.dtype)
+    if code is None:
+        raise WireError(f"{name}: arrays of {array.dtype} are not sent")
+    _check_shape(array.shape)
+    return struct.pack(f"<BB{array.ndim}I", code, array.ndim, *array.shape)
 
 
 def _padded(arrays: list[Array], end: int) -> list[Any]:
-    """The bytes of ``arrays``, each behind as many zeros as align it; the first begins after ``end``."""
+    """Return the bytes of ``arrays``, each aligned by zeros before it; the first begins after ``end``."""
     pieces: list[Any] = []
     for array in arrays:
         if array.size:
             start = aligned(end)
-            pieces += [bytes(start - end), raw(array)]
+            pieces += [bytes(start - end), np.ascontiguousarray(array).reshape(-1).view(np.uint8).data]
             end = start + array.nbytes
     return pieces
+
+
+class _ArrayReader:
+    """Views of the arrays behind a message's structure, in their order.
+
+    data:  the whole message; the views keep it alive.
+    start: where the structure ends.
+    """
+
+    def __init__(self, data: bytes, start: int) -> None:
+        self._data, self._end = data, start
+
+    def read(self, code: int, description: memoryview) -> Array:
+        """Return the next array. Raises WireError before any memory is taken."""
+        if code != EXTENSION:
+            raise WireError(f"extension {code} is not known")
+        dtype, shape = _described(description)
+        size = prod(shape) * dtype.itemsize
+        if not size:
+            empty: Array = np.empty(shape, dtype)
+            empty.flags.writeable = False
+            return empty
+        start = aligned(self._end)
+        if start + size > len(self._data):
+            left = max(0, len(self._data) - start)
+            raise WireError(f"{dtype} of shape {shape} needs {size} bytes, {left} are left")
+        self._end = start + size
+        view: Array = np.ndarray(shape, dtype, self._data, start)
+        if dtype == np.bool_ and view.view(np.uint8).max() > 1:
+            raise WireError("a bool is neither 0 nor 1")
+        return view
+
+    def finish(self) -> None:
+        """Raise WireError if bytes are left over."""
+        if self._end != len(self._data):
+            raise WireError(f"{len(self._data) - self._end} bytes too many behind the last field")
+
+
+def _described(description: memoryview) -> tuple[np.dtype[np.generic], tuple[int, ...]]:
+    if len(description) < 2 or len(description) != 2 + 4 * description[1]:
+        raise WireError(f"the description of an array has {len(description)} bytes")
+    code, dimensions = description[:2]
+    if code >= len(DTYPES):
+        raise WireError(f"{code} is no dtype")
+    shape = struct.unpack(f"<{dimensions}I", description[2:])
+    _check_shape(shape)
+    return DTYPES[code], shape
+
+
+def _check_shape(shape: tuple[int, ...]) -> None:
+    if len(shape) > MAX_DIMENSIONS:
+        raise WireError(f"{len(shape)} dimensions, at most {MAX_DIMENSIONS} are sent")
+    if prod(max(length, 1) for length in shape) > MAX_ELEMENTS:
+        raise WireError(f"an array of shape {shape} is larger than is sent")
+
+
+def _checked(annotation: object, value: object) -> object:
+    """Return an array of the annotated dtype; msgspec adds the place to a ValueError."""
+    if not isinstance(value, np.ndarray):
+        raise ValueError(f"{type(value).__name__} where an array is meant")
+    dtype = _dtype(annotation)
+    if dtype is not None and value.dtype != dtype:
+        raise ValueError(f"{value.dtype} where {dtype} is meant")
+    return value
+
+
+@cache
+def _dtype(annotation: object) -> np.dtype[np.generic] | None:
+    """Return the dtype of ``NDArray[…]``; None for any that is sent."""
+    (scalar,) = get_args(get_args(annotation)[1])
+    return None if scalar is np.generic else np.dtype(scalar)

@@ -12,7 +12,7 @@ from algorithm.spec import Z_LIMIT, AgentSpec
 
 
 class BehaviourPolicy:
-    """See :class:`~algorithm.experience.agent_processor.Player`.
+    """See :class:`~algorithm.roles.Policy`.
 
     actor:      samples from the policy, exploring
     rng:        of random actions
@@ -40,11 +40,11 @@ class BehaviourPolicy:
 
     @property
     def stored_carry_shape(self) -> tuple[int, ...]:
-        """See :class:`~algorithm.experience.agent_processor.Player`."""
+        """See :class:`~algorithm.roles.Policy`."""
         return self._actor.stored_carry_shape
 
     def initial_carry(self, n: int) -> Float:
-        """See :class:`~algorithm.experience.agent_processor.Player`."""
+        """See :class:`~algorithm.roles.Policy`."""
         return self._actor.initial_carry(n)
 
     def act(

@@ -14,18 +14,17 @@ from algorithm.config.cli_ds import DistributedOptions
 from algorithm.config.locate import find_env
 from algorithm.errors import UsageError
 from algorithm.train.signals import StopRequest
-from ds.cluster.asked import make_plan
 from ds.cluster.cluster import Cluster
 from ds.cluster.connect import gcs_address, join_ray, start_ray
-from ds.cluster.plan import Plan
-from ds.cluster.policy import RestartRule
-from ds.cluster.wish import NAMESPACE, wish_name
+from ds.cluster.plan import ClusterPlan, plan_from_args
+from ds.cluster.process import RestartRule
+from ds.cluster.target_size import NAMESPACE, target_size_name
 
 
 def cluster(options: DistributedOptions, arguments: Sequence[str]) -> int:
-    """The role ``cluster``; its exit code. Raises ConfigError, UsageError, StorageError, ClusterAway.
+    """Run the role ``cluster``; return its exit code. Raises ConfigError and other UserErrors.
 
-    arguments: the command line, told where a run's name must be given
+    arguments: the command line, for error messages
     """
     asked = options.cluster
     assert asked is not None
@@ -33,7 +32,7 @@ def cluster(options: DistributedOptions, arguments: Sequence[str]) -> int:
         print(f"warning: {text}", file=sys.stderr)
     folder = find_env(options.train.env)
     if asked.scale is None:
-        return train_on_cluster(make_plan(options, folder), asked.ray)
+        return train_on_cluster(plan_from_args(options, folder), asked.ray)
     if options.train.name is None:
         raise UsageError(
             "whose actors?",
@@ -44,8 +43,8 @@ def cluster(options: DistributedOptions, arguments: Sequence[str]) -> int:
     return scale_cluster(folder.label, options.train.name, asked.scale, asked.ray)
 
 
-def train_on_cluster(plan: Plan, address: str | None, *, rule: RestartRule | None = None) -> int:
-    """Start or join Ray and train until the learner ends; the exit code.
+def train_on_cluster(plan: ClusterPlan, address: str | None, *, rule: RestartRule | None = None) -> int:
+    """Start or join Ray and train until the learner ends; return the exit code.
 
     address: ``HOST:PORT`` or ``auto``; None starts Ray on this machine, on the loopback.
     Raises UserError where Ray is not there.
@@ -65,17 +64,17 @@ def train_on_cluster(plan: Plan, address: str | None, *, rule: RestartRule | Non
 
 
 def scale_cluster(label: str, name: str, actors: int, address: str | None) -> int:
-    """Let a running cluster have another number of actors; the exit code.
+    """Set a running cluster's number of actors; return the exit code.
 
     Raises UserError where Ray or the cluster is not there.
     """
     ray = join_ray(address or "auto")
     try:
         try:
-            wish = ray.get_actor(wish_name(label, name), namespace=NAMESPACE)
+            target = ray.get_actor(target_size_name(label, name), namespace=NAMESPACE)
         except ValueError:
             raise _no_such(ray, label, name, address) from None
-        before = ray.get(wish.set.remote(actors), timeout=30)
+        before = ray.get(target.set.remote(actors), timeout=30)
     finally:
         ray.shutdown()
     print(f"{label}, {name}: {actors} actors from now on, {before} before")
@@ -85,9 +84,9 @@ def scale_cluster(label: str, name: str, actors: int, address: str | None) -> in
 def _no_such(ray: object, label: str, name: str, address: str | None) -> UsageError:
     list_named: Callable[..., Sequence[dict[str, str]]] = ray.util.list_named_actors  # type: ignore[attr-defined]
     known = [
-        entry["name"].removeprefix("wish/")
+        entry["name"].removeprefix("target_size/")
         for entry in list_named(all_namespaces=True)
-        if entry["namespace"] == NAMESPACE and entry["name"].startswith("wish/")
+        if entry["namespace"] == NAMESPACE and entry["name"].startswith("target_size/")
     ]
     return UsageError(
         f"no cluster trains {label} under the name {name!r}",
@@ -97,7 +96,7 @@ def _no_such(ray: object, label: str, name: str, address: str | None) -> UsageEr
     )
 
 
-def _scale_command(plan: Plan, address: str) -> str:
+def _scale_command(plan: ClusterPlan, address: str) -> str:
     words = [*program("main_ds.py"), plan.argument or plan.label, "cluster", "-n", plan.name]
     return shlex.join([*words, "--scale", "M", "--ray", address])
 
@@ -107,5 +106,5 @@ def _say(text: str) -> None:
     try:
         for line in text.splitlines():
             print(f"{stamp}  {line}", flush=True)
-    except BrokenPipeError:  # nobody reads any more; the training goes on
+    except BrokenPipeError:  # no reader any more; the training goes on
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

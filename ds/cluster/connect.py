@@ -9,7 +9,7 @@ from pathlib import Path
 from types import ModuleType
 
 from algorithm.errors import UsageError, UserError
-from ds.cluster.wish import NAMESPACE
+from ds.cluster.target_size import NAMESPACE
 
 PROJECT = Path(__file__).resolve().parents[2]
 """The folder that holds ``main_ds.py`` and the packages."""
@@ -18,13 +18,13 @@ _ANSWER_S = 5.0
 
 
 class ClusterAway(UserError):  # noqa: N818 - what happened
-    """No Ray cluster answers, or it does not let this command in."""
+    """No Ray cluster answers, or it refuses this command."""
 
     exit_code = 3
 
 
 def start_ray() -> ModuleType:
-    """A Ray of this machine only, which ends with this process. Raises UsageError without the package.
+    """Start a Ray of this machine only, which ends with this process. Raises UsageError without the package.
 
     It counts one CPU, since Ray starts a process for each of them in advance: ask it for none.
     """
@@ -36,9 +36,9 @@ def start_ray() -> ModuleType:
 
 
 def join_ray(address: str) -> ModuleType:
-    """The cluster at ``HOST:PORT``, or ``auto`` for the one of this machine.
+    """Join the cluster at ``HOST:PORT``, or ``auto`` for the one of this machine.
 
-    Raises UsageError for an address that is none, ClusterAway where nobody answers or lets this command in.
+    Raises UsageError for an address that is none, ClusterAway where no cluster answers or accepts it.
     """
     _check_answers(address)
     if _has_token():
@@ -61,7 +61,7 @@ def join_ray(address: str) -> ModuleType:
 
 
 def gcs_address(ray: ModuleType) -> str:
-    """What another command gives to ``--ray``."""
+    """Return the address for another command's ``--ray``."""
     return str(ray.get_runtime_context().gcs_address)
 
 
@@ -92,7 +92,7 @@ def _options(ray: ModuleType) -> dict[str, object]:
 
 
 def _check_answers(address: str) -> None:
-    """Ray itself would wait for minutes. Raises UsageError, ClusterAway."""
+    """Raise UsageError or ClusterAway at once; Ray itself would wait for minutes."""
     if address == "auto":
         return
     host, colon, port = address.rpartition(":")

@@ -1,4 +1,4 @@
-"""The Ray actor that keeps one process of ours on a node. Loads no torch."""
+"""The Ray actor that runs one process of ours on a node, and its messages. Loads no torch."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ import tempfile
 import threading
 from collections import deque
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from algorithm.errors import StorageError
 from algorithm.reading import read_json
-from ds.cluster.messages import Look, Order, Report
 
 _LAUNCH = Path(__file__).with_name("launch.py")
 _LINES = 200
@@ -29,7 +29,7 @@ _DRAIN_S = 2.0  # for what a process printed last; its own children may keep the
 
 
 class Host:
-    """Starts a process, passes signals and output on, and takes the process along when it dies itself.
+    """Ray actor that runs one process on a node and ends it when it dies itself.
 
     All methods run in the main thread, one after the other: the kernel kills the child when the *thread* ends
     that started it (prctl(2), PR_SET_PDEATHSIG).
@@ -37,63 +37,63 @@ class Host:
 
     def __init__(self) -> None:
         self._child: subprocess.Popen[bytes] | None = None
-        self._order: Order | None = None
+        self._command: StartCommand | None = None
         self._lines: deque[str] = deque(maxlen=_LINES)
         self._reader: threading.Thread | None = None
         self._secrets: Path | None = None
 
     def where(self) -> tuple[str, str]:
-        """The node's address, as the other nodes reach it, and what Ray calls the node."""
+        """Return the node's address, as other nodes reach it, and Ray's id of the node."""
         import ray
 
         address = str(ray.util.get_node_ip_address())  # type: ignore[no-untyped-call]
         return address, str(ray.get_runtime_context().get_node_id())
 
-    def look(self, folder: str, run: str) -> Look:
-        """What this node sees of the run's folder ``run``, a path below ``folder``."""
+    def status(self, folder: str, run: str) -> NodeStatus:
+        """Return the node's view of the run's folder ``run``, a path below ``folder``."""
         path = Path(folder, run)
-        return Look(path.is_dir(), _saved(path), _locked(path / "run.lock"))
+        return NodeStatus(path.is_dir(), _saved(path), _locked(path / "run.lock"))
 
-    def start(self, order: Order) -> int:
-        """Start the process; its id. Raises OSError, such as for a folder that this node does not have."""
-        path = Path(order.folder, order.run)
-        if order.run and order.aside and path.is_dir():
+    def start(self, command: StartCommand) -> int:
+        """Start the process; return its id. Raises OSError, such as for a folder that is not there."""
+        path = Path(command.folder, command.run)
+        if command.run and command.aside and path.is_dir():
             path.rename(_free(path))
-        if order.run and order.unlock:
+        if command.run and command.unlock:
             (path / "run.lock").unlink(missing_ok=True)
         self._drop_secrets()
-        extra = self._keep(order.secrets) if order.secrets else ()
+        extra = self._keep(command.secrets) if command.secrets else ()
         self._child = subprocess.Popen(
-            (*_launcher(), sys.executable, *order.arguments, *extra),
-            cwd=order.folder,
+            (*_launcher(), sys.executable, *command.arguments, *extra),
+            cwd=command.folder,
             env=_clean(os.environ),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             start_new_session=True,  # what is typed at a terminal is the command's affair
         )
-        self._order = order
+        self._command = command
         self._lines.clear()
         self._reader = threading.Thread(target=self._read, args=(self._child,), daemon=True)
         self._reader.start()
         return self._child.pid
 
-    def poll(self) -> Report:
-        """How the process fares. Only after :meth:`start`."""
+    def poll(self) -> ProcessReport:
+        """Return the status of the process. Only after :meth:`start`."""
         assert self._child is not None
-        assert self._order is not None
+        assert self._command is not None
         assert self._reader is not None
         code = self._child.poll()
         if code is not None:
             self._reader.join(_DRAIN_S)
             self._drop_secrets()
         lines = tuple(self._lines.popleft() for _ in range(len(self._lines)))
-        path = Path(self._order.folder, self._order.run)
-        endpoint = _endpoint(path / "endpoint.json", self._child.pid) if self._order.run else None
-        return Report(self._child.pid, code, lines, endpoint, bool(self._order.run) and _saved(path))
+        path = Path(self._command.folder, self._command.run)
+        endpoint = _endpoint(path / "endpoint.json", self._child.pid) if self._command.run else None
+        return ProcessReport(self._child.pid, code, lines, endpoint, bool(self._command.run) and _saved(path))
 
     def signal(self, number: int) -> None:
-        """Pass a signal on; to the whole session of the process if it is SIGKILL."""
+        """Forward a signal; SIGKILL to the whole session of the process."""
         if self._child is None or self._child.poll() is not None:
             return
         with contextlib.suppress(ProcessLookupError):
@@ -103,7 +103,7 @@ class Host:
                 os.kill(self._child.pid, number)
 
     def _keep(self, secrets: Mapping[str, bytes]) -> tuple[str, ...]:
-        """Write files that only this user can read; the flag that names their folder."""
+        """Write files that only this user can read; return the flag that names their folder."""
         self._secrets = Path(tempfile.mkdtemp(prefix="sac-secrets-"))  # mode 0700
         for name, data in secrets.items():
             file = self._secrets / name
@@ -127,7 +127,7 @@ def _launcher() -> tuple[str, ...]:
 
 
 def _clean(environ: Mapping[str, str]) -> dict[str, str]:
-    """Without what belongs to Ray, its token first of all. The GPUs that Ray gave are named elsewhere."""
+    """Return the environment without Ray's variables, its token first of all."""
     return {
         name: value
         for name, value in environ.items()
@@ -148,7 +148,7 @@ def _locked(lock: Path) -> str:
 
 
 def _endpoint(file: Path, pid: int) -> tuple[str, int] | None:
-    """Where the process listens; None if the file is not there yet or is that of another process."""
+    """Return the address the process listens at; None before its file exists."""
     try:
         value = read_json(file)
         return (str(value["host"]), int(value["port"])) if value["pid"] == pid else None
@@ -159,3 +159,53 @@ def _endpoint(file: Path, pid: int) -> tuple[str, int] | None:
 def _free(path: Path) -> Path:
     names = (path.with_name(f"{path.name}_crashed_{count}") for count in itertools.count(1))
     return next(name for name in names if not name.exists())
+
+
+@dataclass(frozen=True, kw_only=True)
+class StartCommand:
+    """Command that starts a process on a node.
+
+    arguments: those behind the interpreter, the script first.
+    folder:    the working directory, an absolute path that every node has.
+    run:       the run's folder below it if the process is a learner, else empty.
+    secrets:   files by name, written where only this user can read them; empty for none.
+    aside:     give a run's folder without a checkpoint another name first, since its name is wanted.
+    unlock:    remove the run's lock first; it is that of a node which is gone.
+    """
+
+    arguments: tuple[str, ...]
+    folder: str
+    run: str = ""
+    secrets: Mapping[str, bytes] = field(default_factory=dict)
+    aside: bool = False
+    unlock: bool = False
+
+
+@dataclass(frozen=True)
+class NodeStatus:
+    """View of a run's folder from a node.
+
+    saved: it has a checkpoint.
+    locked: the name of the other machine that its lock names; empty without one.
+    """
+
+    exists: bool
+    saved: bool
+    locked: str
+
+
+@dataclass(frozen=True)
+class ProcessReport:
+    """Status of a process.
+
+    code:     its exit code once it ended, negative for a signal.
+    lines:    what it printed since the report before.
+    endpoint: where a learner listens.
+    saved:    its run has a checkpoint.
+    """
+
+    pid: int
+    code: int | None
+    lines: tuple[str, ...]
+    endpoint: tuple[str, int] | None
+    saved: bool

@@ -11,8 +11,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from algorithm.errors import UserError
 from ds.cluster.command import scale_cluster, train_on_cluster
-from ds.cluster.plan import Plan
-from ds.cluster.policy import RestartRule
+from ds.cluster.plan import ClusterPlan
+from ds.cluster.process import RestartRule
 
 STANDIN = str(Path(__file__).with_name("standin.py"))
 
@@ -46,7 +46,7 @@ def main() -> int:
     try:
         if given.scale:
             return scale_cluster("task", given.name, given.scale, given.ray)
-        plan = Plan(
+        plan = ClusterPlan(
             label="task",
             name=given.name,
             folder=Path.cwd(),

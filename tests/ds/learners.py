@@ -9,8 +9,7 @@ from collections.abc import Callable
 
 from ds.errors import LearnerRefused, Unreachable
 from ds.link import Link
-from ds.packing import Packed
-from ds.protocol import Beat, Bye, Hello, Join, Joined, Parcel, Receipt, Wanted, Welcome
+from ds.protocol import Beat, Bye, Hello, Join, Joined, Receipt, TrajectoryMessage, WeightRequest, Welcome
 
 NEVER = 1e6  # heartbeat of an actor whose beats the test makes itself
 HELLO = Hello(protocol=1, actor="a1", host="here", pid=1, versions={})
@@ -55,7 +54,7 @@ class FakeClock:
 
 
 class FakeLearner:
-    """Knows actors, takes parcels in order, has weights; ``answers`` overrule what it says next."""
+    """Knows actors, takes trajectories in order, has weights; ``answers`` overrule what it says next."""
 
     def __init__(self, *, synchronous: bool = False, heartbeat: float = NEVER, run: str = "r") -> None:
         self.up, self.run = True, run
@@ -65,8 +64,8 @@ class FakeLearner:
         self.joined: set[str] = set()
         self.answers: deque[str | Exception] = deque()
         self.last: dict[int, int] = {}
-        self.came: list[Parcel] = []  # every time
-        self.stored: list[Parcel] = []  # once
+        self.came: list[TrajectoryMessage] = []  # every time
+        self.stored: list[TrajectoryMessage] = []  # once
         self.said: list[object] = []  # hello, join, beat, wanted, bye
         self.open, self.closed = 0, 0
         self.gate = threading.Event()  # a deliver waits for it
@@ -92,37 +91,37 @@ class FakeLearner:
             raise Unreachable("connection refused")
         if self.refusal:
             raise LearnerRefused(self.refusal)
-        if not isinstance(message, Parcel):
+        if not isinstance(message, TrajectoryMessage):
             self.said.append(message)
 
     def receipt(self, state: str, reason: str = "") -> Receipt:
         state = "finished" if self.finished else state
         return Receipt(state=state, version=self.version, warming_up={"": self.version < 3}, reason=reason)
 
-    def deliver(self, parcel: Parcel) -> Receipt:
+    def deliver(self, trajectory: TrajectoryMessage) -> Receipt:
         self.inside += 1
         self.gate.wait()
         self.inside -= 1
         self.on_deliver()
-        self.hear(parcel)
+        self.hear(trajectory)
         with self._lock:
-            self.came.append(parcel)
+            self.came.append(trajectory)
             answer = self.answers.popleft() if self.answers else ""
             if isinstance(answer, Exception):
                 raise answer
-            if parcel.actor not in self.joined:
+            if trajectory.actor not in self.joined:
                 return self.receipt("unknown")
             if self.finished:
                 return self.receipt("finished")
             if answer in ("", "taken but lost"):
-                if parcel.number > self.last.get(parcel.lane, 0):
-                    self.last[parcel.lane] = parcel.number
-                    self.stored.append(parcel)
+                if trajectory.number > self.last.get(trajectory.channel, 0):
+                    self.last[trajectory.channel] = trajectory.number
+                    self.stored.append(trajectory)
                 if answer:
                     raise Unreachable("deadline exceeded")
                 return self.receipt("taken")
             if answer in ("stale", "rejected"):
-                self.last[parcel.lane] = parcel.number
+                self.last[trajectory.channel] = trajectory.number
             return self.receipt(answer, f"because it is {answer}")
 
 
@@ -142,23 +141,23 @@ class FakeCaller:
     def join(self, join: Join) -> Joined:
         me = self._learner
         me.hear(join)
-        lanes = tuple(me.last.get(lane, 0) for lane in range(len(join.lanes)))
+        channels = tuple(me.last.get(channel, 0) for channel in range(len(join.channels)))
         if join.actor not in me.known:
-            return Joined(max_message=9, lanes=lanes, receipt=me.receipt("unknown"))
+            return Joined(max_message=9, channels=channels, receipt=me.receipt("unknown"))
         me.joined.add(join.actor)
-        return Joined(max_message=1000, lanes=lanes, receipt=me.receipt("taken"))
+        return Joined(max_message=1000, channels=channels, receipt=me.receipt("taken"))
 
-    def deliver(self, parcel: Parcel) -> Receipt:
-        return self._learner.deliver(parcel)
+    def deliver(self, trajectory: TrajectoryMessage) -> Receipt:
+        return self._learner.deliver(trajectory)
 
     def beat(self, beat: Beat) -> Receipt:
         self._learner.hear(beat)
         return self._learner.receipt("taken" if beat.actor in self._learner.known else "unknown")
 
-    def weights(self, wanted: Wanted) -> list[bytes]:
+    def weights(self, wanted: WeightRequest) -> list[bytes]:
         self._learner.hear(wanted)
         version = self._learner.version
-        return [b"weights", str(version).encode()] if version > wanted.than else []
+        return [b"weights", str(version).encode()] if version > wanted.newer_than else []
 
     def bye(self, bye: Bye) -> None:
         self._learner.hear(bye)
@@ -178,5 +177,16 @@ class Actor:
         )  # fmt: skip
 
 
-def packed(lane: int = 0, *, steps: int = 2, parts: tuple = (), version: int = 0) -> Packed:
-    return Packed(lane=lane, version=version, steps=steps, stride=1, parts=parts)
+def packed(channel: int = 0, *, steps: int = 2, chunks: tuple = (), version: int = 0) -> TrajectoryMessage:
+    """A message that has no actor and number yet."""
+    return TrajectoryMessage(
+        actor="",
+        number=0,
+        dropped=0,
+        episodes=(),
+        channel=channel,
+        version=version,
+        steps=steps,
+        stride=1,
+        chunks=chunks,
+    )

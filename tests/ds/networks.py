@@ -44,7 +44,7 @@ def enter(namespace: str) -> None:
 class Line:
     """Between ``spaces``, whose addresses are :data:`HOSTS`; to be closed.
 
-    delay: seconds each way; loss: part of the packets that never arrive; cut: nothing passes
+    delay: seconds each way; loss: chunk of the packets that never arrive; cut: nothing passes
     """
 
     def __init__(self, *, delay: float, loss: float, seed: int = 0) -> None:

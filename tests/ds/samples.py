@@ -3,46 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields, is_dataclass
 
+import msgspec
 import numpy as np
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from algorithm.data import Segment
 from algorithm.spec import AgentSpec
-from ds.arrays import DTYPES
 from ds.protocol import (
     Beat,
     Bye,
     Hello,
     Join,
     Joined,
-    Parcel,
-    Part,
     Receipt,
     Refused,
-    Wanted,
+    TrajectoryChunk,
+    TrajectoryMessage,
+    Transitions,
+    WeightRequest,
     Welcome,
 )
+from ds.wire import DTYPES
 
-MESSAGES = (Hello, Welcome, Join, Joined, Refused, Parcel, Beat, Receipt, Wanted, Bye)
+MESSAGES = (Hello, Welcome, Join, Joined, Refused, TrajectoryMessage, Beat, Receipt, WeightRequest, Bye)
 
 words = st.text(max_size=20)
 counts = st.integers(-(2**63), 2**64 - 1)
 reals = st.floats(allow_nan=False)
-json_values = st.recursive(
-    st.none() | st.booleans() | counts | reals | words,
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(words, inner, max_size=3),
-    max_leaves=12,
-)
 arrays = st.sampled_from(DTYPES).flatmap(
     lambda dtype: hnp.arrays(dtype, hnp.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=5))
 )
 
 
 @st.composite
-def segments(draw: st.DrawFn) -> Segment:
+def columns(draw: st.DrawFn) -> Transitions:
     length, width = draw(st.integers(0, 5)), st.integers(0, 3)
     shape = {"action_mask": (length + 1, draw(width)), "carry": (length + 1, draw(width), 2)}
     shape |= {"action": (length, draw(width)), "z": (length, draw(width)), "behaviour_logp": (length, 1)}
@@ -50,14 +45,14 @@ def segments(draw: st.DrawFn) -> Segment:
     if draw(st.booleans()):
         shape["priority"] = (length,)
     bools = ("action_mask", "terminated", "truncated")
-    columns = {
+    values = {
         name: draw(hnp.arrays(np.bool_ if name in bools else np.float32, one)) for name, one in shape.items()
     }
     obs = draw(st.dictionaries(words, arrays, max_size=4))
-    return Segment(stream=draw(counts), start_step=draw(counts), obs=obs, **columns)
+    return Transitions(start_step=draw(counts), obs=obs, **values)
 
 
-parts = st.builds(Part, words, counts, st.none() | segments())
+chunks = st.builds(TrajectoryChunk, words, counts, st.none() | columns())
 receipts = st.builds(
     Receipt,
     state=st.sampled_from(("taken", "again", "rejected", "stale", "unknown", "finished")),
@@ -89,13 +84,13 @@ messages = st.one_of(
     st.builds(
         Join,
         actor=words,
-        agreed=st.dictionaries(words, json_values, max_size=4),
+        agreed=words,
         digest=words,
         version=counts,
-        lanes=rows,
+        channels=rows,
         taken_steps=counts,
     ),
-    st.builds(Joined, max_message=counts, lanes=rows, receipt=receipts),
+    st.builds(Joined, max_message=counts, channels=rows, receipt=receipts),
     st.builds(
         Refused,
         why=st.sampled_from(("protocol", "full", "differs", "malformed", "oversize")),
@@ -104,20 +99,20 @@ messages = st.one_of(
         fix=words,
     ),
     st.builds(
-        Parcel,
+        TrajectoryMessage,
         actor=words,
-        lane=counts,
+        channel=counts,
         number=counts,
         version=counts,
         steps=counts,
         stride=counts,
-        parts=st.lists(parts, max_size=3).map(tuple),
+        chunks=st.lists(chunks, max_size=3).map(tuple),
         episodes=st.lists(st.tuples(words, counts, reals, counts), max_size=3).map(tuple),
         dropped=counts,
     ),
     st.builds(Beat, actor=words, version=counts, steps=counts, waiting=counts, dropped=counts),
     receipts,
-    st.builds(Wanted, actor=words, than=counts),
+    st.builds(WeightRequest, actor=words, newer_than=counts),
     st.builds(Bye, actor=words, reason=words),
 )
 
@@ -130,14 +125,15 @@ def same(a: object, b: object) -> bool:
         return list(a) == list(b) and all(same(a[key], b[key]) for key in a)
     if isinstance(a, list | tuple) and isinstance(b, list | tuple):
         return type(a) is type(b) and len(a) == len(b) and all(map(same, a, b))
-    if is_dataclass(a):
-        return type(a) is type(b) and all(same(getattr(a, f.name), getattr(b, f.name)) for f in fields(a))
+    if isinstance(a, msgspec.Struct):
+        names = a.__struct_fields__
+        return type(a) is type(b) and all(same(getattr(a, name), getattr(b, name)) for name in names)
     return type(a) is type(b) and a == b
 
 
-def segment(
+def transitions(
     spec: AgentSpec, length: int, carry: tuple[int, ...] = (0,), *, priority: bool = False
-) -> Segment:
+) -> Transitions:
     """``length`` transitions of ``spec`` without meaning."""
     rng = np.random.default_rng(length)
     obs = {
@@ -145,8 +141,7 @@ def segment(
         for name, shape, dtype in spec.obs.items()
     }
     action = spec.action
-    return Segment(
-        stream=0,
+    return Transitions(
         start_step=0,
         obs=obs,
         action_mask=action.all_allowed(length + 1),
@@ -161,16 +156,18 @@ def segment(
     )
 
 
-def parcel(*pieces: Part, number: int = 1, episodes: tuple[tuple[str, int, float, int], ...] = ()) -> Parcel:
-    """A parcel of ``pieces``."""
-    return Parcel(
+def trajectory(
+    *pieces: TrajectoryChunk, number: int = 1, episodes: tuple[tuple[str, int, float, int], ...] = ()
+) -> TrajectoryMessage:
+    """A trajectory of ``pieces``."""
+    return TrajectoryMessage(
         actor="0123456789abcdef",
-        lane=0,
+        channel=0,
         number=number,
         version=1,
         steps=1,
         stride=1,
-        parts=pieces,
+        chunks=pieces,
         episodes=episodes,
         dropped=0,
     )
@@ -179,4 +176,6 @@ def parcel(*pieces: Part, number: int = 1, episodes: tuple[tuple[str, int, float
 HELLO = Hello(protocol=1, actor="a", host="h", pid=1, versions={"numpy": np.__version__})
 WELCOME = Welcome(run="r", learner="l", seed=1, slot=0, number=0, synchronous=False, heartbeat=2.0)
 TAKEN = Receipt(state="taken", version=7, warming_up={"default": False})
-JOIN = Join(actor="a", agreed={"x": [1, {"y": None}]}, digest="d", version=0, lanes=(0, 3), taken_steps=5)
+JOIN = Join(
+    actor="a", agreed='{"x": [1, {"y": null}]}', digest="d", version=0, channels=(0, 3), taken_steps=5
+)

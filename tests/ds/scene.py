@@ -104,9 +104,9 @@ class Scene:
         file = self.folder / f"{name}.txt"
         return file.read_text() if file.exists() else ""
 
-    def lines(self, name: str, part: str) -> list[str]:
-        """The lines with ``part`` in them."""
-        return [line for line in self.said(name).splitlines() if part in line]
+    def lines(self, name: str, chunk: str) -> list[str]:
+        """The lines with ``chunk`` in them."""
+        return [line for line in self.said(name).splitlines() if chunk in line]
 
     def metric(self, name: str) -> float:
         """The last value in ``metrics.csv``; −1 before the first."""
@@ -146,8 +146,8 @@ class Scene:
             return self._read[1]
         index = json.loads(newest.read_text())
         rows: dict[int, np.ndarray] = {}
-        for part in index[""]["rows"]:
-            records = np.load(self.run / "replay" / part["file"])
+        for chunk in index[""]["rows"]:
+            records = np.load(self.run / "replay" / chunk["file"])
             rows |= {int(one["id"]): one["real"][:3] for one in records}  # the later record of a row counts
         for row in rows.values():
             pid, episode, step = (int(value) for value in np.round(row / SCALES))

@@ -11,7 +11,18 @@ import grpc
 
 from ds import transport
 from ds.client import Client
-from ds.protocol import Beat, Bye, Hello, Join, Joined, Parcel, Receipt, Refused, Wanted, Welcome
+from ds.protocol import (
+    Beat,
+    Bye,
+    Hello,
+    Join,
+    Joined,
+    Receipt,
+    Refused,
+    TrajectoryMessage,
+    WeightRequest,
+    Welcome,
+)
 from ds.security import ActorSecurity, LearnerSecurity
 from ds.server import Server
 from tests.ds.samples import TAKEN, WELCOME
@@ -49,15 +60,15 @@ class Notes:
 
     async def join(self, join: Join) -> Joined | Refused:
         self.seen.append(join)
-        return self.refusal or Joined(max_message=MAX_MESSAGE, lanes=(0,), receipt=TAKEN)
+        return self.refusal or Joined(max_message=MAX_MESSAGE, channels=(0,), receipt=TAKEN)
 
-    async def deliver(self, parcel: Parcel) -> Receipt:
+    async def deliver(self, trajectory: TrajectoryMessage) -> Receipt:
         if self.error is not None:
             raise self.error
         if self.holding:
             self.held += 1
             await self.release.wait()
-        self.seen.append(parcel)
+        self.seen.append(trajectory)
         return TAKEN
 
     async def beat(self, beat: Beat) -> Receipt:
@@ -67,7 +78,7 @@ class Notes:
     async def bye(self, bye: Bye) -> None:
         self.seen.append(bye)
 
-    def weights(self, wanted: Wanted) -> list[bytes]:
+    def weights(self, wanted: WeightRequest) -> list[bytes]:
         self.seen.append(wanted)
         return self.chunks
 

@@ -1,31 +1,30 @@
-"""A parcel that passes can be stored and learned from; one wrong number and it does not pass."""
+"""A trajectory that passes can be stored and learned from; one wrong number and it does not pass."""
 
 from __future__ import annotations
-
-from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from algorithm.replay.buffer import ReplayBuffer, UniformSampler
 from algorithm.spec import Z_LIMIT
-from ds.checking import BadMessage, check_parcel
-from ds.protocol import Part
-from tests.ds.parcels import CARRIES, SPECS, parcel, part, with_column
+from ds.checking import BadMessage, check_trajectory
+from ds.protocol import TrajectoryChunk
+from tests.ds.trajectories import CARRIES, SPECS, chunk, trajectory, with_column
 
 MAX_LENGTH = 12
 
 
 def check(one, max_length=MAX_LENGTH):
-    check_parcel(one, SPECS, CARRIES, max_length=max_length, version=7)
+    check_trajectory(one, SPECS, CARRIES, max_length=max_length, version=7)
 
 
 def stored(one):
-    """Put all parts into a replay of their own, and read them."""
-    for piece in one.parts:
-        if piece.segment is not None:
+    """Put all chunks into a replay of their own, and read them."""
+    for piece in one.chunks:
+        if piece.transitions is not None:
             replay = ReplayBuffer(
                 SPECS[piece.behaviour],
                 capacity=32,
@@ -33,8 +32,8 @@ def stored(one):
                 carry_shape=CARRIES[piece.behaviour],
                 sampler=UniformSampler(),
             )
-            ids = replay.add(piece.segment)
-            assert replay.sample() is not None and len(ids) == piece.segment.length
+            ids = replay.add(piece.transitions.segment(piece.agent))
+            assert replay.sample() is not None and len(ids) == piece.transitions.length
 
 
 ends = st.sampled_from([{}, {"terminated": True}, {"truncated": True}])
@@ -44,29 +43,32 @@ sizes = st.integers(1, MAX_LENGTH)
 @given(st.sampled_from(sorted(SPECS)), sizes, ends, st.integers(0, 99), st.integers(0, 2**31 - 100))
 @settings(max_examples=60)
 def test_what_an_actor_makes_passes_and_can_be_stored(behaviour, length, end, agent, start):
-    one = parcel(part(behaviour, agent=agent, start=start, length=length, **end))
+    one = trajectory(chunk(behaviour, agent=agent, start=start, length=length, **end))
     check(one)
     stored(one)
 
 
 def test_an_end_without_data_and_an_episode_pass():
-    check(parcel(Part("camera", 3, None), episodes=(("camera", 3, -1.5, 7),), steps=0))
+    check(trajectory(TrajectoryChunk("camera", 3, None), episodes=(("camera", 3, -1.5, 7),), steps=0))
 
 
 NUMBERS = [
     ({"number": 0}, "number is 0"),
-    ({"lane": -1}, "lane is -1"),
+    ({"channel": -1}, "channel is -1"),
     ({"version": -1}, "version is -1"),
     ({"version": 8}, "version is 8 and must lie in 0 … 7"),
     ({"steps": -1}, "steps, with 3 transitions is -1"),
     ({"steps": 77}, "steps, with 3 transitions is 77 and must lie in 0 … 76"),
-    ({"steps": 65, "parts": ()}, "steps, with 0 transitions is 65"),
+    ({"steps": 65, "chunks": ()}, "steps, with 0 transitions is 65"),
     ({"stride": 0}, "stride is 0"),
     ({"stride": 2**17}, "stride is 131072"),
     ({"dropped": -1}, "dropped is -1"),
-    ({"parts": (Part("wolf", 0, None),)}, "part 0: there is no behaviour 'wolf'; known: 'vector', 'camera'"),
-    ({"parts": (Part("vector", -1, None),)}, "part 0: agent is -1"),
-    ({"parts": (Part("vector", 2**31, None),)}, "part 0: agent is 2147483648"),
+    (
+        {"chunks": (TrajectoryChunk("wolf", 0, None),)},
+        "chunk 0: there is no behaviour 'wolf'; known: 'vector', 'camera'",
+    ),
+    ({"chunks": (TrajectoryChunk("vector", -1, None),)}, "chunk 0: agent is -1"),
+    ({"chunks": (TrajectoryChunk("vector", 2**31, None),)}, "chunk 0: agent is 2147483648"),
     ({"episodes": (("wolf", 0, 1.0, 1),)}, "episode 0: there is no behaviour 'wolf'"),
     ({"episodes": (("vector", -1, 1.0, 1),)}, "episode 0: agent is -1"),
     ({"episodes": (("vector", 0, 1.0, 1), ("vector", 0, np.nan, 1))}, "episode 1: the return is nan"),
@@ -81,7 +83,7 @@ NUMBERS = [
 @pytest.mark.parametrize(("changes", "said"), NUMBERS)
 def test_numbers_out_of_range(changes, said):
     with pytest.raises(BadMessage, match=f"^{said}"):
-        check(replace(parcel(), **changes))
+        check(replace(trajectory(), **changes))
 
 
 def at(value, index, new):
@@ -92,16 +94,16 @@ def at(value, index, new):
 
 def changed(behaviour, name, index, new):
     def change():
-        one = part(behaviour, terminated=True)
-        return with_column(one, name, at(getattr(one.segment, name), index, new))
+        one = chunk(behaviour, terminated=True)
+        return with_column(one, name, at(getattr(one.transitions, name), index, new))
 
     return change
 
 
 def changed_obs(behaviour, name, index, new):
     def change():
-        one = part(behaviour)
-        obs = one.segment.obs
+        one = chunk(behaviour)
+        obs = one.transitions.obs
         return with_column(one, "obs", obs | {name: at(obs[name], index, new)})
 
     return change
@@ -109,21 +111,21 @@ def changed_obs(behaviour, name, index, new):
 
 def other_choice():
     """Makes the one choice of a row that its mask forbids."""
-    one = part("camera", seed=3)
-    mask = np.ones_like(one.segment.action_mask)
-    mask[1] = one.segment.action[1] == 0
+    one = chunk("camera", seed=3)
+    mask = np.ones_like(one.transitions.action_mask)
+    mask[1] = one.transitions.action[1] == 0
     return with_column(one, "action_mask", mask)
 
 
 def two_choices():
-    one = part("mixed")
-    one = with_column(one, "action_mask", np.ones_like(one.segment.action_mask))
-    return with_column(one, "action", at(one.segment.action, (2, slice(0, 3)), [1.0, 0.0, 1.0]))
+    one = chunk("mixed")
+    one = with_column(one, "action_mask", np.ones_like(one.transitions.action_mask))
+    return with_column(one, "action", at(one.transitions.action, (2, slice(0, 3)), [1.0, 0.0, 1.0]))
 
 
 def no_choice_left():
-    one = part("camera")
-    return with_column(one, "action_mask", at(one.segment.action_mask, 3, False))
+    one = chunk("camera")
+    return with_column(one, "action_mask", at(one.transitions.action_mask, 3, False))
 
 
 COLUMNS = [
@@ -152,9 +154,9 @@ COLUMNS = [
 def test_a_wrong_number_is_named_with_its_place(make, said):
     one = make()
     with pytest.raises(BadMessage) as caught:
-        check(parcel(Part("vector", 9, None), one))
+        check(trajectory(TrajectoryChunk("vector", 9, None), one))
     text = str(caught.value)
-    assert said in text and text.startswith(f"part 1 (behaviour '{one.behaviour}', agent 0)")
+    assert said in text and text.startswith(f"chunk 1 (behaviour '{one.behaviour}', agent 0)")
     assert "\n" not in text
 
 
@@ -167,8 +169,8 @@ ARRAYS = ("action_mask", "carry", "action", "z", "behaviour_logp", "reward", "te
     st.sampled_from(["long", "short", "deep", "kind"]),
 )
 def test_a_column_of_another_shape_or_dtype(behaviour, name, how):
-    one = part(behaviour, length=4, terminated=True)
-    value = getattr(one.segment, name)
+    one = chunk(behaviour, length=4, terminated=True)
+    value = getattr(one.transitions, name)
     if how == "long":
         value = np.concatenate((value, value[-1:]))
     elif how == "short":
@@ -178,12 +180,12 @@ def test_a_column_of_another_shape_or_dtype(behaviour, name, how):
     else:
         value = value.astype("float64" if value.dtype == "float32" else "uint8")
     with pytest.raises(BadMessage):
-        check(parcel(with_column(one, name, value)))
+        check(trajectory(with_column(one, name, value)))
 
 
 def test_observations_must_be_those_of_the_spec():
-    one = part("mixed")
-    obs = one.segment.obs
+    one = chunk("mixed")
+    obs = one.transitions.obs
     for wrong in (
         {**obs, "more": obs["count"]},
         {name: value for name, value in obs.items() if name != "flag"},
@@ -191,20 +193,19 @@ def test_observations_must_be_those_of_the_spec():
         obs | {"vector": obs["vector"][:, :1]},
         obs | {"count": obs["count"][:-1]},
     ):
-        with pytest.raises(BadMessage, match=r"part 0 .*obs"):
-            check(parcel(with_column(one, "obs", wrong)))
+        with pytest.raises(BadMessage, match=r"chunk 0 .*obs"):
+            check(trajectory(with_column(one, "obs", wrong)))
 
 
 def test_a_segment_that_is_too_long_names_the_key():
-    check(parcel(part(length=MAX_LENGTH)))
+    check(trajectory(chunk(length=MAX_LENGTH)))
     with pytest.raises(BadMessage, match=r"base_config.max_episode_length\) is 13 and must lie in 1 … 12"):
-        check(parcel(part(length=MAX_LENGTH + 1)))
+        check(trajectory(chunk(length=MAX_LENGTH + 1)))
 
 
-def test_a_segment_belongs_to_its_agent_and_its_time():
-    one = part(length=2)
+def test_a_segment_belongs_to_its_time():
+    one = chunk(length=2)
     for wrong in (
-        replace(one, agent=1),
         with_column(one, "start_step", -1),
         with_column(one, "start_step", 2**31 - 1 - 2),
         with_column(one, "reward", np.zeros((), np.float32)),
@@ -213,8 +214,8 @@ def test_a_segment_belongs_to_its_agent_and_its_time():
         with_column(one, "priority", np.full(2, -1.0, np.float32)),
     ):
         with pytest.raises(BadMessage):
-            check(parcel(wrong))
-    check(parcel(with_column(one, "priority", np.ones(2, np.float32))))
+            check(trajectory(wrong))
+    check(trajectory(with_column(one, "priority", np.ones(2, np.float32))))
 
 
 @given(st.data())
@@ -222,10 +223,10 @@ def test_a_segment_belongs_to_its_agent_and_its_time():
 def test_whatever_passes_can_be_stored(data):
     """Any number of any column becomes any other: it is refused, or does no harm."""
     behaviour = data.draw(st.sampled_from(sorted(SPECS)))
-    one = part(behaviour, length=data.draw(st.integers(1, 4)), truncated=True)
-    columns = [name for name in ARRAYS if getattr(one.segment, name).size]
-    name = data.draw(st.sampled_from([*columns, *one.segment.obs]))
-    value = one.segment.obs[name] if name in one.segment.obs else getattr(one.segment, name)
+    one = chunk(behaviour, length=data.draw(st.integers(1, 4)), truncated=True)
+    columns = [name for name in ARRAYS if getattr(one.transitions, name).size]
+    name = data.draw(st.sampled_from([*columns, *one.transitions.obs]))
+    value = one.transitions.obs[name] if name in one.transitions.obs else getattr(one.transitions, name)
     index = data.draw(st.integers(0, value.size - 1))
     wrong = value.copy()
     if value.dtype.kind == "f":
@@ -236,9 +237,9 @@ def test_whatever_passes_can_be_stored(data):
         limits = np.iinfo(value.dtype)
         new = data.draw(st.integers(int(limits.min), int(limits.max)))
     wrong.flat[index] = new
-    obs = one.segment.obs
+    obs = one.transitions.obs
     changed = with_column(one, "obs", obs | {name: wrong}) if name in obs else with_column(one, name, wrong)
-    forged = parcel(changed)
+    forged = trajectory(changed)
     try:
         check(forged)
     except BadMessage as error:

@@ -15,8 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from ds.cluster.host import Host
-from ds.cluster.messages import Look, Order, Report
+from ds.cluster.host import Host, NodeStatus, ProcessReport, StartCommand
 
 ROOT = Path(__file__).resolve().parents[2]
 LIMIT = 60.0
@@ -36,7 +35,7 @@ def host() -> Iterator[Host]:
     host.signal(signal.SIGKILL)
 
 
-def until_ended(host: Host) -> tuple[Report, list[str]]:
+def until_ended(host: Host) -> tuple[ProcessReport, list[str]]:
     """The last report, and all that was printed."""
     lines: list[str] = []
     while True:
@@ -47,19 +46,19 @@ def until_ended(host: Host) -> tuple[Report, list[str]]:
         time.sleep(0.02)
 
 
-def order(folder: Path, code: str, **more: object) -> Order:
-    return Order(arguments=("-c", code), folder=str(folder), **more)  # type: ignore[arg-type]
+def command(folder: Path, code: str, **more: object) -> StartCommand:
+    return StartCommand(arguments=("-c", code), folder=str(folder), **more)  # type: ignore[arg-type]
 
 
 def test_what_a_process_prints_and_how_it_ends_is_told(host: Host, tmp_path: Path) -> None:
-    host.start(order(tmp_path, "import os; print('here', os.getcwd()); os.write(2, b'last'); os._exit(6)"))
+    host.start(command(tmp_path, "import os; print('here', os.getcwd()); os.write(2, b'last'); os._exit(6)"))
     report, lines = until_ended(host)
     assert report.code == 6
     assert lines == [f"here {tmp_path}", "last"]
 
 
 def test_a_flood_of_output_keeps_its_end(host: Host, tmp_path: Path) -> None:
-    host.start(order(tmp_path, "for i in range(5000): print(i)\nprint('x' * 10**6)"))
+    host.start(command(tmp_path, "for i in range(5000): print(i)\nprint('x' * 10**6)"))
     host._child.wait(LIMIT)  # type: ignore[union-attr]
     _, lines = until_ended(host)
     assert lines == [*map(str, range(4801, 5000)), "x" * 2000]
@@ -69,7 +68,7 @@ def test_a_process_hears_signals_though_ray_blocks_them(host: Host, tmp_path: Pa
     """Ray's workers block SIGINT, and children inherit that."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     try:
-        host.start(order(tmp_path, "import time\nprint('up', flush=True)\ntime.sleep(60)"))
+        host.start(command(tmp_path, "import time\nprint('up', flush=True)\ntime.sleep(60)"))
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
     wait(lambda: "up" in host.poll().lines)
@@ -80,10 +79,10 @@ def test_a_process_hears_signals_though_ray_blocks_them(host: Host, tmp_path: Pa
 def test_a_process_ends_with_what_started_it(tmp_path: Path) -> None:
     """Even with kill -9."""
     code = (
-        "import sys, time; from ds.cluster.host import Host; from ds.cluster.messages import Order\n"
+        "import sys, time; from ds.cluster.host import Host; from ds.cluster.host import StartCommand\n"
         "sleep = 'import time; open(\\'up\\', \\'w\\'); time.sleep(60)'\n"
-        f"order = Order(arguments=('-c', sleep), folder={str(tmp_path)!r})\n"
-        "print(Host().start(order), flush=True); time.sleep(60)"
+        f"command = StartCommand(arguments=('-c', sleep), folder={str(tmp_path)!r})\n"
+        "print(Host().start(command), flush=True); time.sleep(60)"
     )
     parent = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, text=True)
     assert parent.stdout is not None
@@ -100,7 +99,7 @@ def test_nothing_of_ray_reaches_a_process(
 ) -> None:
     monkeypatch.setenv("RAY_AUTH_TOKEN", "secret")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")
-    host.start(order(tmp_path, "import os; print(*os.environ.items(), sep='\\n')"))
+    host.start(command(tmp_path, "import os; print(*os.environ.items(), sep='\\n')"))
     _, lines = until_ended(host)
     assert "('CUDA_VISIBLE_DEVICES', '3')" in lines
     assert not [line for line in lines if "RAY_" in line]
@@ -112,7 +111,7 @@ def test_secrets_are_for_this_user_and_go_with_the_process(host: Host, tmp_path:
         "token = folder + '/token'\n"
         "print(*(f'{os.stat(p).st_mode:o}' for p in (folder, token)), open(token).read())"
     )
-    host.start(order(tmp_path, code, secrets={"token": b"abc"}))
+    host.start(command(tmp_path, code, secrets={"token": b"abc"}))
     _, (arguments, modes) = until_ended(host)
     assert arguments.startswith("['-o', 'net_config.secrets=")
     assert modes == f"{stat.S_IFDIR | 0o700:o} {stat.S_IFREG | 0o600:o} abc"
@@ -122,7 +121,7 @@ def test_secrets_are_for_this_user_and_go_with_the_process(host: Host, tmp_path:
 def test_an_endpoint_counts_if_this_process_wrote_it(host: Host, tmp_path: Path) -> None:
     file = tmp_path / "run" / "endpoint.json"
     file.parent.mkdir()
-    pid = host.start(order(tmp_path, "import time; time.sleep(60)", run="run"))
+    pid = host.start(command(tmp_path, "import time; time.sleep(60)", run="run"))
     assert host.poll().endpoint is None
     file.write_text(json.dumps({"host": "h", "port": 5, "pid": pid + 1}))
     assert host.poll().endpoint is None
@@ -134,34 +133,34 @@ def test_an_endpoint_counts_if_this_process_wrote_it(host: Host, tmp_path: Path)
 
 def test_a_run_is_looked_at(host: Host, tmp_path: Path) -> None:
     run = tmp_path / "run"
-    assert host.look(str(tmp_path), "run") == Look(exists=False, saved=False, locked="")
+    assert host.status(str(tmp_path), "run") == NodeStatus(exists=False, saved=False, locked="")
     (run / "checkpoints" / "step_5").mkdir(parents=True)
-    assert host.look(str(tmp_path), "run") == Look(exists=True, saved=False, locked="")
+    assert host.status(str(tmp_path), "run") == NodeStatus(exists=True, saved=False, locked="")
     (run / "checkpoints" / "step_5" / "manifest.json").touch()
     (run / "run.lock").write_text(json.dumps({"host": "elsewhere"}))
-    assert host.look(str(tmp_path), "run") == Look(exists=True, saved=True, locked="elsewhere")
+    assert host.status(str(tmp_path), "run") == NodeStatus(exists=True, saved=True, locked="elsewhere")
     (run / "run.lock").write_text(json.dumps({"host": os.uname().nodename}))
-    assert host.look(str(tmp_path), "run").locked == ""
+    assert host.status(str(tmp_path), "run").locked == ""
 
 
 def test_a_run_is_set_aside_and_a_lock_removed_when_asked(host: Host, tmp_path: Path) -> None:
     run = tmp_path / "run"
     for expected in ("run_crashed_1", "run_crashed_2"):
         run.mkdir()
-        host.start(order(tmp_path, "", run="run", aside=True))
+        host.start(command(tmp_path, "", run="run", aside=True))
         until_ended(host)
         assert not run.exists()
         assert (tmp_path / expected).is_dir()
     run.mkdir()
     (run / "run.lock").touch()
-    host.start(order(tmp_path, "", run="run"))
+    host.start(command(tmp_path, "", run="run"))
     until_ended(host)
     assert (run / "run.lock").exists()
-    host.start(order(tmp_path, "", run="run", unlock=True))
+    host.start(command(tmp_path, "", run="run", unlock=True))
     until_ended(host)
     assert not (run / "run.lock").exists()
 
 
 def test_a_folder_that_the_node_does_not_have(host: Host, tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
-        host.start(order(tmp_path / "missing", ""))
+        host.start(command(tmp_path / "missing", ""))

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from ds.cluster.cluster import Cluster
-from ds.cluster.plan import Plan
-from ds.cluster.policy import RestartRule
+from ds.cluster.plan import ClusterPlan
+from ds.cluster.process import RestartRule
 from tests.ds.cluster_main import StandIns
 from tests.ds.fake_ray import FakeRay, Handle
 
@@ -38,7 +38,7 @@ class Life:
         self.folder, self.ray, self.stop = folder, ray or FakeRay(), Stop()
         self.said: list[str] = []
         self.code: int | None = None
-        plan = Plan(
+        plan = ClusterPlan(
             label="task", name="one", folder=folder, commands=StandIns("one"), actors=actors, secrets=None
         )
         rule = RestartRule(first=0.01, longest=0.05, budget=3)
@@ -128,10 +128,10 @@ def test_a_stop_saves_first(begin: Callable[..., Life]) -> None:
 
 def test_more_and_fewer_actors(begin: Callable[..., Life]) -> None:
     life = begin()
-    wish = next(handle for handle, options in life.ray.placed if "name" in options)
-    wish.set.remote(3)
+    target = next(handle for handle, options in life.ray.placed if "name" in options)
+    target.set.remote(3)
     life.wait(lambda: len(life.events("connected")) == 3)
-    wish.set.remote(1)
+    target.set.remote(1)
     life.wait(lambda: len(life.events("bye")) == 2)
     life.wait(lambda: "actor 2: has left" in life.said)
     assert "1 actors from now on, 3 before" in life.said

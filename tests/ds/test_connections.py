@@ -13,7 +13,7 @@ import pytest
 
 import ds.server
 from ds import connections
-from ds.connections import MAX_CONNECTIONS, RESERVED, Connections, most_connections
+from ds.connections import MAX_CONNECTIONS, RESERVED, ConnectionLimiter, most_connections
 from ds.errors import Unreachable
 from tests.ds.samples import HELLO, WELCOME
 from tests.ds.scene import LENGTH, Scene
@@ -98,9 +98,9 @@ def test_what_counts_as_one_address() -> None:
     same = connections._network
     assert same("10.0.0.1") != same("10.0.0.2")
     assert same("fd00::1") == same("fd00::2:0:0:1") != same("fd00:0:0:1::1")
-    watched = Connections(1, 10, lambda kind, what: None)
+    watched = ConnectionLimiter(1, 10, lambda kind, what: None)
     for peer in ("10.0.0.1:5", "[::ffff:10.0.0.1]:6", "[fe80::1%eth0]:7", "nonsense"):
-        watched.spoke(peer)
+        watched.note_message(peer)
     assert watched._spoke == {("10.0.0.1", 5), ("10.0.0.1", 6), ("fe80::1", 7)}
 
 

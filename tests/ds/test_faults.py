@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import resource
 import signal
 import socket
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 from socket import AF_INET
 
 import psutil
 import pytest
+from msgspec.structs import replace
 
 from algorithm.config.loader import load_config
 from algorithm.run.logs.metrics import read_metrics
@@ -22,10 +23,10 @@ from ds import certificates
 from ds.client import Client
 from ds.compatibility import agreed, digest
 from ds.errors import LearnerRefused
-from ds.protocol import PROTOCOL, Hello, Join, Parcel, Part
+from ds.protocol import PROTOCOL, Hello, Join, TrajectoryChunk, TrajectoryMessage
 from ds.security import ActorSecurity, is_loopback
 from tests.ds.processes import finish
-from tests.ds.samples import parcel, segment
+from tests.ds.samples import trajectory, transitions
 from tests.ds.scene import LENGTH, Scene, missing, whole
 
 SPEC = AgentSpec(ObsSpec(("obs",), ((3,),), ("float32",)), ActionSpec(continuous=1))
@@ -203,15 +204,22 @@ def by_hand(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> Client:
     client = Client("127.0.0.1", scene.port, security=ActorSecurity(), timeout=20)
     client.hello(Hello(protocol=PROTOCOL, actor="by hand", host="here", pid=1, versions={}))
     client.join(
-        Join(actor="by hand", agreed=terms, digest=digest(terms), version=0, lanes=(0,), taken_steps=0)
+        Join(
+            actor="by hand",
+            agreed=json.dumps(terms),
+            digest=digest(terms),
+            version=0,
+            channels=(0,),
+            taken_steps=0,
+        )
     )
     return client
 
 
-def one_of(*, length: int, number: int) -> Parcel:
-    """A parcel with one episode."""
-    part = Part("default", 0, segment(SPEC, length, (0,)))
-    return replace(parcel(part, number=number), actor="by hand", steps=length)
+def one_of(*, length: int, number: int) -> TrajectoryMessage:
+    """A trajectory with one episode."""
+    chunk = TrajectoryChunk("default", 0, transitions(SPEC, length, (0,)))
+    return replace(trajectory(chunk, number=number), actor="by hand", steps=length)
 
 
 @pytest.mark.fault("F18")

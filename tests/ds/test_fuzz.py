@@ -4,63 +4,108 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import itertools
 import json
 import os
 import struct
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import Any
 
-import msgpack
+import msgspec
 import psutil
 import pytest
 from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from algorithm.replay.buffer import ReplayBuffer, UniformSampler
 from algorithm.run.statistics import mean_interval
 from algorithm.timing import Stopwatch
-from ds.actors import Actors
-from ds.board import Board
 from ds.checking import AHEAD
+from ds.collector import RemoteCollector
 from ds.compatibility import digest
 from ds.errors import WireError
-from ds.feed import RemoteCollector
-from ds.inbox import Inbox
-from ds.protocol import PROTOCOL, Beat, Bye, Hello, Join, Joined, Parcel, Part, Receipt, Wanted, Welcome
+from ds.ingest import IngestQueue
+from ds.parameters import ParameterStore
+from ds.protocol import (
+    PROTOCOL,
+    Beat,
+    Bye,
+    Hello,
+    Join,
+    Joined,
+    Receipt,
+    TrajectoryChunk,
+    TrajectoryMessage,
+    WeightRequest,
+    Welcome,
+)
+from ds.registry import ActorRegistry
 from ds.service import Service, Terms
-from ds.wire import decode, encode, sender
-from tests.ds.parcels import CARRIES, SPECS, Clock, parcel, part
+from ds.wire import SCHEMA, decode, encode, sender
+from tests.ds.trajectories import CARRIES, SPECS, Clock, chunk, trajectory
 
 AGREED = {"sac_config.nn": "nn", "base_config.env_args": {"a": [1, None, 0.5]}}
-KINDS = {"Hello": Hello, "Join": Join, "Parcel": Parcel, "Beat": Beat, "Bye": Bye, "Wanted": Wanted}
+KINDS = {
+    "Hello": Hello,
+    "Join": Join,
+    "TrajectoryMessage": TrajectoryMessage,
+    "Beat": Beat,
+    "Bye": Bye,
+    "WeightRequest": WeightRequest,
+}
 FORGER, HONEST = "forger", "honest"
 MAX_LENGTH, CAPACITY = 12, 64
 
 VALID = [
     Hello(protocol=PROTOCOL, actor=FORGER, host="h", pid=1, versions={"torch": "2"}),
-    Join(actor=FORGER, agreed=AGREED, digest=digest(AGREED), version=1, lanes=(0, 0), taken_steps=0),
+    Join(
+        actor=FORGER,
+        agreed=json.dumps(AGREED),
+        digest=digest(AGREED),
+        version=1,
+        channels=(0, 0),
+        taken_steps=0,
+    ),
     Beat(actor=FORGER, version=1, steps=10, waiting=0, dropped=0),
-    Wanted(actor=FORGER, than=0),
+    WeightRequest(actor=FORGER, newer_than=0),
     Bye(actor=FORGER, reason="done"),
     *(
-        parcel(part(name, length=n, **end), Part(name, 1, None), actor=FORGER, episodes=((name, 0, 1.5, n),))
+        trajectory(
+            chunk(name, length=n, **end),
+            TrajectoryChunk(name, 1, None),
+            actor=FORGER,
+            episodes=((name, 0, 1.5, n),),
+        )
         for name in SPECS
         for n, end in ((1, {}), (5, {"terminated": True}), (12, {"truncated": True}))
     ),
 ]
-"""Of every kind, and parcels of every kind of observation and action.
+"""Of every kind, and trajectories of every kind of observation and action.
 
 An actor's name is drawn by chance: who knew that of the honest one could speak for it.
 """
 
 OTHERS = 5
-"""Of them no parcels."""
+"""Of them no trajectories."""
 
 INTS = [-(2**63), -1, 0, 1, 2, 63, 2**16, 2**31 - 1, 2**31, 2**53, AHEAD, AHEAD + 9, 2**63 - 1, 2**64 - 1]
 REALS = [0.0, -0.0, 1e-300, -1.0, 3.5e38, 1.7e308, float("inf"), float("-inf"), float("nan")]
-TEXTS = ["", "default", "nobody", FORGER, "x" * 65, "\x1b[2J", "\u202e", "y" * 20_000]
+TEXTS = [
+    "",
+    "default",
+    "nobody",
+    FORGER,
+    "x" * 65,
+    "\x1b[2J",
+    "\u202e",
+    "y" * 20_000,
+    "[1]",
+    '{"x": NaN}',
+    "[" * 9000,
+    '{"a":' * 2000,
+]
 LENGTHS = [0, 1, 2, 3, 5, 12, 13, 2**16, 2**31, 2**32 - 1]
 
 changes = st.lists(
@@ -77,6 +122,12 @@ def leaves(value: Any, put: Callable[[Any], None]) -> Iterator[tuple[Any, Callab
     elif isinstance(value, dict):
         for key, one in list(value.items()):
             yield from leaves(one, lambda new, key=key: value.__setitem__(key, new))
+
+
+def fields_of(holder: list[Any]) -> Iterator[tuple[Any, Callable[[Any], None]]]:
+    """Of the message in a list; its type, the first of all, stays."""
+    yield from itertools.islice(leaves(holder[0], lambda new: holder.__setitem__(0, new)), 2, None)
+    yield holder[0], lambda new: holder.__setitem__(0, new)
 
 
 def changed(value: Any, which: int, how: int) -> Any:
@@ -97,12 +148,12 @@ def changed(value: Any, which: int, how: int) -> Any:
     if isinstance(value, dict):
         keys = sorted(value)
         return {key: value[key] for key in keys[: which % (len(keys) + 1)]} | ({"more": 1} if how % 2 else {})
-    if isinstance(value, msgpack.ExtType):
+    if isinstance(value, msgspec.msgpack.Ext):
         return described(value, which, how)
     return [0, 0]
 
 
-def described(value: msgpack.ExtType, which: int, how: int) -> msgpack.ExtType:
+def described(value: msgspec.msgpack.Ext, which: int, how: int) -> msgspec.msgpack.Ext:
     """An array of another dtype or shape, its bytes as they are."""
     code, dimensions = value.data[:2]
     shape = list(struct.unpack(f"<{dimensions}I", value.data[2:]))
@@ -112,7 +163,7 @@ def described(value: msgpack.ExtType, which: int, how: int) -> msgpack.ExtType:
         shape[which % len(shape)] = LENGTHS[how % len(LENGTHS)]
     else:
         shape = shape[::-1] if which % 2 else [*shape, 1]
-    return msgpack.ExtType(value.code, struct.pack(f"<BB{len(shape)}I", code, len(shape), *shape))
+    return msgspec.msgpack.Ext(value.code, struct.pack(f"<BB{len(shape)}I", code, len(shape), *shape))
 
 
 def forged(message: object, mutations: list[tuple[int, int, int]]) -> bytes:
@@ -120,20 +171,20 @@ def forged(message: object, mutations: list[tuple[int, int, int]]) -> bytes:
     body = encode(message)
     (length,) = struct.unpack_from("<I", body, 4)
     tail = bytearray(body[8 + length + (-(8 + length)) % 8 :])
-    holder = [msgpack.unpackb(body[8 : 8 + length], strict_map_key=False)]
+    holder = [msgspec.msgpack.decode(body[8 : 8 + length])]
     for place, which, how in mutations:
         if how % 5 == 4 and tail:  # numbers of an array: NaN, infinity, choices that are not there
             at = place % len(tail) & ~3
             tail[at : at + 4] = struct.pack("<f", REALS[which % 3 + 6])[: len(tail) - at]
             continue
-        pieces = list(leaves(holder[0][1], lambda new: holder[0].__setitem__(1, new)))
+        pieces = list(fields_of(holder))
         counts = [piece for piece in pieces if type(piece[0]) in (int, float)]
         if place % 2 and counts:  # half of all changes
             pieces = counts
         value, put = pieces[place // 2 % len(pieces)]
         put(changed(value, which, how))
-    structure = msgpack.packb(holder[0])
-    head = struct.pack("<B3xI", 1, len(structure)) + structure
+    structure = msgspec.msgpack.encode(holder[0])
+    head = struct.pack("<B3xI", SCHEMA, len(structure)) + structure
     return head + bytes(-len(head) % 8 if tail else 0) + bytes(tail)
 
 
@@ -141,25 +192,29 @@ class Learner:
     """All of one but its socket and its networks; an honest actor is with it."""
 
     def __init__(self) -> None:
-        self.clock, self.inbox, self.board = Clock(), Inbox(4), Board(dict.fromkeys(SPECS, False))
-        self.actors = Actors(
+        self.clock, self.queue, self.parameters = (
+            Clock(),
+            IngestQueue(4),
+            ParameterStore(dict.fromkeys(SPECS, False)),
+        )
+        self.actors = ActorRegistry(
             run="r", seed=1, limit=8, synchronous=False, heartbeat=2.0, max_lag=50, clock=self.clock
         )
         self.replays = {name: ReplayBuffer(
             SPECS[name], capacity=CAPACITY, batch_size=2, carry_shape=CARRIES[name], sampler=UniformSampler()
         ) for name in SPECS}  # fmt: skip
         self.feed = RemoteCollector(
-            self.inbox, self.actors, self.board, self.replays,
+            self.queue, self.actors, self.parameters, self.replays,
             before_step=lambda: None, watch=Stopwatch(), wait=0.0, silence=2 * MAX_LENGTH,
         )  # fmt: skip
         self.service = Service(
-            self.actors, self.inbox, self.board,
+            self.actors, self.queue, self.parameters,
             Terms(agreed=AGREED, specs=SPECS, carry_shapes=CARRIES, max_length=MAX_LENGTH,
                   max_message=2**20, synchronous=False, room_timeout=0.0),
         )  # fmt: skip
         self.returns: list[float] = []
         self.sent, self.outcomes = 0, dict[str, int]()
-        self.board.publish(1, [b"w"])
+        self.parameters.publish(1, [b"w"])
         asyncio.run(self._come(HONEST))
 
     async def _come(self, actor: str) -> None:
@@ -169,11 +224,11 @@ class Learner:
     def meets(self, kind: str, body: bytes) -> None:
         """As the server does it. Raises whatever is a defect."""
         self.clock.now += 0.01
-        before = self.board.next_version
+        before = self.parameters.next_version
         outcome = asyncio.run(self._answer(KINDS[kind], body))
         self.outcomes[outcome] = self.outcomes.get(outcome, 0) + 1
         self.step()
-        assert before <= self.board.next_version <= before + AHEAD
+        assert before <= self.parameters.next_version <= before + AHEAD
 
     async def _answer(self, kind: type, body: bytes) -> str:
         if self.actors.number(FORGER) is None:
@@ -185,12 +240,12 @@ class Learner:
             message = decode(kind, body)
         except WireError:
             return "no message"
-        if isinstance(message, Wanted):
+        if isinstance(message, WeightRequest):
             self.service.weights(message)
             return "weights"
         answers = {
             Hello: lambda one: self.service.hello(one, "here"), Join: self.service.join,
-            Parcel: self.service.deliver, Beat: self.service.beat, Bye: self.service.bye,
+            TrajectoryMessage: self.service.deliver, Beat: self.service.beat, Bye: self.service.bye,
         }  # fmt: skip
         answer = await answers[kind](message)
         if answer is not None:
@@ -198,10 +253,10 @@ class Learner:
         return answer.state if isinstance(answer, Receipt) else type(answer).__name__
 
     def step(self) -> None:
-        """The training's part: what came is stored, drawn and told of."""
-        for _ in range(2000):  # 5 parcels of 112 steps at the most, and who has left
+        """The training's chunk: what came is stored, drawn and told of."""
+        for _ in range(2000):  # 5 trajectories of 112 steps at the most, and who has left
             self.returns += [episode.total for episode in self.feed.step()]
-            if self.feed._unreleased is None and not self.inbox._items:
+            if self.feed._unreleased is None and not self.queue._items:
                 break
         else:
             raise AssertionError("it does not come to an end")
@@ -210,11 +265,11 @@ class Learner:
             assert abs(mean_interval(self.returns).mean) < float("inf")
 
     def goes_on(self) -> None:
-        """An honest actor's parcel is taken and stored, and the state can be written."""
+        """An honest actor's trajectory is taken and stored, and the state can be written."""
         self.sent += 1
-        self.board.publish(self.board.next_version, [b"w"])
-        version, steps = self.board.newest, self.feed.steps
-        one = parcel(part(terminated=True), actor=HONEST, number=self.sent, version=version)
+        self.parameters.publish(self.parameters.next_version, [b"w"])
+        version, steps = self.parameters.newest, self.feed.steps
+        one = trajectory(chunk(terminated=True), actor=HONEST, number=self.sent, version=version)
         if self.actors.number(HONEST) is None:  # it has been silent for too long
             asyncio.run(self._come(HONEST))
         receipt = asyncio.run(self._delivered(one))
@@ -228,18 +283,18 @@ class Learner:
         for value in self.feed.metrics().values():
             assert abs(value) < 2**62
 
-    async def _delivered(self, one: Parcel) -> Receipt:
-        return await self.service.deliver(decode(Parcel, encode(one)))
+    async def _delivered(self, one: TrajectoryMessage) -> Receipt:
+        return await self.service.deliver(decode(TrajectoryMessage, encode(one)))
 
 
 def attack(learner: Learner, messages: list[tuple[int, list[tuple[int, int, int]]]]) -> None:
     for index, mutations in messages:
-        few = index % 2  # half of all messages are no parcels
+        few = index % 2  # half of all messages are no trajectories
         message = VALID[index // 2 % OTHERS if few else OTHERS + index // 2 % (len(VALID) - OTHERS)]
-        if isinstance(message, Parcel):  # else it would have come before
+        if isinstance(message, TrajectoryMessage):  # else it would have come before
             member = learner.actors._living.get(FORGER)
-            lane = 0 if member is None or not member.lanes else member.lanes[0]
-            message = replace(message, number=lane + 1, version=learner.board.newest)
+            channel = 0 if member is None or not member.channels else member.channels[0]
+            message = replace(message, number=channel + 1, version=learner.parameters.newest)
         learner.meets(type(message).__name__, forged(message, mutations))
 
 
@@ -259,10 +314,10 @@ def test_whatever_almost_right_messages_say_the_learner_goes_on(messages) -> Non
 def test_what_is_not_changed_is_taken() -> None:
     """Else nothing above would reach what it is meant for."""
     learner = Learner()
-    parcels = len(VALID) - OTHERS
-    attack(learner, [(2 * i + 1, []) for i in range(OTHERS)] + [(2 * i, []) for i in range(parcels)])
+    trajectories = len(VALID) - OTHERS
+    attack(learner, [(2 * i + 1, []) for i in range(OTHERS)] + [(2 * i, []) for i in range(trajectories)])
     assert learner.outcomes == {
-        "Welcome": 1, "Joined": 1, "weights": 1, "NoneType": 1, "taken": 1 + parcels
+        "Welcome": 1, "Joined": 1, "weights": 1, "NoneType": 1, "taken": 1 + trajectories
     }  # fmt: skip
     learner.goes_on()
 

@@ -5,10 +5,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from algorithm.spec import ActionSpec, AgentSpec, ObsSpec
-from ds.limits import SMALLEST_LIMIT, largest_parcel, message_limit
-from ds.protocol import Part
+from ds.limits import SMALLEST_LIMIT, largest_trajectory, message_limit
+from ds.protocol import TrajectoryChunk
 from ds.wire import encode
-from tests.ds.samples import parcel, segment
+from tests.ds.samples import trajectory, transitions
 
 dtypes = st.sampled_from(("float32", "uint8", "bool", "int64"))
 shapes = st.lists(st.integers(1, 6), max_size=3).map(tuple)
@@ -23,11 +23,11 @@ def specs(draw: st.DrawFn) -> AgentSpec:
 
 
 def actual(name: str, spec: AgentSpec, carry: tuple[int, ...], length: int, agents: int) -> int:
-    """Bytes of a real parcel whose numbers take as much as numbers can."""
+    """Bytes of a real trajectory whose numbers take as much as numbers can."""
     long = 2**63
-    part = Part(name, long, segment(spec, length, carry, priority=True))
+    chunk = TrajectoryChunk(name, long, transitions(spec, length, carry, priority=True))
     episodes = ((name, long, 1.0, long),) * agents
-    return len(encode(parcel(*[part] * agents, number=long, episodes=episodes)))
+    return len(encode(trajectory(*[chunk] * agents, number=long, episodes=episodes)))
 
 
 @given(specs(), st.sampled_from(((0,), (8,), (2, 16))), st.integers(1, 60), st.text(max_size=40))
@@ -35,7 +35,7 @@ def actual(name: str, spec: AgentSpec, carry: tuple[int, ...], length: int, agen
 def test_the_limit_is_a_little_above_the_largest_segment(
     spec: AgentSpec, carry: tuple[int, ...], length: int, name: str
 ) -> None:
-    limit = largest_parcel({name: spec}, {name: carry}, length)
+    limit = largest_trajectory({name: spec}, {name: carry}, length)
     real = actual(name, spec, carry, length, 1)
     assert real <= limit <= 1.2 * real + 64 * 1024
 
@@ -49,13 +49,13 @@ def test_every_column_of_a_long_segment_is_counted(carry: tuple[int, ...]) -> No
     """One byte a transition too few or too many is forty thousand."""
     spec = AgentSpec(ObsSpec(("a", "b"), ((1,), (2,)), ("bool", "float32")), ActionSpec((3, 2), 2))
     real = actual("leg", spec, carry, 40_000, 1)
-    assert real <= largest_parcel({"leg": spec}, {"leg": carry}, 40_000) <= real + 20_000
+    assert real <= largest_trajectory({"leg": spec}, {"leg": carry}, 40_000) <= real + 20_000
 
 
 def test_of_several_behaviours_the_largest_counts() -> None:
     both = {"eye": IMAGE, "leg": VECTOR}
     carries = {"eye": (0,), "leg": (2, 64)}
-    limit = largest_parcel(both, carries, 50)
+    limit = largest_trajectory(both, carries, 50)
     for name, spec in both.items():
         assert actual(name, spec, carries[name], 50, 1) <= limit
     assert limit <= 1.2 * actual("eye", IMAGE, (0,), 50, 1) + 64 * 1024
@@ -63,7 +63,7 @@ def test_of_several_behaviours_the_largest_counts() -> None:
 
 @pytest.mark.parametrize("agents", [1, 7, 300])
 def test_a_step_of_all_agents_fits_too(agents: int) -> None:
-    limit = largest_parcel({"leg": VECTOR}, {"leg": (0,)}, 1, agents=agents)
+    limit = largest_trajectory({"leg": VECTOR}, {"leg": (0,)}, 1, agents=agents)
     real = actual("leg", VECTOR, (0,), 1, agents)
     assert real <= limit <= 1.2 * real + 64 * 1024
 

@@ -9,24 +9,31 @@ import threading
 import pytest
 
 from ds import link as link_module
-from ds.calling import NothingSent
-from ds.ending import Ending
+from ds.backoff import Backoff, RealClock
 from ds.errors import LearnerAway, LearnerRefused, Unreachable
-from ds.patience import Backoff, RealClock
-from ds.protocol import Beat, Bye, Hello, Join, Parcel, Wanted
+from ds.protocol import Beat, Bye, Hello, Join, TrajectoryMessage, WeightRequest
+from ds.session import NothingSentYet, ShutdownState
 from tests.ds.learners import Actor, FakeLearner, until
 
 
-def joined(learner: FakeLearner, lanes: int = 1, **options) -> Actor:
+def joined(learner: FakeLearner, channels: int = 1, **options) -> Actor:
     actor = Actor(learner, **options)
     actor.link.start()
-    actor.link.join({"a.b": 1}, "digest", NothingSent(taken=(0,) * lanes))
+    actor.link.join({"a.b": 1}, "digest", NothingSentYet(taken=(0,) * channels))
     return actor
 
 
-def parcel(lane: int = 0, number: int = 1) -> Parcel:
-    return Parcel(
-        actor="a1", lane=lane, number=number, version=0, steps=1, stride=1, parts=(), episodes=(), dropped=0
+def trajectory(channel: int = 0, number: int = 1) -> TrajectoryMessage:
+    return TrajectoryMessage(
+        actor="a1",
+        channel=channel,
+        number=number,
+        version=0,
+        steps=1,
+        stride=1,
+        chunks=(),
+        episodes=(),
+        dropped=0,
     )
 
 
@@ -71,7 +78,7 @@ def test_patience_ends_while_acting_too():
         actor.link.beat()
     actor.clock.time += 9
     with pytest.raises(Unreachable):
-        actor.link.deliver(parcel())
+        actor.link.deliver(trajectory())
     actor.clock.time += 1
     with pytest.raises(LearnerAway):
         actor.link.beat()
@@ -92,7 +99,7 @@ def test_what_a_thread_meets_is_raised_in_the_main_thread(ask):
     learner = FakeLearner(heartbeat=1.0)
     actor = joined(learner)
     learner.refusal = "another configuration"
-    until(actor.link.ending.halted.is_set)
+    until(actor.link.shutdown.halted.is_set)
     with pytest.raises(LearnerRefused, match="another configuration"):
         {
             "report": lambda: actor.link.report(steps=1, version=1),
@@ -126,13 +133,13 @@ def test_a_beat_says_how_the_actor_is():
     learner = FakeLearner()
     actor = Actor(learner)
     actor.link.start()
-    actor.link.join({}, "", NothingSent(taken=(4, 2), taken_steps=60, waiting=3, dropped=40))
+    actor.link.join({}, "", NothingSentYet(taken=(4, 2), taken_steps=60, waiting=3, dropped=40))
     actor.link.report(steps=120, version=7)
     actor.link.beat()
     assert learner.of(Beat) == [Beat(actor="a1", version=7, steps=120, waiting=3, dropped=40)]
     (join,) = learner.of(Join)
-    assert (join.lanes, join.taken_steps, join.version, join.digest) == ((4, 2), 60, 0, "")
-    assert actor.link.max_message == 1000 and learner.open == 3, "a connection for each lane, and one"
+    assert (join.channels, join.taken_steps, join.version, join.digest) == ((4, 2), 60, 0, "")
+    assert actor.link.max_message == 1000 and learner.open == 3, "a connection for each channel, and one"
     actor.link.close("done")
     assert learner.of(Bye) == [Bye(actor="a1", reason="done")] and learner.closed == 3
 
@@ -142,7 +149,13 @@ def test_a_learner_started_anew_is_greeted_and_joined_again():
     actor = joined(learner)
     learner.restart()
     actor.link.beat()
-    assert [type(m) for m in learner.said if not isinstance(m, Wanted)] == [Hello, Join, Beat, Hello, Join]
+    assert [type(m) for m in learner.said if not isinstance(m, WeightRequest)] == [
+        Hello,
+        Join,
+        Beat,
+        Hello,
+        Join,
+    ]
     assert {m.actor for m in learner.said} == {"a1"}
     assert actor.lines == ["the learner was started anew (run r)"]
     assert learner.joined == {"a1"}
@@ -155,8 +168,8 @@ def test_an_actor_that_was_stopped_for_long_is_welcome_again():
     actor = joined(learner)
     learner.known.clear()
     learner.joined.clear()
-    assert actor.link.deliver(parcel()).state == "unknown"
-    assert actor.link.deliver(parcel()).state == "taken"
+    assert actor.link.deliver(trajectory()).state == "unknown"
+    assert actor.link.deliver(trajectory()).state == "taken"
     assert len(learner.of(Hello)) == 2 and actor.lines == []
     actor.link.close("done")
 
@@ -166,17 +179,19 @@ def test_a_learner_started_anew_while_environments_were_built():
     actor = Actor(learner)
     actor.link.start()
     learner.restart()
-    actor.link.join({}, "", NothingSent(taken=(0,)))
-    assert actor.link.deliver(parcel()).state == "taken" and actor.link.max_message == 1000
+    actor.link.join({}, "", NothingSentYet(taken=(0,)))
+    assert actor.link.deliver(trajectory()).state == "taken" and actor.link.max_message == 1000
     actor.link.close("done")
 
 
 def test_however_many_notice_it_hello_is_said_once():
     learner = FakeLearner()
-    actor = joined(learner, lanes=3)
+    actor = joined(learner, channels=3)
     learner.joined.clear()
     learner.gate.clear()
-    threads = [threading.Thread(target=actor.link.deliver, args=(parcel(lane),)) for lane in range(3)]
+    threads = [
+        threading.Thread(target=actor.link.deliver, args=(trajectory(channel),)) for channel in range(3)
+    ]
     for thread in threads:
         thread.start()
     until(lambda: learner.inside == 3)
@@ -213,7 +228,7 @@ def test_another_mode_is_refused():
 def test_a_person_is_told_when_it_begins_and_ends_but_not_too_often():
     learner = FakeLearner()
     actor = joined(learner)
-    actor.link._sender = NothingSent(taken=(0,), dropped=100)
+    actor.link._sender = NothingSentYet(taken=(0,), dropped=100)
 
     def fails() -> None:
         learner.up = False
@@ -233,7 +248,7 @@ def test_a_person_is_told_when_it_begins_and_ends_but_not_too_often():
     fails()
     fails()
     assert actor.link.away
-    actor.link._sender = NothingSent(taken=(0,), dropped=3500)
+    actor.link._sender = NothingSentYet(taken=(0,), dropped=3500)
     comes_back(10)
     assert not actor.link.away
     expected = [
@@ -258,11 +273,11 @@ def test_a_person_is_told_when_it_begins_and_ends_but_not_too_often():
 def test_newer_weights_are_fetched_and_only_the_newest_are_kept():
     learner = FakeLearner()
     actor = joined(learner)
-    until(lambda: actor.link._newest.version == 1)
+    until(lambda: actor.link._fetcher.version == 1)
     for version in (2, 3):
         learner.version = version
         actor.link.beat()
-        until(lambda version=version: actor.link._newest.version == version)
+        until(lambda version=version: actor.link._fetcher.version == version)
     found = actor.link.weights()
     assert (found.version, found.chunks) == (3, [b"weights", b"3"])
     assert actor.link.weights() is None
@@ -270,8 +285,8 @@ def test_newer_weights_are_fetched_and_only_the_newest_are_kept():
     actor.link.beat()
     learner.version = 4
     actor.link.beat()
-    until(lambda: actor.link._newest.version == 4)
-    assert [wanted.than for wanted in learner.of(Wanted)] == [0, 1, 2, 3], "each once"
+    until(lambda: actor.link._fetcher.version == 4)
+    assert [wanted.newer_than for wanted in learner.of(WeightRequest)] == [0, 1, 2, 3], "each once"
     learner.restart()
     actor.link.beat()
     assert learner.of(Join)[-1].version == 4, "so that versions never fall"
@@ -279,25 +294,25 @@ def test_newer_weights_are_fetched_and_only_the_newest_are_kept():
 
 
 def test_weights_that_are_not_there_are_not_asked_for_again_and_again():
-    newest, asked = link_module.Newest(lambda than: asked.append(than) or []), []
-    newest.heard(5)
+    newest, asked = link_module.WeightFetcher(lambda than: asked.append(than) or []), []
+    newest.announce(5)
     newest.fetch()
-    newest.heard(5)
+    newest.announce(5)
     newest.fetch()
     assert asked == [0] and newest.take() is None and newest.version == 0
-    newest.anew()
+    newest.retry_missing()
     newest.fetch()
-    newest.heard(6)
+    newest.announce(6)
     newest.fetch()
     assert asked == [0, 0, 0]
 
 
 def test_weights_may_turn_out_to_be_newer_than_was_known():
-    newest, asked = link_module.Newest(lambda than: asked.append(than) or [b"7"]), []
-    newest.heard(6)
+    newest, asked = link_module.WeightFetcher(lambda than: asked.append(than) or [b"7"]), []
+    newest.announce(6)
     newest.fetch()
-    newest.has(7)
-    newest.heard(7)
+    newest.mark_loaded(7)
+    newest.announce(7)
     newest.fetch()
     assert asked == [0] and newest.version == 7
 
@@ -305,18 +320,20 @@ def test_weights_may_turn_out_to_be_newer_than_was_known():
 def test_fetching_goes_on_when_the_learner_is_back():
     learner = FakeLearner()
     actor = joined(learner)
-    until(lambda: actor.link._newest.version == 1)
+    until(lambda: actor.link._fetcher.version == 1)
     learner.up = False
-    actor.link._newest.heard(2)
+    actor.link._fetcher.announce(2)
     until(lambda: actor.link.away)
     learner.version, learner.up = 2, True
-    until(lambda: actor.link._newest.version == 2)
+    until(lambda: actor.link._fetcher.version == 2)
     actor.link.close("done")
 
 
 def test_in_step_with_the_learner_the_main_thread_fetches(monkeypatch):
-    learner, started, start = FakeLearner(synchronous=True), [], Ending.start
-    monkeypatch.setattr(Ending, "start", lambda me, name, body: started.append(name) or start(me, name, body))
+    learner, started, start = FakeLearner(synchronous=True), [], ShutdownState.start
+    monkeypatch.setattr(
+        ShutdownState, "start", lambda me, name, body: started.append(name) or start(me, name, body)
+    )
     actor = joined(learner)
     assert actor.link.wait_newer(0).chunks[1] == b"1"
     assert actor.link.wait_newer(1) is None, "at once: there are no newer ones"
@@ -324,7 +341,7 @@ def test_in_step_with_the_learner_the_main_thread_fetches(monkeypatch):
     actor.link.beat()
     assert actor.link.wait_newer(1) is None and actor.link.warming_up == {"": True}
     learner.version = 3
-    actor.link.deliver(parcel())
+    actor.link.deliver(trajectory())
     learner.up = False
     actor.clock.at(actor.clock.time + 20, lambda: setattr(learner, "up", True))
     assert actor.link.wait_newer(1).version == 3, "it waits for a learner that is away"
@@ -342,8 +359,8 @@ def test_the_end_of_the_training_ends_the_actor(how):
     if how == "beat":
         actor.link.beat()
     elif how == "deliver":
-        assert actor.link.deliver(parcel()).state == "finished"
-    assert actor.link.finished and actor.link.ending.halted.is_set()
+        assert actor.link.deliver(trajectory()).state == "finished"
+    assert actor.link.finished and actor.link.shutdown.halted.is_set()
     actor.link.report(steps=1, version=1)  # raises nothing
     actor.link.close("finished")
 
@@ -375,14 +392,12 @@ def test_hanging_up_is_no_fault_of_the_learner():
     actor.link.close("done")
     learner.up = False
     with pytest.raises(Unreachable):
-        actor.link.deliver(parcel())
+        actor.link.deliver(trajectory())
     assert actor.lines == [] and not actor.link.away
 
 
 def test_what_sends_needs_neither_torch_nor_the_network():
-    code = (
-        "import sys, ds.packing, ds.spool, ds.link; sys.exit('torch' in sys.modules or 'grpc' in sys.modules)"
-    )
+    code = "import sys, ds.trajectory, ds.send_queue, ds.link\nassert not {'torch', 'grpc'} & {*sys.modules}"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 

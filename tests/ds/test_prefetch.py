@@ -358,15 +358,15 @@ def test_what_is_on_disk_is_told_while_it_runs(make):
 # ---- ends
 
 
-@pytest.mark.parametrize("part", ["_sampler", "_windows"])
-def test_what_a_thread_raises_comes_out_of_sample(part, make):
+@pytest.mark.parametrize("chunk", ["_sampler", "_windows"])
+def test_what_a_thread_raises_comes_out_of_sample(chunk, make):
     replay = make(threads=3)
     replay.sample()
 
     def fail(*_):
         raise FloatingPointError("broken")
 
-    setattr(getattr(replay, part), "sample" if part == "_sampler" else "read", fail)
+    setattr(getattr(replay, chunk), "sample" if chunk == "_sampler" else "read", fail)
     with pytest.raises(FloatingPointError, match="broken"):
         for _ in range(20):
             replay.sample()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import grpc
 import pytest
 
-from ds.reasons import passing
+from ds.client import passing
 
 AWAY = grpc.StatusCode.UNAVAILABLE
 

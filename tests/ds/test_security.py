@@ -13,7 +13,7 @@ import pytest
 from algorithm.errors import StorageError, UsageError
 from ds import certificates, transport
 from ds.errors import LearnerRefused, Unreachable
-from ds.faults import INTERVAL_S, Faults
+from ds.records import INTERVAL_S, FaultLog
 from ds.security import (
     AUTHORITY,
     CERTIFICATE,
@@ -333,7 +333,7 @@ def test_the_command_refuses_what_cannot_be(tmp_path: Path, capsys: pytest.Captu
 @pytest.mark.fault("F18")
 def test_refused_peers_are_logged_once_a_minute_and_counted() -> None:
     now, lines = [0.0], []
-    faults = Faults(lines.append, lambda: now[0])
+    faults = FaultLog(lines.append, lambda: now[0])
     for i in range(1000):
         faults("unauthenticated", f"10.0.0.1:{i}: wrong token or none")
     faults("malformed", "10.0.0.2:1: 3 bytes are no message")

@@ -22,7 +22,7 @@ def what_agrees(run):
     weights = {file: sha for file, sha in found["weights"].items() if not file.endswith("run.safetensors")}
     state = found["state"]["run"]
     metrics = {k: v for k, v in json.loads(found["metrics"]).items() if not k.startswith("ds/")}
-    own = {name: part["own"] for name, part in state["agents"].items()}
+    own = {name: chunk["own"] for name, chunk in state["agents"].items()}
     return weights, found["replay"], state["tally"], state["health"], own, metrics
 
 

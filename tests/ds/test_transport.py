@@ -21,19 +21,19 @@ import pytest
 import ds.server
 from algorithm.errors import UsageError
 from algorithm.spec import ActionSpec, AgentSpec, ObsSpec
-from ds import inflight, transport
+from ds import connections, transport
 from ds.errors import Busy, LearnerRefused, Unreachable
-from ds.protocol import Beat, Bye, Part, Refused, Wanted
+from ds.protocol import Beat, Bye, Refused, TrajectoryChunk, WeightRequest
 from ds.wire import encode
-from tests.ds.samples import HELLO, JOIN, TAKEN, WELCOME, parcel, same, segment
+from tests.ds.samples import HELLO, JOIN, TAKEN, WELCOME, same, trajectory, transitions
 from tests.ds.talking import HOST, MAX_MESSAGE, METHODS, Learner, actor, channel, learner, send
 
 SPEC = AgentSpec(ObsSpec(("obs",), ((27,),), ("float32",)), ActionSpec(continuous=8))
-PARCEL = parcel(Part("default", 0, segment(SPEC, 100)))
-TOO_LARGE = parcel(Part("default", 0, segment(SPEC, MAX_MESSAGE // 100)))
+TRAJECTORY = trajectory(TrajectoryChunk("default", 0, transitions(SPEC, 100)))
+TOO_LARGE = trajectory(TrajectoryChunk("default", 0, transitions(SPEC, MAX_MESSAGE // 100)))
 BEAT = Beat(actor="a", version=1, steps=2, waiting=3, dropped=4)
 BYE = Bye(actor="a", reason="done")
-WANTED = Wanted(actor="a", than=3)
+WANTED = WeightRequest(actor="a", newer_than=3)
 
 
 def until(condition: Callable[[], bool]) -> None:
@@ -53,11 +53,11 @@ def test_every_message_arrives_and_is_answered() -> None:
     with learner() as one, actor(one.port) as client:
         assert client.hello(HELLO) == WELCOME
         assert client.join(JOIN).receipt == TAKEN
-        assert client.deliver(PARCEL) == TAKEN
+        assert client.deliver(TRAJECTORY) == TAKEN
         assert client.beat(BEAT) == TAKEN
         assert client.weights(WANTED) == []
         client.bye(BYE)
-        assert all(map(same, one.notes.seen, [HELLO, JOIN, PARCEL, BEAT, WANTED, BYE]))
+        assert all(map(same, one.notes.seen, [HELLO, JOIN, TRAJECTORY, BEAT, WANTED, BYE]))
         assert re.fullmatch(r"127\.0\.0\.1:\d+", one.notes.peers[0])
         assert one.faults == []
 
@@ -84,8 +84,8 @@ def test_weights_of_any_size_arrive_whole() -> None:
 
 def test_many_threads_share_a_client() -> None:
     with learner() as one, actor(one.port) as client, ThreadPoolExecutor(8) as threads:
-        parcels = [parcel(number=number) for number in range(64)]
-        assert list(threads.map(client.deliver, parcels)) == [TAKEN] * 64
+        trajectories = [trajectory(number=number) for number in range(64)]
+        assert list(threads.map(client.deliver, trajectories)) == [TAKEN] * 64
         assert sorted(seen.number for seen in one.notes.seen) == list(range(64))
 
 
@@ -93,7 +93,7 @@ def test_an_answer_that_does_not_come_in_time_may_come_later() -> None:
     with learner() as one, actor(one.port, timeout=0.3) as client:
         one.notes.holding = True
         with pytest.raises(Unreachable, match="no answer within"):
-            client.deliver(PARCEL)
+            client.deliver(TRAJECTORY)
         assert client.beat(BEAT) == TAKEN
     assert one.loop_errors == []
 
@@ -127,7 +127,7 @@ def test_closing_ends_calls_that_wait() -> None:
 
         def deliver() -> None:
             try:
-                client.deliver(PARCEL)
+                client.deliver(TRAJECTORY)
             except Unreachable as error:
                 ended.put(error)
 
@@ -156,7 +156,7 @@ def test_a_server_closes_more_than_once() -> None:
 
 
 @pytest.mark.fault("F17")
-def test_a_parcel_that_is_too_large_names_the_limit_and_the_key() -> None:
+def test_a_trajectory_that_is_too_large_names_the_limit_and_the_key() -> None:
     with learner() as one, actor(one.port) as client:
         with pytest.raises(LearnerRefused) as caught:
             client.deliver(TOO_LARGE)
@@ -164,13 +164,13 @@ def test_a_parcel_that_is_too_large_names_the_limit_and_the_key() -> None:
         assert "base_config.max_episode_length" in caught.value.fix
         until(lambda: one.kinds == ["incomplete"])
         assert f"larger than {MAX_MESSAGE} bytes" in one.faults[0][1]
-        assert client.deliver(PARCEL) == TAKEN
+        assert client.deliver(TRAJECTORY) == TAKEN
         assert one.loop_errors == []
 
 
 def bodies(number: int, rng: random.Random) -> list[bytes]:
     """Random bytes, and good messages that are cut off or have flipped bits."""
-    good = [encode(one) for one in (HELLO, JOIN, PARCEL, BEAT, BYE, WANTED)]
+    good = [encode(one) for one in (HELLO, JOIN, TRAJECTORY, BEAT, BYE, WANTED)]
     found = []
     for i in range(number):
         forged = bytearray(rng.choice(good))
@@ -290,7 +290,7 @@ def test_more_calls_than_are_served_are_sent_away_for_now(monkeypatch: pytest.Mo
     monkeypatch.setattr(ds.server, "CONCURRENT", 4)
     with learner() as one, actor(one.port) as client, ThreadPoolExecutor(4) as threads:
         one.notes.holding = True
-        waiting = [threads.submit(client.deliver, PARCEL) for _ in range(4)]
+        waiting = [threads.submit(client.deliver, TRAJECTORY) for _ in range(4)]
         until(lambda: one.notes.held == 4)
         with pytest.raises(Busy, match="no hand free"):
             client.beat(BEAT)
@@ -301,61 +301,61 @@ def test_more_calls_than_are_served_are_sent_away_for_now(monkeypatch: pytest.Mo
 
 @pytest.mark.fault("F32")
 def test_a_large_message_of_somebody_unknown_is_not_read() -> None:
-    large = parcel(*(Part("default", agent, None) for agent in range(4000)))
+    large = trajectory(*(TrajectoryChunk("default", agent, None) for agent in range(4000)))
     with learner() as one, actor(one.port) as client:
         one.notes.strangers = True
         assert client.deliver(large).state == "unknown" and one.notes.seen == []
-        assert client.deliver(PARCEL) == TAKEN, "a small one is read, and its sender looked up then"
+        assert client.deliver(TRAJECTORY) == TAKEN, "a small one is read, and its sender looked up then"
         one.notes.strangers = False
         assert client.deliver(large) == TAKEN
-        with pytest.raises(LearnerRefused, match="only Join and Parcel"):
+        with pytest.raises(LearnerRefused, match="only Join and TrajectoryMessage"):
             client.bye(Bye(actor="a", reason="x" * 20_000))
         assert one.kinds == ["malformed"]
 
 
 @pytest.mark.fault("F32")
 def test_messages_that_arrive_slowly_keep_nobody_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inflight, "LEAST", 4)
-    monkeypatch.setattr(inflight, "MEMORY", 0)
-    monkeypatch.setattr(inflight, "GRACE_S", 0.2)
+    monkeypatch.setattr(connections, "LEAST", 4)
+    monkeypatch.setattr(connections, "MEMORY", 0)
+    monkeypatch.setattr(connections, "GRACE_S", 0.2)
     release = threading.Event()
 
     def whole() -> Iterator[bytes]:
         release.wait()
-        yield encode(PARCEL)
+        yield encode(TRAJECTORY)
 
     with learner() as one, channel(one.port) as bare, actor(one.port) as client:
-        parcels = one.server._handlers._parcels
+        trajectories = one.server._handlers._trajectories
         deliver = bare.stream_unary(f"/{transport.SERVICE}/Deliver")
         slow = [deliver.future(whole()) for _ in range(4)]
-        until(lambda: len(parcels._arriving) == 4)
+        until(lambda: len(trajectories._arriving) == 4)
         assert client.beat(BEAT) == TAKEN, "other messages have room of their own"
-        assert client.deliver(PARCEL) == TAKEN, "one gave way"
+        assert client.deliver(TRAJECTORY) == TAKEN, "one gave way"
         until(lambda: sum(call.done() for call in slow) == 1)
         assert [call.code() for call in slow if call.done()] == [grpc.StatusCode.RESOURCE_EXHAUSTED]
         release.set()
         until(lambda: all(call.done() for call in slow))
         assert sum(call.code() is grpc.StatusCode.OK for call in slow) == 3, "slow is not lost"
         assert one.kinds == ["crowded"] and one.loop_errors == []
-        until(lambda: parcels._free == 4)
+        until(lambda: trajectories._free == 4)
 
         release.clear()
-        monkeypatch.setattr(inflight, "GRACE_S", 60.0)
+        monkeypatch.setattr(connections, "GRACE_S", 60.0)
         burst = [deliver.future(whole()) for _ in range(6)]
-        until(lambda: len(parcels._arriving) == 4 and len(parcels._line) == 2)
+        until(lambda: len(trajectories._arriving) == 4 and len(trajectories._line) == 2)
         burst[-1].cancel()
-        until(lambda: len(parcels._line) == 1)
+        until(lambda: len(trajectories._line) == 1)
         release.set()
         assert all(one.result() for one in burst[:-1]), "who came in a burst waits for a moment"
         assert one.kinds == ["crowded"]
-        until(lambda: parcels._free == 4)
+        until(lambda: trajectories._free == 4)
 
 
 def test_an_error_of_the_service_is_logged_and_ends_one_call(caplog: pytest.LogCaptureFixture) -> None:
     with learner() as one, actor(one.port) as client:
         one.notes.error = ZeroDivisionError("by zero")
         with pytest.raises(Unreachable, match="unknown"):
-            client.deliver(PARCEL)
+            client.deliver(TRAJECTORY)
         is_well(one)
     assert "by zero" in caplog.text
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from ds.board import Board
-from ds.weights import CHUNK, Loader, Publisher, assembled, chunks, packed, unpack
+from ds.parameters import ParameterStore
+from ds.weights import CHUNK, WeightLoader, WeightPublisher, assembled, chunks, packed, unpack
 
 
 def net(seed, width=4):
@@ -83,7 +83,7 @@ def test_a_payload_that_is_no_safetensors_file_is_refused():
 
 
 def test_a_loader_knows_its_version():
-    loader = Loader({"x": {"rep": net(2)}})
+    loader = WeightLoader({"x": {"rep": net(2)}})
     assert loader.version == 0
     loader.load(chunks(12, packed({"x": {"rep": net(1)}})))
     assert loader.version == 12
@@ -98,30 +98,30 @@ def agent(updates=0, warming_up=True):
 
 
 def test_weights_are_published_first_and_then_every_so_many_updates():
-    one, other, board = agent(), agent(), Board({})
-    publisher = Publisher(board, {"one": one, "other": other}, interval=10, always=False)
+    one, other, parameters = agent(), agent(), ParameterStore({})
+    publisher = WeightPublisher(parameters, {"one": one, "other": other}, interval=10, always=False)
     versions = []
     for updates in (0, 0, 9, 10, 19, 35, 44, 45):
         one.updates = updates  # the one that learns most counts
         publisher.publish_if_due()
-        versions.append(board.newest)
+        versions.append(parameters.newest)
     assert versions == [1, 1, 1, 2, 2, 3, 3, 4]
     other.policy.warming_up = False
     publisher.publish_if_due()
-    assert board.warming_up == {"one": True, "other": False}, "told at once, published or not"
+    assert parameters.warming_up == {"one": True, "other": False}, "told at once, published or not"
 
 
 def test_whoever_waits_after_each_step_gets_weights_after_each_step():
-    board = Board({})
-    publisher = Publisher(board, {"one": agent()}, interval=10, always=True)
+    parameters = ParameterStore({})
+    publisher = WeightPublisher(parameters, {"one": agent()}, interval=10, always=True)
     for _ in range(3):
         publisher.publish_if_due()
-    assert board.newest == 3
+    assert parameters.newest == 3
 
 
 def test_versions_go_on_above_those_of_an_earlier_learner():
-    board = Board({})
-    publisher = Publisher(board, {"one": agent()}, interval=10, always=True)
-    board.seen(41)  # by an actor that comes back
+    parameters = ParameterStore({})
+    publisher = WeightPublisher(parameters, {"one": agent()}, interval=10, always=True)
+    parameters.seen(41)  # by an actor that comes back
     publisher.publish_if_due()
-    assert board.newest == 42
+    assert parameters.newest == 42

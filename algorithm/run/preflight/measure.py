@@ -130,12 +130,12 @@ class _Kept:
         self._copies = 0
 
     def add(self, segment: Segment) -> None:
-        """See :class:`~algorithm.experience.collector.Recorder`."""
+        """See :class:`~algorithm.roles.Recorder`."""
         self._agent.add(segment)
         self._segments.append(segment)
 
     def close(self, stream: int) -> None:
-        """See :class:`~algorithm.experience.collector.Recorder`."""
+        """See :class:`~algorithm.roles.Recorder`."""
         self._agent.close(stream)
 
     def again(self) -> None:

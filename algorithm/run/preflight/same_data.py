@@ -48,7 +48,7 @@ class Dice:
     def act(
         self, obs: Mapping[str, Array], prev_action: Float, carry: Float, action_mask: Bool
     ) -> ActorOutput:
-        """See :class:`~algorithm.experience.collector.Player`."""
+        """See :class:`~algorithm.roles.Policy`."""
         drawn = [self._spec.random(rng, action_mask[i : i + 1]) for i, rng in enumerate(self._rngs)]
         action, z, logp = (np.concatenate(part) for part in zip(*drawn, strict=True))
         return ActorOutput(action=action, z=z, behaviour_logp=logp, carry=carry)
@@ -62,11 +62,11 @@ class Ledger:
         self.ids: list[list[int]] = [[] for _ in range(n)]
 
     def add(self, segment: Segment) -> None:
-        """See :class:`~algorithm.experience.collector.Recorder`."""
+        """See :class:`~algorithm.roles.Recorder`."""
         self.ids[segment.stream] += self._replay.add(segment).tolist()
 
     def close(self, stream: int) -> None:
-        """See :class:`~algorithm.experience.collector.Recorder`."""
+        """See :class:`~algorithm.roles.Recorder`."""
         self._replay.close(stream)
 
 

@@ -12,26 +12,26 @@ FIRST_PAUSE_S = 0.1
 LONGEST_PAUSE_S = 5.0
 QUIET_S = 60.0
 LOOK_S = 0.2
-"""How soon somebody who waits notices that the user wants to end."""
+"""Delay until a waiting thread notices that the user wants to end."""
 
-Tell = Callable[[str], None]
+ShowLine = Callable[[str], None]
 """Shows one line to a person; called from any thread."""
 
 
 class Clock(Protocol):
-    """Where time comes from."""
+    """Source of time."""
 
     def now(self) -> float:
-        """Seconds since some moment; never goes back."""
+        """Return the seconds since some moment; never decreases."""
         ...
 
     def wait(self, event: threading.Event, seconds: float) -> bool:
-        """Wait for ``event``, at most so long. Returns whether it is set."""
+        """Wait for ``event``, at most so long. Return whether it is set."""
         ...
 
 
 class RealClock:
-    """The machine's own, of its monotonic kind."""
+    """The machine's monotonic clock."""
 
     def now(self) -> float:
         """See :class:`Clock`."""
@@ -54,25 +54,25 @@ class Backoff:
         self._draw, self._next = draw, FIRST_PAUSE_S
 
     def pause(self) -> float:
-        """Seconds to wait before the next try."""
+        """Return the seconds to wait before the next try."""
         pause, self._next = self._next, min(2.0 * self._next, LONGEST_PAUSE_S)
         return pause * (1.0 - 0.5 * self._draw())
 
     def reset(self) -> None:
-        """A try was successful."""
+        """Start again with the shortest pause."""
         self._next = FIRST_PAUSE_S
 
 
-class Rarely:
-    """Tells a line of each kind at once and then at most every minute, with the number of those left out."""
+class RateLimitedLog:
+    """Log that shows one line of a kind per minute, with the number of those left out."""
 
-    def __init__(self, tell: Tell, clock: Clock) -> None:
+    def __init__(self, tell: ShowLine, clock: Clock) -> None:
         self._tell, self._clock, self._lock = tell, clock, threading.Lock()
         self._told: dict[str, float] = {}
         self._unsaid: dict[str, int] = {}
 
     def say(self, kind: str, text: str) -> bool:
-        """Returns whether it was told."""
+        """Show the line if one of its kind is due; return whether it was shown."""
         with self._lock:
             now, unsaid = self._clock.now(), self._unsaid.get(kind, 0)
             if kind in self._told and now - self._told[kind] < QUIET_S:
@@ -84,7 +84,7 @@ class Rarely:
 
 
 def pause(clock: Clock, halted: threading.Event, seconds: float, stopped: Callable[[], bool]) -> None:
-    """Wait so long, but not when ``halted`` or ``stopped``. The latter is asked five times a second."""
+    """Wait so long, but not when ``halted`` or ``stopped``. The latter is called five times a second."""
     until = clock.now() + seconds
     while (left := until - clock.now()) > 0 and not stopped():
         if clock.wait(halted, min(left, LOOK_S)):

@@ -14,13 +14,13 @@ from algorithm.experience.collector import Iteration
 from algorithm.roles import Collector, Episode
 from algorithm.run.logs.metrics import METRICS
 from algorithm.timing import Stopwatch
-from ds import streams
-from ds.actors import Actors
-from ds.board import Board
-from ds.feed import MAX_ROWS, RemoteCollector
-from ds.inbox import Inbox
-from ds.protocol import PROTOCOL, Bye, Hello, Join, Part
-from tests.ds.parcels import Clock, parcel, part
+from ds import collector
+from ds.collector import MAX_ROWS, RemoteCollector
+from ds.ingest import IngestQueue
+from ds.parameters import ParameterStore
+from ds.protocol import PROTOCOL, Bye, Hello, Join, TrajectoryChunk
+from ds.registry import ActorRegistry
+from tests.ds.trajectories import Clock, chunk, trajectory
 
 OF_ONE = 2**32
 """The first stream of actor 1."""
@@ -40,21 +40,21 @@ class Log:
 
 
 class Scene:
-    """A feed, and actors whose parcels are put into its inbox by hand."""
+    """A feed, and actors whose trajectories are put into its queue by hand."""
 
     def __init__(self, *, silence=100, state=None) -> None:
-        self.clock, self.inbox = Clock(), Inbox(100)
-        self.actors = Actors(
+        self.clock, self.queue = Clock(), IngestQueue(100)
+        self.actors = ActorRegistry(
             run="r", seed=1, limit=-1, synchronous=False, heartbeat=2.0, max_lag=-1, clock=self.clock
         )
-        self.board = Board({})
+        self.parameters = ParameterStore({})
         self.logs = {"vector": Log(), "camera": Log()}
         self.watch = Stopwatch(Clock())
         self.published = 0
         self.feed = RemoteCollector(
-            self.inbox,
+            self.queue,
             self.actors,
-            self.board,
+            self.parameters,
             self.logs,
             before_step=self._publish,
             watch=self.watch,
@@ -72,19 +72,21 @@ class Scene:
     def come(self, *names):
         for name in names:
             self.actors.hello(Hello(protocol=PROTOCOL, actor=name, host="here", pid=1, versions={}))
-            self.actors.joined(Join(actor=name, agreed={}, digest="", version=0, lanes=(0,), taken_steps=0))
+            self.actors.joined(
+                Join(actor=name, agreed="{}", digest="", version=0, channels=(0,), taken_steps=0)
+            )
         return self
 
-    def send(self, *parts, actor="a", **changes):
+    def send(self, *chunks, actor="a", **changes):
         number = self._numbers[actor] = self._numbers.get(actor, 0) + 1
-        one = parcel(*parts, actor=actor, number=number, **changes)
+        one = trajectory(*chunks, actor=actor, number=number, **changes)
         assert self.actors.accept(one, 0) == "new"
-        assert asyncio.run(self.inbox.put(self.actors.number(actor), one, timeout=0))
-        self.actors.took(one, 0)
+        assert asyncio.run(self.queue.put(self.actors.number(actor), one, timeout=0))
+        self.actors.queued(one, 0)
         return self
 
     def leave(self, actor):
-        self.inbox.left(self.actors.bye(Bye(actor=actor, reason="done")))
+        self.queue.left(self.actors.bye(Bye(actor=actor, reason="done")))
 
     def steps(self, n):
         """The count of steps and the episodes after each of ``n`` steps."""
@@ -101,7 +103,7 @@ def test_it_is_a_feed():
 def test_all_is_stored_at_once_and_released_by_the_stride():
     scene = Scene().come("a")
     scene.send(
-        part(agent=0, length=10, truncated=True), steps=10, stride=4, episodes=(("vector", 0, 2.5, 10),)
+        chunk(agent=0, length=10, truncated=True), steps=10, stride=4, episodes=(("vector", 0, 2.5, 10),)
     )
     episode = Episode("vector", 0, 2.5, 10)
     assert scene.steps(1) == [([], 4)]
@@ -111,15 +113,15 @@ def test_all_is_stored_at_once_and_released_by_the_stride():
     assert len(scene.logs["vector"].told) == 1
 
 
-def test_a_parcel_of_no_steps_brings_its_episodes():
+def test_a_trajectory_of_no_steps_brings_its_episodes():
     scene = Scene().come("a").send(steps=0, episodes=(("vector", 7, 1.0, 3),))
     assert scene.steps(1) == [([Episode("vector", 7, 1.0, 3)], 0)]
 
 
 def test_streams_of_actors_do_not_mix():
     scene = Scene().come("a", "b")
-    scene.send(part(agent=3), actor="b", episodes=(("vector", 3, 1.0, 3),))
-    scene.send(part("camera", agent=3), actor="a")
+    scene.send(chunk(agent=3), actor="b", episodes=(("vector", 3, 1.0, 3),))
+    scene.send(chunk("camera", agent=3), actor="a")
     assert scene.steps(3)[-1] == ([Episode("vector", OF_ONE + 3, 1.0, 3)], 3)
     scene.steps(1)
     assert scene.logs["vector"].told == [("add", OF_ONE + 3, 0, 3)]
@@ -129,9 +131,9 @@ def test_streams_of_actors_do_not_mix():
 
 def test_who_leaves_ends_its_open_episodes_as_truncated():
     scene = Scene().come("a", "b")
-    scene.send(part(agent=0), part(agent=1, terminated=True), part(agent=2), part("camera", agent=1))
-    scene.send(Part("vector", 2, None))
-    scene.send(part(agent=0), actor="b")
+    scene.send(chunk(agent=0), chunk(agent=1, terminated=True), chunk(agent=2), chunk("camera", agent=1))
+    scene.send(TrajectoryChunk("vector", 2, None))
+    scene.send(chunk(agent=0), actor="b")
     scene.leave("a")
     scene.steps(20)
     assert [told for told in scene.logs["vector"].told if told[0] == "close"] == [("close", 2), ("close", 0)]
@@ -140,7 +142,7 @@ def test_who_leaves_ends_its_open_episodes_as_truncated():
 
 
 def test_who_is_silent_has_left():
-    scene = Scene().come("a").send(part(agent=5))
+    scene = Scene().come("a").send(chunk(agent=5))
     scene.steps(3)
     scene.clock.now += 6.1
     scene.steps(1)
@@ -149,17 +151,17 @@ def test_who_is_silent_has_left():
 
 def test_an_agent_that_is_not_heard_of_is_not_waited_for():
     scene = Scene(silence=3).come("a")
-    scene.send(part(agent=0, terminated=True), part(agent=1, terminated=True), steps=2, stride=2)
-    scene.send(part(agent=0, terminated=True), steps=4, stride=2)
+    scene.send(chunk(agent=0, terminated=True), chunk(agent=1, terminated=True), steps=2, stride=2)
+    scene.send(chunk(agent=0, terminated=True), steps=4, stride=2)
     scene.steps(3)
     assert scene.feed.agents == {("vector", 0), ("vector", 1)}
-    scene.send(part(agent=0, terminated=True), steps=2, stride=2).steps(1)
+    scene.send(chunk(agent=0, terminated=True), steps=2, stride=2).steps(1)
     assert scene.feed.agents == {("vector", 0)}
 
 
 def test_iterations_end_when_all_have_finished_an_episode():
     scene = Scene(silence=1).come("a")
-    iteration, both = Iteration(scene.feed), (part(agent=0), part(agent=1))
+    iteration, both = Iteration(scene.feed), (chunk(agent=0), chunk(agent=1))
     ended = []
     for finished in ([0], [0], [1], [0, 1]):
         scene.send(*both, steps=2, stride=2, episodes=tuple(("vector", agent, 1.0, 3) for agent in finished))
@@ -167,15 +169,15 @@ def test_iterations_end_when_all_have_finished_an_episode():
     assert ended == [False, False, True, True]
 
 
-def test_a_parcel_is_done_with_when_the_next_one_is_asked_for():
+def test_a_trajectory_is_done_with_when_the_next_one_is_asked_for():
     """In synchronous mode its actor waits until all updates that it brought have been made."""
 
     async def scenario():
         scene = Scene().come("a")
-        one = parcel(actor="a", steps=2)
+        one = trajectory(actor="a", steps=2)
         scene.actors.accept(one, 0)
-        await scene.inbox.put(0, one, timeout=0)
-        answered = asyncio.create_task(scene.inbox.processed(one))
+        await scene.queue.put(0, one, timeout=0)
+        answered = asyncio.create_task(scene.queue.processed(one))
         states = []
         for _ in range(3):
             scene.feed.step()
@@ -198,9 +200,9 @@ def test_every_step_is_counted_also_over_a_restart(sizes, stop):
     found, before = [], 0
     for k in range(150):
         if k == stop:
-            waiting = scene.inbox
+            waiting = scene.queue
             scene = Scene(state=scene.feed.state())
-            scene.feed._inbox = waiting  # nothing of what waited is lost here
+            scene.feed._queue = waiting  # nothing of what waited is lost here
         found += scene.feed.step()
         assert 0 <= scene.feed.steps - before <= 7
         before = scene.feed.steps
@@ -210,8 +212,8 @@ def test_every_step_is_counted_also_over_a_restart(sizes, stop):
 
 def test_state_round_trip():
     scene = Scene().come("a", "b")
-    scene.send(part(agent=1), part(agent=2, terminated=True), steps=9, episodes=(("vector", 2, 1.5, 3),))
-    scene.send(part(agent=4), actor="b")
+    scene.send(chunk(agent=1), chunk(agent=2, terminated=True), steps=9, episodes=(("vector", 2, 1.5, 3),))
+    scene.send(chunk(agent=4), actor="b")
     scene.steps(4)
     state = scene.feed.state()
     other = Scene(state=state)
@@ -229,7 +231,7 @@ def test_state_round_trip():
 
 
 def test_streams_of_who_does_not_come_back_are_closed():
-    scene = Scene().come("a").send(part(agent=1)).send(part(agent=6, terminated=True))
+    scene = Scene().come("a").send(chunk(agent=1)).send(chunk(agent=6, terminated=True))
     scene.steps(6)
     other = Scene(state=scene.feed.state())
     other.steps(1)
@@ -241,8 +243,8 @@ def test_streams_of_who_does_not_come_back_are_closed():
 
 
 def test_who_had_left_before_the_checkpoint_is_not_waited_for_after_it():
-    """What the inbox held at that moment is gone with it, and so is the word that the actor has left."""
-    scene = Scene().come("a").send(part(agent=1))
+    """What the queue held at that moment is gone with it, and so is the word that the actor has left."""
+    scene = Scene().come("a").send(chunk(agent=1))
     scene.leave("a")
     scene.steps(1)  # its steps are handed out before anybody looks at what came next
     other = Scene(state=scene.feed.state())
@@ -264,7 +266,7 @@ def test_waiting_and_storing_are_charged_apart():
     scene = Scene().come("a").send()
     clock = scene.watch._clock = Clock()
     scene.watch.skip()
-    take, add = scene.inbox.take, scene.logs["vector"].add
+    take, add = scene.queue.take, scene.logs["vector"].add
 
     def slow(call, seconds):
         def run(*args):
@@ -273,7 +275,7 @@ def test_waiting_and_storing_are_charged_apart():
 
         return run
 
-    scene.inbox.take, scene.logs["vector"].add = slow(take, 5.0), slow(add, 2.0)
+    scene.queue.take, scene.logs["vector"].add = slow(take, 5.0), slow(add, 2.0)
     scene.feed.step()
     assert (scene.watch.seconds["wait"], scene.watch.seconds["store"]) == (5.0, 2.0)
 
@@ -285,11 +287,11 @@ def test_what_is_logged_is_explained():
 
 
 @pytest.mark.fault("F32")
-def test_parcels_of_no_steps_do_not_make_ever_more_agents(monkeypatch):
-    monkeypatch.setattr(streams, "MAX_STREAMS", 8)
+def test_trajectories_of_no_steps_do_not_make_ever_more_agents(monkeypatch):
+    monkeypatch.setattr(collector, "MAX_STREAMS", 8)
     scene = Scene().come("a")
     for agent in range(30):
-        scene.send(part(agent=agent), steps=0)
+        scene.send(chunk(agent=agent), steps=0)
         scene.steps(1)
     assert scene.feed.agents == {("vector", agent) for agent in range(22, 30)}
     closed = [told[1] for told in scene.logs["vector"].told if told[0] == "close"]

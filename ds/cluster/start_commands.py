@@ -1,4 +1,4 @@
-"""What is to be started where: a fresh learner, one that goes on, an actor for the learner there is."""
+"""Start commands of a cluster: a fresh learner, a resumed one, an actor."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from algorithm.errors import StorageError
-from ds.cluster.messages import Look, Order, Report
-from ds.cluster.plan import MakeSecrets, Plan
+from ds.cluster.host import NodeStatus, ProcessReport, StartCommand
+from ds.cluster.plan import ClusterPlan, MakeSecrets
 
 Endpoint = tuple[str, int]
 
 
-class LearnerOrders:
-    """Orders for one start of the learner after the other.
+class LearnerCommands:
+    """Commands for one start of the learner after the other.
 
     A run that has a checkpoint is resumed; one without is set aside and begun anew. The former port is asked
     for where the learner stays, so that actors find it again by themselves.
@@ -23,7 +23,7 @@ class LearnerOrders:
     clock: seconds.
     """
 
-    def __init__(self, plan: Plan, secrets: Secrets, clock: Callable[[], float]) -> None:
+    def __init__(self, plan: ClusterPlan, secrets: Secrets, clock: Callable[[], float]) -> None:
         self._plan, self._secrets, self._clock = plan, secrets, clock
         self._starts = 0
         self._saved = False
@@ -31,26 +31,26 @@ class LearnerOrders:
         self._lost_at: float | None = None
         self.took_former_port = False  # asked for in the last order
 
-    def saw(self, report: Report) -> None:
-        """How the learner fares."""
+    def observe(self, report: ProcessReport) -> None:
+        """Note the learner's last report."""
         self._saved = self._saved or report.saved
         if report.endpoint is not None:
             self._former, self._lost_at = report.endpoint, None
 
     def lost(self) -> None:
-        """Its node is gone."""
+        """Note that the learner's node is gone."""
         if self._lost_at is None:
             self._lost_at = self._clock()
 
-    def give(self, address: str, look: Look) -> Order | None:
-        """The next one, on the node ``address`` that sees ``look``; None: not yet.
+    def next_command(self, address: str, status: NodeStatus) -> StartCommand | None:
+        """Return the next command for the node ``address``, which reports ``status``; None: not yet.
 
         Raises StorageError where a run that had a checkpoint cannot be found.
         """
         again = self._starts > 0
-        if again and self._saved and not look.saved:
+        if again and self._saved and not status.saved:
             raise _lost_run(self._plan, address)
-        unlock = again and look.locked != ""
+        unlock = again and status.locked != ""
         if unlock and self._fenced():
             return None
         former = self._former if self._former and self._former[0] == address else None
@@ -58,13 +58,13 @@ class LearnerOrders:
         port = former[1] if former else self._plan.port
         self._former = None  # if it cannot have that port, the next one takes another
         self._starts += 1
-        resume = look.saved if again else self._plan.resume
-        return Order(
+        resume = status.saved if again else self._plan.resume
+        return StartCommand(
             arguments=tuple(self._plan.commands.learner(address, port, resume=resume)),
             folder=str(self._plan.folder),
             run=self._plan.run,
             secrets=self._secrets.learner(address),
-            aside=again and look.exists and not look.saved,
+            aside=again and status.exists and not status.saved,
             unlock=unlock,
         )
 
@@ -74,7 +74,7 @@ class LearnerOrders:
 
 
 class Secrets:
-    """What learner and actors need to trust each other beyond one machine; new for each address of a learner.
+    """Token and certificates beyond one machine, made anew for each address of a learner.
 
     make: None where nothing is to be made
     """
@@ -84,7 +84,7 @@ class Secrets:
         self._host, self._files = "", dict[str, bytes]()
 
     def learner(self, host: str) -> Mapping[str, bytes]:
-        """Files by name for a learner that listens at ``host``; none on the loopback."""
+        """Return files by name for a learner that listens at ``host``; none on the loopback."""
         if self._make is None or ipaddress.ip_address(host).is_loopback:
             return {}
         if host != self._host:
@@ -95,11 +95,11 @@ class Secrets:
         return self._files
 
     def actor(self, host: str) -> Mapping[str, bytes]:
-        """Files by name for an actor of the learner at ``host``: without its private key."""
+        """Return files by name for an actor of the learner at ``host``: without its private key."""
         return {name: data for name, data in self.learner(host).items() if name in ("token", "ca.pem")}
 
 
-def _lost_run(plan: Plan, address: str) -> StorageError:
+def _lost_run(plan: ClusterPlan, address: str) -> StorageError:
     return StorageError(
         "the learner cannot go on where it was",
         where=f"{plan.folder / plan.run} on {address}",

@@ -16,8 +16,8 @@ from ds.compatibility import settings
 _EVERYWHERE = ("0.0.0.0", "::")
 
 
-def invitation(loaded: LoadedConfig, argument: str, port: int) -> str:
-    """For a learner of this configuration; it knows what ``-c``, ``-o``, flags and a resumed run changed.
+def actor_command(loaded: LoadedConfig, argument: str, port: int) -> str:
+    """Return the command, with all that ``-c``, ``-o``, flags and a resumed run have changed.
 
     argument: the task, as it was named on the command line; port: where the learner listens
     """
@@ -30,7 +30,7 @@ def invitation(loaded: LoadedConfig, argument: str, port: int) -> str:
 
 
 def _section(loaded: LoadedConfig) -> list[str]:
-    """``-c`` with what an actor has to choose; nothing for the task's default and for a resumed run."""
+    """Return ``-c`` and its value; nothing for the task's default and for a resumed run."""
     file = loaded.file
     if not loaded.section:
         return []
@@ -50,7 +50,7 @@ def _where(net: NetConfig, port: int) -> Iterator[str]:
 
 
 def _changed(loaded: LoadedConfig, argument: str, section: str | None, given: Sequence[str]) -> list[str]:
-    """What an actor of the task would have otherwise, though it must be the same."""
+    """Return overrides for agreed values that an actor of the task would otherwise have differently."""
     try:
         theirs = _load(argument, section, given)
     except ConfigError:  # the task has been changed since, and an actor's own start says what is wrong

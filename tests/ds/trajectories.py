@@ -1,14 +1,13 @@
-"""Parcels as actors make them, of every kind of observation and action."""
+"""Trajectories as actors make them, of every kind of observation and action."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
+from msgspec.structs import replace
 
 from algorithm.data import Segment
 from algorithm.spec import ActionSpec, AgentSpec, ObsSpec
-from ds.protocol import Parcel, Part
+from ds.protocol import TrajectoryChunk, TrajectoryMessage, Transitions
 
 ACTOR = "a1b2"
 
@@ -71,34 +70,39 @@ def segment(
     )
 
 
-def part(behaviour: str = "vector", **kwargs) -> Part:
-    """A part of one segment; arguments are those of :func:`segment`."""
+def chunk(behaviour: str = "vector", **kwargs) -> TrajectoryChunk:
+    """A chunk of one segment; arguments are those of :func:`segment`."""
     one = segment(behaviour, **kwargs)
-    return Part(behaviour, one.stream, one)
+    return TrajectoryChunk(behaviour, one.stream, transitions_of(one))
 
 
-def parcel(*parts: Part, **changes) -> Parcel:
-    """Number 1 of lane 0, by default with one episode of three steps."""
-    if not parts:
-        parts = (part(terminated=True),)
-    plain = Parcel(
+def transitions_of(one: Segment) -> Transitions:
+    """The transitions of a segment as they are sent."""
+    return Transitions(**{name: getattr(one, name) for name in Transitions.__struct_fields__})
+
+
+def trajectory(*chunks: TrajectoryChunk, **changes) -> TrajectoryMessage:
+    """Number 1 of channel 0, by default with one episode of three steps."""
+    if not chunks:
+        chunks = (chunk(terminated=True),)
+    plain = TrajectoryMessage(
         actor=ACTOR,
-        lane=0,
+        channel=0,
         number=1,
         version=0,
         steps=3,
         stride=1,
-        parts=parts,
+        chunks=chunks,
         episodes=(),
         dropped=0,
     )
     return replace(plain, **changes)
 
 
-def with_column(one: Part, name: str, value) -> Part:
-    """The same part with another value of a field of its segment."""
-    assert one.segment is not None
-    return replace(one, segment=replace(one.segment, **{name: value}))
+def with_column(one: TrajectoryChunk, name: str, value) -> TrajectoryChunk:
+    """The same chunk with another value of a field of its segment."""
+    assert one.transitions is not None
+    return replace(one, transitions=replace(one.transitions, **{name: value}))
 
 
 class Clock:

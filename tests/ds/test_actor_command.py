@@ -9,8 +9,8 @@ import pytest
 from algorithm.config.cli_ds import parse_distributed
 from algorithm.config.loader import dump_config, load_config, load_config_file
 from algorithm.config.schema import DISTRIBUTED_DEFAULTS
+from ds.actor_command import actor_command
 from ds.compatibility import settings
-from ds.invitation import invitation
 
 TASK = """\
 default:
@@ -39,7 +39,7 @@ def load(*arguments):
 
 def shown(loaded, port=61001):
     """The words after the role, and what an actor of that command has."""
-    words = shlex.split(invitation(loaded, "./task", port))
+    words = shlex.split(actor_command(loaded, "./task", port))
     assert words[:4] == ["python", "main_ds.py", "./task", "actor"]
     return words[4:], load(*words[3:])
 
@@ -75,7 +75,7 @@ def test_a_learner_that_was_resumed_has_only_its_own_file(task, tmp_path):
 def test_a_task_that_cannot_be_read_any_more(task, tmp_path):
     learner = load("learner")
     (tmp_path / "task" / "config.yaml").write_text("default: {nonsense: 1}")
-    assert invitation(learner, "./task", 5).endswith("actor --learner_port 5")
+    assert actor_command(learner, "./task", 5).endswith("actor --learner_port 5")
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_a_task_that_cannot_be_read_any_more(task, tmp_path):
 def test_a_file_or_a_section_of_everybody_is_chosen_again(task, tmp_path, env, chosen, words):
     (tmp_path / "task" / "more.yaml").write_text(TASK.replace("many", "fast"))
     learner = load_config(env, chosen, seed=1, defaults=DISTRIBUTED_DEFAULTS)
-    said = shlex.split(invitation(learner, env, 61001))
+    said = shlex.split(actor_command(learner, env, 61001))
     assert said == ["python", "main_ds.py", env, "actor", *words]
     actor = load_config(env, words[1] if words else None, seed=1, defaults=DISTRIBUTED_DEFAULTS)
     assert actor.config == learner.config

@@ -1,4 +1,4 @@
-"""One process of the cluster as the command sees it: placed, started, watched, started again, ended."""
+"""One process of the cluster: placed, started, watched, restarted, ended."""
 
 from __future__ import annotations
 
@@ -9,63 +9,70 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, Literal
 
-from ds.cluster.host import Host
-from ds.cluster.messages import Look, Order, Report
-from ds.cluster.policy import POINTLESS, REFUSED, RestartRule, Restarts, ending
+from algorithm.errors import EnvError, NumericalError, StorageError, UsageError
+from ds.cluster.host import Host, NodeStatus, ProcessReport, StartCommand
 
-State = Literal["placing", "ready", "starting", "running", "back-off", "done", "leaving", "ended", "given up"]
-"""placing: Ray looks for a node · ready: has one, waits for its order · back-off: will be started again ·
+ProcessState = Literal[
+    "placing", "ready", "starting", "running", "back-off", "done", "leaving", "ended", "given up"
+]
+"""placing: Ray looks for a node · ready: has one, waits for its command · back-off: will be started again ·
 done: has ended well, a moment before its learner does."""
 
 _POLL_S = 0.5
 _MOVE_S = 15.0  # for a process to end that is to dial another address
 _RELAYED = 500
-_DONE_S = 30.0  # until a process that has ended well is started again, if it is still wished for then
+_DONE_S = 30.0  # until a process that has ended well is started again, if it is still needed then
 _OUTPUT = 12
-"""Last lines of a process that are told with its end."""
+"""Last lines of a process that are shown with its end."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Share:
-    """What a process takes from a node, as Ray counts, and whether it shall stay on that node if it can."""
+class Resources:
+    """Resources of a process in Ray's units, and whether it prefers to stay on its node."""
 
     cpus: float
     gpus: float = 0.0
     stays: bool = False
 
 
-MakeOrder = Callable[["Member", str, Look], "Order | None"]
-"""What to start at an address where the run's folder looks like that; None: nothing can be started yet."""
+MakeCommand = Callable[["ManagedProcess", str, NodeStatus], "StartCommand | None"]
+"""Maker of the command for an address with that status; None: nothing can be started yet."""
 
 
-class Member:
-    """A process that shall run somewhere.
+class ManagedProcess:
+    """Process that is placed on a node, started, watched and restarted.
 
-    order: asked before each start.
-    run:   folder and, below it, the run's folder, for :class:`Look`.
-    say:   told of every start and end.
+    command: asked before each start.
+    run:   folder and, below it, the run's folder, for :class:`NodeStatus`.
+    say:   prints every start and end.
     """
 
     def __init__(
         self,
         ray: ModuleType,
         name: str,
-        share: Share,
-        order: MakeOrder,
+        resources: Resources,
+        command: MakeCommand,
         run: tuple[str, str],
         *,
         rule: RestartRule,
         say: Callable[[str], None],
     ) -> None:
         self.name, self.node = name, ""
-        self.state: State = "placing"
-        self.report: Report | None = None
+        self.state: ProcessState = "placing"
+        self.report: ProcessReport | None = None
         self.code: int | None = None  # of an end that no start follows
         self.why = ""
         self.output: deque[str] = deque(maxlen=_OUTPUT)
         self.fresh_lines: deque[str] = deque(maxlen=_RELAYED)
         self.lost_node = False
-        self._ray, self._share, self._make_order, self._run, self._say = ray, share, order, run, say
+        self._ray, self._resources, self._make_command, self._run, self._say = (
+            ray,
+            resources,
+            command,
+            run,
+            say,
+        )
         self._restarts = Restarts(rule)
         self._now = self._since = self._until = self._asked_at = 0.0
         self._moved_at = 0.0
@@ -76,37 +83,37 @@ class Member:
 
     @property
     def restarts(self) -> int:
-        """How often it was started again."""
+        """Number of restarts."""
         return self._restarts.total
 
     @property
     def over(self) -> bool:
-        """Nothing of it runs, and nothing will."""
+        """Whether it has ended for good."""
         return self.state in ("ended", "given up")
 
     def step(self, now: float) -> None:
-        """Do what can be done without waiting. now: seconds of a clock that never goes back."""
+        """Advance without waiting. now: seconds of a monotonic clock."""
         self._now = now
         if self._ref is not None:
             self._hear()
         elif self.state in ("ready", "back-off", "done") and now >= self._until:
-            self._ask("look", self._looked, *self._run)
+            self._ask("status", self._status_received, *self._run)
         elif self.state in ("running", "leaving") and now >= self._asked_at + _POLL_S:
             self._ask("poll", self._polled)
 
     @property
     def runs(self) -> bool:
-        """There is a process, or about to be one."""
+        """Whether there is a process, or is about to be one."""
         return self.state in ("starting", "running", "leaving")
 
     def move(self) -> None:
-        """End the process and start it with another order, without counting that as a restart."""
+        """End the process and start it with another command, without counting that as a restart."""
         if self.state == "running" and not self._moved_at:
             self._moved_at = self._now
             self._host.signal.remote(int(signal.SIGTERM))
 
     def leave(self, number: signal.Signals) -> None:
-        """Ask the process to end for good; see :attr:`over`."""
+        """Signal the process to end for good; see :attr:`over`."""
         if self.runs:
             self.state = "leaving"
             self._host.signal.remote(int(number))
@@ -114,17 +121,20 @@ class Member:
             self._end()
 
     def drop(self) -> None:
-        """End it now, and its place."""
+        """End it now, and release its node."""
         self._end()
 
     def _place(self) -> None:
         self.state, self.node = "placing", ""
         strategy: Any = "SPREAD"
-        if self._share.stays and self._node_id:
+        if self._resources.stays and self._node_id:
             affinity = self._ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy
             strategy = affinity(self._node_id, soft=True)  # elsewhere if that node is gone
         actor = self._ray.remote(Host).options(
-            num_cpus=self._share.cpus, num_gpus=self._share.gpus, scheduling_strategy=strategy, max_restarts=0
+            num_cpus=self._resources.cpus,
+            num_gpus=self._resources.gpus,
+            scheduling_strategy=strategy,
+            max_restarts=0,
         )
         self._host = actor.remote()
         self._ask("where", self._placed)
@@ -154,23 +164,23 @@ class Member:
     def _placed(self, where: tuple[str, str]) -> None:
         (self.node, self._node_id), self.state = where, "ready"
 
-    def _looked(self, look: Look) -> None:
+    def _status_received(self, status: NodeStatus) -> None:
         if self.state not in ("ready", "back-off", "done"):
             return
-        order = self._make_order(self, self.node, look)
-        if order is None:
+        command = self._make_command(self, self.node, status)
+        if command is None:
             self._until = self._now + _POLL_S
             return
         self.state, self._since, self.report, self._moved_at = "starting", self._now, None, 0.0
         self.lost_node = False
-        self._ask("start", self._started, order)
+        self._ask("start", self._started, command)
 
     def _started(self, pid: int) -> None:
         if self.state == "starting":
             self.state = "running"
             self._say(f"{self.name}: process {pid} on {self.node}")
 
-    def _polled(self, report: Report) -> None:
+    def _polled(self, report: ProcessReport) -> None:
         self.report = report
         self.output.extend(report.lines)
         self.fresh_lines.extend(report.lines)
@@ -198,14 +208,14 @@ class Member:
         """Start it once more after all, after a pause."""
         code, self.code, self.why = self.code, None, ""
         if code == 0:
-            # The learner told it that the training is over, and is about to end itself.
+            # The training is over; its learner is about to end as well.
             self.state, self._until = "done", self._now + _DONE_S
         else:
             self._again(f"exit code {code}")
 
     @property
     def was_refused(self) -> bool:
-        """It ended because a learner refused it or did not answer."""
+        """Whether it ended because a learner refused it or did not answer."""
         return self.code == REFUSED
 
     def _again(self, reason: str, *, placed: bool = True) -> None:
@@ -223,7 +233,7 @@ class Member:
             self._place()
 
     def _lost(self, reason: str) -> None:
-        """The host is gone, and the process with it."""
+        """Place it again: its host is gone, and the process with it."""
         if self.state == "leaving":
             self._end()
         elif not self.over:
@@ -238,7 +248,7 @@ class Member:
         self._lost("the node, or Ray's worker on it, died")
 
     def _fail(self, why: str) -> None:
-        """The node cannot start it, and another try would not change that."""
+        """Give up: the node cannot start it, and another try would not change that."""
         self.code, self.why, self.state = 4, f"{self.node or 'a node'} cannot start it: {why}", "given up"
 
     def _end(self) -> None:
@@ -246,3 +256,57 @@ class Member:
             self.state = "ended"
         self._ref = None
         self._ray.kill(self._host)
+
+
+POINTLESS = {
+    UsageError.exit_code: "the configuration or the command line is wrong",
+    3: "learner and actor refused each other",
+    EnvError.exit_code: "the environment is unusable",
+    NumericalError.exit_code: "a number is not finite",
+    StorageError.exit_code: "a file of the run cannot be read or written",
+}
+"""Exit codes after which the same would happen again, with what they mean."""
+
+REFUSED = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class RestartRule:
+    """Back-off and budget of restarts.
+
+    first, longest: seconds before the first restart and at most; each is twice the one before.
+    budget:         restarts in a row that may fail.
+    healthy:        seconds after which a process has come up and failures are counted anew.
+    """
+
+    first: float = 1.0
+    longest: float = 60.0
+    budget: int = 8
+    healthy: float = 300.0
+
+
+class Restarts:
+    """Restarts of one process.
+
+    total: how many there have been.
+    """
+
+    def __init__(self, rule: RestartRule) -> None:
+        self._rule = rule
+        self._failures = 0
+        self.total = 0
+
+    def after(self, lived: float) -> float | None:
+        """Return the seconds until the next start; None: the budget is spent. lived: since the last one."""
+        if lived >= self._rule.healthy:
+            self._failures = 0
+        if self._failures == self._rule.budget:
+            return None
+        self._failures += 1
+        self.total += 1
+        return float(min(self._rule.first * 2 ** (self._failures - 1), self._rule.longest))
+
+
+def ending(code: int) -> str:
+    """Return ``killed by SIGKILL`` or ``exit code 1``."""
+    return f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"

@@ -15,7 +15,8 @@ from algorithm.replay.buffer import ReplayBuffer, UniformSampler
 from algorithm.replay.storage import NEXT, TRUNCATED
 from algorithm.roles import Episode
 from ds.limits import most_steps
-from ds.packing import Packed, Packer, _shares
+from ds.protocol import TrajectoryMessage
+from ds.trajectory import TrajectoryWriter, _shares
 from tests.oracles_replay import VECTOR, digest, make_segment
 from tests.toys_agents import SPEC, Attentive, Both, Guests, random_script
 
@@ -66,20 +67,22 @@ def moments(segment: Segment) -> list[tuple[int, ...]]:
     return [tuple(row) for row in segment.obs["obs"][:-1].astype(int).tolist()]
 
 
-def deliver(packed: list[Packed], replays: dict[str, ReplayBuffer], rng: np.random.Generator) -> None:
-    """In the order of each lane, the lanes mixed at random."""
-    lanes: dict[int, list[Packed]] = {}
+def deliver(
+    packed: list[TrajectoryMessage], replays: dict[str, ReplayBuffer], rng: np.random.Generator
+) -> None:
+    """In the order of each channel, the channels mixed at random."""
+    channels: dict[int, list[TrajectoryMessage]] = {}
     for one in packed:
-        lanes.setdefault(one.lane, []).append(one)
-    while lanes:
-        lane = list(lanes)[rng.integers(len(lanes))]
-        for part in lanes[lane].pop(0).parts:
-            if part.segment is None:
-                replays[part.behaviour].close(part.agent)
+        channels.setdefault(one.channel, []).append(one)
+    while channels:
+        channel = list(channels)[rng.integers(len(channels))]
+        for chunk in channels[channel].pop(0).chunks:
+            if chunk.transitions is None:
+                replays[chunk.behaviour].close(chunk.agent)
             else:
-                replays[part.behaviour].add(part.segment)
-        if not lanes[lane]:
-            del lanes[lane]
+                replays[chunk.behaviour].add(chunk.transitions.segment(chunk.agent))
+        if not channels[channel]:
+            del channels[channel]
 
 
 def windows(replay: ReplayBuffer) -> dict[tuple[int, ...], dict[str, bytes]]:
@@ -104,7 +107,7 @@ class Trip:
     """A rollout of two behaviours that is stored on the spot, and packed, sent and stored elsewhere."""
 
     def __init__(
-        self, *, seed: int, steps: int, agents: int, limit: int, stored, max_length: int, lanes: int
+        self, *, seed: int, steps: int, agents: int, limit: int, stored, max_length: int, channels: int
     ):
         rng = np.random.default_rng(seed)
         names = ("walker", "runner")
@@ -116,15 +119,15 @@ class Trip:
         }
         self.here, self.there = ({name: make_replay(stored) for name in names} for _ in range(2))
         self.dates = {name: Dated() for name in names}
-        self.packer = Packer(max_length=max_length, lanes=lanes)
+        self.writer = TrajectoryWriter(max_length=max_length, channels=channels)
         recorders = {
-            name: Tee(self.here[name], self.packer.recorder(name), self.dates[name]) for name in names
+            name: Tee(self.here[name], self.writer.recorder(name), self.dates[name]) for name in names
         }
         players = {name: Attentive(stored) for name in names}
         self.rollout = LocalCollector(
             Both(**houses), players, recorders, num_envs=agents, length_limit=limit
         )  # fmt: skip
-        self.agents, self.packed, self.episodes = agents, list[Packed](), list[Episode]()
+        self.agents, self.packed, self.episodes = agents, list[TrajectoryMessage](), list[Episode]()
         self.step_number = 0
 
     def step(self, *, truncate: bool, whole: bool) -> None:
@@ -135,10 +138,10 @@ class Trip:
             self.rollout.truncate()
         episodes = self.rollout.step()
         self.episodes += episodes
-        self.packed += self.packer.flush(**self._so_far(episodes), whole=whole)
+        self.packed += self.writer.flush(**self._so_far(episodes), whole=whole)
 
     def finish(self) -> None:
-        self.packed += self.packer.finish(**self._so_far([]))
+        self.packed += self.writer.finish(**self._so_far([]))
         for replay in self.here.values():
             for agent in range(self.agents):
                 replay.close(agent)
@@ -154,7 +157,7 @@ trips = {
     "limit": st.sampled_from((-1, 3, 5)),
     "stored": st.sampled_from(((2,), (0,))),
     "max_length": st.integers(1, 7),
-    "lanes": st.integers(1, 3),
+    "channels": st.integers(1, 3),
 }
 
 
@@ -171,30 +174,33 @@ def test_every_window_is_the_same_as_if_stored_on_the_spot(plan, rarely, seed, *
     for name, here in trip.here.items():
         assert windows(trip.there[name]) == windows(here)
         assert not trip.there[name]._writer.heads, "nothing is left open"
-    check_accounts(trip, options["max_length"], options["lanes"])
+    check_accounts(trip, options["max_length"], options["channels"])
 
 
-def check_accounts(trip: Trip, max_length: int, lanes: int) -> None:
+def check_accounts(trip: Trip, max_length: int, channels: int) -> None:
     assert sum(one.steps for one in trip.packed) == trip.rollout.steps
     sent = Counter(episode for one in trip.packed for episode in one.episodes)
     assert sent == Counter((e.behaviour, e.agent, e.total, e.length) for e in trip.episodes)
     for one in trip.packed:
         versions = []
-        for part in one.parts:
-            assert part.agent % lanes == one.lane
-            if part.segment is not None:
-                assert part.segment.length <= max_length and part.segment.stream == part.agent
-                assert part.segment.priority is None
-                arrays = [*part.segment.obs.values(), *(v for v in vars(part.segment).values())]
+        for chunk in one.chunks:
+            assert chunk.agent % channels == one.channel
+            if chunk.transitions is not None:
+                assert chunk.transitions.length <= max_length
+                assert chunk.transitions.priority is None
+                arrays = [
+                    *chunk.transitions.obs.values(),
+                    *(getattr(chunk.transitions, name) for name in chunk.transitions.__struct_fields__),
+                ]
                 assert not any(isinstance(a, np.ndarray) and a.base is not None for a in arrays)
-                versions += [trip.dates[part.behaviour].of[m] for m in moments(part.segment)]
+                versions += [trip.dates[chunk.behaviour].of[m] for m in moments(chunk.transitions)]
         assert not versions or one.version == min(versions), "the oldest weights in it"
 
 
 @pytest.mark.parametrize("agents", [1, 4])
 def test_sent_step_by_step_the_replay_is_the_same_bit_for_bit(agents):
     """The order of rows in the ring, too: that is what the draws of a batch depend on."""
-    trip = Trip(seed=agents, steps=80, agents=agents, limit=5, stored=(2,), max_length=100, lanes=1)
+    trip = Trip(seed=agents, steps=80, agents=agents, limit=5, stored=(2,), max_length=100, channels=1)
     for i in range(50):
         trip.step(truncate=i % 17 == 16, whole=True)
     trip.finish()
@@ -206,45 +212,47 @@ def test_sent_step_by_step_the_replay_is_the_same_bit_for_bit(agents):
 
 def test_what_an_actor_has_not_finished_when_it_is_killed_is_absent():
     """Pieces that were complete are there; of the rest nothing is."""
-    trip = Trip(seed=3, steps=40, agents=2, limit=-1, stored=(0,), max_length=3, lanes=2)
+    trip = Trip(seed=3, steps=40, agents=2, limit=-1, stored=(0,), max_length=3, channels=2)
     for _ in range(40):
         trip.step(truncate=False, whole=False)
     for one in trip.packed:
-        for part in one.parts:
-            if part.segment is not None:
-                ended = part.segment.terminated[-1] or part.segment.truncated[-1]
-                assert ended or part.segment.length == 3
+        for chunk in one.chunks:
+            if chunk.transitions is not None:
+                ended = chunk.transitions.terminated[-1] or chunk.transitions.truncated[-1]
+                assert ended or chunk.transitions.length == 3
 
 
-# Agent 1 in lane 1 of 2, pieces of 3: the numbers below are worked out by hand.
+# Agent 1 in channel 1 of 2, pieces of 3: the numbers below are worked out by hand.
 
 
 def step(start: int, *, stream: int = 1, **end: bool) -> Segment:
     return make_segment(VECTOR, stream=stream, episode=0, start=start, length=1, **end)
 
 
-def flush(packer: Packer, steps: int, **options) -> list[Packed]:
+def flush(writer: TrajectoryWriter, steps: int, **options) -> list[TrajectoryMessage]:
     options = {"stride": 2, "episodes": [], "version": 0} | options
-    return packer.flush(steps=steps, **options)
+    return writer.flush(steps=steps, **options)
 
 
-def told(packed: list[Packed]) -> list[list]:
+def told(packed: list[TrajectoryMessage]) -> list[list]:
     return [
-        [(p.agent, p.segment and (p.segment.start_step, p.segment.length, bool(p.segment.truncated[-1])))
-         for p in one.parts]
+        [
+            (p.agent, (t := p.transitions) and (t.start_step, t.length, bool(t.truncated[-1])))
+            for p in one.chunks
+        ]
         for one in packed
-    ]  # fmt: skip
+    ]
 
 
 def test_a_long_episode_goes_in_pieces_that_share_an_observation():
-    packer, found = Packer(max_length=3, lanes=2), []
-    recorder = packer.recorder("a")
+    writer, found = TrajectoryWriter(max_length=3, channels=2), []
+    recorder = writer.recorder("a")
     for t in range(5):
         recorder.add(step(t, terminated=t == 4))
-        found += flush(packer, 2 * (t + 1))
+        found += flush(writer, 2 * (t + 1))
     assert told(found) == [[(1, (0, 3, False))], [(1, (3, 2, False))]]
-    assert [one.steps for one in found] == [6, 4] and {one.lane for one in found} == {1}
-    before, after = (one.parts[0].segment for one in found)
+    assert [one.steps for one in found] == [6, 4] and {one.channel for one in found} == {1}
+    before, after = (one.chunks[0].transitions for one in found)
     for name in ("action_mask", "carry"):
         assert np.array_equal(getattr(before, name)[-1], getattr(after, name)[0])
     assert np.array_equal(before.obs["obs"][-1], after.obs["obs"][0])
@@ -255,74 +263,74 @@ def test_a_long_episode_goes_in_pieces_that_share_an_observation():
 
 
 def test_closing_truncates_what_is_pending_or_says_so_alone():
-    packer = Packer(max_length=3, lanes=2)
-    recorder = packer.recorder("a")
+    writer = TrajectoryWriter(max_length=3, channels=2)
+    recorder = writer.recorder("a")
     recorder.close(1)
-    assert flush(packer, 0) == [], "nothing is known of it"
+    assert flush(writer, 0) == [], "nothing is known of it"
     recorder.add(step(0))
     recorder.close(1)
     for t in range(3):
         recorder.add(step(t))
     recorder.close(1)
     recorder.close(1)
-    assert told(flush(packer, 8)) == [[(1, (0, 1, True))], [(1, (0, 3, False))], [(1, None)]]
+    assert told(flush(writer, 8)) == [[(1, (0, 1, True))], [(1, (0, 3, False))], [(1, None)]]
 
 
 def test_a_step_that_does_not_follow_begins_another_chain():
-    packer = Packer(max_length=3, lanes=1)
+    writer = TrajectoryWriter(max_length=3, channels=1)
     for start in (0, 1, 5, 6, 7, 9):  # the piece of 5 to 7 is complete when 9 comes
-        packer.add("a", step(start))
-    found = flush(packer, 12, whole=True)
+        writer.add("a", step(start))
+    found = flush(writer, 12, whole=True)
     assert told(found) == [[(1, (0, 2, True)), (1, (5, 3, False)), (1, None), (1, (9, 1, False))]]
 
 
 def test_a_piece_is_as_old_as_its_first_transition():
-    packer = Packer(max_length=3, lanes=1)
+    writer = TrajectoryWriter(max_length=3, channels=1)
     for t, version in enumerate((4, 4, 5, 6, 7)):
-        packer.add("a", step(t, truncated=t == 4))
-        found = flush(packer, t, version=version)
+        writer.add("a", step(t, truncated=t == 4))
+        found = flush(writer, t, version=version)
         assert [one.version for one in found] == {2: [4], 4: [6]}.get(t, [])
 
 
-def test_steps_are_shared_by_the_parcels_of_a_moment():
+def test_steps_are_shared_by_the_trajectories_of_a_moment():
     assert _shares(24, 8, 2) == [8, 16] and _shares(25, 8, 2) == [8, 17] and _shares(3, 8, 2) == [0, 3]
     assert _shares(5, 1, 0) == []
 
 
 def test_steps_without_transitions_are_accounted_for_at_the_end():
-    packer = Packer(max_length=3, lanes=2)
-    assert flush(packer, 6) == []
-    (last,) = packer.finish(steps=7, stride=2, episodes=[Episode("a", 1, 0.5, 3)], version=2)
-    assert (last.steps, last.parts, last.episodes) == (7, (), (("a", 1, 0.5, 3),))
-    assert packer.finish(steps=7, stride=2, episodes=[], version=2) == []
-    (empty,) = flush(packer, 7, whole=True)
-    assert empty.parts == () and empty.steps == 0, "in step with the learner there is one for every step"
+    writer = TrajectoryWriter(max_length=3, channels=2)
+    assert flush(writer, 6) == []
+    (last,) = writer.finish(steps=7, stride=2, episodes=[Episode("a", 1, 0.5, 3)], version=2)
+    assert (last.steps, last.chunks, last.episodes) == (7, (), (("a", 1, 0.5, 3),))
+    assert writer.finish(steps=7, stride=2, episodes=[], version=2) == []
+    (empty,) = flush(writer, 7, whole=True)
+    assert empty.chunks == () and empty.steps == 0, "in step with the learner there is one for every step"
 
 
 @pytest.mark.fault("F31")
 def test_steps_that_a_learner_would_not_believe_wait_for_more_transitions():
-    """64 environments, of which one ends early: its parcel of one transition accounts for 68 steps."""
-    packer = Packer(max_length=9, lanes=1)
-    packer.add("a", step(0, terminated=True))
-    (first,) = flush(packer, 640, stride=64)
+    """64 environments, of which one ends early: its trajectory of one transition accounts for 68 steps."""
+    writer = TrajectoryWriter(max_length=9, channels=1)
+    writer.add("a", step(0, terminated=True))
+    (first,) = flush(writer, 640, stride=64)
     assert first.steps == most_steps(1) == 68
     for t in range(9):
-        packer.add("a", step(t, stream=2))
-    (second,) = flush(packer, 640, stride=64)
+        writer.add("a", step(t, stream=2))
+    (second,) = flush(writer, 640, stride=64)
     assert second.steps == most_steps(9) == 100
-    assert packer.finish(steps=640, stride=64, episodes=[], version=0)[0].steps == most_steps(0)
+    assert writer.finish(steps=640, stride=64, episodes=[], version=0)[0].steps == most_steps(0)
 
 
 def test_nothing_is_kept_of_agents_that_are_gone():
-    packer = Packer(max_length=3, lanes=2)
+    writer = TrajectoryWriter(max_length=3, channels=2)
     for agent in range(100):
-        packer.add("a", step(0, stream=agent))
-        packer.close("a", agent)
-        flush(packer, agent)
-    assert not packer._streams and not packer._ready and not packer._undated
+        writer.add("a", step(0, stream=agent))
+        writer.close("a", agent)
+        flush(writer, agent)
+    assert not writer._streams and not writer._ready and not writer._undated
 
 
-@pytest.mark.parametrize("wrong", [{"max_length": 0, "lanes": 1}, {"max_length": 1, "lanes": 0}])
-def test_a_packer_needs_room_and_a_lane(wrong):
+@pytest.mark.parametrize("wrong", [{"max_length": 0, "channels": 1}, {"max_length": 1, "channels": 0}])
+def test_a_packer_needs_room_and_a_channel(wrong):
     with pytest.raises(ValueError, match="cannot be sent"):
-        Packer(**wrong)
+        TrajectoryWriter(**wrong)

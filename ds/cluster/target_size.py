@@ -1,4 +1,4 @@
-"""How many actors there shall be: a named Ray actor, so that another command can change it."""
+"""Target number of actors: a named Ray actor, so that another command can change it."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ NAMESPACE = "sac"
 _EVERY_S = 1.0
 
 
-class Wish:
-    """The Ray actor: the number that is wished for."""
+class TargetSize:
+    """Ray actor that holds the target number of actors."""
 
     def __init__(self, number: int) -> None:
         self._number = number
 
     def get(self) -> int:
-        """The number."""
+        """Return the number."""
         return self._number
 
     def set(self, number: int) -> int:
-        """Wish for another number; the one before."""
+        """Set the number; return the one before."""
         before, self._number = self._number, number
         return before
 
 
-class Wished:
-    """The wish as the command that trains sees it.
+class TargetSizeWatcher:
+    """Target size as the training command sees it.
 
     number: of actors, asked for every second.
-    Raises UsageError if there is a wish for that run already.
+    Raises UsageError if there is a target size for that run already.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class Wished:
         self._make()
 
     def step(self, now: float) -> None:
-        """Ask, or hear the answer, without waiting. now: seconds."""
+        """Ask for the number, or read the answer, without waiting. now: seconds."""
         if self._ref is None:
             if now >= self._next:
                 self._ref, self._next = self._actor.get.remote(), now + _EVERY_S
@@ -54,24 +54,26 @@ class Wished:
             self._hear(ref)
 
     def close(self) -> None:
-        """Nobody can wish any more."""
+        """Remove the target size from Ray."""
         self._ray.kill(self._actor)
 
     def _hear(self, ref: Any) -> None:  # noqa: ANN401
         errors = self._ray.exceptions
         try:
-            wished = self._ray.get(ref)
+            target = self._ray.get(ref)
         except errors.ActorUnavailableError:
             return
         except errors.RayActorError:  # its node died; the number is known here
             self._make()
             return
-        if wished != self.number:
-            self._say(f"{wished} actors from now on, {self.number} before")
-            self.number = wished
+        if target != self.number:
+            self._say(f"{target} actors from now on, {self.number} before")
+            self.number = target
 
     def _make(self) -> None:
-        options = self._ray.remote(Wish).options(name=wish_name(self._label, self._name), num_cpus=0)
+        options = self._ray.remote(TargetSize).options(
+            name=target_size_name(self._label, self._name), num_cpus=0
+        )
         try:
             self._actor = options.remote(self.number)
         except ValueError as error:
@@ -83,6 +85,6 @@ class Wished:
             ) from error
 
 
-def wish_name(label: str, name: str) -> str:
-    """What Ray knows the wish of a run by."""
-    return f"wish/{label}/{name}"
+def target_size_name(label: str, name: str) -> str:
+    """Return Ray's name for a run's target size."""
+    return f"target_size/{label}/{name}"

@@ -6,11 +6,11 @@ import json
 
 import pytest
 
-from ds import actors
-from ds.actors import MAX_DEPARTED, Actors
-from ds.faults import BURST
+from ds import registry
 from ds.protocol import PROTOCOL, Beat, Bye, Hello, Join, Refused, Welcome
-from tests.ds.parcels import Clock, parcel
+from ds.records import BURST
+from ds.registry import MAX_DEPARTED, ActorRegistry
+from tests.ds.trajectories import Clock, trajectory
 
 BEAT = 2.0  # seconds
 
@@ -21,13 +21,15 @@ class Scene:
     def __init__(self, **changes) -> None:
         self.clock = Clock()
         settings = {"limit": -1, "synchronous": False, "max_lag": -1, **changes}
-        self.actors = Actors(run="gym/x/1", seed=7, heartbeat=BEAT, clock=self.clock, **settings)
+        self.actors = ActorRegistry(run="gym/x/1", seed=7, heartbeat=BEAT, clock=self.clock, **settings)
 
     def hello(self, actor, protocol=PROTOCOL):
         return self.actors.hello(Hello(protocol=protocol, actor=actor, host="here", pid=3, versions={}))
 
-    def join(self, actor, lanes=(0, 0), taken_steps=0):
-        join = Join(actor=actor, agreed={}, digest="", version=0, lanes=tuple(lanes), taken_steps=taken_steps)
+    def join(self, actor, channels=(0, 0), taken_steps=0):
+        join = Join(
+            actor=actor, agreed="{}", digest="", version=0, channels=tuple(channels), taken_steps=taken_steps
+        )
         return self.actors.joined(join)
 
     def come(self, *names, **kwargs):
@@ -36,13 +38,13 @@ class Scene:
             self.join(name, **kwargs)
         return self
 
-    def accept(self, actor, number, lane=0, newest=0, **changes):
-        return self.actors.accept(sent(actor, number, lane, **changes), newest)
+    def accept(self, actor, number, channel=0, newest=0, **changes):
+        return self.actors.accept(sent(actor, number, channel, **changes), newest)
 
-    def take(self, actor, number, lane=0, newest=0, **changes):
-        one = sent(actor, number, lane, **changes)
+    def take(self, actor, number, channel=0, newest=0, **changes):
+        one = sent(actor, number, channel, **changes)
         assert self.actors.accept(one, newest) == "new"
-        self.actors.took(one, newest)
+        self.actors.queued(one, newest)
         return one
 
     def beat(self, actor, newest=0, version=0, steps=0, waiting=0, dropped=0):
@@ -66,8 +68,8 @@ class Scene:
         return other
 
 
-def sent(actor, number, lane=0, steps=3, **changes):
-    return parcel(actor=actor, number=number, lane=lane, parts=(), steps=steps, **changes)
+def sent(actor, number, channel=0, steps=3, **changes):
+    return trajectory(actor=actor, number=number, channel=channel, chunks=(), steps=steps, **changes)
 
 
 def test_slots_are_used_again_and_numbers_are_not():
@@ -120,34 +122,34 @@ def test_nothing_is_taken_from_who_has_not_joined():
     assert scene.accept("a", 1) == "unknown" and not scene.beat("a") and scene.join("a") is None
     scene.hello("a")
     assert scene.accept("a", 1) == "unknown" and scene.beat("a")
-    scene.join("a", lanes=(0, 0))
-    assert scene.accept("a", 1, lane=2) == scene.accept("a", 1, lane=-1) == "no lane"
+    scene.join("a", channels=(0, 0))
+    assert scene.accept("a", 1, channel=2) == scene.accept("a", 1, channel=-1) == "no channel"
     scene.take("a", 1)
     scene.bye("a")
     scene.hello("a")
     assert scene.accept("a", 2) == "unknown", "it is back and may have other settings now"
 
 
-def test_a_parcel_that_came_before_is_not_new():
+def test_a_trajectory_that_came_before_is_not_new():
     scene = Scene().come("a")
-    scene.take("a", 1, lane=0)
-    assert scene.accept("a", 1, lane=0) == "taken before"
-    scene.take("a", 1, lane=1)
-    scene.take("a", 2, lane=0)
-    assert scene.accept("a", 1, lane=0) == "taken before"
+    scene.take("a", 1, channel=0)
+    assert scene.accept("a", 1, channel=0) == "taken before"
+    scene.take("a", 1, channel=1)
+    scene.take("a", 2, channel=0)
+    assert scene.accept("a", 1, channel=0) == "taken before"
     assert scene.counts() == {"ds/actors": 1.0, "ds/duplicates": 2.0}
 
 
-def test_the_same_parcel_twice_at_a_time():
+def test_the_same_trajectory_twice_at_a_time():
     scene = Scene().come("a")
-    assert [scene.accept("a", 1), scene.accept("a", 1), scene.accept("a", 1, lane=1)] == [
+    assert [scene.accept("a", 1), scene.accept("a", 1), scene.accept("a", 1, channel=1)] == [
         "new",
         "busy",
         "new",
     ]
-    scene.actors.not_taken(sent("a", 1))
+    scene.actors.not_queued(sent("a", 1))
     assert scene.accept("a", 1) == "new", "there was no room: it comes again"
-    scene.actors.took(sent("a", 1), 0)
+    scene.actors.queued(sent("a", 1), 0)
     assert scene.accept("a", 1) == "taken before"
 
 
@@ -177,7 +179,7 @@ def test_weights_that_are_too_old(max_lag, verdict):
     scene = Scene(max_lag=max_lag).come("a")
     assert scene.accept("a", 1, newest=10, version=6) == verdict
     if verdict == "stale":
-        scene.actors.took(sent("a", 1, steps=30), 10, stale=True)
+        scene.actors.queued(sent("a", 1, steps=30), 10, stale=True)
         assert scene.counts() == {"ds/actors": 1.0, "ds/stale": 30.0}
         assert scene.accept("a", 1, newest=10) == "stale before"
         assert scene.accept("a", 2, newest=10, version=10) == "new"
@@ -216,18 +218,18 @@ def test_an_actor_that_was_stopped_comes_back():
     assert scene.actors.expire() == [0]
     assert scene.accept("a", 2) == "unknown"
     assert scene.slots("a") == [(0, 0)]
-    assert scene.join("a", lanes=(1, 0), taken_steps=5) == (1, 0)
+    assert scene.join("a", channels=(1, 0), taken_steps=5) == (1, 0)
     assert scene.accept("a", 1) == "taken before"
     scene.take("a", 2)
     assert "ds/lost" not in scene.counts(), "nothing of it was lost, though it is not stored yet"
 
 
-def test_it_leaves_while_its_parcel_is_under_way():
+def test_it_leaves_while_its_trajectory_is_under_way():
     scene = Scene().come("a")
     one = sent("a", 1)
     assert scene.actors.accept(one, 0) == "new"
     scene.bye("a")
-    scene.actors.took(one, 0)
+    scene.actors.queued(one, 0)
     scene.actors.stored(one)
     scene.come("a")
     assert scene.accept("a", 1) == "taken before"
@@ -243,25 +245,25 @@ def test_a_restarted_learner_knows_what_it_has_and_counts_what_it_lost():
     scene = before.restarted()
     assert scene.accept("a", 4) == "unknown" and scene.counts() == {}
     assert scene.slots("b", "a") == [(1, 1), (0, 0)], "the order does not matter"
-    # Three parcels of ten steps were taken before the checkpoint, one of which was not stored, and one after.
-    assert scene.join("a", lanes=(4, 0), taken_steps=40) == (4, 0)
+    # Three messages of ten steps were taken before the checkpoint, one of them not stored, and one after.
+    assert scene.join("a", channels=(4, 0), taken_steps=40) == (4, 0)
     assert scene.counts()["ds/lost"] == 20.0
-    scene.join("a", lanes=(4, 0), taken_steps=40)
+    scene.join("a", channels=(4, 0), taken_steps=40)
     assert scene.counts()["ds/lost"] == 20.0, "once"
     assert scene.accept("a", 4) == "taken before"
     scene.take("a", 5)
     assert scene.slots("d", "e") == [(2, 1003), (3, 1004)], (
         "others may have come since: none has those numbers"
     )
-    again = scene.restarted().come("a", lanes=(5, 0), taken_steps=43)
+    again = scene.restarted().come("a", channels=(5, 0), taken_steps=43)
     assert again.counts()["ds/lost"] == 23.0
 
 
-def test_a_parcel_that_a_learner_had_and_lost_comes_again():
+def test_a_trajectory_that_a_learner_had_and_lost_comes_again():
     """The actor was never told that it was taken: its count says so, and it is new."""
     before = Scene().come("a")
     before.take("a", 1)
-    scene = before.restarted().come("a", lanes=(0, 0))
+    scene = before.restarted().come("a", channels=(0, 0))
     scene.take("a", 1)
     assert "ds/lost" not in scene.counts()
 
@@ -291,10 +293,10 @@ def test_state_round_trip():
 def test_a_flood_of_nonsense_is_counted_and_told_of_in_a_line():
     scene = Scene()
     for k in range(1000):
-        scene.actors.turned_away("malformed", f"127.0.0.1:{k}: no message\x1b")
+        scene.actors.count_fault("malformed", f"127.0.0.1:{k}: no message\x1b")
     assert scene.actors.news() == ["malformed: 127.0.0.1:0: no message?"]
     scene.clock.now += 61.0
-    scene.actors.turned_away("malformed", "127.0.0.1:5: no message")
+    scene.actors.count_fault("malformed", "127.0.0.1:5: no message")
     assert scene.actors.news() == ["malformed: 127.0.0.1:5: no message · 999 more since the last such line"]
     assert scene.counts() == {"ds/rejected": 1001.0}
 
@@ -352,7 +354,7 @@ def test_ever_so_many_who_come_and_leave_fill_neither_log_nor_memory():
 
 @pytest.mark.fault("F32")
 def test_there_is_an_end_to_who_may_be_here(monkeypatch):
-    monkeypatch.setattr(actors, "MAX_LIVING", 3)
+    monkeypatch.setattr(registry, "MAX_LIVING", 3)
     scene = Scene().come("a", "b", "c")
     refused = scene.hello("d")
     assert isinstance(refused, Refused) and refused.why == "full"

@@ -13,18 +13,17 @@ from algorithm.config import ConfigError
 from algorithm.config.cli_ds import parse_distributed
 from algorithm.config.locate import find_env
 from algorithm.errors import StorageError, UsageError
-from ds.cluster.asked import make_plan
+from ds.cluster.cluster import rows
 from ds.cluster.command import cluster
 from ds.cluster.connect import ClusterAway, join_ray, start_ray
-from ds.cluster.messages import Look, Order, Report
-from ds.cluster.orders import LearnerOrders, Secrets
-from ds.cluster.plan import MainCommands, Plan
-from ds.cluster.policy import RestartRule, Restarts, ending
-from ds.cluster.table import rows
+from ds.cluster.host import NodeStatus, ProcessReport, StartCommand
+from ds.cluster.plan import ClusterPlan, MainCommands, plan_from_args
+from ds.cluster.process import RestartRule, Restarts, ending
+from ds.cluster.start_commands import LearnerCommands, Secrets
 
-NOTHING = Look(exists=False, saved=False, locked="")
-BEGUN = Look(exists=True, saved=False, locked="")
-SAVED = Look(exists=True, saved=True, locked="")
+NOTHING = NodeStatus(exists=False, saved=False, locked="")
+BEGUN = NodeStatus(exists=True, saved=False, locked="")
+SAVED = NodeStatus(exists=True, saved=True, locked="")
 HERE, THERE = "10.0.0.1", "10.0.0.2"
 
 COMMANDS = MainCommands(
@@ -38,22 +37,24 @@ COMMANDS = MainCommands(
 )
 
 
-def plan(*, resume: bool = False) -> Plan:
-    return Plan(label="task", name="one", folder=Path("/w"), commands=COMMANDS, actors=1, resume=resume)
+def plan(*, resume: bool = False) -> ClusterPlan:
+    return ClusterPlan(
+        label="task", name="one", folder=Path("/w"), commands=COMMANDS, actors=1, resume=resume
+    )
 
 
-def orders(now: list[float] | None = None, *, resume: bool = False) -> LearnerOrders:
+def orders(now: list[float] | None = None, *, resume: bool = False) -> LearnerCommands:
     clock = [0.0] if now is None else now
-    return LearnerOrders(plan(resume=resume), Secrets(None), lambda: clock[0])
+    return LearnerCommands(plan(resume=resume), Secrets(None), lambda: clock[0])
 
 
-def port_of(order: Order | None) -> str:
-    assert order is not None
-    return order.arguments[order.arguments.index("--learner_port") + 1]
+def port_of(command: StartCommand | None) -> str:
+    assert command is not None
+    return command.arguments[command.arguments.index("--learner_port") + 1]
 
 
-def listening(host: str = HERE, *, saved: bool = False) -> Report:
-    return Report(pid=1, code=None, lines=(), endpoint=(host, 4000), saved=saved)
+def listening(host: str = HERE, *, saved: bool = False) -> ProcessReport:
+    return ProcessReport(pid=1, code=None, lines=(), endpoint=(host, 4000), saved=saved)
 
 
 def test_command_lines() -> None:
@@ -66,67 +67,67 @@ def test_command_lines() -> None:
 
 
 def test_the_first_learner_begins_a_run_or_goes_on_as_asked() -> None:
-    order = orders().give(HERE, BEGUN)
-    assert order is not None
-    assert "--resume" not in order.arguments
-    assert (order.run, order.aside) == (
+    command = orders().next_command(HERE, BEGUN)
+    assert command is not None
+    assert "--resume" not in command.arguments
+    assert (command.run, command.aside) == (
         "models/task/one",
         False,
     )  # a name that is taken is refused by the run
-    order = orders(resume=True).give(HERE, SAVED)
-    assert order is not None
-    assert "--resume" in order.arguments
+    command = orders(resume=True).next_command(HERE, SAVED)
+    assert command is not None
+    assert "--resume" in command.arguments
 
 
 @pytest.mark.parametrize(
-    ("look", "resume", "aside"), [(NOTHING, False, False), (BEGUN, False, True), (SAVED, True, False)]
+    ("status", "resume", "aside"), [(NOTHING, False, False), (BEGUN, False, True), (SAVED, True, False)]
 )
 @pytest.mark.parametrize("first_resumed", [False, True])
 def test_a_restart_goes_on_with_what_there_is(
-    look: Look, resume: bool, aside: bool, first_resumed: bool
+    status: NodeStatus, resume: bool, aside: bool, first_resumed: bool
 ) -> None:
     given = orders(resume=first_resumed)
-    given.give(HERE, NOTHING)
-    order = given.give(HERE, look)
-    assert order is not None
-    assert ("--resume" in order.arguments, order.aside) == (resume, aside)
+    given.next_command(HERE, NOTHING)
+    command = given.next_command(HERE, status)
+    assert command is not None
+    assert ("--resume" in command.arguments, command.aside) == (resume, aside)
 
 
 def test_a_restart_asks_for_the_former_port_once_and_where_it_was() -> None:
     given = orders()
-    given.give(HERE, NOTHING)
-    given.saw(listening())
-    assert port_of(given.give(HERE, SAVED)) == "4000"
+    given.next_command(HERE, NOTHING)
+    given.observe(listening())
+    assert port_of(given.next_command(HERE, SAVED)) == "4000"
     assert given.took_former_port
-    assert port_of(given.give(HERE, SAVED)) == "0"
+    assert port_of(given.next_command(HERE, SAVED)) == "0"
     assert not given.took_former_port
-    given.saw(listening())
-    assert port_of(given.give(THERE, SAVED)) == "0"
+    given.observe(listening())
+    assert port_of(given.next_command(THERE, SAVED)) == "0"
 
 
 def test_a_run_that_is_lost_with_its_node() -> None:
     given = orders()
-    given.give(HERE, NOTHING)
-    given.saw(listening(saved=True))
+    given.next_command(HERE, NOTHING)
+    given.observe(listening(saved=True))
     with pytest.raises(StorageError, match=r"(?s)/w/models/task/one on 10\.0\.0\.2.*file system that all"):
-        given.give(THERE, NOTHING)
+        given.next_command(THERE, NOTHING)
 
 
 def test_the_lock_of_a_lost_node_is_taken_over_after_a_while() -> None:
     """Behind a broken network its learner might still write."""
     now = [100.0]
     given = orders(now)
-    given.give(HERE, NOTHING)
-    given.saw(listening())
-    locked = Look(exists=True, saved=True, locked="elsewhere")
+    given.next_command(HERE, NOTHING)
+    given.observe(listening())
+    locked = NodeStatus(exists=True, saved=True, locked="elsewhere")
     given.lost()
     now[0] = 189.9
     given.lost()
-    assert given.give(THERE, locked) is None
+    assert given.next_command(THERE, locked) is None
     now[0] = 190.0
-    order = given.give(THERE, locked)
-    assert order is not None
-    assert order.unlock
+    command = given.next_command(THERE, locked)
+    assert command is not None
+    assert command.unlock
 
 
 def test_secrets_are_made_anew_for_another_address_and_not_on_the_loopback() -> None:
@@ -180,9 +181,9 @@ def test_the_table_has_a_line_for_each_of_few_and_for_each_node_of_many() -> Non
     ]
 
 
-def planned(*flags: str) -> Plan:
+def planned(*flags: str) -> ClusterPlan:
     options = parse_distributed(["gym/pendulum", "cluster", "--num_actors", "3", *flags])
-    return make_plan(options, find_env("gym/pendulum"))
+    return plan_from_args(options, find_env("gym/pendulum"))
 
 
 def test_from_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
