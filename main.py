@@ -15,7 +15,7 @@ from types import FrameType
 from algorithm.config.cli import TrainOptions, config_flags, parse_args
 from algorithm.config.loader import LoadedConfig, load_config
 from algorithm.config.locate import find_env
-from algorithm.env.leaving import leave
+from algorithm.env.pool.process_exit import leave
 from algorithm.streams import mend_streams
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from algorithm.config.cli import TrainOptions
 from algorithm.config.cli_ds import DistributedOptions, parse_distributed
 from algorithm.config.locate import find_env
-from algorithm.env.leaving import leave
+from algorithm.env.pool.process_exit import leave
 from algorithm.streams import mend_streams
 from main import guarded, interruptible_imports
 

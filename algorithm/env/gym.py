@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 from algorithm.data import Float
 from algorithm.env.adapter import Adapter
 from algorithm.env.base import Picture
-from algorithm.env.extras import advice
-from algorithm.env.leaving import staying
-from algorithm.env.named import offered, registered
+from algorithm.env.env_id import offered, registered
+from algorithm.env.install_hints import advice
 from algorithm.env.observations import Bounds, frame_stack
-from algorithm.env.quiet import silence
+from algorithm.env.pool.process_exit import staying
+from algorithm.env.redirect_output import silence
 from algorithm.env.single import Seen, flag, number
 from algorithm.env.wrappers import Wrapper, apply, find
 from algorithm.errors import EnvError
@@ -136,7 +136,7 @@ def _silenced(env_id: str) -> AbstractContextManager[None]:
 class GymRecipe:
     """How to make a copy, in this process or in another one. Called with the copy's index.
 
-    env_id:   as :func:`~algorithm.env.named.locate` returns it
+    env_id:   as :func:`~algorithm.env.env_id.locate` returns it
     env_args: keyword arguments of ``gymnasium.make``
     wrappers: ``base_config.wrappers``, innermost first
     options:  given to every reset

@@ -22,12 +22,12 @@ from numpy.typing import ArrayLike
 from algorithm.data import Bool, Float, Int, State
 from algorithm.env.adapter import Adapter
 from algorithm.env.base import EpisodeSeed, Observation, StepResult
-from algorithm.env.copies import not_closed
-from algorithm.env.extras import advice
-from algorithm.env.leaving import contained, staying
+from algorithm.env.install_hints import advice
 from algorithm.env.masks import MASK
-from algorithm.env.rows import info_of, observation_of
+from algorithm.env.pool.env_group import not_closed
+from algorithm.env.pool.process_exit import contained, staying
 from algorithm.env.single import BrokenSpaceError
+from algorithm.env.vector_info import info_of, observation_of
 from algorithm.errors import EnvError
 from algorithm.spec import DEFAULT_BEHAVIOUR
 

@@ -15,9 +15,9 @@ import numpy as np
 from algorithm.data import Bool
 from algorithm.env.actions import Actions
 from algorithm.env.mask_tree import Given, bools, fill
-from algorithm.env.rows import info_of, observation_of
 from algorithm.env.single import BrokenSpaceError
 from algorithm.env.spaces import Space
+from algorithm.env.vector_info import info_of, observation_of
 
 MASK = "action_mask"
 """Key of the observation, or of the info, that holds the mask."""

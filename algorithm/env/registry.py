@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from algorithm.env.base import EpisodeSeed, Fault, OnFault, VecEnv
-from algorithm.env.executor import Executor, InProcess, unsaved
+from algorithm.env.env_id import locate
 from algorithm.env.gym import GymRecipe, has_vector_class, make_vector
 from algorithm.env.gym_vector import GymVectorEnv
-from algorithm.env.named import locate
-from algorithm.env.pool import EnvPool
+from algorithm.env.pool.executor import Executor, InProcess, unsaved
+from algorithm.env.pool.pool import EnvPool
+from algorithm.env.pool.worker_executor import Workers
 from algorithm.env.single import MakeSingle
-from algorithm.env.workers import Workers
 from algorithm.env.wrappers import Wrapper, located
 from algorithm.errors import EnvError
 

@@ -10,9 +10,9 @@ from typing import Any, TypeGuard
 
 import gymnasium as gym
 
-from algorithm.env.extras import advice
-from algorithm.env.leaving import staying
-from algorithm.env.named import imported, locate, nearest_of
+from algorithm.env.env_id import imported, locate, nearest_of
+from algorithm.env.install_hints import advice
+from algorithm.env.pool.process_exit import staying
 from algorithm.errors import EnvError, UsageError
 
 Wrapper = Mapping[str, Mapping[str, Any] | None]
@@ -24,7 +24,7 @@ _KEY = "base_config.wrappers"
 def located(wrappers: Iterable[Wrapper], folder: Path | None) -> tuple[Wrapper, ...]:
     """The wrappers with their files found as that of an environment is.
 
-    See :func:`~algorithm.env.named.locate`. Raises EnvError.
+    See :func:`~algorithm.env.env_id.locate`. Raises EnvError.
     """
     return tuple(
         {locate(name, folder, key=_KEY): kwargs for name, kwargs in entry.items()} for entry in wrappers

@@ -11,7 +11,7 @@ import torch
 from algorithm.config.loader import LoadedConfig
 from algorithm.config.schema import Config
 from algorithm.env.base import VecEnv
-from algorithm.env.named import file_of, locate
+from algorithm.env.env_id import file_of, locate
 from algorithm.env.registry import make_vec_env
 from algorithm.errors import EnvError, ModelError, StorageError, UsageError
 from algorithm.replay.buffer import ReplayBuffer

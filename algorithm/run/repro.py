@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from algorithm.config.schema import Config
 from algorithm.env.base import Observation, StepResult, Trace
-from algorithm.env.named import locate
+from algorithm.env.env_id import locate
 from algorithm.env.registry import make_vec_env
 from algorithm.env.wrappers import located
 from algorithm.errors import StorageError, UserError

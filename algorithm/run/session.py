@@ -17,7 +17,7 @@ from algorithm.config.cli import TrainOptions, config_flags
 from algorithm.config.loader import LoadedConfig, dump_config
 from algorithm.config.source import inline
 from algorithm.env.base import VecEnv
-from algorithm.env.outside import outside
+from algorithm.env.pool.monitor_process import outside
 from algorithm.errors import EnvError, StorageError, UsageError, UserError
 from algorithm.run.agent import Agent, pick_device
 from algorithm.run.assembly import close_env, env_file, make_agents, make_env, nn_file

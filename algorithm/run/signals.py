@@ -6,7 +6,7 @@ import os
 import signal
 from types import FrameType, TracebackType
 
-from algorithm.env.outside import end_at_once
+from algorithm.env.pool.monitor_process import end_at_once
 
 _HUNG_UP = getattr(signal, "SIGHUP", None)  # the terminal is gone; not on Windows
 _HANDLED = (signal.SIGINT, signal.SIGTERM, *([_HUNG_UP] if _HUNG_UP else []))

@@ -12,9 +12,9 @@ import psutil
 import pytest
 
 from algorithm.config.cli import parse_args
-from algorithm.env.checker import Check, examine
+from algorithm.env.checks.checker import Check, examine
+from algorithm.env.checks.context import Copy, Lab, Limits, Setting
 from algorithm.env.checks.finding import Checked, Level, error, note, ok, warning
-from algorithm.env.checks.lab import Copy, Lab, Limits, Setting
 from algorithm.env.checks.recipe import RawRecipe
 from algorithm.run.preflight.check_sheet import LiveSheet, PlainSheet, Verdict
 from algorithm.run.preflight.commands import command

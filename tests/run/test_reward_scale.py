@@ -12,7 +12,7 @@ from algorithm.env.checks.finding import Level
 from algorithm.replay.buffer import ReplayBuffer
 from algorithm.run.health.watchdog import Health
 from tests import toys_check as toys
-from tests.env.test_checker import examined, faults, finding
+from tests.env.checks.test_checker import examined, faults, finding
 from tests.run.sessions import run
 from tests.run.test_health import RETURNS, summaries, watch
 

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import gymnasium as gym
 import numpy as np
 
+from algorithm.env.checks.context import Lab, shown
+from algorithm.env.checks.determinism import first_difference, repeats, stands_still, track
+from algorithm.env.checks.episode_stats import survey
 from algorithm.env.checks.finding import Finding, note, ok, warning
-from algorithm.env.checks.lab import Lab, shown
-from algorithm.env.checks.repeats import first_difference, repeats, stands_still, track
-from algorithm.env.checks.survey import survey
 
 HUGE = 1e4
 """Bound of an action beyond which a step of float32's last digit is a coarse one."""

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 import numpy as np
 import psutil
 
+from algorithm.env.checks.context import Lab
+from algorithm.env.checks.episode_stats import random_action, survey
 from algorithm.env.checks.finding import Finding, note, ok, warning
-from algorithm.env.checks.lab import Lab
-from algorithm.env.checks.survey import random_action, survey
 
 WORKER_MS = 0.3
 """What a step costs more in a worker process, in milliseconds (docs/performance.md: 0.15 to 0.3)."""

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from algorithm.env.checks.context import Copy, Lab, failed, neither, old_interface, trace_of
+from algorithm.env.checks.episode_stats import survey
 from algorithm.env.checks.finding import Finding, FlawError, error, note, ok, plural, warning
-from algorithm.env.checks.lab import Copy, Lab, failed, neither, old_interface, trace_of
-from algorithm.env.checks.survey import survey
 from algorithm.env.single import BrokenSpaceError, flag
 
 _INFO_FIX = "return a dict, an empty one if there is nothing to tell"

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from algorithm.env.checks.context import Lab, shown
+from algorithm.env.checks.episode_stats import survey
 from algorithm.env.checks.finding import Finding, error, note, ok, warning
-from algorithm.env.checks.lab import Lab, shown
-from algorithm.env.checks.records import Record
-from algorithm.env.checks.survey import survey
+from algorithm.env.checks.running_stats import Record
 
 LARGE = 100.0
 """Mean or deviation beyond which networks learn badly from a number as it is."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from algorithm.env.checks.context import Lab
+from algorithm.env.checks.episode_stats import survey
 from algorithm.env.checks.finding import Finding, error, note, ok, warning
-from algorithm.env.checks.lab import Lab
-from algorithm.env.checks.survey import survey
 
 LARGE, SMALL = 1e3, 1e-4
 """Largest reward of a step beyond and below which the usual temperatures and step sizes do not suit."""

@@ -8,9 +8,9 @@ from contextlib import closing
 
 from algorithm.config.cli import TrainOptions
 from algorithm.config.loader import LoadedConfig
+from algorithm.env.checks.context import Limits
 from algorithm.env.checks.finding import Level
-from algorithm.env.checks.lab import Limits
-from algorithm.env.named import locate
+from algorithm.env.env_id import locate
 from algorithm.env.wrappers import located
 from algorithm.errors import EnvError
 from algorithm.run.preflight.check_sheet import Verdict, open_sheet

@@ -16,14 +16,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from algorithm.env import checks
-from algorithm.env.checker import CHECKS, Check, examine
+from algorithm.env.checks.checker import CHECKS, Check, examine
+from algorithm.env.checks.context import Lab, Limits, Setting
 from algorithm.env.checks.finding import Checked, Finding, error, warning
-from algorithm.env.checks.lab import Lab, Limits, Setting
 from algorithm.env.checks.recipe import RawRecipe
 from algorithm.env.gym import has_vector_class
-from algorithm.env.outside import end_group, lead_group, outside
-from algorithm.env.quiet import redirected
-from algorithm.env.worker import pass_over_signals
+from algorithm.env.pool.monitor_process import end_group, lead_group, outside
+from algorithm.env.pool.worker import pass_over_signals
+from algorithm.env.redirect_output import redirected
 from algorithm.env.wrappers import Wrapper
 from algorithm.run.seeding import episode_seeds
 

@@ -11,14 +11,14 @@ import numpy as np
 
 from algorithm.data import Array, Bool, Float, Segment
 from algorithm.env.base import EpisodeSeed, Fault
+from algorithm.env.checks.context import Copy, Lab
+from algorithm.env.checks.determinism import repeats
 from algorithm.env.checks.finding import Finding, FlawError, error, note, ok
-from algorithm.env.checks.lab import Copy, Lab
 from algorithm.env.checks.recipe import RawRecipe
-from algorithm.env.checks.repeats import repeats
-from algorithm.env.executor import Executor, InProcess
-from algorithm.env.pool import EnvPool
+from algorithm.env.pool.executor import Executor, InProcess
+from algorithm.env.pool.pool import EnvPool
+from algorithm.env.pool.worker_executor import Workers
 from algorithm.env.single import BrokenSpaceError
-from algorithm.env.workers import Workers
 from algorithm.errors import UserError
 from algorithm.replay.buffer import ReplayBuffer, UniformSampler
 from algorithm.replay.layout import Layout
@@ -85,7 +85,7 @@ class SameData:
     timeout: float
 
     def __call__(self, lab: Lab) -> Iterator[Finding]:
-        """See :class:`~algorithm.env.checker.Check`."""
+        """See :class:`~algorithm.env.checks.checker.Check`."""
         if not lab.once(repeats).exact:
             yield note("not compared: episodes do not repeat", why="so two loops cannot bring the same")
             return

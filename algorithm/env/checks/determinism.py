@@ -1,0 +1,184 @@
+"""Does the same seed bring the same episode?"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from algorithm.data import Bool, Float
+from algorithm.env.checks.context import Copy, Lab, Start, Taken
+from algorithm.env.checks.finding import Finding, note, ok, warning
+from algorithm.spec import ActionSpec
+
+_STARTS = 5
+
+Track = list[bytes]
+"""A digest of everything that came back, for the reset and for each step."""
+
+Choose = Callable[[ActionSpec, np.random.Generator, Bool], Float]
+"""(spec, random numbers, mask [1, ΣN]) -> flat action [A]."""
+
+
+def acts_at_random(spec: ActionSpec, rng: np.random.Generator, mask: Bool) -> Float:
+    """As the warm-up of a training does."""
+    action, _, _ = spec.random(rng, mask)
+    flat: Float = action[0]
+    return flat
+
+
+def stands_still(spec: ActionSpec, rng: np.random.Generator, mask: Bool) -> Float:
+    """The middle of every continuous action, and the first choice that is allowed in each branch."""
+    action = np.zeros(spec.size, np.float32)
+    for where in spec.branch_slices:
+        action[where.start + int(mask[0, where].argmax())] = 1.0
+    return action
+
+
+def track(
+    copy: Copy,
+    seed_of: Callable[[int], int],
+    choose: Choose,
+    over: Callable[[int], bool],
+    *,
+    episode: int = 0,
+) -> Track:
+    """Episodes from number ``episode`` on, until ``over(steps)``, steps and resets together."""
+    rng = np.random.default_rng(episode)
+    found: Track = []
+    while True:
+        now: Start | Taken = copy.reset(seed_of(episode))
+        found.append(_digest(copy, now))
+        ended = False
+        while not ended:
+            if over(len(found)):
+                return found
+            now = copy.step(choose(copy.spec.action, rng, now.mask[None]))
+            found.append(_digest(copy, now))
+            ended = now.terminated or now.truncated
+        episode += 1
+
+
+def first_difference(one: Track, other: Track) -> int | None:
+    """The first place (0 is the first reset) in which two tracks differ, as far as both go; None for none."""
+    return next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), None)
+
+
+@dataclass(frozen=True)
+class Repeats:
+    """Whether episodes repeat, in the same copy and in fresh ones: the first place that differs, or None."""
+
+    track: Track
+    steps: int  # that were compared, resets among them
+    same_copy: int | None
+    fresh_copy: int | None
+    later: int | None  # in a fresh copy, after it has played another episode
+
+    @property
+    def exact(self) -> bool:
+        """Bit for bit, everywhere."""
+        return self.same_copy is None and self.fresh_copy is None and self.later is None
+
+
+def repeats(lab: Lab) -> Repeats:
+    """Play the same episodes four times with the same seeds and actions. Raises FlawError."""
+    seeds = lab.setting.seed_of
+    with lab.copy() as copy:
+        first = track(copy, seeds, acts_at_random, lab.enough())
+        again = track(copy, seeds, acts_at_random, lab.enough())
+    with lab.copy() as copy:
+        fresh = track(copy, seeds, acts_at_random, lab.enough())
+    with lab.copy() as copy:
+        track(copy, seeds, acts_at_random, lab.enough(0.1), episode=7)
+        later = track(copy, seeds, acts_at_random, lab.enough())
+    steps = min(len(first), len(again), len(fresh), len(later))
+    return Repeats(first, steps, *(first_difference(first, other) for other in (again, fresh, later)))
+
+
+def same_seed_same_episode(lab: Lab) -> Iterator[Finding]:
+    """Exact resume stands and falls with it."""
+    found = lab.once(repeats)
+    if found.exact:
+        yield ok(
+            f"bit for bit over {found.steps} steps and resets, in fresh copies too: a resumed run is exact"
+        )
+        return
+    places = {
+        "in the same copy": found.same_copy,
+        "in a fresh copy": found.fresh_copy,
+        "in a copy that has played before": found.later,
+    }
+    told = [f"{place} at {_moment(at)}" for place, at in places.items() if at is not None]
+    yield warning(
+        "the same seed and actions bring another episode: a resumed run is not exact",
+        where="; ".join(told),
+        why="a run cannot be repeated from its seed; when it is resumed, open episodes end as truncated",
+        fix="draw every random number from self.np_random after super().reset(seed=seed), and set all state "
+        "in reset",
+    )
+
+
+def other_seed_other_start(lab: Lab) -> Iterator[Finding]:
+    """Whether seeds have any effect."""
+    seeds = [lab.setting.seed_of(episode) for episode in range(_STARTS)]
+    with lab.copy() as copy:
+        starts = {_digest(copy, copy.reset(seed)) for seed in seeds}
+    if len(starts) == 1:
+        yield note(
+            f"{_STARTS} seeds bring the same first observation",
+            why="right for a task that always starts alike; otherwise reset ignores its seed",
+            fix="super().reset(seed=seed), then draw from self.np_random",
+        )
+    yield ok(f"{len(starts)} starts of {_STARTS} seeds")
+
+
+def draws_from_its_own_generator(lab: Lab) -> Iterator[Finding]:
+    """Whether an episode changes the random state of the whole process."""
+    with lab.copy() as copy:
+        before = _global_states()
+        track(copy, lab.setting.seed_of, acts_at_random, lab.enough())
+        changed = [name for name, state in _global_states().items() if before.get(name, state) != state]
+    if changed:
+        yield warning(
+            f"an episode draws from the random numbers of the whole process: {', '.join(changed)}",
+            why="copies in one process change each other's episodes, and no seed repeats one",
+            fix="draw from self.np_random; until then set base_config.workers to n_envs: a process for each",
+        )
+    yield ok("the random state of the process stays as it is")
+
+
+def _moment(at: int) -> str:
+    return f"step {at}, counted from the first reset" if at else "the first reset"
+
+
+def _digest(copy: Copy, now: Start | Taken) -> bytes:
+    """Of all that an agent sees; what does not fit the space is told by another check."""
+    state = hashlib.blake2b(digest_size=16)
+    for name, value in copy.adapter.observations.read(now.obs).items():
+        state.update(name.encode())
+        state.update(np.ascontiguousarray(value).tobytes())
+    state.update(now.mask.tobytes())
+    if isinstance(now, Taken):
+        state.update(np.asarray(now.reward, np.float64).tobytes())
+        state.update(bytes((now.terminated, now.truncated)))
+    return state.digest()
+
+
+def _global_states() -> dict[str, bytes]:
+    """A digest of every generator that belongs to the process; torch's where the environment imported it."""
+    states: dict[str, Any] = {"random": random.getstate(), "numpy.random": np.random.get_state(legacy=False)}
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        states["torch"] = torch.random.get_rng_state().tolist()
+    return {name: repr(_plain(state)).encode() for name, state in states.items()}
+
+
+def _plain(state: Any) -> Any:  # noqa: ANN401 - what a generator's state is made of
+    if isinstance(state, dict):
+        return {key: _plain(value) for key, value in state.items()}
+    return state.tolist() if isinstance(state, np.ndarray) else state

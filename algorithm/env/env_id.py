@@ -1,0 +1,178 @@
+"""Environments and wrappers by name: the module or the file that has one is found and imported."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import importlib.util
+import re
+import sys
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import TypeGuard, cast
+
+import gymnasium as gym
+from gymnasium.envs.registration import EnvCreator
+
+from algorithm.env.pool.process_exit import staying
+from algorithm.errors import EnvError
+
+
+def locate(named: str, folder: Path | None = None, *, key: str = "base_config.env_name") -> str:
+    """The name as it means the same in every process: a file in it becomes absolute.
+
+    ``file.py:Id`` is looked for in the task's ``folder``, then in the current one; ``module:Id`` is the
+    file ``module.py`` of the folder if there is one. Whatever else lies in the folder can be imported from
+    then on, here and in worker processes. Raises EnvError, which tells the configuration's ``key``, for a
+    file that is not there.
+    """
+    if folder is not None:
+        _search(folder)
+    source, colon, name = named.rpartition(":")
+    if source.endswith(".py"):
+        return f"{_file(source, folder, key)}:{name}"
+    beside = folder / f"{source}.py" if folder is not None and colon and "." not in source else None
+    return f"{beside.resolve()}:{name}" if beside is not None and beside.is_file() else named
+
+
+def file_of(located: str) -> Path | None:
+    """The file in what :func:`locate` returned; None for modules and for what Gymnasium has itself."""
+    source = located.rpartition(":")[0]
+    return Path(source) if source.endswith(".py") else None
+
+
+def registered(located: str) -> str:
+    """Import what has the environment, and return its id for ``gymnasium.make``.
+
+    located: ``Id``, ``module:Id`` or ``/folder/file.py:Id``, where a class of the module or file may stand
+    for Id; the id that it is registered under counts then, with its time limit
+    Raises whatever the import raises.
+    """
+    source, colon, name = located.rpartition(":")
+    if not colon:
+        return name
+    module = imported(source)
+    own = getattr(module, name, None)
+    return _id_of(module, own) if _is_env_class(own) else name
+
+
+def imported(source: str) -> ModuleType:
+    """The module of that name or in that file, which is run once a process. Raises whatever it raises."""
+    with staying():
+        return _imported(source)
+
+
+def _imported(source: str) -> ModuleType:
+    if not source.endswith(".py"):
+        return importlib.import_module(source)
+    file, known = Path(source), _known(source)
+    if known is not None:
+        return known
+    _search(file.parent)  # for what it imports from beside it
+    if _found_as(file.stem) == file:
+        return importlib.import_module(file.stem)
+    name = _private_name(file)  # a module of that name lies elsewhere
+    spec = importlib.util.spec_from_file_location(name, file)
+    assert spec is not None and spec.loader is not None, "the file ends in .py"
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # dataclasses and pickle look their module up
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
+
+
+def offered(located: str) -> str:
+    """For a person who named what is not there: which environments the module or file has, if it has any."""
+    source, _, wanted = located.rpartition(":")
+    module = _known(source)
+    if module is None:
+        return ""
+    own = f"{_namespace(module)}/"
+    ids = [
+        name
+        for name, spec in gym.registry.items()
+        if _is_of(module, spec.entry_point) and not name.startswith(own)
+    ]
+    classes = [name for name, value in vars(module).items() if _is_env_class(value) and _is_of(module, value)]
+    found = sorted({*ids, *classes})
+    return nearest_of(wanted, found)
+
+
+def nearest_of(wanted: str, found: Sequence[str]) -> str:
+    """Advice: the name that ``wanted`` may have meant, and all that were found."""
+    close = difflib.get_close_matches(wanted, found, n=1)
+    return (f"did you mean {close[0]}? " if close else "") + f"there: {', '.join(found) or 'none'}"
+
+
+def _file(source: str, folder: Path | None, key: str) -> Path:
+    tried = [place / source for place in (folder, Path.cwd()) if place is not None]
+    tried = list(dict.fromkeys(path.resolve() for path in tried))
+    found = next((path for path in tried if path.is_file()), None)
+    if found is None:
+        raise EnvError(
+            f"there is no file {source}",
+            where=key,
+            why=f"looked for {', '.join(map(str, tried))}",
+            fix="give its path from the task's folder or from the current one: file.py:Id",
+        )
+    return found
+
+
+def _known(source: str) -> ModuleType | None:
+    """The module if it has been imported."""
+    if not source.endswith(".py"):
+        return sys.modules.get(source)
+    file = Path(source)
+    named = sys.modules.get(file.stem)
+    if named is not None and getattr(named, "__file__", None) == str(file):
+        return named
+    return sys.modules.get(_private_name(file))
+
+
+def _private_name(file: Path) -> str:
+    return f"env_file_{file.stem}_{zlib.crc32(str(file).encode())}"
+
+
+def _found_as(module: str) -> Path | None:
+    """The file that an import of ``module`` would run."""
+    try:
+        spec = importlib.util.find_spec(module)
+    except (ImportError, ValueError):  # it has dots, or runs already and does not say where from
+        return None
+    return Path(spec.origin).resolve() if spec is not None and spec.origin else None
+
+
+def _search(folder: Path) -> None:
+    """Let imports find what lies in the folder, after everything that is installed."""
+    path = str(folder.resolve())
+    if path not in sys.path:
+        sys.path.append(path)
+
+
+def _id_of(module: ModuleType, own: type[gym.Env]) -> str:
+    """The id of the class; where nobody has registered it, it is under one of its own."""
+    entries = (own, f"{module.__name__}:{own.__name__}")
+    known = [name for name, spec in gym.registry.items() if spec.entry_point in entries]
+    if known:
+        return known[-1]  # the newest version
+    name = f"{_namespace(module)}/{own.__name__}"  # an id without it may be somebody else's
+    gym.register(name, cast(EnvCreator, own))
+    return name
+
+
+def _namespace(module: ModuleType) -> str:
+    return re.sub(r"\W", "_", module.__name__)
+
+
+def _is_env_class(value: object) -> TypeGuard[type[gym.Env]]:
+    return isinstance(value, type) and issubclass(value, gym.Env) and not issubclass(value, gym.Wrapper)
+
+
+def _is_of(module: ModuleType, entry_point: object) -> bool:
+    origin = entry_point if isinstance(entry_point, str) else getattr(entry_point, "__module__", "")
+    return f"{origin.partition(':')[0]}.".startswith(f"{module.__name__}.")

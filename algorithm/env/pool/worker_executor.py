@@ -1,0 +1,143 @@
+"""Copies of an environment in worker processes, which may die or hang without harm to the run."""
+
+from __future__ import annotations
+
+import atexit
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from algorithm.data import Float
+from algorithm.env.base import Picture
+from algorithm.env.pool.env_group import Failure
+from algorithm.env.pool.step_buffers import SharedBoard
+from algorithm.env.pool.watchdog import CLOSE_TIMEOUT, Ran
+from algorithm.env.pool.worker_process import LOOK_S, LostError, WorkerProcess
+from algorithm.env.single import MakeSingle
+from algorithm.errors import EnvError
+
+
+class Workers:
+    """An :class:`~algorithm.env.pool.executor.Executor` with processes.
+
+    Each process runs a contiguous share of the copies. Rows of the board belong to copies, so that neither
+    the number of processes nor their speed changes what is seen.
+
+    num_workers: at most ``n``
+    timeout:     seconds without an answer after which a call counts as hanging; -1 waits for ever
+    log:         folder for what the processes print; by default a temporary one
+    Raises EnvError if the environment cannot be made.
+    """
+
+    def __init__(
+        self, make: MakeSingle, n: int, num_workers: int, *, timeout: float, log: Path | None = None
+    ) -> None:
+        if not 1 <= num_workers <= n:
+            raise ValueError(f"{num_workers} worker processes for {n} copies")
+        self._timeout = timeout
+        self._temporary = None if log else tempfile.TemporaryDirectory(prefix="workers_")
+        folder = log or Path(self._temporary.name if self._temporary else "")
+        folder.mkdir(parents=True, exist_ok=True)
+        self._board: SharedBoard | None = None
+        self._workers: list[WorkerProcess] = []
+        atexit.register(self.close)  # runs before the interpreter waits for its child processes
+        try:
+            for k in range(num_workers):
+                share = range(n * k // num_workers, n * (k + 1) // num_workers)
+                self._workers.append(WorkerProcess(make, share, n, folder / f"worker_{k}.log"))
+            hello, *_ = [worker.greeting(timeout) for worker in self._workers]
+            self.name, self.spec, self.time_limit = hello.name, hello.spec, hello.time_limit
+            self.actions = hello.actions
+            self.fps: float | None = None  # no pictures
+            self.render_modes: tuple[str, ...] = ()
+            self.board = self._board = SharedBoard(self.spec, n)
+            for worker in self._workers:
+                worker.send("board", self.board.name)
+        except BaseException:
+            self.close()
+            raise
+        self.arrangement = f"{n} in {num_workers} worker process{'es' if num_workers > 1 else ''}"
+
+    @property
+    def pids(self) -> list[int]:
+        """Ids of the processes."""
+        return [worker.pid for worker in self._workers]
+
+    def reset(self, indices: Sequence[int]) -> list[Failure]:
+        """See :class:`~algorithm.env.pool.executor.Executor`."""
+        shares = [(worker, [i for i in indices if i in worker.indices]) for worker in self._workers]
+        return self._call("reset", {worker: share for worker, share in shares if share})
+
+    def step(self) -> list[Failure]:
+        """See :class:`~algorithm.env.pool.executor.Executor`."""
+        return self._call("step", dict.fromkeys(self._workers, ()))
+
+    def repeat(self, done: Mapping[int, Float]) -> list[Failure]:
+        """See :class:`~algorithm.env.pool.executor.Executor`."""
+        shares = {worker: {i: done[i] for i in worker.indices if i in done} for worker in self._workers}
+        return self._call("repeat", {worker: share for worker, share in shares.items() if share})
+
+    def render(self) -> Picture | None:
+        """None: pictures are taken in this process."""
+        return None
+
+    def close(self) -> None:
+        """Let the processes end; after ten seconds kill those that did not."""
+        atexit.unregister(self.close)
+        for worker in self._workers:
+            with suppress(LostError):  # the dead need not be told
+                worker.send("close")
+        deadline = time.monotonic() + CLOSE_TIMEOUT
+        for worker in self._workers:
+            worker.end(deadline)
+        self._workers.clear()
+        if self._board:
+            self._board.close()
+            self._board = None
+        if self._temporary:
+            self._temporary.cleanup()
+
+    def _call(self, command: str, arguments: Mapping[WorkerProcess, object]) -> list[Failure]:
+        """Give a command to processes at the same time, then take their answers in their order."""
+        failures: list[Failure] = []
+        lost: dict[WorkerProcess, LostError] = {}
+        for worker, argument in arguments.items():
+            try:
+                worker.send(command, argument)
+            except LostError as loss:
+                lost[worker] = loss
+        ran = Ran(LOOK_S)
+        for worker in arguments:
+            try:
+                if worker not in lost:
+                    failures += worker.answer(self.board, self._timeout, ran)
+            except LostError as loss:
+                lost[worker] = loss
+        return failures + [self._replaced(worker, command, loss) for worker, loss in lost.items()]
+
+    def _replaced(self, worker: WorkerProcess, command: str, loss: LostError) -> Failure:
+        """Start a lost process anew; its copies wait for a reset."""
+        copies = tuple(worker.indices)
+        at_work = [i for i in copies if self.board.began[i] > 0]
+        self.board.skip(copies)
+        self.board.began[list(copies)] = 0.0
+        fault = Failure(
+            copies=copies,
+            at=at_work[0] if at_work else None,
+            what=f"{worker.name} with {self.name} {loss.what} in {command}",
+            why=loss.why,
+            trace=loss.output,
+        )
+        worker.start()
+        hello = worker.greeting(self._timeout)
+        if hello.spec != self.spec:
+            raise EnvError(
+                f"{self.name} started anew has other spaces",
+                where=f"copies {', '.join(map(str, copies))}, {worker.name}",
+                why=f"it was {self.spec} and is {hello.spec}",
+                fix="an environment has to keep its spaces while a run lasts",
+            ) from loss
+        worker.send("board", self.board.name)
+        return fault
