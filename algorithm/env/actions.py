@@ -17,13 +17,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from algorithm.data import Float
-from algorithm.env.describe import describe_box, describe_branches
 from algorithm.env.spaces import Leaf, Space, branches_of, is_leaf, leaves
 from algorithm.errors import EnvError
 from algorithm.spec import ActionSpec
 
 Choices = NDArray[np.int64]
 """The values chosen in all branches, [branches] or [branches, N]: a column per environment."""
+
+_LISTED = 6
+"""Branches of different sizes that are listed one by one; more are told by the smallest and largest."""
 
 _Decode = Callable[[Choices, Float], Any]
 """(choices, u [..., A_c]) -> the action of a leaf, or of a Dict or Tuple of them."""
@@ -52,12 +54,12 @@ class Actions:
                 _refuse_unbounded(leaf, env)
                 size = prod(leaf.space.shape)
                 decoders.append(_Affine(leaf.space, slice(width, width + size)))
-                parts.append(describe_box(leaf, width))
+                parts.append(_describe_box(leaf, width))
                 width += size
             else:
                 own, first = branches(leaf.space)
                 decoders.append(_discrete(leaf.space, slice(len(counts), len(counts) + len(own))))
-                parts.append(describe_branches(leaf, own, first, len(counts)))
+                parts.append(_describe_branches(leaf, own, first, len(counts)))
                 self.branch_names += _branch_names(leaf)
                 counts += own
                 starts += first
@@ -183,3 +185,49 @@ def _branch_names(leaf: Leaf) -> list[str]:
         return [leaf.name]
     name = leaf.name or "action"
     return [f"{name}[{', '.join(map(str, index))}]" for index in np.ndindex(*(leaf.space.shape or ()))]
+
+
+def _describe_branches(leaf: Leaf, counts: list[int], starts: list[int], first: int) -> str:
+    """A discrete leaf whose branches begin with number ``first``.
+
+    ``1 branch of 3 choices``; below a name ``keys: branches 1-4 of 2 choices``.
+    """
+    several = len(counts) != 1
+    if leaf.name:
+        text = f"{leaf.name}: branch{'es' * several} {_span(first, len(counts))}"
+    else:
+        text = f"{len(counts)} branch{'es' * several}"
+    text += f" of {_join_counts(counts)} choice{'s' * (counts != [1])}"
+    if any(starts):
+        values = [f"{start} to {start + n - 1}" for start, n in zip(starts, counts, strict=True)]
+        text += f" ({values[0]})" if len(set(values)) == 1 else " (not from 0)"
+    return text
+
+
+def _describe_box(leaf: Leaf, first: int) -> str:
+    """A Box whose part of u begins with number ``first``.
+
+    ``6 continuous: u in [-1, 1] to [-2, 2]``; below a name ``force: continuous 0-1, [-2, 2]``.
+    """
+    space = leaf.space
+    assert isinstance(space, gym.spaces.Box)
+    size = space.low.size
+    same = size > 0 and (space.low == space.low.flat[0]).all() and (space.high == space.high.flat[0]).all()
+    low, high = (f"{float(end.flat[0]):g}" if same else "" for end in (space.low, space.high))
+    bounds = f"[{low}, {high}]" if same else "the bounds of the Box"
+    whole = ", rounded" if space.dtype.kind != "f" else ""
+    if leaf.name:
+        return f"{leaf.name}: continuous {_span(first, size)}, {bounds}{whole}"
+    return f"{size} continuous: u in [-1, 1] to {bounds}{whole}"
+
+
+def _span(first: int, count: int) -> str:
+    return str(first) if count == 1 else f"{first}-{first + count - 1}"
+
+
+def _join_counts(counts: list[int]) -> str:
+    if len(set(counts)) == 1:
+        return str(counts[0])
+    if len(counts) > _LISTED:
+        return f"{min(counts)} to {max(counts)}"
+    return f"{', '.join(map(str, counts[:-1]))} and {counts[-1]}"

@@ -30,9 +30,8 @@ class Adapter:
                 why="a mask says which choices are allowed, and a Box has none",
                 fix="rename it or leave it out with a wrapper (base_config.wrappers)",
             )
-        seen = _without_mask(observation_space) if in_obs else observation_space
-        self.seen_space = seen
-        self.observations = Observations(seen, env, stack=stack)
+        self.obs_space = _without_mask(observation_space) if in_obs else observation_space
+        self.observations = Observations(self.obs_space, env, stack=stack)
         self.masks = Masks(action_space, self.actions, InObservation() if in_obs else InInfo())
         self.spec = AgentSpec(self.observations.spec, self.actions.spec)
 

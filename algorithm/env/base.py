@@ -92,7 +92,7 @@ class Trace:
     to_env: turns a flat action [A] into the simulator's own
     """
 
-    copy: int
+    env_index: int
     episode: int
     seed: int
     actions: Float  # [L, A] flat, in [-1, 1]
@@ -116,30 +116,11 @@ def _plain(action: Any) -> Any:  # noqa: ANN401 - a space may hold anything
 class VecEnv(Protocol):
     """Any number of environments with any number of agents, stepped together in a fixed order."""
 
-    @property
-    def specs(self) -> Mapping[str, AgentSpec]:
-        """Behaviour name -> what its agents see and do."""
-        ...
-
-    @property
-    def time_limit(self) -> int | None:
-        """Steps after which an episode is truncated, where it is known."""
-        ...
-
-    @property
-    def fps(self) -> float | None:
-        """Pictures of :meth:`render` per second of the simulator's own time, where it is known."""
-        ...
-
-    @property
-    def render_modes(self) -> tuple[str, ...]:
-        """Gymnasium's names of the ways in which environment 0 can be shown."""
-        ...
-
-    @property
-    def arrangement(self) -> str:
-        """How many there are and where they run, for a person: ``4 copies in 2 worker processes``."""
-        ...
+    specs: Mapping[str, AgentSpec]  # behaviour name -> what its agents see and do
+    time_limit: int | None  # steps after which an episode is truncated, where it is known
+    fps: float | None  # images of `render` per second of simulated time, where it is known
+    render_modes: tuple[str, ...]  # Gymnasium's names of the ways in which environment 0 can be shown
+    arrangement: str  # number and place of the sub-environments, for messages: "4 in 2 worker processes"
 
     def reset(
         self, indices: Sequence[int] | None = None, *, episode: int | None = None

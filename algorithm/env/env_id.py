@@ -16,11 +16,11 @@ from typing import TypeGuard, cast
 import gymnasium as gym
 from gymnasium.envs.registration import EnvCreator
 
-from algorithm.env.pool.process_exit import staying
+from algorithm.env.pool.process_exit import exits_as_errors
 from algorithm.errors import EnvError
 
 
-def locate(named: str, folder: Path | None = None, *, key: str = "base_config.env_name") -> str:
+def resolve_env_id(named: str, folder: Path | None = None, *, key: str = "base_config.env_name") -> str:
     """The name as it means the same in every process: a file in it becomes absolute.
 
     ``file.py:Id`` is looked for in the task's ``folder``, then in the current one; ``module:Id`` is the
@@ -37,13 +37,13 @@ def locate(named: str, folder: Path | None = None, *, key: str = "base_config.en
     return f"{beside.resolve()}:{name}" if beside is not None and beside.is_file() else named
 
 
-def file_of(located: str) -> Path | None:
-    """The file in what :func:`locate` returned; None for modules and for what Gymnasium has itself."""
+def source_file(located: str) -> Path | None:
+    """The file in what :func:`resolve_env_id` returned; None for modules and for what Gymnasium has itself."""
     source = located.rpartition(":")[0]
     return Path(source) if source.endswith(".py") else None
 
 
-def registered(located: str) -> str:
+def register_env(located: str) -> str:
     """Import what has the environment, and return its id for ``gymnasium.make``.
 
     located: ``Id``, ``module:Id`` or ``/folder/file.py:Id``, where a class of the module or file may stand
@@ -53,14 +53,14 @@ def registered(located: str) -> str:
     source, colon, name = located.rpartition(":")
     if not colon:
         return name
-    module = imported(source)
+    module = import_source(source)
     own = getattr(module, name, None)
     return _id_of(module, own) if _is_env_class(own) else name
 
 
-def imported(source: str) -> ModuleType:
+def import_source(source: str) -> ModuleType:
     """The module of that name or in that file, which is run once a process. Raises whatever it raises."""
-    with staying():
+    with exits_as_errors():
         return _imported(source)
 
 
@@ -86,7 +86,7 @@ def _imported(source: str) -> ModuleType:
     return module
 
 
-def offered(located: str) -> str:
+def list_envs(located: str) -> str:
     """For a person who named what is not there: which environments the module or file has, if it has any."""
     source, _, wanted = located.rpartition(":")
     module = _known(source)
@@ -100,10 +100,10 @@ def offered(located: str) -> str:
     ]
     classes = [name for name, value in vars(module).items() if _is_env_class(value) and _is_of(module, value)]
     found = sorted({*ids, *classes})
-    return nearest_of(wanted, found)
+    return suggest_name(wanted, found)
 
 
-def nearest_of(wanted: str, found: Sequence[str]) -> str:
+def suggest_name(wanted: str, found: Sequence[str]) -> str:
     """Advice: the name that ``wanted`` may have meant, and all that were found."""
     close = difflib.get_close_matches(wanted, found, n=1)
     return (f"did you mean {close[0]}? " if close else "") + f"there: {', '.join(found) or 'none'}"

@@ -21,12 +21,12 @@ from numpy.typing import ArrayLike
 
 from algorithm.data import Bool, Float, Int, State
 from algorithm.env.adapter import Adapter
-from algorithm.env.base import EpisodeSeed, Observation, StepResult
+from algorithm.env.base import EpisodeSeed, Observation, StepResult, VecEnv
 from algorithm.env.install_hints import advice
 from algorithm.env.masks import MASK
-from algorithm.env.pool.env_group import not_closed
-from algorithm.env.pool.process_exit import contained, staying
-from algorithm.env.single import BrokenSpaceError
+from algorithm.env.pool.env_group import close_error
+from algorithm.env.pool.process_exit import as_exception, exits_as_errors
+from algorithm.env.single import SpaceMismatchError
 from algorithm.env.vector_info import info_of, observation_of
 from algorithm.errors import EnvError
 from algorithm.spec import DEFAULT_BEHAVIOUR
@@ -48,7 +48,7 @@ class _Ends(NamedTuple):
     infos: Mapping[str, Any]
 
 
-class GymVectorEnv:
+class GymVectorEnv(VecEnv):
     """N copies of an environment, stepped by one vector class.
 
     make:    builds the vector environment, by ``gymnasium.make_vec`` as a rule
@@ -76,18 +76,23 @@ class GymVectorEnv:
         options: Mapping[str, Any] | None = None,
         name: str,
     ) -> None:
-        self._env = _made(make, name)
+        self._env = _make(make, name)
         self._n = self._env.num_envs
         self._class = type(self._env.unwrapped).__name__
         self._name, self._step = name, 0
         self._mode = self._autoreset_mode()
-        self._begin_anew = {
+        self._start_next = {
             AutoresetMode.NEXT_STEP: self._next_step,
             AutoresetMode.SAME_STEP: self._same_step,
             AutoresetMode.DISABLED: self._reset_ended,
         }[self._mode]
         adapter = Adapter(self._env.single_observation_space, self._env.single_action_space, name)
         self.specs = {DEFAULT_BEHAVIOUR: adapter.spec}
+        self.fps = None  # images come from single environments
+        self.render_modes = ()
+        spec = self._env.spec
+        self.time_limit = spec.kwargs.get("max_episode_steps", spec.max_episode_steps) if spec else None
+        self.arrangement = f"{self._n} in {self._class} ({_PHRASES[self._mode]})"
         self._observations, self._masks = adapter.observations, adapter.masks
         self._actions = adapter.actions
         self._all_allowed = adapter.spec.action.all_allowed(self._n)
@@ -97,31 +102,11 @@ class GymVectorEnv:
         self._ids: Int = np.arange(self._n)
         self._episode: Int = np.full(self._n, -1)
         self._seeds = [0] * self._n
-        self._pending: Bool = np.zeros(self._n, np.bool_)  # reset by the class itself in the next step
+        self._resets_itself: Bool = np.zeros(self._n, np.bool_)  # reset by the class itself in the next step
         # What the class handed out last.
         self._last = Observation(
             ids=self._ids, obs=adapter.spec.obs.zeros(self._n), action_mask=self._all_allowed
         )
-
-    @property
-    def fps(self) -> None:
-        """None: there are no pictures."""
-
-    @property
-    def render_modes(self) -> tuple[str, ...]:
-        """None: what is shown are single environments."""
-        return ()
-
-    @property
-    def time_limit(self) -> int | None:
-        """Steps after which the class truncates an episode, where the registry knows it."""
-        spec = self._env.spec
-        return spec.kwargs.get("max_episode_steps", spec.max_episode_steps) if spec else None
-
-    @property
-    def arrangement(self) -> str:
-        """See :class:`~algorithm.env.base.VecEnv`."""
-        return f"{self._n} in {self._class} ({_PHRASES[self._mode]})"
 
     def reset(
         self, indices: Sequence[int] | None = None, *, episode: int | None = None
@@ -170,14 +155,14 @@ class GymVectorEnv:
         reward = self._copy(rewards, "rewards")
         terminated = self._copy(terminations, "terminations").astype(np.bool_)
         truncated = self._copy(truncations, "truncations").astype(np.bool_)
-        skipped, ended, final = self._pending, terminated | truncated, None
+        skipped, ended, final = self._resets_itself, terminated | truncated, None
         self._episode[skipped] += 1
-        self._pending = np.zeros(self._n, np.bool_)
+        self._resets_itself = np.zeros(self._n, np.bool_)
         # With same-step autoreset the task that has ended is not the one that is seen.
         over = terminated & (self._mode is not AutoresetMode.SAME_STEP)
-        seen = self._last = self._seen(obs, infos, over)
+        seen = self._last = self._observation(obs, infos, over)
         if ended.any():
-            seen, final = self._begin_anew(seen, _Ends(ended, terminated, infos))
+            seen, final = self._start_next(seen, _Ends(ended, terminated, infos))
         return {
             DEFAULT_BEHAVIOUR: StepResult(
                 **vars(seen),
@@ -194,11 +179,11 @@ class GymVectorEnv:
         try:
             self._env.close()
         except BaseException as error:
-            raise not_closed(self._name, contained(error)) from error
+            raise close_error(self._name, as_exception(error)) from error
 
     def _next_step(self, seen: Observation, ends: _Ends) -> tuple[Observation, Observation]:
         """Nothing has begun yet, so the last observation stands in for what to act on: that is ignored."""
-        self._pending = ends.ended
+        self._resets_itself = ends.ended
         return seen, seen
 
     def _same_step(self, seen: Observation, ends: _Ends) -> tuple[Observation, Observation]:
@@ -228,8 +213,8 @@ class GymVectorEnv:
             info = info_of(ends.infos["final_info"], i) if "final_info" in ends.infos else {}
             mask = self._masks.read(obs, info, over=over)
             one = self._observations.read_each([obs])
-        except (BrokenSpaceError, LookupError, TypeError) as error:
-            raise self._broken(f'infos["final_obs"] of copy {i}: {error}') from error
+        except (SpaceMismatchError, LookupError, TypeError) as error:
+            raise self._space_error(f'infos["final_obs"] of copy {i}: {error}') from error
         if mask is None and MASK in ends.infos and "final_info" not in ends.infos and not over:
             raise self._error(
                 "cut an episode off without its last action mask",
@@ -256,7 +241,7 @@ class GymVectorEnv:
         if kept.any():
             options["reset_mask"] = ~kept
         obs, infos = self._call("reset", lambda: self._env.reset(seed=seed, options=options or None))
-        first = self._seen(obs, infos, kept & self._pending)
+        first = self._observation(obs, infos, kept & self._resets_itself)
         if any(
             not np.array_equal(value[kept], self._last.obs[name][kept], equal_nan=True)
             for name, value in first.obs.items()
@@ -267,7 +252,7 @@ class GymVectorEnv:
                 fix="set base_config.workers to 1, for copies made one by one; or, if the class resets by "
                 "itself, max_step_each_iter to -1 and reset_on_iteration to false",
             )
-        self._pending[chosen] = False
+        self._resets_itself[chosen] = False
         self._last = self._with_masks_kept(first, kept)
         return self._last
 
@@ -278,20 +263,20 @@ class GymVectorEnv:
         mask = np.where(kept[:, None], self._last.action_mask, first.action_mask)
         return replace(first, action_mask=mask)
 
-    def _seen(self, obs: Any, infos: Mapping[str, Any], over: Bool) -> Observation:  # noqa: ANN401 - any space
+    def _observation(self, obs: Any, infos: Mapping[str, Any], over: Bool) -> Observation:  # noqa: ANN401 - any space
         """Our own arrays, for the class may go on writing into its own. over: copies whose task has ended."""
         try:
             own = self._observations.read_batch(obs, self._n)
             mask = self._masks.read_batch(obs, infos, over)
-        except BrokenSpaceError as error:
-            raise self._broken(str(error)) from error
+        except SpaceMismatchError as error:
+            raise self._space_error(str(error)) from error
         return Observation(ids=self._ids, obs=own, action_mask=self._all_allowed if mask is None else mask)
 
     def _call(self, call: str, run: Callable[[], _T]) -> _T:
         try:
             return run()
         except BaseException as raised:
-            error = contained(raised)
+            error = as_exception(raised)
             raise self._error(
                 f"failed in {call}",
                 why=f"{type(error).__name__}: {error}",
@@ -302,10 +287,10 @@ class GymVectorEnv:
         """One number per copy, as our own array."""
         given = np.asarray(value)
         if given.dtype.kind not in "fiub":  # numpy would make numbers of text
-            raise self._broken(f"{what} are {given.dtype}, and no numbers")
+            raise self._space_error(f"{what} are {given.dtype}, and no numbers")
         array: Float = np.array(given, np.float32)
         if array.shape != (self._n,):  # numpy would broadcast it silently
-            raise self._broken(f"{what} have shape {array.shape} instead of {(self._n,)}")
+            raise self._space_error(f"{what} have shape {array.shape} instead of {(self._n,)}")
         return array
 
     def _autoreset_mode(self) -> AutoresetMode:
@@ -325,7 +310,7 @@ class GymVectorEnv:
             )
         return stated
 
-    def _broken(self, why: str) -> EnvError:
+    def _space_error(self, why: str) -> EnvError:
         return self._error(
             "returned what its spaces do not allow", why=why, fix="report it to the environment's authors"
         )
@@ -339,9 +324,9 @@ class GymVectorEnv:
         )
 
 
-def _made(make: Callable[[], VectorEnv], name: str) -> VectorEnv:
+def _make(make: Callable[[], VectorEnv], name: str) -> VectorEnv:
     try:
-        with staying():
+        with exits_as_errors():
             return make()
     except Exception as error:
         raise EnvError(

@@ -23,11 +23,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from algorithm.data import Array
-from algorithm.env.single import BrokenSpaceError
+from algorithm.env.single import SpaceMismatchError
 from algorithm.env.spaces import Leaf, Space, leaves
 from algorithm.spec import ObsSpec
 
-ALONE = "obs"
+UNNAMED = "obs"
 """What an observation is called that is neither a Dict nor a Tuple."""
 
 ROUNDING = 1e-6
@@ -68,7 +68,7 @@ class Observations:
         """Name -> observation, where it may be the environment's own array and of another real dtype.
 
         ``value`` may as well hold observations of N environments, leaf by leaf, as vector classes do.
-        Raises BrokenSpaceError for a part that is missing, and for choices and whole numbers that do not
+        Raises SpaceMismatchError for a part that is missing, and for choices and whole numbers that do not
         fit; the caller compares the shapes.
         """
         return {part.name: part.convert(part.pick(value)) for part in self._parts}
@@ -101,45 +101,47 @@ class Bounds:
     """
 
     def __init__(self, space: Space, env: str) -> None:
-        self._left: dict[str, _Limits] = {}
+        self._unviolated: dict[str, _BoxBounds] = {}
         for leaf in leaves(space, "observation", env):
             box = leaf.space
-            if isinstance(box, gym.spaces.Box) and not _holds_any(box):
-                marks = bytearray(2 * box.low.size)
-                where = np.frombuffer(marks, np.bool_).reshape(2, *box.shape)
-                limits = _Limits(box.low, box.high, where[0, ...], where[1, ...], marks)
-                self._left[leaf.name or ALONE] = limits
+            if isinstance(box, gym.spaces.Box) and not _unbounded(box):
+                flags = bytearray(2 * box.low.size)
+                where = np.frombuffer(flags, np.bool_).reshape(2, *box.shape)
+                limits = _BoxBounds(box.low, box.high, where[0, ...], where[1, ...], flags)
+                self._unviolated[leaf.name or UNNAMED] = limits
 
-    def outside(self, obs: Mapping[str, Array]) -> dict[str, str]:
+    def violations(self, obs: Mapping[str, Array]) -> dict[str, str]:
         """Name -> element, value and bounds of what lies outside for the first time.
 
         Every step of every copy comes here: 1.5 µs for a small vector.
         """
         found = {}
-        for name, (low, high, below, above, marks) in self._left.items():
+        for name, (low, high, below, above, flags) in self._unviolated.items():
             value = obs[name]
             if value.shape != low.shape:
                 continue  # told by whoever cannot use it
             np.less(value, low, below)
             np.greater(value, high, above)
-            if 1 in marks and (told := _farthest(name, value, low, high)):  # half the time of numpy's any()
+            if 1 in flags and (
+                told := _describe_violation(name, value, low, high)
+            ):  # half the time of numpy's any()
                 found[name] = told
         for name in found:
-            del self._left[name]
+            del self._unviolated[name]
         return found
 
 
-class _Limits(NamedTuple):
+class _BoxBounds(NamedTuple):
     """Bounds, and where the last observation was outside of them."""
 
     low: Array
     high: Array
-    below: Array  # bool, a view of the first half of ``marks``
+    below: Array  # bool, a view of the first half of ``flags``
     above: Array  # and of the second
-    marks: bytearray
+    flags: bytearray
 
 
-def _farthest(name: str, value: Array, low: Array, high: Array) -> str:
+def _describe_violation(name: str, value: Array, low: Array, high: Array) -> str:
     """Element, value and bounds of what lies outside, nothing for what is not finite or was only rounded."""
     numbers, low, high = (array.astype(np.float64) for array in (value, low, high))
     if not np.isfinite(numbers).all():
@@ -152,7 +154,7 @@ def _farthest(name: str, value: Array, low: Array, high: Array) -> str:
     return f"{name}{place} = {numbers[at]:.6g} in [{low[at]:g}, {high[at]:g}]"
 
 
-def _holds_any(box: gym.spaces.Box) -> bool:
+def _unbounded(box: gym.spaces.Box) -> bool:
     """Whether no number of its type lies outside."""
     if not np.issubdtype(box.dtype, np.integer):
         return bool(np.isneginf(box.low).all() and np.isposinf(box.high).all())
@@ -161,9 +163,9 @@ def _holds_any(box: gym.spaces.Box) -> bool:
 
 
 def check_shape(name: str, shape: tuple[int, ...], expected: tuple[int, ...]) -> None:
-    """Raises BrokenSpaceError, since numpy would broadcast what fits by chance silently."""
+    """Raises SpaceMismatchError, since numpy would broadcast what fits by chance silently."""
     if shape != expected:
-        raise BrokenSpaceError(f"observation {name!r} has shape {shape}, its space says {expected}")
+        raise SpaceMismatchError(f"observation {name!r} has shape {shape}, its space says {expected}")
 
 
 def frame_stack(env: gym.Env[Any, Any]) -> int:
@@ -179,8 +181,8 @@ def frame_stack(env: gym.Env[Any, Any]) -> int:
 
 
 def _part(leaf: Leaf) -> _Part:
-    space, name = leaf.space, leaf.name or ALONE
-    pick = partial(_pick, leaf.path, name) if leaf.path else _itself
+    space, name = leaf.space, leaf.name or UNNAMED
+    pick = partial(_pick, leaf.path, name) if leaf.path else _identity
     shape = tuple(space.shape or ())
     if isinstance(space, gym.spaces.Discrete | gym.spaces.MultiDiscrete):
         counts = np.asarray(space.n if isinstance(space, gym.spaces.Discrete) else space.nvec, np.int64)
@@ -190,8 +192,8 @@ def _part(leaf: Leaf) -> _Part:
         return _Part(name, shape, dtype, tuple(counts.ravel().tolist()), pick, convert)
     dtype = "int8" if isinstance(space, gym.spaces.MultiBinary) else str(space.dtype)
     if dtype in _KEPT:
-        return _Part(name, shape, dtype, (), pick, partial(_exactly, name, np.dtype(dtype)))
-    return _Part(name, shape, "float32", (), pick, partial(_real, name))
+        return _Part(name, shape, dtype, (), pick, partial(_cast, name, np.dtype(dtype)))
+    return _Part(name, shape, "float32", (), pick, partial(_numeric, name))
 
 
 def _choice_dtype(largest: int) -> str:
@@ -200,40 +202,40 @@ def _choice_dtype(largest: int) -> str:
     return "int16" if largest <= 32768 else "int32"
 
 
-def _itself(value: Any) -> Any:  # noqa: ANN401 - whatever the environment hands out
+def _identity(value: Any) -> Any:  # noqa: ANN401 - whatever the environment hands out
     return value
 
 
-def _pick(path: tuple[Any, ...], name: str, value: Any) -> Any:  # noqa: ANN401 - see _itself
+def _pick(path: tuple[Any, ...], name: str, value: Any) -> Any:  # noqa: ANN401 - see _identity
     try:
         for key in path:
             value = value[key]
     except (KeyError, IndexError, TypeError) as error:
-        raise BrokenSpaceError(
+        raise SpaceMismatchError(
             f"observation {name!r} is missing in what was returned ({type(error).__name__}: {error})"
         ) from error
     return value
 
 
-def _real(name: str, value: Any) -> Array:  # noqa: ANN401 - see _itself
+def _numeric(name: str, value: Any) -> Array:  # noqa: ANN401 - see _identity
     """Real numbers; numpy would leave an imaginary part out and make numbers of text."""
     try:
         array = np.asarray(value)
     except ValueError as error:  # lists of different lengths
-        raise BrokenSpaceError(f"observation {name!r} is no array of numbers: {error}") from error
+        raise SpaceMismatchError(f"observation {name!r} is no array of numbers: {error}") from error
     if array.dtype.kind not in "fiub":
-        raise BrokenSpaceError(f"observation {name!r} is {array.dtype}, its space has real numbers")
+        raise SpaceMismatchError(f"observation {name!r} is {array.dtype}, its space has real numbers")
     return array
 
 
-def _exactly(name: str, dtype: np.dtype[Any], value: Any) -> Array:  # noqa: ANN401 - see _itself
+def _cast(name: str, dtype: np.dtype[Any], value: Any) -> Array:  # noqa: ANN401 - see _identity
     """The whole numbers as ``dtype``, which must be able to hold them: numpy would wrap them silently."""
-    array = _real(name, value)
+    array = _numeric(name, value)
     if array.dtype == dtype:
         return array
     converted: Array = array.astype(dtype)
     if not np.array_equal(converted, array):
-        raise BrokenSpaceError(f"observation {name!r} has numbers of {array.dtype} that are no {dtype}")
+        raise SpaceMismatchError(f"observation {name!r} has numbers of {array.dtype} that are no {dtype}")
     return converted
 
 
@@ -242,17 +244,19 @@ def _choices(
     counts: NDArray[np.int64],
     start: NDArray[np.int64],
     dtype: np.dtype[Any],
-    value: Any,  # noqa: ANN401 - see _itself
+    value: Any,  # noqa: ANN401 - see _identity
 ) -> Array:
     """Choices counted from 0, each below its count."""
     array = np.asarray(value)
     if array.dtype.kind not in "iub":
-        raise BrokenSpaceError(f"observation {name!r} is {array.dtype}, its space has whole numbers")
+        raise SpaceMismatchError(f"observation {name!r} is {array.dtype}, its space has whole numbers")
     if array.shape[array.ndim - counts.ndim :] != counts.shape:
         return array  # the caller compares the shapes
     choice = array.astype(np.int64) - start
     bad = (choice < 0) | (choice >= counts)
     if bad.any():
         first, last = (np.broadcast_to(end, bad.shape)[bad][0] for end in (start, start + counts - 1))
-        raise BrokenSpaceError(f"observation {name!r} holds {array[bad][0]}, its space has {first} to {last}")
+        raise SpaceMismatchError(
+            f"observation {name!r} holds {array[bad][0]}, its space has {first} to {last}"
+        )
     return choice.astype(dtype)

@@ -17,7 +17,7 @@ from algorithm.config.cli import TrainOptions, config_flags
 from algorithm.config.loader import LoadedConfig, dump_config
 from algorithm.config.source import inline
 from algorithm.env.base import VecEnv
-from algorithm.env.pool.monitor_process import outside
+from algorithm.env.pool.monitor_process import monitor_process
 from algorithm.errors import EnvError, StorageError, UsageError, UserError
 from algorithm.run.agent import Agent, pick_device
 from algorithm.run.assembly import close_env, env_file, make_agents, make_env, nn_file
@@ -102,8 +102,8 @@ def conduct(
         stack.callback(close_logging)
         console = stack.enter_context(open_console(quiet=options.quiet, logger=logger))
         lock = stack.enter_context(RunLock(run.lock, notice=console.message))
-        outside().run_begins(f"run {run.name} of {loaded.env_label}")
-        stack.callback(outside().run_ends)
+        monitor_process().run_started(f"run {run.name} of {loaded.env_label}")
+        stack.callback(monitor_process().run_finished)
         stop = stack.enter_context(StopRequest())
         begun = start(console) if start else None
         session = Session(options, loaded, arguments, run, lock, device, console, stop, stack, wire)

@@ -19,7 +19,7 @@ from algorithm.env.adapter import Adapter
 from algorithm.env.gym_vector import GymVectorEnv
 from algorithm.env.masks import InInfo, InObservation, Masks
 from algorithm.env.registry import make_vec_env
-from algorithm.env.single import BrokenSpaceError
+from algorithm.env.single import SpaceMismatchError
 from algorithm.errors import EnvError
 from algorithm.spec import DEFAULT_BEHAVIOUR
 from tests.env.strategies import spaces
@@ -107,7 +107,7 @@ def test_a_mask_is_a_copy():
     (Box(0, 1, (1,)), np.ones(3), "action_mask has 3 entries for 0 choices"),
 ])  # fmt: skip
 def test_a_wrong_mask_names_the_branch_and_what_is_wrong(space, given, message):
-    with pytest.raises(BrokenSpaceError) as caught:
+    with pytest.raises(SpaceMismatchError) as caught:
         read(space, given)
     assert message in str(caught.value)
 
@@ -116,7 +116,7 @@ def test_where_the_task_has_ended_a_branch_without_a_choice_is_open():
     """Many environments allow nothing there. Nobody acts, but a policy is evaluated all the same."""
     given = np.array([0, 0, 0, 1, 0, 0, 0, 0, 1, 0])
     assert read(HYBRID, given, over=True).astype(int).tolist() == [1, 1, 1, 1, 0, 1, 1, 1, 1, 0]
-    with pytest.raises(BrokenSpaceError, match=r"no choice in branch 0 \(move\)"):
+    with pytest.raises(SpaceMismatchError, match=r"no choice in branch 0 \(move\)"):
         read(HYBRID, given)
 
 
@@ -153,11 +153,11 @@ def test_a_batch_of_structures_as_gymnasium_gathers_it():
 def test_a_batch_names_the_copy():
     over = np.array([True, False])
     for both in (np.zeros((2, 3), np.int8), [np.zeros(3)] * 2):
-        with pytest.raises(BrokenSpaceError, match="copy 1: action_mask leaves no choice in branch 0"):
+        with pytest.raises(SpaceMismatchError, match="copy 1: action_mask leaves no choice in branch 0"):
             masks(Discrete(3)).read_batch(None, {"action_mask": both}, over)
-    with pytest.raises(BrokenSpaceError, match=r"copy 0: action_mask has shape \(2,\) for 3"):
+    with pytest.raises(SpaceMismatchError, match=r"copy 0: action_mask has shape \(2,\) for 3"):
         masks(Discrete(3)).read_batch(None, {"action_mask": np.ones((2, 2))}, over)
-    with pytest.raises(BrokenSpaceError, match="copy 1: "):
+    with pytest.raises(SpaceMismatchError, match="copy 1: "):
         masks(Discrete(3)).read_batch(None, {"action_mask": [np.ones(3)]}, over)
 
 
@@ -167,7 +167,7 @@ def test_an_observed_mask_is_no_observation():
     assert adapter.spec.obs.names == ("seat", "board")
     nested = Dict(deep=Dict(action_mask=MultiBinary(3)))
     assert Adapter(nested, Discrete(3), "x").spec.obs.names == ("deep/action_mask",)
-    with pytest.raises(BrokenSpaceError, match="'action_mask' is missing"):
+    with pytest.raises(SpaceMismatchError, match="'action_mask' is missing"):
         adapter.masks.read({"seat": 1}, {}, over=False)
 
 

@@ -34,12 +34,12 @@ rnn:
   nn_config: {rep: {rnn_n: 8}}
   sac_config: {seq_encoder: RNN, burn_in_step: 3, learn_step: 4, refresh_carry: true, batch_size: 8}
 hybrid:
-  base_config: {env_name: "algorithm.env.toys.basic:ToyHybrid-v0"}
+  base_config: {env_name: "algorithm.env.toys:ToyHybrid-v0"}
 images:
-  base_config: {env_name: "algorithm.env.toys.basic:ToyTwoCameras-v0", n_envs: 1, max_step: 400}
+  base_config: {env_name: "algorithm.env.toys:ToyTwoCameras-v0", n_envs: 1, max_step: 400}
   nn_config: {rep: {random_shift: 2}}
 extended: # all that can be attached at once
-  base_config: {env_name: "algorithm.env.toys.basic:ToyTwoCameras-v0", n_envs: 1, max_step: 300}
+  base_config: {env_name: "algorithm.env.toys:ToyTwoCameras-v0", n_envs: 1, max_step: 300}
   sac_config:
     siamese: BYOL
     siamese_use_q: true

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import gymnasium as gym
 import numpy as np
 
-from algorithm.env.checks.context import Lab, shown
-from algorithm.env.checks.determinism import first_difference, repeats, stands_still, track
-from algorithm.env.checks.episode_stats import survey
+from algorithm.env.checks.context import CheckContext, format_values
+from algorithm.env.checks.determinism import first_difference, idle_policy, measure_repeatability, play
+from algorithm.env.checks.episode_stats import collect_stats
 from algorithm.env.checks.finding import Finding, note, ok, warning
 
 HUGE = 1e4
@@ -18,9 +18,9 @@ HUGE = 1e4
 _ENOUGH = 20  # steps before "no effect" says anything
 
 
-def have_fair_bounds(lab: Lab) -> Iterator[Finding]:
+def have_fair_bounds(context: CheckContext) -> Iterator[Finding]:
     """Bounds of continuous actions. That there are any has been seen when the environment was made."""
-    found = lab.once(survey).actions
+    found = context.cached(collect_stats).actions
     bounded = [
         (leaf.name or "action", leaf.space) for leaf in found if isinstance(leaf.space, gym.spaces.Box)
     ]
@@ -28,7 +28,7 @@ def have_fair_bounds(lab: Lab) -> Iterator[Finding]:
         low, high = space.low.astype(np.float64), space.high.astype(np.float64)
         if max(np.abs(low).max(initial=0), np.abs(high).max(initial=0)) > HUGE:
             yield warning(
-                f"{name} has bounds of {shown(low, 3)} to {shown(high, 3)}",
+                f"{name} has bounds of {format_values(low, 3)} to {format_values(high, 3)}",
                 why="random actions are uniform between them, and the policy begins in the middle: what "
                 "matters may be a sliver of it",
                 fix="narrow the bounds to what is used: wrappers: [{RescaleAction: {min_action: …, "
@@ -36,23 +36,26 @@ def have_fair_bounds(lab: Lab) -> Iterator[Finding]:
             )
         elif (low >= high).any():
             yield warning(
-                f"{name} has elements whose bounds leave no choice: {shown(low, 3)} to {shown(high, 3)}",
+                f"{name} has elements whose bounds leave no choice: {format_values(low, 3)} to {format_values(high, 3)}",
                 why="the policy learns an action that means nothing",
                 fix="leave them out with a wrapper (base_config.wrappers)",
             )
         elif (low != -high).any():
-            yield note(f"{name} is not symmetric: {shown(low, 3)} to {shown(high, 3)}", why="it is mapped")
+            yield note(
+                f"{name} is not symmetric: {format_values(low, 3)} to {format_values(high, 3)}",
+                why="it is mapped",
+            )
     yield ok("bounded" if bounded else "choices only")
 
 
-def have_an_effect(lab: Lab) -> Iterator[Finding]:
+def have_an_effect(context: CheckContext) -> Iterator[Finding]:
     """Random actions beside doing nothing, from the same seed."""
-    played = lab.once(repeats)
+    played = context.cached(measure_repeatability)
     if not played.exact:
         yield ok("not told: episodes do not repeat, whatever the actions")
         return
-    with lab.copy() as copy:
-        still = track(copy, lab.setting.seed_of, stands_still, lab.enough())
+    with context.instance() as instance:
+        still = play(instance, context.config.seed_of, idle_policy, context.enough())
     at = first_difference(played.track, still)
     steps = min(len(played.track), len(still)) - 1
     if at is not None:

@@ -1,6 +1,6 @@
 """Looks at an environment for what would keep it from being learned: ``python main.py ENV --check``.
 
-A check is a function from a :class:`~algorithm.env.checks.context.Lab` to findings, and a line of :data:`CHECKS`.
+A check is a function from a :class:`~algorithm.env.checks.context.CheckContext` to findings, and a line of :data:`CHECKS`.
 """
 
 from __future__ import annotations
@@ -9,22 +9,22 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from algorithm.env.checks import actions, cost, determinism, episodes, interface, observations, rewards
-from algorithm.env.checks.context import Lab
-from algorithm.env.checks.finding import Checked, Finding, FlawError, Level, note
-from algorithm.env.single import BrokenSpaceError
+from algorithm.env.checks.context import CheckContext
+from algorithm.env.checks.finding import CheckResult, Finding, FindingError, Level, note
+from algorithm.env.single import SpaceMismatchError
 
 
 class Check(NamedTuple):
     """One thing to look at.
 
     look:      yields what it found; only what is worse than OK is kept, if there is such. It may raise
-               FlawError where the environment cannot go on
+               FindingError where the environment cannot go on
     essential: after an error nothing else is looked at
     """
 
     group: str
     title: str
-    look: Callable[[Lab], Iterator[Finding]]
+    look: Callable[[CheckContext], Iterator[Finding]]
     essential: bool = False
 
 
@@ -61,9 +61,12 @@ CHECKS: tuple[Check, ...] = (
 """All of them, in the order in which they are done and shown."""
 
 
-def examine(
-    lab: Lab, checks: Sequence[Check] = CHECKS, *, begins: Callable[[Check], None] = lambda check: None
-) -> Iterator[Checked]:
+def run_checks(
+    context: CheckContext,
+    checks: Sequence[Check] = CHECKS,
+    *,
+    begins: Callable[[Check], None] = lambda check: None,
+) -> Iterator[CheckResult]:
     """What each check found, as soon as it is known.
 
     begins: told of each check before it is done, so that somebody else knows where a process died
@@ -71,27 +74,27 @@ def examine(
     failures: set[tuple[str, str]] = set()
     for check in checks:
         begins(check)
-        findings, flaw = _looked(check, lab)
+        findings, flaw = _looked(check, context)
         if flaw is not None:
             known = (flaw.what, flaw.why) in failures
             failures.add((flaw.what, flaw.why))
             findings.append(_again(flaw) if known else flaw)
         failures.update((finding.what, finding.why) for finding in findings)
-        checked = Checked(group=check.group, title=check.title, findings=tuple(_telling(findings)))
+        checked = CheckResult(group=check.group, title=check.title, findings=tuple(_telling(findings)))
         yield checked
         if check.essential and checked.level is Level.ERROR:
             return
 
 
-def _looked(check: Check, lab: Lab) -> tuple[list[Finding], Finding | None]:
+def _looked(check: Check, context: CheckContext) -> tuple[list[Finding], Finding | None]:
     """What it found, and what ended it early."""
     findings: list[Finding] = []
     try:
-        for finding in check.look(lab):
+        for finding in check.look(context):
             findings.append(finding)  # those before a failure stay
-    except FlawError as flaw:
+    except FindingError as flaw:
         return findings, flaw.finding
-    except BrokenSpaceError as broken:
+    except SpaceMismatchError as broken:
         return findings, note("not looked at: an observation does not fit its space", why=str(broken))
     return findings, None
 

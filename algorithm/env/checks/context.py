@@ -15,9 +15,9 @@ import numpy as np
 
 from algorithm.data import Bool, Float
 from algorithm.env.adapter import Adapter
-from algorithm.env.checks.finding import Finding, FlawError, error, note, refusal
+from algorithm.env.checks.finding import Finding, FindingError, error, note, refusal
 from algorithm.env.observations import frame_stack
-from algorithm.env.single import BrokenSpaceError, flag
+from algorithm.env.single import SpaceMismatchError, as_bool
 from algorithm.errors import UserError
 
 _T = TypeVar("_T")
@@ -26,7 +26,7 @@ _TRACE_FRAMES = 8  # of an environment's traceback, the innermost
 
 
 @dataclass(frozen=True, kw_only=True)
-class Limits:
+class CheckLimits:
     """How long is looked; whichever comes first.
 
     steps:   of the long look at random episodes
@@ -44,7 +44,7 @@ class Limits:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Setting:
+class CheckConfig:
     """What of the configuration matters here.
 
     seed_of:      episode -> seed of its reset, as in a training
@@ -67,14 +67,14 @@ class Setting:
     vector_class: bool = False
 
 
-class Start(NamedTuple):
+class ResetOutput(NamedTuple):
     """What a reset returned."""
 
     obs: Any
     mask: Bool  # [ΣN]
 
 
-class Taken(NamedTuple):
+class StepOutput(NamedTuple):
     """What a step returned."""
 
     obs: Any
@@ -84,8 +84,8 @@ class Taken(NamedTuple):
     truncated: bool
 
 
-class Copy:
-    """One copy of the environment. A call that fails raises FlawError with all there is to know of it.
+class EnvInstance:
+    """One copy of the environment. A call that fails raises FindingError with all there is to know of it.
 
     seconds, calls: spent in "make", "reset" and "step", and how often
     """
@@ -102,23 +102,23 @@ class Copy:
         self.calls = {"make": 1, "reset": 0, "step": 0}
         self._seed, self._step = 0, 0
 
-    def reset(self, seed: int) -> Start:
+    def reset(self, seed: int) -> ResetOutput:
         """Begin the episode of ``seed``."""
         self._seed, self._step = seed, 0
         obs, info = self._call("reset", lambda: self.env.reset(seed=seed, options=self._options))
-        return Start(obs, self._mask(obs, info, over=False))
+        return ResetOutput(obs, self._mask(obs, info, over=False))
 
-    def step(self, flat: Float) -> Taken:
+    def step(self, flat: Float) -> StepOutput:
         """Take a flat action [A]."""
         self._step += 1
         action = self.adapter.actions.to_env(flat)
         taken = self._call("step", lambda: self.env.step(action), flat)
         obs, reward, terminated, truncated, info = taken
         try:
-            over, cut = flag(terminated, "terminated"), flag(truncated, "truncated")
-        except BrokenSpaceError as failure:
-            raise FlawError(neither(str(failure), self.place)) from failure
-        return Taken(obs, self._mask(obs, info, over=over), reward, over, cut)
+            over, cut = as_bool(terminated, "terminated"), as_bool(truncated, "truncated")
+        except SpaceMismatchError as failure:
+            raise FindingError(not_boolean(str(failure), self.place)) from failure
+        return StepOutput(obs, self._mask(obs, info, over=over), reward, over, cut)
 
     @property
     def place(self) -> str:
@@ -130,18 +130,18 @@ class Copy:
         try:
             result = run()
         except Exception as failure:
-            raise FlawError(failed(call, self._where(action), failure)) from failure
+            raise FindingError(call_failed(call, self._where(action), failure)) from failure
         self.seconds[call] += time.perf_counter() - began
         self.calls[call] += 1
         if not isinstance(result, tuple) or len(result) != (2 if call == "reset" else 5):
-            raise FlawError(old_interface(call, result))
+            raise FindingError(wrong_result(call, result))
         return result
 
     def _mask(self, obs: Any, info: Any, *, over: bool) -> Bool:  # noqa: ANN401 - a space may hold anything
         try:
             mask = self.adapter.masks.read(obs, info, over=over)
-        except (BrokenSpaceError, AttributeError) as failure:
-            raise FlawError(
+        except (SpaceMismatchError, AttributeError) as failure:
+            raise FindingError(
                 error(
                     "the action mask does not fit" if isinstance(info, dict) else "the info is no dict",
                     where=self.place,
@@ -152,10 +152,10 @@ class Copy:
         return self._all_allowed if mask is None else mask
 
     def _where(self, action: Float | None) -> str:
-        return self.place + ("" if action is None else f", action {shown(action)}")
+        return self.place + ("" if action is None else f", action {format_values(action)}")
 
 
-class Lab:
+class CheckContext:
     """Makes copies and keeps what several checks look at.
 
     make:  builds the environment with its wrappers, without our adapter; its errors leave
@@ -165,30 +165,30 @@ class Lab:
     def __init__(
         self,
         make: Callable[[], gym.Env[Any, Any]],
-        setting: Setting,
-        limits: Limits,
+        setting: CheckConfig,
+        limits: CheckLimits,
         *,
         alarm: Callable[[], None] = lambda: None,
     ) -> None:
-        self._make, self.setting, self.limits, self._alarm = make, setting, limits, alarm
+        self._make, self.config, self.limits, self._alarm = make, setting, limits, alarm
         self._end = time.monotonic() + limits.total
-        self._kept: dict[Callable[[Lab], Any], Any] = {}
+        self._kept: dict[Callable[[CheckContext], Any], Any] = {}
 
     @contextmanager
-    def copy(self) -> Iterator[Copy]:
-        """A fresh copy, closed afterwards. Raises FlawError."""
-        copy = self._made()
+    def instance(self) -> Iterator[EnvInstance]:
+        """A fresh copy, closed afterwards. Raises FindingError."""
+        instance = self._make_instance()
         try:
-            yield copy
+            yield instance
         except BaseException:
             with suppress(Exception):  # the first failure is the one to tell
-                copy.env.close()
+                instance.env.close()
             raise
         self._alarm()
         try:
-            copy.env.close()
+            instance.env.close()
         except Exception as failure:
-            raise FlawError(failed("close", copy.place, failure)) from failure
+            raise FindingError(call_failed("close", instance.place, failure)) from failure
 
     def deadline(self, share: float = 0.25) -> Callable[[], bool]:
         """Tells whether ``share`` of the time is over, counted from now."""
@@ -201,43 +201,43 @@ class Lab:
         late, steps = self.deadline(0.25 * share), share * self.limits.compared
         return lambda done: done > steps or late()
 
-    def once(self, look: Callable[[Lab], _T]) -> _T:
+    def cached(self, look: Callable[[CheckContext], _T]) -> _T:
         """``look(self)``, done only once, whoever asks."""
         if look not in self._kept:
             self._kept[look] = look(self)
         found: _T = self._kept[look]
         return found
 
-    def _made(self) -> Copy:
+    def _make_instance(self) -> EnvInstance:
         if time.monotonic() > self._end:
-            raise FlawError(note(f"not looked at: {self.limits.total:g} s are over", why="it is slow"))
+            raise FindingError(note(f"not looked at: {self.limits.total:g} s are over", why="it is slow"))
         self._alarm()
         began = time.perf_counter()
         try:
             env = self._make()
         except UserError as refused:
-            raise FlawError(refusal(refused, trace_of(refused.__cause__))) from refused
+            raise FindingError(refusal(refused, format_trace(refused.__cause__))) from refused
         except Exception as failure:
-            raise FlawError(failed("make", type(failure).__name__, failure)) from failure
+            raise FindingError(call_failed("make", type(failure).__name__, failure)) from failure
         try:
-            return Copy(env, self.setting.options, time.perf_counter() - began)
+            return EnvInstance(env, self.config.options, time.perf_counter() - began)
         except UserError as refused:
             env.close()
-            raise FlawError(refusal(refused)) from refused
+            raise FindingError(refusal(refused)) from refused
 
 
-def failed(call: str, where: str, failure: BaseException) -> Finding:
+def call_failed(call: str, where: str, failure: BaseException) -> Finding:
     """The finding of a call that raised."""
     return error(
         f"the environment fails in {call}",
         where=where,
         why=f"{type(failure).__name__}: {failure}",
         fix="mend the environment; a training survives base_config.env_restarts failures and then ends",
-        trace=trace_of(failure),
+        trace=format_trace(failure),
     )
 
 
-def neither(why: str, place: str = "") -> Finding:
+def not_boolean(why: str, place: str = "") -> Finding:
     """The finding for an end that is neither true nor false."""
     return error(
         "whether the episode ended is neither true nor false",
@@ -247,7 +247,7 @@ def neither(why: str, place: str = "") -> Finding:
     )
 
 
-def old_interface(call: str, result: object) -> Finding:
+def wrong_result(call: str, result: object) -> Finding:
     """The finding of a call that returns something else than a Gymnasium environment does."""
     wanted = (
         "(observation, info)" if call == "reset" else "(observation, reward, terminated, truncated, info)"
@@ -264,7 +264,7 @@ def old_interface(call: str, result: object) -> Finding:
     )
 
 
-def trace_of(failure: BaseException | None) -> str:
+def format_trace(failure: BaseException | None) -> str:
     """The innermost frames of a failure's traceback, without our own and Gymnasium's; empty for None."""
     if failure is None:
         return ""
@@ -279,7 +279,7 @@ def _is_gymnasium(frame: traceback.FrameSummary) -> bool:
     return Path(gym.__file__).parent in Path(frame.filename).parents
 
 
-def shown(values: Any, most: int = 6) -> str:  # noqa: ANN401 - anything array-like
+def format_values(values: Any, most: int = 6) -> str:  # noqa: ANN401 - anything array-like
     """``[0.1, -2]``, with at most ``most`` numbers."""
     flat = np.asarray(values).ravel()
     more = ", …" if flat.size > most else ""

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import psutil
 
-from algorithm.env.checks.context import Lab
-from algorithm.env.checks.episode_stats import random_action, survey
+from algorithm.env.checks.context import CheckContext
+from algorithm.env.checks.episode_stats import collect_stats, random_action
 from algorithm.env.checks.finding import Finding, note, ok, warning
 
 WORKER_MS = 0.3
@@ -23,9 +23,9 @@ _CLOSED = 3  # copies
 _LEAST = 4 * 2**20  # bytes; less is what allocators do
 
 
-def is_fast(lab: Lab) -> Iterator[Finding]:
+def is_fast(context: CheckContext) -> Iterator[Finding]:
     """Rates in this process, and whether worker processes would pay."""
-    found = lab.once(survey)
+    found = context.cached(collect_stats)
     if not found.calls.get("step"):
         yield ok("not looked at: there was no step")
         return
@@ -33,12 +33,12 @@ def is_fast(lab: Lab) -> Iterator[Finding]:
     reset = found.seconds["reset"] / max(1, found.calls["reset"])
     per_step = (found.seconds["step"] + found.seconds["reset"]) / found.calls["step"]
     yield ok(f"{_rate(step)} steps/s, {_rate(reset)} resets/s, {_rate(per_step)} steps/s with resets")
-    yield ok(_workers(lab, 1000 * per_step))
+    yield ok(_workers(context, 1000 * per_step))
 
 
-def leaves_nothing_behind(lab: Lab) -> Iterator[Finding]:
+def leaves_nothing_behind(context: CheckContext) -> Iterator[Finding]:
     """Memory, open files and threads over many episodes."""
-    found = lab.once(growth)
+    found = context.cached(measure_growth)
     for what, count in found.left.items():
         if count > 0:
             yield warning(
@@ -57,15 +57,15 @@ def leaves_nothing_behind(lab: Lab) -> Iterator[Finding]:
     yield ok(f"memory, files and threads as before after {found.episodes:,} episodes")
 
 
-def closes_cleanly(lab: Lab) -> Iterator[Finding]:
+def closes_cleanly(context: CheckContext) -> Iterator[Finding]:
     """What is left of a copy that was closed."""
     process = psutil.Process()
-    with lab.copy() as copy:
-        copy.reset(lab.setting.seed_of(0))  # what is loaded only once is loaded now
+    with context.instance() as instance:
+        instance.reset(context.config.seed_of(0))  # what is loaded only once is loaded now
     before = _held(process)
     for _ in range(_CLOSED):
-        with lab.copy() as copy:
-            copy.reset(lab.setting.seed_of(0))
+        with context.instance() as instance:
+            instance.reset(context.config.seed_of(0))
     if _more(process, before):
         gc.collect()  # what only waits for it does no harm
     left = _more(process, before)
@@ -93,17 +93,17 @@ class Growth:
     left: dict[str, int] = field(default_factory=dict)
 
 
-def growth(lab: Lab) -> Growth:
-    """Play short episodes and weigh the process after each. Raises FlawError."""
+def measure_growth(context: CheckContext) -> Growth:
+    """Play short episodes and weigh the process after each. Raises FindingError."""
     process, found, weights = psutil.Process(), Growth(), list[int]()
-    rng, over = np.random.default_rng(0), lab.deadline(0.5)
-    with lab.copy() as copy:
+    rng, over = np.random.default_rng(0), context.deadline(0.5)
+    with context.instance() as instance:
         before: dict[str, int] = {}
-        while found.episodes < lab.limits.episodes and not over():
-            now = copy.reset(lab.setting.seed_of(found.episodes))
+        while found.episodes < context.limits.episodes and not over():
+            now = instance.reset(context.config.seed_of(found.episodes))
             mask = now.mask
             for _ in range(_STEPS):
-                taken = copy.step(random_action(copy, rng, mask))
+                taken = instance.step(random_action(instance, rng, mask))
                 mask = taken.mask
                 if taken.terminated or taken.truncated or over():
                     break
@@ -147,9 +147,9 @@ def _rate(seconds: float) -> str:
     return f"{1 / max(seconds, 1e-9):,.0f}" if seconds < 1 else f"{1 / seconds:.2g}"
 
 
-def _workers(lab: Lab, step_ms: float) -> str:
+def _workers(context: CheckContext, step_ms: float) -> str:
     """A rule of thumb; what an update costs decides as much, and is not known here."""
-    cores, setting = os.cpu_count() or 1, lab.setting
+    cores, setting = os.cpu_count() or 1, context.config
     if step_ms < _PAYS * WORKER_MS:
         verdict = "workers do not pay: the way to another process costs as much as a step"
     elif cores < 2:

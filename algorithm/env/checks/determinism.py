@@ -12,27 +12,27 @@ from typing import Any
 import numpy as np
 
 from algorithm.data import Bool, Float
-from algorithm.env.checks.context import Copy, Lab, Start, Taken
+from algorithm.env.checks.context import CheckContext, EnvInstance, ResetOutput, StepOutput
 from algorithm.env.checks.finding import Finding, note, ok, warning
 from algorithm.spec import ActionSpec
 
 _STARTS = 5
 
-Track = list[bytes]
+Digests = list[bytes]
 """A digest of everything that came back, for the reset and for each step."""
 
 Choose = Callable[[ActionSpec, np.random.Generator, Bool], Float]
 """(spec, random numbers, mask [1, ΣN]) -> flat action [A]."""
 
 
-def acts_at_random(spec: ActionSpec, rng: np.random.Generator, mask: Bool) -> Float:
+def random_policy(spec: ActionSpec, rng: np.random.Generator, mask: Bool) -> Float:
     """As the warm-up of a training does."""
     action, _, _ = spec.random(rng, mask)
     flat: Float = action[0]
     return flat
 
 
-def stands_still(spec: ActionSpec, rng: np.random.Generator, mask: Bool) -> Float:
+def idle_policy(spec: ActionSpec, rng: np.random.Generator, mask: Bool) -> Float:
     """The middle of every continuous action, and the first choice that is allowed in each branch."""
     action = np.zeros(spec.size, np.float32)
     for where in spec.branch_slices:
@@ -40,40 +40,40 @@ def stands_still(spec: ActionSpec, rng: np.random.Generator, mask: Bool) -> Floa
     return action
 
 
-def track(
-    copy: Copy,
+def play(
+    instance: EnvInstance,
     seed_of: Callable[[int], int],
     choose: Choose,
     over: Callable[[int], bool],
     *,
     episode: int = 0,
-) -> Track:
+) -> Digests:
     """Episodes from number ``episode`` on, until ``over(steps)``, steps and resets together."""
     rng = np.random.default_rng(episode)
-    found: Track = []
+    found: Digests = []
     while True:
-        now: Start | Taken = copy.reset(seed_of(episode))
-        found.append(_digest(copy, now))
+        now: ResetOutput | StepOutput = instance.reset(seed_of(episode))
+        found.append(_digest(instance, now))
         ended = False
         while not ended:
             if over(len(found)):
                 return found
-            now = copy.step(choose(copy.spec.action, rng, now.mask[None]))
-            found.append(_digest(copy, now))
+            now = instance.step(choose(instance.spec.action, rng, now.mask[None]))
+            found.append(_digest(instance, now))
             ended = now.terminated or now.truncated
         episode += 1
 
 
-def first_difference(one: Track, other: Track) -> int | None:
+def first_difference(one: Digests, other: Digests) -> int | None:
     """The first place (0 is the first reset) in which two tracks differ, as far as both go; None for none."""
     return next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), None)
 
 
 @dataclass(frozen=True)
-class Repeats:
+class Repeatability:
     """Whether episodes repeat, in the same copy and in fresh ones: the first place that differs, or None."""
 
-    track: Track
+    track: Digests
     steps: int  # that were compared, resets among them
     same_copy: int | None
     fresh_copy: int | None
@@ -85,24 +85,24 @@ class Repeats:
         return self.same_copy is None and self.fresh_copy is None and self.later is None
 
 
-def repeats(lab: Lab) -> Repeats:
-    """Play the same episodes four times with the same seeds and actions. Raises FlawError."""
-    seeds = lab.setting.seed_of
-    with lab.copy() as copy:
-        first = track(copy, seeds, acts_at_random, lab.enough())
-        again = track(copy, seeds, acts_at_random, lab.enough())
-    with lab.copy() as copy:
-        fresh = track(copy, seeds, acts_at_random, lab.enough())
-    with lab.copy() as copy:
-        track(copy, seeds, acts_at_random, lab.enough(0.1), episode=7)
-        later = track(copy, seeds, acts_at_random, lab.enough())
+def measure_repeatability(context: CheckContext) -> Repeatability:
+    """Play the same episodes four times with the same seeds and actions. Raises FindingError."""
+    seeds = context.config.seed_of
+    with context.instance() as instance:
+        first = play(instance, seeds, random_policy, context.enough())
+        again = play(instance, seeds, random_policy, context.enough())
+    with context.instance() as instance:
+        fresh = play(instance, seeds, random_policy, context.enough())
+    with context.instance() as instance:
+        play(instance, seeds, random_policy, context.enough(0.1), episode=7)
+        later = play(instance, seeds, random_policy, context.enough())
     steps = min(len(first), len(again), len(fresh), len(later))
-    return Repeats(first, steps, *(first_difference(first, other) for other in (again, fresh, later)))
+    return Repeatability(first, steps, *(first_difference(first, other) for other in (again, fresh, later)))
 
 
-def same_seed_same_episode(lab: Lab) -> Iterator[Finding]:
+def same_seed_same_episode(context: CheckContext) -> Iterator[Finding]:
     """Exact resume stands and falls with it."""
-    found = lab.once(repeats)
+    found = context.cached(measure_repeatability)
     if found.exact:
         yield ok(
             f"bit for bit over {found.steps} steps and resets, in fresh copies too: a resumed run is exact"
@@ -123,11 +123,11 @@ def same_seed_same_episode(lab: Lab) -> Iterator[Finding]:
     )
 
 
-def other_seed_other_start(lab: Lab) -> Iterator[Finding]:
+def other_seed_other_start(context: CheckContext) -> Iterator[Finding]:
     """Whether seeds have any effect."""
-    seeds = [lab.setting.seed_of(episode) for episode in range(_STARTS)]
-    with lab.copy() as copy:
-        starts = {_digest(copy, copy.reset(seed)) for seed in seeds}
+    seeds = [context.config.seed_of(episode) for episode in range(_STARTS)]
+    with context.instance() as instance:
+        starts = {_digest(instance, instance.reset(seed)) for seed in seeds}
     if len(starts) == 1:
         yield note(
             f"{_STARTS} seeds bring the same first observation",
@@ -137,11 +137,11 @@ def other_seed_other_start(lab: Lab) -> Iterator[Finding]:
     yield ok(f"{len(starts)} starts of {_STARTS} seeds")
 
 
-def draws_from_its_own_generator(lab: Lab) -> Iterator[Finding]:
+def draws_from_its_own_generator(context: CheckContext) -> Iterator[Finding]:
     """Whether an episode changes the random state of the whole process."""
-    with lab.copy() as copy:
+    with context.instance() as instance:
         before = _global_states()
-        track(copy, lab.setting.seed_of, acts_at_random, lab.enough())
+        play(instance, context.config.seed_of, random_policy, context.enough())
         changed = [name for name, state in _global_states().items() if before.get(name, state) != state]
     if changed:
         yield warning(
@@ -156,14 +156,14 @@ def _moment(at: int) -> str:
     return f"step {at}, counted from the first reset" if at else "the first reset"
 
 
-def _digest(copy: Copy, now: Start | Taken) -> bytes:
+def _digest(instance: EnvInstance, now: ResetOutput | StepOutput) -> bytes:
     """Of all that an agent sees; what does not fit the space is told by another check."""
     state = hashlib.blake2b(digest_size=16)
-    for name, value in copy.adapter.observations.read(now.obs).items():
+    for name, value in instance.adapter.observations.read(now.obs).items():
         state.update(name.encode())
         state.update(np.ascontiguousarray(value).tobytes())
     state.update(now.mask.tobytes())
-    if isinstance(now, Taken):
+    if isinstance(now, StepOutput):
         state.update(np.asarray(now.reward, np.float64).tobytes())
         state.update(bytes((now.terminated, now.truncated)))
     return state.digest()

@@ -8,18 +8,18 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from algorithm.data import Bool, Float
-from algorithm.env.checks.context import Copy, Lab, Start, Taken
-from algorithm.env.checks.finding import Finding, FlawError, error
-from algorithm.env.checks.running_stats import Moments, Record
+from algorithm.env.checks.context import CheckContext, EnvInstance, ResetOutput, StepOutput
+from algorithm.env.checks.finding import Finding, FindingError, error
+from algorithm.env.checks.running_stats import ObsStats, RunningMoments
 from algorithm.env.observations import check_shape
-from algorithm.env.single import BrokenSpaceError, number
+from algorithm.env.single import SpaceMismatchError, as_number
 from algorithm.env.spaces import Leaf, leaves
 from algorithm.spec import AgentSpec
 
 _WATCHED = 200  # steps in which an observation is looked at once more after the next one
 
 
-class Ended(NamedTuple):
+class EpisodeEnd(NamedTuple):
     """An episode that is over."""
 
     length: int
@@ -28,7 +28,7 @@ class Ended(NamedTuple):
 
 
 @dataclass
-class Survey:
+class EpisodeStats:
     """What was seen.
 
     broken:  what first did not fit the announced space, and where; how often it was so is ``num_broken``
@@ -43,15 +43,15 @@ class Survey:
     time_limit: int | None = None
     actions: list[Leaf] = field(default_factory=list)
     render_modes: list[str] = field(default_factory=list)
-    records: dict[str, Record] = field(default_factory=dict)
-    rewards: Moments = field(default_factory=lambda: Moments(()))
+    records: dict[str, ObsStats] = field(default_factory=dict)
+    rewards: RunningMoments = field(default_factory=lambda: RunningMoments(()))
     nonzero: int = 0
     reward_at: str = ""
     reward_kind: str = ""
     broken: str = ""
     num_broken: int = 0
     reused: set[str] = field(default_factory=set)
-    episodes: list[Ended] = field(default_factory=list)
+    episodes: list[EpisodeEnd] = field(default_factory=list)
     steps: int = 0
     open: int = 0
     seconds: dict[str, float] = field(default_factory=dict)
@@ -59,46 +59,48 @@ class Survey:
     flaw: Finding | None = None
 
 
-def survey(lab: Lab) -> Survey:
+def collect_stats(context: CheckContext) -> EpisodeStats:
     """Look until a limit is reached or the environment fails."""
-    found = Survey()
+    found = EpisodeStats()
     try:
-        with lab.copy() as copy:
-            found.name, found.spec, found.time_limit = copy.name, copy.spec, copy.time_limit
-            found.actions = leaves(copy.env.action_space, "action", copy.name)
-            found.render_modes = list(copy.env.metadata.get("render_modes") or [])
-            found.seconds, found.calls = copy.seconds, copy.calls
-            _Look(lab, copy, found).play()
-    except FlawError as flaw:
+        with context.instance() as instance:
+            found.name, found.spec, found.time_limit = instance.name, instance.spec, instance.time_limit
+            found.actions = leaves(instance.env.action_space, "action", instance.name)
+            found.render_modes = list(instance.env.metadata.get("render_modes") or [])
+            found.seconds, found.calls = instance.seconds, instance.calls
+            _StatsCollector(context, instance, found).play()
+    except FindingError as flaw:
         found.flaw = flaw.finding
     return found
 
 
-def random_action(copy: Copy, rng: np.random.Generator, mask: Bool) -> Float:
+def random_action(instance: EnvInstance, rng: np.random.Generator, mask: Bool) -> Float:
     """A flat action [A] as the warm-up draws it."""
-    action, _, _ = copy.spec.action.random(rng, mask[None])
+    action, _, _ = instance.spec.action.random(rng, mask[None])
     flat: Float = action[0]
     return flat
 
 
-class _Look:
-    def __init__(self, lab: Lab, copy: Copy, found: Survey) -> None:
-        self._lab, self._copy, self._found = lab, copy, found
+class _StatsCollector:
+    def __init__(self, context: CheckContext, instance: EnvInstance, found: EpisodeStats) -> None:
+        self._context, self._instance, self._found = context, instance, found
         # A mask among the observations is no observation: the adapter's own names say which leaves count.
-        known = {leaf.name or "obs": leaf for leaf in leaves(copy.env.observation_space, "observation", "")}
-        found.records = {name: Record(name, known[name]) for name in copy.spec.obs.names}
+        known = {
+            leaf.name or "obs": leaf for leaf in leaves(instance.env.observation_space, "observation", "")
+        }
+        found.records = {name: ObsStats(name, known[name]) for name in instance.spec.obs.names}
         self._last: dict[str, tuple[Any, Any]] = {}  # name -> what was handed out, and a copy of it
 
     def play(self) -> None:
-        lab, copy, found = self._lab, self._copy, self._found
-        rng, over = np.random.default_rng(0), lab.deadline(1.0)
-        while found.steps < lab.limits.steps and not over():
-            now: Start | Taken = copy.reset(lab.setting.seed_of(len(found.episodes)))
+        context, instance, found = self._context, self._instance, self._found
+        rng, over = np.random.default_rng(0), context.deadline(1.0)
+        while found.steps < context.limits.steps and not over():
+            now: ResetOutput | StepOutput = instance.reset(context.config.seed_of(len(found.episodes)))
             self._last = {}
             self._see(now.obs)
             found.open = 0
-            while found.steps < lab.limits.steps and not over():
-                now = copy.step(random_action(copy, rng, now.mask))
+            while found.steps < context.limits.steps and not over():
+                now = instance.step(random_action(instance, rng, now.mask))
                 found.steps += 1
                 found.open += 1
                 self._see(now.obs)
@@ -106,22 +108,22 @@ class _Look:
                 if self._ends(now):
                     break
 
-    def _ends(self, now: Taken) -> bool:
-        if not (now.terminated or now.truncated or self._found.open == self._lab.setting.length_limit):
+    def _ends(self, now: StepOutput) -> bool:
+        if not (now.terminated or now.truncated or self._found.open == self._context.config.length_limit):
             return False
-        self._found.episodes.append(Ended(self._found.open, now.terminated, now.truncated))
+        self._found.episodes.append(EpisodeEnd(self._found.open, now.terminated, now.truncated))
         self._found.open = 0
         return True
 
     def _see(self, obs: Any) -> None:  # noqa: ANN401 - a space may hold anything
-        found, place = self._found, self._copy.place
+        found, place = self._found, self._instance.place
         try:
-            values = self._copy.adapter.observations.read(obs)
-            for name, shape, _ in self._copy.spec.obs.items():
+            values = self._instance.adapter.observations.read(obs)
+            for name, shape, _ in self._instance.spec.obs.items():
                 check_shape(name, np.shape(values[name]), shape)
                 record = found.records[name]
                 record.add(_picked(obs, record.path), values[name], place)
-        except (BrokenSpaceError, ValueError, TypeError) as failure:
+        except (SpaceMismatchError, ValueError, TypeError) as failure:
             found.num_broken += 1
             found.broken = found.broken or f"{failure}, {place}"
             return
@@ -139,13 +141,13 @@ class _Look:
         }
 
     def _reward(self, reward: Any) -> None:  # noqa: ANN401 - what the environment returned
-        found, place = self._found, self._copy.place
+        found, place = self._found, self._instance.place
         if np.ndim(reward) or not isinstance(reward, int | float | np.generic):
             found.reward_kind = found.reward_kind or f"{type(reward).__name__} {reward!r:.40}, {place}"
         try:
-            value = number(reward, "the reward")
-        except BrokenSpaceError as failure:
-            raise FlawError(
+            value = as_number(reward, "the reward")
+        except SpaceMismatchError as failure:
+            raise FindingError(
                 error(
                     "a reward is no number",
                     where=place,

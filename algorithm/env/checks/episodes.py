@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterator
 from statistics import mean
 
-from algorithm.env.checks.context import Lab
-from algorithm.env.checks.episode_stats import Survey, survey
+from algorithm.env.checks.context import CheckContext
+from algorithm.env.checks.episode_stats import EpisodeStats, collect_stats
 from algorithm.env.checks.finding import Finding, note, ok, plural, warning
 
 SHORT = 5
@@ -18,16 +18,18 @@ _LONG = 200  # steps before "never ends" says anything
 _GAME = 10  # steps: a task of fewer may well have so many rounds
 
 
-def come_about(lab: Lab) -> Iterator[Finding]:
+def come_about(context: CheckContext) -> Iterator[Finding]:
     """Whether episodes end at all."""
-    found = lab.once(survey)
+    found = context.cached(collect_stats)
     if not found.episodes:
-        yield from _endless(lab, found)
+        yield from _endless(context, found)
         return
     terminated = sum(episode.terminated for episode in found.episodes)
     truncated = sum(episode.truncated for episode in found.episodes)
     if not terminated and found.time_limit is None and not truncated:
-        yield ok(f"all {len(found.episodes):,} cut off by max_step_each_iter at {lab.setting.length_limit:,}")
+        yield ok(
+            f"all {len(found.episodes):,} cut off by max_step_each_iter at {context.config.length_limit:,}"
+        )
         return
     if not terminated:
         yield note(
@@ -37,9 +39,9 @@ def come_about(lab: Lab) -> Iterator[Finding]:
     yield ok(f"{terminated:,} terminated, {truncated:,} truncated")
 
 
-def are_not_time_limits_in_disguise(lab: Lab) -> Iterator[Finding]:
+def are_not_time_limits_in_disguise(context: CheckContext) -> Iterator[Finding]:
     """The classic mistake: a time limit reported as the end of the task (Pardo et al., arXiv 1712.00378)."""
-    episodes = lab.once(survey).episodes
+    episodes = context.cached(collect_stats).episodes
     both = [episode for episode in episodes if episode.terminated and episode.truncated]
     over = [episode for episode in episodes if episode.terminated]
     lengths = {episode.length for episode in over}
@@ -62,9 +64,9 @@ def are_not_time_limits_in_disguise(lab: Lab) -> Iterator[Finding]:
     yield ok("terminated and truncated are told apart" if over else "nothing was terminated")
 
 
-def have_a_fair_length(lab: Lab) -> Iterator[Finding]:
+def have_a_fair_length(context: CheckContext) -> Iterator[Finding]:
     """Length of episodes."""
-    episodes = lab.once(survey).episodes
+    episodes = context.cached(collect_stats).episodes
     if not episodes:
         yield ok("none has ended")
         return
@@ -83,9 +85,9 @@ def have_a_fair_length(lab: Lab) -> Iterator[Finding]:
     )
 
 
-def _endless(lab: Lab, found: Survey) -> Iterator[Finding]:
+def _endless(context: CheckContext, found: EpisodeStats) -> Iterator[Finding]:
     limits = [
-        limit for limit in (found.time_limit, lab.setting.length_limit) if limit is not None and limit > 0
+        limit for limit in (found.time_limit, context.config.length_limit) if limit is not None and limit > 0
     ]
     if limits:
         yield ok(f"none in {found.steps:,} steps; the time limit is {min(limits):,}")

@@ -42,7 +42,7 @@ class Finding:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Checked:
+class CheckResult:
     """All that one check found."""
 
     group: str
@@ -55,7 +55,7 @@ class Checked:
         return max((finding.level for finding in self.findings), default=Level.OK)
 
 
-class FlawError(Exception):
+class FindingError(Exception):
     """The environment cannot go on: carries the finding that says why."""
 
     def __init__(self, finding: Finding) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from algorithm.env.checks.context import Lab
-from algorithm.env.checks.episode_stats import survey
+from algorithm.env.checks.context import CheckContext
+from algorithm.env.checks.episode_stats import collect_stats
 from algorithm.env.checks.finding import Finding, error, note, ok, warning
 
 LARGE, SMALL = 1e3, 1e-4
@@ -15,9 +15,9 @@ LARGE, SMALL = 1e3, 1e-4
 _ENOUGH = 50  # rewards before "always the same" says anything
 
 
-def are_finite_numbers(lab: Lab) -> Iterator[Finding]:
+def are_finite_numbers(context: CheckContext) -> Iterator[Finding]:
     """NaN and infinity, and what is no number."""
-    found = lab.once(survey)
+    found = context.cached(collect_stats)
     if found.reward_at:
         yield error(
             "a reward is not finite",
@@ -35,9 +35,9 @@ def are_finite_numbers(lab: Lab) -> Iterator[Finding]:
     yield ok("finite numbers")
 
 
-def differ(lab: Lab) -> Iterator[Finding]:
+def differ(context: CheckContext) -> Iterator[Finding]:
     """A reward that is always the same teaches nothing, unless episodes differ in length."""
-    found = lab.once(survey)
+    found = context.cached(collect_stats)
     rewards = found.rewards
     if rewards.count < _ENOUGH:
         yield ok("not enough was seen to say")
@@ -66,13 +66,13 @@ def differ(lab: Lab) -> Iterator[Finding]:
     yield ok(f"from {value:.4g} to {float(rewards.high):.4g}, mean {float(rewards.mean):.4g}{rare}")
 
 
-def have_a_fair_scale(lab: Lab) -> Iterator[Finding]:
+def have_a_fair_scale(context: CheckContext) -> Iterator[Finding]:
     """Critics learn sums of rewards with a step size that knows nothing of their unit."""
-    rewards, scale = lab.once(survey).rewards, lab.setting.reward_scale
+    rewards, scale = context.cached(collect_stats).rewards, context.config.reward_scale
     largest = max(abs(float(rewards.low)), abs(float(rewards.high))) if rewards.count else 1.0 / scale
     learned = largest * scale
     scaled = "" if scale == 1 else f" times base_config.reward_scale ({scale:g})"
-    if lab.setting.rewards_scaled:
+    if context.config.rewards_scaled:
         yield ok(f"at most {largest:.4g} a step, divided by the returns' spread (sac_config.reward_scaling)")
         return
     if learned > LARGE:

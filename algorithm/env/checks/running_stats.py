@@ -16,7 +16,7 @@ _IMAGE_SIDE = 8  # pixels; below that an array is no image (algorithm.nn.images)
 Numbers = NDArray[np.float64]
 
 
-class Moments:
+class RunningMoments:
     """Count, mean, variance, smallest and largest of arrays of one shape, element by element.
 
     Welford, Technometrics 4 (1962): numerically sound in one pass.
@@ -43,7 +43,7 @@ class Moments:
         return deviation
 
 
-class Record:
+class ObsStats:
     """All observations of one leaf of the space.
 
     kinds:      dtypes, or types that are no arrays, as they were handed out
@@ -60,7 +60,7 @@ class Record:
         self.is_image = box is not None and _is_image(shape, str(box.dtype))
         self._bounds = (box.low.astype(np.float64), box.high.astype(np.float64)) if box else None
         self.kinds: set[str] = set()
-        self.moments = Moments(shape)
+        self.moments = RunningMoments(shape)
         self.not_finite = ""
         self.outside = 0
         self.excess, self.excess_at = 0.0, ""

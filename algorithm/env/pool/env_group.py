@@ -13,18 +13,18 @@ import numpy as np
 
 from algorithm.data import Float
 from algorithm.env.base import Picture
-from algorithm.env.pool.process_exit import contained, staying
-from algorithm.env.pool.step_buffers import Board
-from algorithm.env.single import BrokenSpaceError, MakeSingle, Seen, SingleEnv
+from algorithm.env.pool.process_exit import as_exception, exits_as_errors
+from algorithm.env.pool.step_buffers import StepBuffers
+from algorithm.env.single import MakeEnv, SingleEnv, SpaceMismatchError, TimeStep
 from algorithm.errors import EnvError, UserError
 
 
 @dataclass(frozen=True, kw_only=True)
-class Failure:
+class GroupFailure:
     """What went wrong in a group, as far as the group knows it."""
 
-    copies: tuple[int, ...]  # their episodes are lost: they need a reset
-    at: int | None  # the copy that was at work
+    envs: tuple[int, ...]  # their episodes are lost: they need a reset
+    culprit: int | None  # the copy that was at work
     what: str
     why: str
     trace: str = ""
@@ -32,13 +32,13 @@ class Failure:
     harmless: bool = False  # no episode is lost, it is only to be told
 
 
-class Copies:
-    """The copies ``indices`` of an environment; nobody else touches their rows of a board.
+class EnvGroup:
+    """The copies ``indices`` of an environment; nobody else touches their rows of a buffers.
 
     make: builds the copy of an index; its errors leave the constructor
     """
 
-    def __init__(self, make: MakeSingle, indices: range) -> None:
+    def __init__(self, make: MakeEnv, indices: range) -> None:
         self._make, self._indices = make, indices
         self._envs: dict[int, SingleEnv] = {}
         try:
@@ -46,57 +46,57 @@ class Copies:
                 self._envs[index] = make(index)
         except BaseException:
             while self._envs:
-                with suppress(Exception), staying():  # the first error is the one to tell
+                with suppress(Exception), exits_as_errors():  # the first error is the one to tell
                     self._envs.popitem()[1].close()
             raise
         first = self._envs[indices.start]
         self.name, self.spec, self.time_limit = first.name, first.spec, first.time_limit
         self.actions, self.fps, self.render_modes = first.actions, first.fps, first.render_modes
-        self._notes: list[Failure] = []
+        self._notes: list[GroupFailure] = []
         self._shapes = {name: shape for name, shape, _ in self.spec.obs.items()}
 
-    def reset(self, board: Board, indices: Iterable[int]) -> list[Failure]:
-        """Begin episodes with the board's seeds. A copy that failed before is made anew."""
+    def reset(self, buffers: StepBuffers, indices: Iterable[int]) -> list[GroupFailure]:
+        """Begin episodes with the buffers's seeds. A copy that failed before is made anew."""
         failures = []
         for i in indices:
-            board.began[i] = time.monotonic()
-            if failure := self._reset(board, i):
+            buffers.call_started[i] = time.monotonic()
+            if failure := self._reset(buffers, i):
                 failures.append(failure)
-            board.began[i] = 0.0
-        return failures + self._noted()
+            buffers.call_started[i] = 0.0
+        return failures + self._take_notes()
 
-    def step(self, board: Board) -> list[Failure]:
-        """Step every copy with the board's actions; one whose episode ends is reset at once.
+    def step(self, buffers: StepBuffers) -> list[GroupFailure]:
+        """Step every copy with the buffers's actions; one whose episode ends is reset at once.
 
         A copy that fails in its step is ``skipped``. One that fails in the reset that follows has taken its
         step. Both are closed, and made anew by the next :meth:`reset`.
         """
         failures = []
-        board.skipped[self._indices.start : self._indices.stop] = False
+        buffers.skipped[self._indices.start : self._indices.stop] = False
         for i in self._indices:
-            board.began[i] = time.monotonic()
-            failure = self._step(board, i)
-            if failure is None and (board.terminated[i] or board.truncated[i]):
-                board.end(i)
-                board.began[i] = time.monotonic()
-                failure = self._reset(board, i)
+            buffers.call_started[i] = time.monotonic()
+            failure = self._step(buffers, i)
+            if failure is None and (buffers.terminated[i] or buffers.truncated[i]):
+                buffers.store_final(i)
+                buffers.call_started[i] = time.monotonic()
+                failure = self._reset(buffers, i)
             if failure:
                 failures.append(failure)
-            board.began[i] = 0.0
-        return failures + self._noted()
+            buffers.call_started[i] = 0.0
+        return failures + self._take_notes()
 
-    def repeat(self, board: Board, done: Mapping[int, Float]) -> list[Failure]:
-        """Begin episodes with the board's seeds and do in them what was done before: copy -> [L, A].
+    def repeat(self, buffers: StepBuffers, done: Mapping[int, Float]) -> list[GroupFailure]:
+        """Begin episodes with the buffers's seeds and do in them what was done before: copy -> [L, A].
 
         Writes the copy's row as if the last of these had just been done. Nothing follows an end: that would
         be another episode. Otherwise failures are those of :meth:`reset` and :meth:`step`.
         """
         failures = []
         for i, actions in done.items():
-            if failure := self._repeat(board, i, actions):
+            if failure := self._repeat(buffers, i, actions):
                 failures.append(failure)
-            board.began[i] = 0.0
-        return failures + self._noted()
+            buffers.call_started[i] = 0.0
+        return failures + self._take_notes()
 
     def render(self) -> Picture | None:
         """A picture of the first copy; None if it was not made to give any, or waits for a reset."""
@@ -110,94 +110,94 @@ class Copies:
             try:
                 self._envs.popitem()[1].close()
             except BaseException as error:
-                first = first or contained(error)
+                first = first or as_exception(error)
         if first is not None:
-            raise not_closed(self.name, first) from first
+            raise close_error(self.name, first) from first
 
-    def _repeat(self, board: Board, i: int, actions: Float) -> Failure | None:
-        board.skip([i])
-        board.taken[i] = board.total[i] = 0
-        board.began[i] = time.monotonic()
-        failure = self._reset(board, i)
+    def _repeat(self, buffers: StepBuffers, i: int, actions: Float) -> GroupFailure | None:
+        buffers.mark_skipped([i])
+        buffers.repeated_steps[i] = buffers.repeated_return[i] = 0
+        buffers.call_started[i] = time.monotonic()
+        failure = self._reset(buffers, i)
         for action in actions:
-            if failure or board.terminated[i] or board.truncated[i]:
+            if failure or buffers.terminated[i] or buffers.truncated[i]:
                 break
-            board.action[i] = action
-            board.taken[i] += 1
-            board.began[i] = time.monotonic()
-            failure = self._step(board, i)
-            board.total[i] += board.reward[i]
+            buffers.action[i] = action
+            buffers.repeated_steps[i] += 1
+            buffers.call_started[i] = time.monotonic()
+            failure = self._step(buffers, i)
+            buffers.repeated_return[i] += buffers.reward[i]
         return failure
 
-    def _reset(self, board: Board, i: int) -> Failure | None:
+    def _reset(self, buffers: StepBuffers, i: int) -> GroupFailure | None:
         try:
             if i not in self._envs:
-                self._envs[i] = self._remade(i)
-            self._write(board, i, self._envs[i].reset(board.seed.item(i)))
+                self._envs[i] = self._make_again(i)
+            self._write(buffers, i, self._envs[i].reset(buffers.seed.item(i)))
         except BaseException as error:
-            return self._failed(i, "reset", contained(error))
+            return self._fail(i, "reset", as_exception(error))
         return None
 
-    def _step(self, board: Board, i: int) -> Failure | None:
+    def _step(self, buffers: StepBuffers, i: int) -> GroupFailure | None:
         try:
-            seen, reward, terminated, truncated = self._envs[i].step(board.action[i])
-            self._write(board, i, seen)
-            board.reward[i], board.terminated[i], board.truncated[i] = reward, terminated, truncated
+            time_step, reward, terminated, truncated = self._envs[i].step(buffers.action[i])
+            self._write(buffers, i, time_step)
+            buffers.reward[i], buffers.terminated[i], buffers.truncated[i] = reward, terminated, truncated
         except BaseException as error:
-            board.skip([i])
-            return self._failed(i, "step", contained(error))
+            buffers.mark_skipped([i])
+            return self._fail(i, "step", as_exception(error))
         return None
 
-    def _write(self, board: Board, i: int, seen: Seen) -> None:
+    def _write(self, buffers: StepBuffers, i: int, time_step: TimeStep) -> None:
         for name, shape in self._shapes.items():
-            value = seen.obs[name]
+            value = time_step.obs[name]
             if np.shape(value) != shape:  # assignment would broadcast it silently
-                raise BrokenSpaceError(
+                raise SpaceMismatchError(
                     f"observation {name!r} has shape {np.shape(value)}, its space says {shape}"
                 )
             try:
-                board.obs[name][i] = value
+                buffers.obs[name][i] = value
             except (TypeError, ValueError) as error:
-                raise BrokenSpaceError(f"observation {name!r} is no array of numbers: {error}") from error
-        board.write_mask(i, seen.action_mask)
-        for name, why in seen.outside.items():
+                raise SpaceMismatchError(f"observation {name!r} is no array of numbers: {error}") from error
+        buffers.write_mask(i, time_step.action_mask)
+        for name, why in time_step.out_of_bounds.items():
             what = f"observation {name!r} of {self.name} lies outside of its bounds"
-            self._notes.append(Failure(copies=(), at=i, what=what, why=why, harmless=True))
+            self._notes.append(GroupFailure(envs=(), culprit=i, what=what, why=why, harmless=True))
 
-    def _noted(self) -> list[Failure]:
+    def _take_notes(self) -> list[GroupFailure]:
         """What is only to be told."""
         noted, self._notes = self._notes, []
         return noted
 
-    def _remade(self, i: int) -> SingleEnv:
+    def _make_again(self, i: int) -> SingleEnv:
         env = self._make(i)
         if env.spec != self.spec:
             env.close()
-            raise BrokenSpaceError(f"started anew it has other spaces: {env.spec}, before: {self.spec}")
+            raise SpaceMismatchError(f"started anew it has other spaces: {env.spec}, before: {self.spec}")
         return env
 
-    def _failed(self, i: int, call: str, error: Exception) -> Failure:
+    def _fail(self, i: int, call: str, error: Exception) -> GroupFailure:
         why = error.line if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
-        trace = _own_trace(error)
+        trace = _env_traceback(error)
         env = self._envs.pop(i, None)
         if env is not None:
             try:
                 env.close()
             except BaseException as raised:  # it has failed already; that it cannot be closed is told with it
-                second = contained(raised)
+                second = as_exception(raised)
                 trace += f"\n\nclosing it failed as well: {type(second).__name__}: {second}"
-        return Failure(
-            copies=(i,),
-            at=i,
+        return GroupFailure(
+            envs=(i,),
+            culprit=i,
             what=f"{self.name} failed in {call}",
             why=why,
             trace=trace,
             # A simulator that could not be built again will not be built the next time either.
-            fatal=isinstance(error, (BrokenSpaceError, UserError)),
+            fatal=isinstance(error, (SpaceMismatchError, UserError)),
         )
 
 
-def not_closed(name: str, error: Exception) -> EnvError:
+def close_error(name: str, error: Exception) -> EnvError:
     """What to say of an environment whose ``close`` raised ``error``."""
     return EnvError(
         f"{name} failed in close",
@@ -206,7 +206,7 @@ def not_closed(name: str, error: Exception) -> EnvError:
     )
 
 
-def _own_trace(error: Exception) -> str:
+def _env_traceback(error: Exception) -> str:
     """The frames of the environment's own code, and all there is of errors that led to this one."""
     whole = traceback.TracebackException.from_exception(error)
     if whole.__cause__ or (whole.__context__ and not whole.__suppress_context__):

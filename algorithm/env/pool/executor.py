@@ -7,42 +7,38 @@ from typing import Protocol
 
 from algorithm.data import Float
 from algorithm.env.base import Picture
-from algorithm.env.pool.env_group import Copies, Failure
-from algorithm.env.pool.step_buffers import Board
+from algorithm.env.pool.env_group import EnvGroup, GroupFailure
+from algorithm.env.pool.step_buffers import StepBuffers
 from algorithm.env.pool.watchdog import Watchdog
-from algorithm.env.single import MakeSingle, OwnActions
+from algorithm.env.single import ActionDecoder, MakeEnv
 from algorithm.errors import EnvError
 from algorithm.spec import AgentSpec
 
 
 class Executor(Protocol):
-    """Runs all copies against a board. Row i of the board is copy i, whoever runs it."""
+    """Runs all copies against a buffers. Row i of the buffers is copy i, whoever runs it."""
 
+    buffers: StepBuffers  # actions and seeds go in, results come out
     name: str  # of the environment
     spec: AgentSpec
-    actions: OwnActions
+    actions: ActionDecoder
     time_limit: int | None
     fps: float | None  # of pictures; None where there are none
     render_modes: tuple[str, ...]  # of a copy in this process; none elsewhere
     arrangement: str  # how many there are and where they run, for a person
 
-    @property
-    def board(self) -> Board:
-        """Where actions and seeds are written and results are read."""
+    def reset(self, indices: Sequence[int]) -> list[GroupFailure]:
+        """Begin episodes with the buffers's seeds; copies that failed are started anew."""
         ...
 
-    def reset(self, indices: Sequence[int]) -> list[Failure]:
-        """Begin episodes with the board's seeds; copies that failed are started anew."""
+    def step(self) -> list[GroupFailure]:
+        """Step every copy with the buffers's actions; one whose episode ends is reset with its seed."""
         ...
 
-    def step(self) -> list[Failure]:
-        """Step every copy with the board's actions; one whose episode ends is reset with its seed."""
-        ...
+    def repeat(self, done: Mapping[int, Float]) -> list[GroupFailure]:
+        """Begin episodes with the buffers's seeds and do what was done in them: copy -> flat actions [L, A].
 
-    def repeat(self, done: Mapping[int, Float]) -> list[Failure]:
-        """Begin episodes with the board's seeds and do what was done in them: copy -> flat actions [L, A].
-
-        The board's rows then are those of the last step, with ``taken`` and ``total``; where an episode ended
+        The buffers's rows then are those of the last step, with ``taken`` and ``total``; where an episode ended
         on the way it stays there, terminated or truncated. Each step may take as long as any other.
         """
         ...
@@ -56,11 +52,11 @@ class Executor(Protocol):
         ...
 
 
-def unsaved(error: EnvError) -> None:
+def ignore_hang(error: EnvError) -> None:
     """Nobody has anything to save."""
 
 
-class InProcess:
+class InProcessExecutor(Executor):
     """All copies in this process, one after the other.
 
     timeout: seconds after which a call counts as hanging, which ends the process; -1 waits for ever.
@@ -68,37 +64,37 @@ class InProcess:
     """
 
     def __init__(
-        self, make: MakeSingle, n: int, *, timeout: float, on_hang: Callable[[EnvError], None] = unsaved
+        self, make: MakeEnv, n: int, *, timeout: float, on_hang: Callable[[EnvError], None] = ignore_hang
     ) -> None:
-        self._copies = Copies(make, range(n))
-        self.name, self.spec, self.time_limit = self._copies.name, self._copies.spec, self._copies.time_limit
-        self.actions, self.fps = self._copies.actions, self._copies.fps
-        self.render_modes = self._copies.render_modes
-        self.board = Board(self.spec, n)
+        self._group = EnvGroup(make, range(n))
+        self.name, self.spec, self.time_limit = self._group.name, self._group.spec, self._group.time_limit
+        self.actions, self.fps = self._group.actions, self._group.fps
+        self.render_modes = self._group.render_modes
+        self.buffers = StepBuffers(self.spec, n)
         self.arrangement = f"{n} in process"
         self._n = n
-        self._watchdog = Watchdog(self.board, self.name, timeout, on_hang)
+        self._watchdog = Watchdog(self.buffers, self.name, timeout, on_hang)
 
-    def reset(self, indices: Sequence[int]) -> list[Failure]:
+    def reset(self, indices: Sequence[int]) -> list[GroupFailure]:
         """See :class:`Executor`."""
         with self._watchdog:
-            return self._copies.reset(self.board, indices)
+            return self._group.reset(self.buffers, indices)
 
-    def step(self) -> list[Failure]:
+    def step(self) -> list[GroupFailure]:
         """See :class:`Executor`."""
         with self._watchdog:
-            return self._copies.step(self.board)
+            return self._group.step(self.buffers)
 
-    def repeat(self, done: Mapping[int, Float]) -> list[Failure]:
+    def repeat(self, done: Mapping[int, Float]) -> list[GroupFailure]:
         """See :class:`Executor`."""
         with self._watchdog:
-            return self._copies.repeat(self.board, done)
+            return self._group.repeat(self.buffers, done)
 
     def render(self) -> Picture | None:
         """See :class:`Executor`."""
-        return self._copies.render()
+        return self._group.render()
 
     def close(self) -> None:
         """See :class:`Executor`."""
         with self._watchdog.closing():
-            self._copies.close()
+            self._group.close()

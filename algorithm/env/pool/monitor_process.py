@@ -26,8 +26,8 @@ _STACKS_S = 2.0  # for the stacks to be printed
 _BEATS, _ALLOWED = 0, 1  # places in the shared memory, two numbers
 
 
-class Outside:
-    """The process beside this one. :func:`outside` makes it when it is first asked for."""
+class MonitorProcess:
+    """The process beside this one. :func:`monitor_process` makes it when it is first asked for."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
@@ -53,23 +53,23 @@ class Outside:
         """Threads of this process run."""
         self._shared[_BEATS] += 1.0
 
-    def allow(self, seconds: float) -> None:
+    def watch_call(self, seconds: float) -> None:
         """A call begins that may go on for so long without a beat; 0: it is over, and so is the watch."""
         self._shared[_ALLOWED] = seconds
 
-    def end_group_after(self, pid: int) -> None:
+    def kill_group_on_exit(self, pid: int) -> None:
         """Kill the process group ``pid`` once this process is gone."""
         self._tell(f"+{pid}\n")
 
-    def forget_group(self, pid: int) -> None:
+    def release_group(self, pid: int) -> None:
         """The group has been ended."""
         self._tell(f"-{pid}\n")
 
-    def run_begins(self, what: str) -> None:
+    def run_started(self, what: str) -> None:
         """From now on ``what`` goes on; if this process ends all the same, it is said for it."""
         self._tell(f"!{what}\n")
 
-    def run_ends(self) -> None:
+    def run_finished(self) -> None:
         """From now on it may."""
         self._tell(".\n")
 
@@ -80,19 +80,19 @@ class Outside:
 
 
 @cache
-def outside() -> Outside:
+def monitor_process() -> MonitorProcess:
     """The one beside this process."""
-    return Outside()
+    return MonitorProcess()
 
 
-def end_at_once(code: int) -> NoReturn:
+def exit_now(code: int) -> NoReturn:
     """End this process, which has said why."""
-    if outside.cache_info().currsize:
-        outside().run_ends()
+    if monitor_process.cache_info().currsize:
+        monitor_process().run_finished()
     os._exit(code)
 
 
-def lead_group() -> None:
+def become_group_leader() -> None:
     """Make this process the leader of a group of its own, which its children belong to.
 
     Nothing that a terminal sends reaches them then. It stays in the session: Linux shares processors out
@@ -103,7 +103,7 @@ def lead_group() -> None:
             os.setpgid(0, 0)
 
 
-def end_group(pid: int) -> None:
+def kill_group(pid: int) -> None:
     """Kill what is left of the process group that ``pid`` led."""
     if hasattr(os, "killpg"):
         with contextlib.suppress(ProcessLookupError, PermissionError):  # empty, or only the dead are left
@@ -140,7 +140,7 @@ def main(parent: int, memory: int) -> None:
             run = ""
             break
     for group in groups:
-        end_group(group)
+        kill_group(group)
     if run:
         _say(
             f"{run} has ended without a word",

@@ -11,17 +11,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import NoReturn
 
-from algorithm.env.pool.monitor_process import end_at_once
+from algorithm.env.pool.monitor_process import exit_now
 
 _GRACE_S = 2.0  # for threads that end by themselves
 
 
-class LeftError(Exception):
+class EnvExitError(Exception):
     """An environment tried to end the program it runs in."""
 
 
-def contained(error: BaseException) -> Exception:
-    """What an environment raised as an error like any other: SystemExit and its like are a LeftError.
+def as_exception(error: BaseException) -> Exception:
+    """What an environment raised as an error like any other: SystemExit and its like are a EnvExitError.
 
     Raises ``error`` if it is the user's own Ctrl-C, which it can only be where nothing handles that signal.
     """
@@ -29,23 +29,23 @@ def contained(error: BaseException) -> Exception:
         return error
     if isinstance(error, KeyboardInterrupt) and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         raise error
-    left = LeftError(f"{error!r} would end the program, which is not for an environment to do")
+    left = EnvExitError(f"{error!r} would end the program, which is not for an environment to do")
     left.__cause__ = error
     return left
 
 
 @contextmanager
-def staying() -> Iterator[None]:
+def exits_as_errors() -> Iterator[None]:
     """The block runs an environment's code: what it raises is an Exception. See :func:`contained`."""
     try:
         yield
     except Exception:
         raise
     except BaseException as error:
-        raise contained(error) from error
+        raise as_exception(error) from error
 
 
-def leave(code: int) -> NoReturn:
+def exit_process(code: int) -> NoReturn:
     """End the process by SystemExit, whatever threads an environment has left.
 
     Python waits for them before it ends. After two seconds they are given up.
@@ -65,4 +65,4 @@ def _give_up(code: int) -> None:
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError, AttributeError):
             stream.flush()
-    end_at_once(code)
+    exit_now(code)

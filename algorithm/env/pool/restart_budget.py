@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from algorithm.env.base import Fault, OnFault
-from algorithm.env.pool.env_group import Failure
+from algorithm.env.pool.env_group import GroupFailure
 from algorithm.errors import EnvError
 
 
-class Budget:
+class RestartBudget:
     """``restarts`` failures are survived by starting a copy anew; ``on_fault`` is told of each."""
 
     def __init__(self, restarts: int, on_fault: OnFault) -> None:
@@ -24,7 +24,7 @@ class Budget:
         """So many were survived before. Those of this process led to episodes that are given up now."""
         self._left = max(0, self._restarts - spent)
 
-    def survive(self, failure: Failure, where: str) -> None:
+    def survive(self, failure: GroupFailure, where: str) -> None:
         """Count a failure and tell of it. Raises :class:`EnvError` if it is fatal or one too many.
 
         What is harmless is not counted, and told once for all copies.

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 
 from algorithm.data import Array, Bool, Float, State
-from algorithm.env.pool.step_buffers import Board
+from algorithm.env.pool.step_buffers import StepBuffers
 from algorithm.spec import AgentSpec
 
 
-def described(spec: AgentSpec) -> dict[str, Any]:
+def spec_as_json(spec: AgentSpec) -> dict[str, Any]:
     """The spaces as JSON, equal only for the same ones."""
     obs, action = spec.obs, spec.action
     more = zip(obs.categories, obs.stacks, strict=True)
@@ -23,38 +23,40 @@ def described(spec: AgentSpec) -> dict[str, Any]:
     }
 
 
-def unfit(state: State, n: int, spec: AgentSpec) -> str:
+def why_not_repeatable(state: State, n: int, spec: AgentSpec) -> str:
     """Why ``n`` copies of these spaces cannot repeat what was saved; empty if they can try."""
     if "actions" not in state.arrays:
         return "they were stepped together, and what each of them did was not kept"
     if len(state.arrays["episode"]) != n:
         return f"there were {len(state.arrays['episode'])}"
-    return "" if state.meta["spec"] == described(spec) else "the spaces were others"
+    return "" if state.meta["spec"] == spec_as_json(spec) else "the spaces were others"
 
 
-def split(state: State) -> list[Float]:
+def split_actions(state: State) -> list[Float]:
     """What each copy has done since its episode began, [L, A] each."""
     ends = np.cumsum(state.arrays["length"])[:-1]
     return np.split(state.arrays["actions"].astype(np.float32, copy=False), ends)
 
 
-def unlike(state: State, board: Board, action_mask: Bool) -> dict[int, str]:
+def find_differences(state: State, buffers: StepBuffers, action_mask: Bool) -> dict[int, str]:
     """Copies that do not stand where they stood, and in what they differ.
 
-    board:       after the episodes were repeated
+    buffers:       after the episodes were repeated
     action_mask: what is allowed now, [N, ΣN]
 
     Numbers are compared as bits: NaN is equal to itself, and 0 is not −0.
     """
     found: dict[int, str] = {}
-    for i in range(len(board.seed)):
-        if board.terminated[i] or board.truncated[i]:
-            found[i] = f"repeated, it ended after {board.taken[i]} of {state.arrays['length'][i]} steps"
-        elif any(_differ(board.obs[name][i], state.arrays[f"obs/{name}"][i]) for name in board.obs):
+    for i in range(len(buffers.seed)):
+        if buffers.terminated[i] or buffers.truncated[i]:
+            found[i] = (
+                f"repeated, it ended after {buffers.repeated_steps[i]} of {state.arrays['length'][i]} steps"
+            )
+        elif any(_differ(buffers.obs[name][i], state.arrays[f"obs/{name}"][i]) for name in buffers.obs):
             found[i] = "repeated, it came to another observation"
         elif _differ(action_mask[i], state.arrays["action_mask"][i]):
             found[i] = "repeated, it came to another action mask"
-        elif _differ(board.total[i], state.arrays["total"][i]):
+        elif _differ(buffers.repeated_return[i], state.arrays["total"][i]):
             found[i] = "repeated, it brought other rewards"
     return found
 

@@ -15,7 +15,7 @@ from algorithm.spec import AgentSpec
 _ALIGNMENT = 64  # bytes: a column begins on a cache line of its own
 
 
-class Board:
+class StepBuffers:
     """The arrays; row i belongs to copy i.
 
     Whoever owns the episodes writes ``action`` and ``seed``; whoever runs the copies writes the rest.
@@ -38,39 +38,41 @@ class Board:
         # something only once its copy has given a mask; until then it allows everything.
         self.action_mask: Bool = arrays["action_mask"]
         self.final_mask: Bool = arrays["final_mask"]
-        self.masked: Bool = arrays["masked"]  # [N] the copy has given a mask
+        self.has_mask: Bool = arrays["has_mask"]  # [N] the copy has given a mask
         self.reward: Float = arrays["reward"]  # [N]
         self.terminated: Bool = arrays["terminated"]  # [N]
         self.truncated: Bool = arrays["truncated"]  # [N]
         self.skipped: Bool = arrays["skipped"]  # [N] the copy took no step
-        self.taken: Int = arrays["taken"]  # [N] steps of the episode that was repeated last
-        self.total: NDArray[np.float64] = arrays["total"]  # [N] sum of the rewards of these
+        self.repeated_steps: Int = arrays["repeated_steps"]  # [N] steps of the episode that was repeated last
+        self.repeated_return: NDArray[np.float64] = arrays[
+            "repeated_return"
+        ]  # [N] sum of the rewards of these
         # time.monotonic() at which a call into the copy began, 0 where none is going on. That clock is the
         # same in all processes, so that a process can see another one hang.
-        self.began: NDArray[np.float64] = arrays["began"]
+        self.call_started: NDArray[np.float64] = arrays["call_started"]
 
     def write_mask(self, i: int, mask: Bool | None) -> None:
         """What is allowed in copy i, [ΣN]; None for everything."""
         if mask is not None:
-            if not self.masked[i]:
-                self.masked[i] = self.final_mask[i] = True
+            if not self.has_mask[i]:
+                self.has_mask[i] = self.final_mask[i] = True
             self.action_mask[i] = mask
-        elif self.masked[i]:
+        elif self.has_mask[i]:
             self.action_mask[i] = True
 
-    def end(self, i: int) -> None:
+    def store_final(self, i: int) -> None:
         """What copy i sees is the last observation of its episode: keep it while the next one begins."""
         for name, value in self.obs.items():
             self.final[name][i] = value[i]
-        if self.masked[i]:
+        if self.has_mask[i]:
             self.final_mask[i] = self.action_mask[i]
 
     @staticmethod
     def num_bytes(spec: AgentSpec, n: int) -> int:
-        """Memory that a board of ``n`` copies needs."""
+        """Memory that a buffers of ``n`` copies needs."""
         return sum(_padded(shape, dtype) for _, shape, dtype in _columns(spec, n))
 
-    def skip(self, indices: Sequence[int]) -> None:
+    def mark_skipped(self, indices: Sequence[int]) -> None:
         """These copies took no step."""
         for i in indices:
             self.skipped[i] = True
@@ -78,8 +80,8 @@ class Board:
             self.terminated[i] = self.truncated[i] = False
 
 
-class SharedBoard(Board):
-    """A board that several processes see.
+class SharedStepBuffers(StepBuffers):
+    """A buffers that several processes see.
 
     The system's resource tracker removes the memory if the process that created it is killed.
     """
@@ -113,12 +115,12 @@ def _columns(spec: AgentSpec, n: int) -> Iterator[tuple[str, tuple[int, ...], st
             yield f"{kind}/{name}", (n, *shape), dtype
     for name in ("action_mask", "final_mask"):
         yield name, (n, spec.action.discrete), "bool"
-    yield "masked", (n,), "bool"
+    yield "has_mask", (n,), "bool"
     yield "reward", (n,), "float32"
     for name in ("terminated", "truncated", "skipped"):
         yield name, (n,), "bool"
-    yield "taken", (n,), "int64"
-    for name in ("total", "began"):
+    yield "repeated_steps", (n,), "int64"
+    for name in ("repeated_return", "call_started"):
         yield name, (n,), "float64"
 
 

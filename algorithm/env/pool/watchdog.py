@@ -13,8 +13,8 @@ from types import TracebackType
 
 import numpy as np
 
-from algorithm.env.pool.monitor_process import end_at_once, outside
-from algorithm.env.pool.step_buffers import Board
+from algorithm.env.pool.monitor_process import exit_now, monitor_process
+from algorithm.env.pool.step_buffers import StepBuffers
 from algorithm.errors import EnvError
 
 CLOSE_TIMEOUT = 10.0
@@ -25,7 +25,7 @@ _SLACK = 5.0  # seconds between this thread's own alarm and the one for which it
 _SAVING = 60.0  # seconds at most for what is done before the end
 
 
-class Ran:
+class ActiveTime:
     """Seconds in which this process ran, for who looks at least every ``often`` seconds.
 
     A process that is stopped (Ctrl-Z, SIGSTOP, a laptop that is closed) looks late once: of that gap no more
@@ -52,7 +52,7 @@ class Ran:
 
 
 class Watchdog:
-    """Watches ``board.began`` from a thread of its own; a context while calls are made into the copies.
+    """Watches ``buffers.call_started`` from a thread of its own; a context while calls are made into the copies.
 
     timeout: seconds; -1 never barks.
     on_hang: told before the process ends, in another thread than the one that hangs; it gets a minute
@@ -63,24 +63,26 @@ class Watchdog:
     does not count.
     """
 
-    def __init__(self, board: Board, name: str, timeout: float, on_hang: Callable[[EnvError], None]) -> None:
-        self._board, self._name, self._timeout, self._on_hang = board, name, timeout, on_hang
+    def __init__(
+        self, buffers: StepBuffers, name: str, timeout: float, on_hang: Callable[[EnvError], None]
+    ) -> None:
+        self._buffers, self._name, self._timeout, self._on_hang = buffers, name, timeout, on_hang
         self._stop = threading.Event()
         self._ending = threading.Lock()  # held while the process is being ended
         self._closing = 0.0  # time.monotonic() at which that began
         if timeout > 0:
-            outside()
+            monitor_process()
             threading.Thread(target=self._watch, name="env watchdog", daemon=True).start()
 
     def __enter__(self) -> None:
         if self._timeout > 0:
-            outside().allow(self._timeout + _SLACK)
+            monitor_process().watch_call(self._timeout + _SLACK)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._timeout > 0:
-            outside().allow(0.0)
+            monitor_process().watch_call(0.0)
             with self._ending:  # who comes back too late goes no further
                 pass
 
@@ -90,11 +92,11 @@ class Watchdog:
         if self._timeout <= 0:
             threading.Thread(target=self._watch, name="env watchdog", daemon=True).start()
         self._closing = time.monotonic()
-        outside().allow(CLOSE_TIMEOUT + _SLACK)
+        monitor_process().watch_call(CLOSE_TIMEOUT + _SLACK)
         try:
             yield
         finally:
-            outside().allow(0.0)
+            monitor_process().watch_call(0.0)
             self._stop.set()
             with self._ending:
                 pass
@@ -103,14 +105,14 @@ class Watchdog:
         """When the call that is going on began, 0 if there is none, and how long it may take."""
         if self._closing:
             return self._closing, CLOSE_TIMEOUT - _NOTICE
-        return float(self._board.began.max()), self._timeout
+        return float(self._buffers.call_started.max()), self._timeout
 
     def _watch(self) -> None:
         often = min(1.0, (self._timeout if self._timeout > 0 else CLOSE_TIMEOUT) / 4)
-        ran = Ran(often)
+        ran = ActiveTime(often)
         call, before = 0.0, 0.0
         while not self._stop.wait(often):
-            outside().beat()
+            monitor_process().beat()
             now, (began, limit) = ran.look(), self._call()
             if began != call:
                 call, before = began, now
@@ -122,7 +124,7 @@ class Watchdog:
     def _bark(self, limit: float) -> None:
         place, call = "", "close"
         if not self._closing:
-            place, call = f"copy {int(np.argmax(self._board.began))}, ", "step or reset"
+            place, call = f"copy {int(np.argmax(self._buffers.call_started))}, ", "step or reset"
         error = EnvError(
             f"{self._name} hangs in {call}",
             where=f"{place}in this process; the stacks are above",
@@ -132,11 +134,11 @@ class Watchdog:
         faulthandler.dump_traceback(file=2, all_threads=True)
         last = threading.Thread(target=self._on_hang, args=(error,), name="before the end", daemon=True)
         last.start()
-        ran = Ran(0.5)
+        ran = ActiveTime(0.5)
         while last.is_alive() and ran.look() < _SAVING:
-            outside().beat()
+            monitor_process().beat()
             last.join(0.5)
         show_cursor = "\x1b[?25h" if sys.__stderr__ and sys.__stderr__.isatty() else ""
         with suppress(OSError):  # standard error is full, or nobody reads it
             os.write(2, f"{show_cursor}error: {error}\n".encode())
-        end_at_once(EnvError.exit_code)
+        exit_now(EnvError.exit_code)

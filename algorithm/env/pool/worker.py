@@ -17,11 +17,11 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, TextIO, cast
 
-from algorithm.env.pool.env_group import Copies, Failure
-from algorithm.env.pool.monitor_process import end_group, lead_group
-from algorithm.env.pool.process_exit import leave, staying
-from algorithm.env.pool.step_buffers import SharedBoard
-from algorithm.env.single import MakeSingle, OwnActions
+from algorithm.env.pool.env_group import EnvGroup, GroupFailure
+from algorithm.env.pool.monitor_process import become_group_leader, kill_group
+from algorithm.env.pool.process_exit import exit_process, exits_as_errors
+from algorithm.env.pool.step_buffers import SharedStepBuffers
+from algorithm.env.single import ActionDecoder, MakeEnv
 from algorithm.errors import EnvError, UserError
 from algorithm.spec import AgentSpec
 from algorithm.streams import Lasting
@@ -36,39 +36,39 @@ _LOOK_S = 0.5
 
 
 @dataclass(frozen=True)
-class Hello:
+class WorkerReady:
     """The copies are made."""
 
     name: str
     spec: AgentSpec
-    actions: OwnActions
+    actions: ActionDecoder
     time_limit: int | None
 
 
 @dataclass(frozen=True)
-class Refusal:
+class WorkerRefusal:
     """They could not be made."""
 
     error: UserError
     trace: str
 
 
-def serve(connection: Connection, make: MakeSingle, indices: range, n: int, output: Path) -> None:
+def run_worker(connection: Connection, make: MakeEnv, indices: range, n: int, output: Path) -> None:
     """Run the copies ``indices`` of ``n`` until told to stop or until the parent is gone.
 
-    The first message is Hello or Refusal. Then it answers ``("reset", indices)``, ``("step", ())`` and
+    The first message is WorkerReady or WorkerRefusal. Then it answers ``("reset", indices)``, ``("step", ())`` and
     ``("repeat", actions by index)`` with a list of failures, ``("board", name)`` with nothing and
     ``("close", ())`` by leaving. What is printed goes to ``output``.
     """
     _isolate(output)
     try:
-        with staying():
-            copies = Copies(make, indices)
+        with exits_as_errors():
+            copies = EnvGroup(make, indices)
     except Exception as error:
-        connection.send(Refusal(_for_a_person(error), "".join(traceback.format_exception(error))))
+        connection.send(WorkerRefusal(_for_a_person(error), "".join(traceback.format_exception(error))))
         return
-    connection.send(Hello(copies.name, copies.spec, copies.actions, copies.time_limit))
-    board: SharedBoard | None = None
+    connection.send(WorkerReady(copies.name, copies.spec, copies.actions, copies.time_limit))
+    buffers: SharedStepBuffers | None = None
     while True:
         try:
             command, argument = connection.recv()
@@ -76,23 +76,23 @@ def serve(connection: Connection, make: MakeSingle, indices: range, n: int, outp
             break
         if command == "close":
             break
-        if command == "board":
-            board = SharedBoard(copies.spec, n, name=argument)
+        if command == "buffers":
+            buffers = SharedStepBuffers(copies.spec, n, name=argument)
             continue
-        connection.send(_done(copies, cast(SharedBoard, board), command, argument))
+        connection.send(_done(copies, cast(SharedStepBuffers, buffers), command, argument))
     try:
         copies.close()
     except EnvError:
         traceback.print_exc()
-    if board:
-        board.close()
-    leave(0)
+    if buffers:
+        buffers.close()
+    exit_process(0)
 
 
-def _done(copies: Copies, board: SharedBoard, command: str, argument: Any) -> list[Failure]:  # noqa: ANN401
+def _done(copies: EnvGroup, buffers: SharedStepBuffers, command: str, argument: Any) -> list[GroupFailure]:  # noqa: ANN401
     if command == "step":
-        return copies.step(board)
-    return copies.reset(board, argument) if command == "reset" else copies.repeat(board, argument)
+        return copies.step(buffers)
+    return copies.reset(buffers, argument) if command == "reset" else copies.repeat(buffers, argument)
 
 
 def _for_a_person(error: Exception) -> UserError:
@@ -114,14 +114,14 @@ def _isolate(output: Path) -> None:
     faulthandler.enable(2)
     if hasattr(signal, "SIGUSR1"):
         faulthandler.register(signal.SIGUSR1, file=2, all_threads=True)
-    lead_group()
-    pass_over_signals()
+    become_group_leader()
+    ignore_stop_signals()
     threading.Thread(target=_leave_with_parent, args=(output,), name="parent watch", daemon=True).start()
     if sys.platform == "linux":  # the thread cannot run while a call holds the interpreter's lock
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-def pass_over_signals() -> None:
+def ignore_stop_signals() -> None:
     """Go on after signals that were meant to end everything: the parent needs its environments to stop.
 
     They are handled and not ignored, for what is ignored stays so in every program that an environment
@@ -141,7 +141,7 @@ def pass_over_signals() -> None:
                 signal.siginterrupt(number, False)
 
 
-def bound(output: Path) -> None:
+def truncate_log(output: Path) -> None:
     """Keep only the end of a file that has become too long, which somebody goes on appending to.
 
     Both the process and its parent look after it: the one while the other waits, or cannot run.
@@ -163,7 +163,7 @@ def bound(output: Path) -> None:
 def _leave_with_parent(output: Path) -> None:
     parent = parent_process()
     while parent is not None and not wait([parent.sentinel], _LOOK_S):
-        bound(output)
+        truncate_log(output)
     if parent is not None:
-        end_group(os.getpid())
+        kill_group(os.getpid())
         os._exit(1)

@@ -11,18 +11,19 @@ from pathlib import Path
 
 from algorithm.data import Float
 from algorithm.env.base import Picture
-from algorithm.env.pool.env_group import Failure
-from algorithm.env.pool.step_buffers import SharedBoard
-from algorithm.env.pool.watchdog import CLOSE_TIMEOUT, Ran
-from algorithm.env.pool.worker_process import LOOK_S, LostError, WorkerProcess
-from algorithm.env.single import MakeSingle
+from algorithm.env.pool.env_group import GroupFailure
+from algorithm.env.pool.executor import Executor
+from algorithm.env.pool.step_buffers import SharedStepBuffers
+from algorithm.env.pool.watchdog import CLOSE_TIMEOUT, ActiveTime
+from algorithm.env.pool.worker_process import LOOK_S, WorkerLostError, WorkerProcess
+from algorithm.env.single import MakeEnv
 from algorithm.errors import EnvError
 
 
-class Workers:
+class WorkerExecutor(Executor):
     """An :class:`~algorithm.env.pool.executor.Executor` with processes.
 
-    Each process runs a contiguous share of the copies. Rows of the board belong to copies, so that neither
+    Each process runs a contiguous share of the copies. Rows of the buffers belong to copies, so that neither
     the number of processes nor their speed changes what is seen.
 
     num_workers: at most ``n``
@@ -32,15 +33,15 @@ class Workers:
     """
 
     def __init__(
-        self, make: MakeSingle, n: int, num_workers: int, *, timeout: float, log: Path | None = None
+        self, make: MakeEnv, n: int, num_workers: int, *, timeout: float, log: Path | None = None
     ) -> None:
         if not 1 <= num_workers <= n:
             raise ValueError(f"{num_workers} worker processes for {n} copies")
         self._timeout = timeout
-        self._temporary = None if log else tempfile.TemporaryDirectory(prefix="workers_")
-        folder = log or Path(self._temporary.name if self._temporary else "")
+        self._temporary_log = None if log else tempfile.TemporaryDirectory(prefix="workers_")
+        folder = log or Path(self._temporary_log.name if self._temporary_log else "")
         folder.mkdir(parents=True, exist_ok=True)
-        self._board: SharedBoard | None = None
+        self._buffers: SharedStepBuffers | None = None
         self._workers: list[WorkerProcess] = []
         atexit.register(self.close)  # runs before the interpreter waits for its child processes
         try:
@@ -52,9 +53,9 @@ class Workers:
             self.actions = hello.actions
             self.fps: float | None = None  # no pictures
             self.render_modes: tuple[str, ...] = ()
-            self.board = self._board = SharedBoard(self.spec, n)
+            self.buffers = self._buffers = SharedStepBuffers(self.spec, n)
             for worker in self._workers:
-                worker.send("board", self.board.name)
+                worker.send("buffers", self.buffers.name)
         except BaseException:
             self.close()
             raise
@@ -65,16 +66,16 @@ class Workers:
         """Ids of the processes."""
         return [worker.pid for worker in self._workers]
 
-    def reset(self, indices: Sequence[int]) -> list[Failure]:
+    def reset(self, indices: Sequence[int]) -> list[GroupFailure]:
         """See :class:`~algorithm.env.pool.executor.Executor`."""
         shares = [(worker, [i for i in indices if i in worker.indices]) for worker in self._workers]
         return self._call("reset", {worker: share for worker, share in shares if share})
 
-    def step(self) -> list[Failure]:
+    def step(self) -> list[GroupFailure]:
         """See :class:`~algorithm.env.pool.executor.Executor`."""
         return self._call("step", dict.fromkeys(self._workers, ()))
 
-    def repeat(self, done: Mapping[int, Float]) -> list[Failure]:
+    def repeat(self, done: Mapping[int, Float]) -> list[GroupFailure]:
         """See :class:`~algorithm.env.pool.executor.Executor`."""
         shares = {worker: {i: done[i] for i in worker.indices if i in done} for worker in self._workers}
         return self._call("repeat", {worker: share for worker, share in shares.items() if share})
@@ -87,45 +88,45 @@ class Workers:
         """Let the processes end; after ten seconds kill those that did not."""
         atexit.unregister(self.close)
         for worker in self._workers:
-            with suppress(LostError):  # the dead need not be told
+            with suppress(WorkerLostError):  # the dead need not be told
                 worker.send("close")
         deadline = time.monotonic() + CLOSE_TIMEOUT
         for worker in self._workers:
             worker.end(deadline)
         self._workers.clear()
-        if self._board:
-            self._board.close()
-            self._board = None
-        if self._temporary:
-            self._temporary.cleanup()
+        if self._buffers:
+            self._buffers.close()
+            self._buffers = None
+        if self._temporary_log:
+            self._temporary_log.cleanup()
 
-    def _call(self, command: str, arguments: Mapping[WorkerProcess, object]) -> list[Failure]:
+    def _call(self, command: str, arguments: Mapping[WorkerProcess, object]) -> list[GroupFailure]:
         """Give a command to processes at the same time, then take their answers in their order."""
-        failures: list[Failure] = []
-        lost: dict[WorkerProcess, LostError] = {}
+        failures: list[GroupFailure] = []
+        lost: dict[WorkerProcess, WorkerLostError] = {}
         for worker, argument in arguments.items():
             try:
                 worker.send(command, argument)
-            except LostError as loss:
+            except WorkerLostError as loss:
                 lost[worker] = loss
-        ran = Ran(LOOK_S)
+        ran = ActiveTime(LOOK_S)
         for worker in arguments:
             try:
                 if worker not in lost:
-                    failures += worker.answer(self.board, self._timeout, ran)
-            except LostError as loss:
+                    failures += worker.answer(self.buffers, self._timeout, ran)
+            except WorkerLostError as loss:
                 lost[worker] = loss
         return failures + [self._replaced(worker, command, loss) for worker, loss in lost.items()]
 
-    def _replaced(self, worker: WorkerProcess, command: str, loss: LostError) -> Failure:
+    def _replaced(self, worker: WorkerProcess, command: str, loss: WorkerLostError) -> GroupFailure:
         """Start a lost process anew; its copies wait for a reset."""
-        copies = tuple(worker.indices)
-        at_work = [i for i in copies if self.board.began[i] > 0]
-        self.board.skip(copies)
-        self.board.began[list(copies)] = 0.0
-        fault = Failure(
-            copies=copies,
-            at=at_work[0] if at_work else None,
+        envs = tuple(worker.indices)
+        at_work = [i for i in envs if self.buffers.call_started[i] > 0]
+        self.buffers.mark_skipped(envs)
+        self.buffers.call_started[list(envs)] = 0.0
+        fault = GroupFailure(
+            envs=envs,
+            culprit=at_work[0] if at_work else None,
             what=f"{worker.name} with {self.name} {loss.what} in {command}",
             why=loss.why,
             trace=loss.output,
@@ -135,9 +136,9 @@ class Workers:
         if hello.spec != self.spec:
             raise EnvError(
                 f"{self.name} started anew has other spaces",
-                where=f"copies {', '.join(map(str, copies))}, {worker.name}",
+                where=f"copies {', '.join(map(str, envs))}, {worker.name}",
                 why=f"it was {self.spec} and is {hello.spec}",
                 fix="an environment has to keep its spaces while a run lasts",
             ) from loss
-        worker.send("board", self.board.name)
+        worker.send("buffers", self.buffers.name)
         return fault

@@ -1,7 +1,7 @@
 """Small environments with a known optimum, one for each kind of observation and action.
 
 They measure whether learning works: an episode is one round or a few, no round depends on another, and the
-return of the best policy is known in closed form. Use them by id: ``algorithm.env.toys.basic:ToyHybrid-v0``.
+return of the best policy is known in closed form. Use them by id: ``algorithm.env.toys:ToyHybrid-v0``.
 
 Each class says in ``optimum`` the mean return of the best policy, and in ``chance`` the highest one of
 policies that do not see one of its observations: whoever gets more than that uses all of them.
@@ -191,8 +191,3 @@ class ToyMasked(Toy[np.int64, np.int64]):
         if not self._mask[action]:
             raise ValueError(f"the action {action} is masked: {self._mask}")
         return 1.0 - (action - self._shown) % 6 / 5
-
-
-for _name in ("ToyContinuous", "ToyDiscrete", "ToyBranches", "ToyHybrid", "ToyMasked"):
-    gym.register(f"{_name}-v0", f"{__name__}:{_name}")
-gym.register("ToyTwoCameras-v0", "algorithm.env.toys.cameras:ToyTwoCameras")

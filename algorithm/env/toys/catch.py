@@ -2,7 +2,7 @@
 
 After the game of Mnih et al. 2014, "Recurrent models of visual attention" (arXiv 1406.6247), section 4.2, and
 ``catch`` of bsuite (Osband et al. 2020, arXiv 1908.03568). Use them by id:
-``algorithm.env.toys.catch:ToyCatch-v0``.
+``algorithm.env.toys:ToyCatch-v0``.
 """
 
 from __future__ import annotations
@@ -122,7 +122,3 @@ class ToyHiddenCatch(Catch[dict[str, NDArray[Any]]]):
             (self._paddle - LEFT) / (LAST_PADDLE - LEFT),
         )
         return {"picture": self._draw(), "truth": 2.0 * np.array(share, np.float32) - 1.0}
-
-
-gym.register("ToyCatch-v0", f"{__name__}:ToyCatch")
-gym.register("ToyHiddenCatch-v0", f"{__name__}:ToyHiddenCatch")

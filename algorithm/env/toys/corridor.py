@@ -1,6 +1,6 @@
 """A long corridor with nothing in it but a reward at its far end: who does not explore never finds it.
 
-Use it by id: ``algorithm.env.toys.corridor:ToyCorridor-v0``.
+Use it by id: ``algorithm.env.toys:ToyCorridor-v0``.
 """
 
 from __future__ import annotations
@@ -61,6 +61,3 @@ class ToyCorridor(gym.Env[NDArray[np.float32], np.int64]):
         bits = np.zeros(len(self.visited), np.float32)
         bits[self._at] = 1.0
         return bits
-
-
-gym.register("ToyCorridor-v0", f"{__name__}:ToyCorridor", max_episode_steps=120)

@@ -4,7 +4,7 @@ The best policy gets 1, ``chance`` is the most that a policy without memory gets
 random or not, depends on nothing but the observation of the same step. A policy that also sees its previous
 action has a memory: it can go on repeating the action that stands for what it saw.
 
-Use them by id: ``algorithm.env.toys.memory:ToyRecall-v0``.
+Use them by id: ``algorithm.env.toys:ToyRecall-v0``.
 """
 
 from __future__ import annotations
@@ -166,8 +166,3 @@ def _check(**least: tuple[int, int]) -> None:
     for name, (value, smallest) in least.items():
         if value < smallest:
             raise ValueError(f"{name} is {value}; it must be at least {smallest}")
-
-
-gym.register("ToyRecall-v0", f"{__name__}:ToyRecall")
-gym.register("ToyQueue-v0", f"{__name__}:ToyQueue")
-gym.register("ToyHallway-v0", f"{__name__}:ToyHallway", max_episode_steps=50)

@@ -5,28 +5,28 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from algorithm.env.checks.checker import CHECKS, Check, examine
-from algorithm.env.checks.context import Lab, Limits, Setting
+from algorithm.env.checks.checker import CHECKS, Check, run_checks
+from algorithm.env.checks.context import CheckConfig, CheckContext, CheckLimits
 from algorithm.env.checks.cost import grown
-from algorithm.env.checks.finding import Checked, Level, ok
-from algorithm.env.checks.running_stats import Moments
+from algorithm.env.checks.finding import CheckResult, Level, ok
+from algorithm.env.checks.running_stats import RunningMoments
 from tests import toys_check as toys
 
 NOTE, WARNING, ERROR = Level.NOTE, Level.WARNING, Level.ERROR
-LIMITS = Limits(
+LIMITS = CheckLimits(
     steps=240, compared=60, episodes=12, seconds=60.0, total=300.0
 )  # counts end it, never the clock
 
 
-def lab_of(make, **setting) -> Lab:
-    return Lab(make, Setting(seed_of=lambda episode: 1000 + episode, **setting), LIMITS)
+def lab_of(make, **setting) -> CheckContext:
+    return CheckContext(make, CheckConfig(seed_of=lambda episode: 1000 + episode, **setting), LIMITS)
 
 
-def examined(make, **setting) -> list[Checked]:
-    return list(examine(lab_of(make, **setting)))
+def examined(make, **setting) -> list[CheckResult]:
+    return list(run_checks(lab_of(make, **setting)))
 
 
-def faults(checked: list[Checked]) -> dict[str, Level]:
+def faults(checked: list[CheckResult]) -> dict[str, Level]:
     """``group title`` -> level of all that is not OK, less what could not be looked at because of it."""
     return {
         f"{one.group} {one.title}": one.level
@@ -35,7 +35,7 @@ def faults(checked: list[Checked]) -> dict[str, Level]:
     }
 
 
-def finding(checked: list[Checked], where: str):
+def finding(checked: list[CheckResult], where: str):
     (found,) = [one for one in checked if f"{one.group} {one.title}" == where]
     return max(found.findings, key=lambda one: one.level)
 
@@ -122,7 +122,7 @@ def test_a_failure_is_told_once_with_its_trace():
     found = finding(checked, "environment keeps going")
     assert found.why == "RuntimeError: the wheel came off"
     assert found.where.startswith("seed 1000, step 10, action [")
-    assert "in step" in found.trace and "toys_check.py" in found.trace and "lab.py" not in found.trace
+    assert "in step" in found.trace and "toys_check.py" in found.trace and "context.py" not in found.trace
     again = finding(checked, "seeds repeat")
     assert again.level is NOTE and again.what == "not looked at: the environment fails in step, as above"
 
@@ -181,23 +181,25 @@ def test_what_was_configured_counts():
 
 
 def test_whoever_is_slow_is_looked_at_for_a_while_only():
-    lab = Lab(toys.Sound, Setting(seed_of=lambda episode: episode), Limits(steps=5, total=-1.0))
-    checked = list(examine(lab))
+    context = CheckContext(
+        toys.Sound, CheckConfig(seed_of=lambda episode: episode), CheckLimits(steps=5, total=-1.0)
+    )
+    checked = list(run_checks(context))
     assert max(one.level for one in checked) is NOTE
     assert finding(checked, "environment made").what == "not looked at: -1 s are over"
 
 
 def test_everybody_is_told_what_begins():
     begun: list[str] = []
-    checks = [Check("a", "b", lambda lab: iter([ok("fine")])), Check("a", "c", lambda lab: iter([]))]
-    found = list(examine(lab_of(toys.Sound), checks, begins=lambda check: begun.append(check.title)))
+    checks = [Check("a", "b", lambda context: iter([ok("fine")])), Check("a", "c", lambda context: iter([]))]
+    found = list(run_checks(lab_of(toys.Sound), checks, begins=lambda check: begun.append(check.title)))
     assert begun == ["b", "c"]
     assert [one.level for one in found] == [Level.OK, Level.OK]
 
 
 def test_moments_are_those_of_all_values(rng):
     values = rng.normal(1e6, 1.0, (100, 3))  # far from 0, where a sum of squares would lose everything
-    moments = Moments((3,))
+    moments = RunningMoments((3,))
     for value in values:
         moments.add(value)
     np.testing.assert_allclose(moments.mean, values.mean(0), rtol=1e-12)

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from algorithm.env.base import Trace, VecEnv
-from algorithm.env.pool import action_history as trail
-from algorithm.env.pool.action_history import Trail
+from algorithm.env.pool import action_history as history
+from algorithm.env.pool.action_history import ActionHistory
 from algorithm.env.registry import make_vec_env
 from algorithm.run.seeding import episode_seeds
 from algorithm.spec import DEFAULT_BEHAVIOUR
@@ -29,11 +29,11 @@ def test_a_trail_is_a_list_per_copy(events):
 
     The rewards are such that their sum depends on the order in which they are added.
     """
-    whole, trail._CHUNK = trail._CHUNK, 4
+    whole, history._BLOCK_STEPS = history._BLOCK_STEPS, 4
     try:
-        found = Trail(3, 1)
+        found = ActionHistory(3, 1)
     finally:
-        trail._CHUNK = whole
+        history._BLOCK_STEPS = whole
     rows: list[list[float]] = [[], [], []]
     totals = [0.0] * 3
     numbers, ended = [0, 0, 0], {}
@@ -42,18 +42,18 @@ def test_a_trail_is_a_list_per_copy(events):
             ended = {}
             found.record(np.array([[k], [k + 0.25], [k + 0.5]], np.float32))
             reward = np.float32([0.1, 1e9 * (-1) ** k, 1.0 / (k + 1)])
-            found.earn(reward)
+            found.record_reward(reward)
             for copy, row in enumerate(rows):
                 row.append(k + 0.25 * copy)
                 totals[copy] += float(reward[copy])
         else:
             ended.setdefault(event, (numbers[event], rows[event]))
-            found.begin(event, numbers[event])
+            found.end_episode(event, numbers[event])
             rows[event], totals[event], numbers[event] = [], 0.0, numbers[event] + 1
         for copy, row in enumerate(rows):
             assert found.actions(copy)[:, 0].tolist() == row
-            assert (found.length(copy), found.total(copy)) == (len(row), totals[copy])
-            last = found.ended(copy)
+            assert (found.length(copy), found.total_reward(copy)) == (len(row), totals[copy])
+            last = found.ended_episode(copy)
             assert (last and (last[0], last[1][:, 0].tolist())) == ended.get(copy)
 
 
@@ -82,7 +82,7 @@ def test_an_episode_that_ended_with_the_last_step_is_the_one_that_is_meant():
             found = traced(env, 0)
             episode, first = (0, 0) if t == 0 else (1, 1) if t < 7 else (2, 7)
             ended = t in (0, 6)
-            assert (found.copy, found.episode, found.seed) == (0, episode, diary_seed(0, episode))
+            assert (found.env_index, found.episode, found.seed) == (0, episode, diary_seed(0, episode))
             assert found.next_seed == (diary_seed(0, episode + 1) if ended else None)
             assert np.array_equal(found.actions, [row[0] for row in done[first:]])
         env.reset([0])

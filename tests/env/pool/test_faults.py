@@ -16,7 +16,7 @@ import pytest
 from algorithm.env.base import Fault, VecEnv
 from algorithm.env.pool.watchdog import CLOSE_TIMEOUT
 from algorithm.env.registry import make_vec_env
-from algorithm.env.single import flag, number
+from algorithm.env.single import as_bool, as_number
 from algorithm.errors import EnvError
 from algorithm.run.seeding import episode_seeds
 from algorithm.spec import DEFAULT_BEHAVIOUR
@@ -382,7 +382,7 @@ def test_rewards_and_ends_that_are_text_end_the_run_at_the_first_step(how, said)
 @pytest.mark.fault("F45")
 def test_rewards_and_ends_that_numpy_hands_out_are_taken():
     for value in (1, 1.0, True, np.float32(1), np.int8(1), np.bool_(True), np.array(1.0), np.array([1])):
-        assert number(value, "x") == 1.0 and flag(value, "x") is True
+        assert as_number(value, "x") == 1.0 and as_bool(value, "x") is True
 
 
 @pytest.mark.fault("F14")

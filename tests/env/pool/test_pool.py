@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from algorithm.env.pool.env_group import Failure
+from algorithm.env.pool.env_group import GroupFailure
 from algorithm.env.pool.pool import EnvPool
-from algorithm.env.pool.step_buffers import Board
+from algorithm.env.pool.step_buffers import StepBuffers
 from algorithm.spec import DEFAULT_BEHAVIOUR, ActionSpec, AgentSpec, ObsSpec
 
 
@@ -19,24 +19,26 @@ class Scripted:
 
     def __init__(self, fails: bool = True) -> None:
         self._fails = fails
-        self.board = Board(self.spec, 2)
+        self.buffers = StepBuffers(self.spec, 2)
         self.resets: list[list[int]] = []
         self.deaths = [(0, 1)]
 
     def reset(self, indices):
         self.resets.append(list(indices))
-        self.board.obs["obs"][list(indices), 0] = self.board.seed[list(indices)]
+        self.buffers.obs["obs"][list(indices), 0] = self.buffers.seed[list(indices)]
         if len(self.resets) > 1 and self.deaths:
-            return [Failure(copies=self.deaths.pop(), at=None, what="worker_0 died", why="exit code 1")]
+            return [
+                GroupFailure(envs=self.deaths.pop(), culprit=None, what="worker_0 died", why="exit code 1")
+            ]
         return []
 
     def step(self):
-        self.board.reward[:] = 1.0
-        self.board.obs["obs"][:] = -1.0
+        self.buffers.reward[:] = 1.0
+        self.buffers.obs["obs"][:] = -1.0
         if not self._fails:
             return []
-        self.board.skip([0])
-        return [Failure(copies=(0,), at=0, what="failed in step", why="it broke")]
+        self.buffers.mark_skipped([0])
+        return [GroupFailure(envs=(0,), culprit=0, what="failed in step", why="it broke")]
 
     def repeat(self, done):
         assert [len(actions) for actions in done.values()] == [0, 0], "both have just begun"
@@ -74,7 +76,7 @@ def test_a_copy_that_began_unasked_is_announced_after_a_resume_as_well():
     pools[0].reset([0])
     assert executors[0].resets == [[0, 1], [0], [0, 1]]
     assert pools[1].resume(pools[0].state()) == {}
-    assert executors[1].board.obs["obs"][:, 0].tolist() == [2, 11]
+    assert executors[1].buffers.obs["obs"][:, 0].tolist() == [2, 11]
     for pool in pools:
         result = pool.step(action)[DEFAULT_BEHAVIOUR]
         assert result.skipped.tolist() == [False, True]

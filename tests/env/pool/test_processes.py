@@ -17,8 +17,8 @@ import pytest
 
 from algorithm.env.base import Fault, VecEnv
 from algorithm.env.pool import watchdog, worker
-from algorithm.env.pool.process_exit import contained
-from algorithm.env.pool.watchdog import Ran
+from algorithm.env.pool.process_exit import as_exception
+from algorithm.env.pool.watchdog import ActiveTime
 from algorithm.env.registry import make_vec_env
 from algorithm.errors import EnvError
 from algorithm.run.signals import StopRequest
@@ -51,7 +51,7 @@ def gone(pids: list[int], seconds: float = 5.0) -> bool:
 def test_time_in_which_a_process_stood_still_does_not_count(monkeypatch):
     clock = [100.0]
     monkeypatch.setattr(watchdog.time, "monotonic", lambda: clock[0])
-    ran = Ran(0.5)
+    ran = ActiveTime(0.5)
     for gap in (0.5, 0.7, 3600.0, 0.5):
         clock[0] += gap
         ran.look()
@@ -64,7 +64,7 @@ def test_time_in_which_a_process_stood_still_does_not_count(monkeypatch):
 def test_where_nothing_stood_still_a_call_is_as_old_as_the_clock_says(monkeypatch):
     clock = [100.0]
     monkeypatch.setattr(watchdog.time, "monotonic", lambda: clock[0])
-    ran = Ran(0.5)
+    ran = ActiveTime(0.5)
     for _ in range(10):
         clock[0] += 0.5
         ran.look()
@@ -147,7 +147,7 @@ def test_simulators_of_a_worker_end_with_the_main_process(tmp_path):
 def test_a_fork_of_a_worker_can_be_ended():
     """It inherits the handlers, which are not meant for it."""
     code = (
-        "import os, signal, time\nfrom algorithm.env.pool.worker import pass_over_signals\npass_over_signals()\n"
+        "import os, signal, time\nfrom algorithm.env.pool.worker import ignore_stop_signals\npass_over_signals()\n"
         "os.kill(os.getpid(), signal.SIGTERM)\npid = os.fork()\n"
         "if not pid: time.sleep(60)\n"
         "time.sleep(0.1)\nos.kill(pid, signal.SIGTERM)\nprint(os.waitpid(pid, 0)[1])"
@@ -187,12 +187,12 @@ def test_wherever_it_would_end_the_program(tmp_path, where):
 @pytest.mark.fault("F36")
 @pytest.mark.parametrize(("end", "said"), [
     ("os._exit(0)", True),
-    ("outside().run_ends(); os._exit(0)", False),
-    ("end_at_once(0)", False),
+    ("monitor_process().run_finished(); os._exit(0)", False),
+    ("exit_now(0)", False),
 ])  # fmt: skip
 def test_who_leaves_at_once_without_a_word_is_told_of(end, said):
     """However soon: the process that tells of it may still be starting."""
-    begin = "import os\nfrom algorithm.env.pool.monitor_process import end_at_once, outside\noutside().run_begins('run a')\n"
+    begin = "import os\nfrom algorithm.env.pool.monitor_process import exit_now, monitor_process\nmonitor_process().run_started('run a')\n"
     done = subprocess.run([sys.executable, "-c", begin + end], capture_output=True, text=True, timeout=30)
     assert done.returncode == 0
     assert ("error: run a has ended without a word" in done.stderr) is said
@@ -202,9 +202,9 @@ def test_who_leaves_at_once_without_a_word_is_told_of(end, said):
 def test_where_nothing_handles_the_signal_an_interrupt_is_the_users():
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     with pytest.raises(KeyboardInterrupt):
-        contained(KeyboardInterrupt())
+        as_exception(KeyboardInterrupt())
     with StopRequest():
-        assert "KeyboardInterrupt()" in str(contained(KeyboardInterrupt()))
+        assert "KeyboardInterrupt()" in str(as_exception(KeyboardInterrupt()))
 
 
 @pytest.mark.fault("F37")

@@ -110,7 +110,7 @@ KINDS: dict[str, dict[str, Any]] = {
     },
     "CartPole": {"name": "CartPole-v1", "wrappers": [{"TimeLimit": {"max_episode_steps": 30}}]},
     "Pendulum": {"name": "Pendulum-v1", "env_args": {"max_episode_steps": 7}},
-    "memory": {"name": "algorithm.env.toys.memory:ToyHallway-v0"},
+    "memory": {"name": "algorithm.env.toys:ToyHallway-v0"},
     "nothing but NaN": {
         "name": "tests.toys_faults:Fickle-v0",
         "env_args": {"how": "nan"},

@@ -19,7 +19,7 @@ Act = Callable[[Any, np.ndarray | None], Any]
 
 
 def make(name: str, **kwargs: Any) -> Toy:
-    env = gym.make(f"algorithm.env.toys.basic:{name}-v0", disable_env_checker=True, **kwargs).unwrapped
+    env = gym.make(f"algorithm.env.toys:{name}-v0", disable_env_checker=True, **kwargs).unwrapped
     assert isinstance(env, Toy)
     return env
 

@@ -10,7 +10,7 @@ import pytest
 
 from algorithm.env.toys.catch import Catch, ToyCatch
 
-MODULE = "algorithm.env.toys.catch"
+MODULE = "algorithm.env.toys"
 
 
 def make(name: str = "ToyCatch", **kwargs: Any) -> Catch:

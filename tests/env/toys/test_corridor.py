@@ -8,7 +8,7 @@ import pytest
 
 from algorithm.env.toys.corridor import ToyCorridor
 
-ID = "algorithm.env.toys.corridor:ToyCorridor-v0"
+ID = "algorithm.env.toys:ToyCorridor-v0"
 
 
 def make(**kwargs) -> gym.Env:

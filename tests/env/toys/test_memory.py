@@ -27,7 +27,7 @@ SMALL: dict[str, dict[str, int]] = {
 
 
 def make(name: str, **kwargs: Any) -> gym.Env:
-    return gym.make(f"algorithm.env.toys.memory:{name}-v0", disable_env_checker=True, **kwargs)
+    return gym.make(f"algorithm.env.toys:{name}-v0", disable_env_checker=True, **kwargs)
 
 
 def toy(name: str, **kwargs: Any) -> MemoryToy:
@@ -222,7 +222,7 @@ def test_a_task_that_makes_no_sense_is_refused(name: str, kwargs: dict[str, int]
 def test_arguments_come_from_the_configuration() -> None:
     env = make_vec_env(
         "GYM",
-        "algorithm.env.toys.memory:ToyRecall-v0",
+        "algorithm.env.toys:ToyRecall-v0",
         env_args={"cues": 3, "noise": 2},
         n=2,
         seed_of=lambda index, episode: index,
