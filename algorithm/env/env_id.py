@@ -1,4 +1,4 @@
-"""Environments and wrappers by name: the module or the file that has one is found and imported."""
+"""Environments and wrappers by name: resolution of files and modules, import, registration."""
 
 from __future__ import annotations
 
@@ -20,37 +20,35 @@ from algorithm.env.pool.process_exit import exits_as_errors
 from algorithm.errors import EnvError
 
 
-def resolve_env_id(named: str, folder: Path | None = None, *, key: str = "base_config.env_name") -> str:
-    """The name as it means the same in every process: a file in it becomes absolute.
+def resolve_env_id(name: str, folder: Path | None = None, *, key: str = "base_config.env_name") -> str:
+    """Return the name in a form that is valid in every process: files become absolute.
 
-    ``file.py:Id`` is looked for in the task's ``folder``, then in the current one; ``module:Id`` is the
-    file ``module.py`` of the folder if there is one. Whatever else lies in the folder can be imported from
-    then on, here and in worker processes. Raises EnvError, which tells the configuration's ``key``, for a
-    file that is not there.
+    ``file.py:Id`` is searched in the task's ``folder``, then in the current one; ``module:Id`` is the file
+    ``module.py`` of the folder if it exists. From then on everything in the folder can be imported, here and
+    in worker processes. Raises EnvError, which names the configuration's ``key``, for a missing file.
     """
     if folder is not None:
-        _search(folder)
-    source, colon, name = named.rpartition(":")
+        _extend_path(folder)
+    source, colon, env = name.rpartition(":")
     if source.endswith(".py"):
-        return f"{_file(source, folder, key)}:{name}"
+        return f"{_file(source, folder, key)}:{env}"
     beside = folder / f"{source}.py" if folder is not None and colon and "." not in source else None
-    return f"{beside.resolve()}:{name}" if beside is not None and beside.is_file() else named
+    return f"{beside.resolve()}:{env}" if beside is not None and beside.is_file() else name
 
 
-def source_file(located: str) -> Path | None:
-    """The file in what :func:`resolve_env_id` returned; None for modules and for what Gymnasium has itself."""
-    source = located.rpartition(":")[0]
+def source_file(resolved: str) -> Path | None:
+    """Return the file in what :func:`resolve_env_id` returned; None for modules and Gymnasium's own ids."""
+    source = resolved.rpartition(":")[0]
     return Path(source) if source.endswith(".py") else None
 
 
-def register_env(located: str) -> str:
-    """Import what has the environment, and return its id for ``gymnasium.make``.
+def register_env(resolved: str) -> str:
+    """Import the environment's module and return its id for ``gymnasium.make``.
 
-    located: ``Id``, ``module:Id`` or ``/folder/file.py:Id``, where a class of the module or file may stand
-    for Id; the id that it is registered under counts then, with its time limit
-    Raises whatever the import raises.
+    resolved: ``Id``, ``module:Id`` or ``/folder/file.py:Id``. A class may stand for Id; then the id counts
+    under which it is registered, with its time limit. Raises whatever the import raises.
     """
-    source, colon, name = located.rpartition(":")
+    source, colon, name = resolved.rpartition(":")
     if not colon:
         return name
     module = import_source(source)
@@ -59,25 +57,25 @@ def register_env(located: str) -> str:
 
 
 def import_source(source: str) -> ModuleType:
-    """The module of that name or in that file, which is run once a process. Raises whatever it raises."""
+    """Return the module of that name or file, imported once a process. Raises whatever it raises."""
     with exits_as_errors():
-        return _imported(source)
+        return _import_source(source)
 
 
-def _imported(source: str) -> ModuleType:
+def _import_source(source: str) -> ModuleType:
     if not source.endswith(".py"):
         return importlib.import_module(source)
     file, known = Path(source), _known(source)
     if known is not None:
         return known
-    _search(file.parent)  # for what it imports from beside it
-    if _found_as(file.stem) == file:
+    _extend_path(file.parent)  # for imports from its own folder
+    if _importable_file(file.stem) == file:
         return importlib.import_module(file.stem)
-    name = _private_name(file)  # a module of that name lies elsewhere
+    name = _private_name(file)  # another module has that name
     spec = importlib.util.spec_from_file_location(name, file)
     assert spec is not None and spec.loader is not None, "the file ends in .py"
     module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # dataclasses and pickle look their module up
+    sys.modules[name] = module  # dataclasses and pickle need it
     try:
         spec.loader.exec_module(module)
     except BaseException:
@@ -86,9 +84,9 @@ def _imported(source: str) -> ModuleType:
     return module
 
 
-def list_envs(located: str) -> str:
-    """For a person who named what is not there: which environments the module or file has, if it has any."""
-    source, _, wanted = located.rpartition(":")
+def list_envs(resolved: str) -> str:
+    """Return a hint for an unknown name: the environments that the module or file has."""
+    source, _, wanted = resolved.rpartition(":")
     module = _known(source)
     if module is None:
         return ""
@@ -104,7 +102,7 @@ def list_envs(located: str) -> str:
 
 
 def suggest_name(wanted: str, found: Sequence[str]) -> str:
-    """Advice: the name that ``wanted`` may have meant, and all that were found."""
+    """Return a hint: the closest name to ``wanted``, and all names found."""
     close = difflib.get_close_matches(wanted, found, n=1)
     return (f"did you mean {close[0]}? " if close else "") + f"there: {', '.join(found) or 'none'}"
 
@@ -117,14 +115,14 @@ def _file(source: str, folder: Path | None, key: str) -> Path:
         raise EnvError(
             f"there is no file {source}",
             where=key,
-            why=f"looked for {', '.join(map(str, tried))}",
+            why=f"not found: {', '.join(map(str, tried))}",
             fix="give its path from the task's folder or from the current one: file.py:Id",
         )
     return found
 
 
 def _known(source: str) -> ModuleType | None:
-    """The module if it has been imported."""
+    """Return the module if it has been imported."""
     if not source.endswith(".py"):
         return sys.modules.get(source)
     file = Path(source)
@@ -138,29 +136,29 @@ def _private_name(file: Path) -> str:
     return f"env_file_{file.stem}_{zlib.crc32(str(file).encode())}"
 
 
-def _found_as(module: str) -> Path | None:
-    """The file that an import of ``module`` would run."""
+def _importable_file(module: str) -> Path | None:
+    """Return the file that an import of ``module`` would run."""
     try:
         spec = importlib.util.find_spec(module)
-    except (ImportError, ValueError):  # it has dots, or runs already and does not say where from
+    except (ImportError, ValueError):  # a dotted name, or a loaded module without a spec
         return None
     return Path(spec.origin).resolve() if spec is not None and spec.origin else None
 
 
-def _search(folder: Path) -> None:
-    """Let imports find what lies in the folder, after everything that is installed."""
+def _extend_path(folder: Path) -> None:
+    """Append the folder to the import path, after everything installed."""
     path = str(folder.resolve())
     if path not in sys.path:
         sys.path.append(path)
 
 
 def _id_of(module: ModuleType, own: type[gym.Env]) -> str:
-    """The id of the class; where nobody has registered it, it is under one of its own."""
+    """Return the id of the class; an unregistered class is registered under a private id."""
     entries = (own, f"{module.__name__}:{own.__name__}")
     known = [name for name, spec in gym.registry.items() if spec.entry_point in entries]
     if known:
         return known[-1]  # the newest version
-    name = f"{_namespace(module)}/{own.__name__}"  # an id without it may be somebody else's
+    name = f"{_namespace(module)}/{own.__name__}"  # a bare id may belong to another package
     gym.register(name, cast(EnvCreator, own))
     return name
 

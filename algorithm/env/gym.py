@@ -1,4 +1,4 @@
-"""A Gymnasium environment with one agent."""
+"""Gymnasium environments with one agent."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import gymnasium as gym
 import gymnasium.vector
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import override
 
 from algorithm.data import Float
 from algorithm.env.adapter import Adapter
@@ -28,21 +29,21 @@ from algorithm.errors import EnvError
 
 _PYBULLET = ("pybullet_envs_gymnasium", "pybullet_envs")
 _PRINTING = (*_PYBULLET, "ale_py")
-"""Packages of environments that print when they are imported or made."""
+"""Packages of environments that print when they are imported or built."""
 
 _NO_WINDOW = (
-    "leave out --render if it has no window or there is no display; ssh -X brings one, and xvfb-run one that "
-    "nobody sees"
+    "leave out --render if it has no window or there is no display; ssh -X brings one, and xvfb-run an "
+    "invisible one"
 )
-_RGB_ARRAY = "rgb_array"  # gymnasium's name for the mode in which an environment gives pictures
+_RGB_ARRAY = "rgb_array"  # Gymnasium's render mode for images
 _NO_VIDEO = "leave out --video, or set eval_config.video to false"
 
 
 class GymEnv(SingleEnv):
-    """Adapts observations, action masks and actions of a Gymnasium environment.
+    """A Gymnasium environment as a :class:`~algorithm.env.single.SingleEnv`.
 
-    options: given to every ``reset`` (``reset_config``)
-    Raises :class:`EnvError` for a space that is not served.
+    options: passed to every ``reset`` (``reset_config``)
+    Raises :class:`EnvError` for an unsupported space.
     """
 
     def __init__(self, env: gym.Env, *, options: Mapping[str, Any] | None = None) -> None:
@@ -58,13 +59,13 @@ class GymEnv(SingleEnv):
         self.actions = adapter.actions
         self._bounds = Bounds(adapter.obs_space, self.name)
 
+    @override
     def reset(self, seed: int) -> TimeStep:
-        """See :class:`~algorithm.env.single.SingleEnv`."""
         obs, info = self._env.reset(seed=seed, options=self._options)
         return self._seen(obs, info, over=False)
 
+    @override
     def step(self, action: Float) -> tuple[TimeStep, float, bool, bool]:
-        """See :class:`~algorithm.env.single.SingleEnv`."""
         obs, reward, terminated, truncated, info = self._env.step(self.actions.to_env(action))
         over = as_bool(terminated, "terminated")
         seen = self._seen(obs, info, over=over)
@@ -74,12 +75,12 @@ class GymEnv(SingleEnv):
         read = self._observations.read(obs)
         return TimeStep(read, self._masks.read(obs, info, over=over), self._bounds.violations(read))
 
+    @override
     def render(self) -> Picture | None:
-        """See :class:`~algorithm.env.single.SingleEnv`."""
         if self._env.render_mode != _RGB_ARRAY:
             return None
         try:
-            # Our own: the simulator may go on painting into the one it gave.
+            # A copy: the simulator may reuse its buffer.
             with exits_as_errors():
                 picture: NDArray[Any] = np.array(self._env.render())
         except Exception as error:
@@ -88,8 +89,8 @@ class GymEnv(SingleEnv):
             raise self._video_error(f"a picture is {picture.dtype} of shape {picture.shape}")
         return picture
 
+    @override
     def close(self) -> None:
-        """See :class:`~algorithm.env.single.SingleEnv`."""
         self._env.close()
 
     def _video_error(self, why: str) -> EnvError:
@@ -97,22 +98,22 @@ class GymEnv(SingleEnv):
             "the environment could not be filmed",
             where=self.name,
             why=why,
-            fix=f"it has to give bytes [height, width, 3]; otherwise {_NO_VIDEO}",
+            fix=f"it has to return bytes [height, width, 3]; otherwise {_NO_VIDEO}",
         )
 
 
 def has_vector_class(env_id: str, n: int) -> bool:
-    """Whether ``n`` copies are best made by the vector class that the environment brings."""
+    """Whether ``n`` sub-environments should run in the environment's own vector class."""
     try:
         with _quietly(env_id):
             spec = gym.registry.get(register_env(env_id))
     except Exception:
-        return False  # whoever makes the single environment reports it
+        return False  # building the single environment reports it
     return spec is not None and spec.vector_entry_point is not None and (n > 1 or spec.entry_point is None)
 
 
 def make_vector(env_id: str, n: int, env_args: Mapping[str, Any]) -> gym.vector.VectorEnv:
-    """``n`` copies in the environment's own vector class."""
+    """Make ``n`` sub-environments in the environment's own vector class."""
     return gym.make_vec(register_env(env_id), num_envs=n, vectorization_mode="vector_entry_point", **env_args)
 
 
@@ -134,14 +135,14 @@ def _quietly(env_id: str) -> AbstractContextManager[None]:
 
 @dataclass(frozen=True, kw_only=True)
 class GymRecipe:
-    """How to make a copy, in this process or in another one. Called with the copy's index.
+    """Arguments for building an environment, in this process or a worker. Called with its index.
 
-    env_id:   as :func:`~algorithm.env.env_id.locate` returns it
+    env_id:   as :func:`~algorithm.env.env_id.resolve_env_id` returns it
     env_args: keyword arguments of ``gymnasium.make``
     wrappers: ``base_config.wrappers``, innermost first
-    options:  given to every reset
-    render:   show copy 0 in a window
-    video:    copy 0 gives pictures, which open no window
+    options:  passed to every reset
+    render:   show sub-environment 0 in a window
+    video:    sub-environment 0 renders images without a window
     """
 
     env_id: str
@@ -152,11 +153,11 @@ class GymRecipe:
     video: bool = False
 
     def make_gym_env(self) -> gym.Env[Any, Any]:
-        """Make the environment in its wrappers, without the adapter. Raises EnvError or UsageError."""
+        """Build the environment in its wrappers, without the adapter. Raises EnvError or UsageError."""
         return apply_wrappers(self._make(self.env_args), [load_wrapper(wrapper) for wrapper in self.wrappers])
 
     def __call__(self, index: int) -> GymEnv:
-        """Raises :class:`EnvError`, or UsageError for a wrapper that cannot be found."""
+        """Build the environment. Raises :class:`EnvError`, or UsageError for an unknown wrapper."""
         classes = [load_wrapper(wrapper) for wrapper in self.wrappers]
         if index or not (self.render or self.video):
             env = self._make(self.env_args)
@@ -175,7 +176,7 @@ class GymRecipe:
                     # The passive checker costs a third of a small environment's step.
                     env = gym.make(register_env(self.env_id), disable_env_checker=True, **kwargs)
                     if _is_pybullet(self.env_id):
-                        # It prints, and its first episode differs in the last bits from the later ones.
+                        # Its first episode prints, and differs in the last bits from later ones.
                         env.reset(seed=0)
             except Exception as error:
                 raise EnvError(
@@ -187,18 +188,18 @@ class GymRecipe:
         return env
 
     def _advice(self, error: Exception) -> str:
-        """Advice for an environment that could not be made."""
+        """Return a hint for an environment that could not be built."""
         known = list_envs(self.env_id) if isinstance(error, gym.error.UnregisteredEnv) else ""
         return known or "check base_config.env_name and env_args; module:Id imports a module first"
 
     def _make_with_window(self) -> gym.Env[Any, Any]:
-        """With a window, which most environments open when their first episode begins."""
+        """Build with a window, which most environments open in their first episode."""
         if _is_pybullet(self.env_id) and sys.platform == "linux" and not os.environ.get("DISPLAY"):
-            why = "DISPLAY is not set; PyBullet would end the process without a word"
+            why = "DISPLAY is not set; PyBullet would end the process without a message"
             raise self._render_error("human", why, _NO_WINDOW)
         env = None
         try:
-            # Not silenced: what is printed about a window may be all that is left of it.
+            # Not silenced: the output may be the only message about a window that failed.
             kwargs = {**self.env_args, "render_mode": "human"}
             with exits_as_errors():
                 env = gym.make(register_env(self.env_id), disable_env_checker=True, **kwargs)
@@ -212,9 +213,9 @@ class GymRecipe:
         return env
 
     def _make_with_images(self) -> gym.Env[Any, Any]:
-        """It gives pictures when asked; nothing else about it is different."""
+        """Build with images on demand; nothing else differs."""
         if sys.platform == "linux" and not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
-            os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # else SDL complains that there is no screen
+            os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # SDL fails without a screen
         try:
             env = self._make({**self.env_args, "render_mode": _RGB_ARRAY})
         except EnvError as error:

@@ -1,4 +1,4 @@
-"""Which optional part of the installation brings the package that an environment misses."""
+"""Hints for packages that an environment needs and that are not installed."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ _EXTRAS = {
     "mujoco": "mujoco",
     "dm_control": "dmc",
 }
-"""What an import error says is missing -> the extra of pyproject.toml that has it."""
+"""Package named in an import error -> the extra of pyproject.toml that contains it."""
 
 
 def advice(error: Exception, otherwise: str) -> str:
-    """What to do about an ``error`` in making an environment: install what it misses, or ``otherwise``."""
+    """Return the command that installs what ``error`` misses, or ``otherwise``."""
     if isinstance(error, ImportError | gym.error.DependencyNotInstalled):
         for package, extra in _EXTRAS.items():
             if package in str(error):

@@ -1,7 +1,7 @@
-"""Which choices an environment allows: from its observation or its info, as one flat bool mask.
+"""Action masks from an observation or an info, as one flat bool array.
 
-A mask is given as ``obs["action_mask"]`` of a Dict that is the whole observation, or else as
-``info["action_mask"]``; flat, [ΣN], or in the structure of the action space (:mod:`algorithm.env.mask_tree`).
+A mask is ``obs["action_mask"]`` of a Dict that is the whole observation, or else ``info["action_mask"]``;
+flat, [ΣN], or in the structure of the action space (:mod:`algorithm.env.mask_tree`).
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 import gymnasium as gym
 import numpy as np
+from typing_extensions import override
 
 from algorithm.data import Bool
 from algorithm.env.actions import Actions
@@ -20,67 +21,69 @@ from algorithm.env.spaces import Space
 from algorithm.env.vector_info import info_of, observation_of
 
 MASK = "action_mask"
-"""Key of the observation, or of the info, that holds the mask."""
+"""Key of the mask in the observation or the info."""
 
 Info = Mapping[str, Any]
 
 
 class MaskSource(Protocol):
-    """Where an environment puts its masks."""
+    """The place of the masks in an environment's output."""
 
     def mask_of(self, obs: RawMask, info: Info) -> RawMask:
-        """The mask as it is given; None for none."""
+        """Return the raw mask; None without one."""
         ...
 
-    def of_env(self, given: RawMask, i: int) -> RawMask:
-        """Copy i's share of a mask given for N copies."""
+    def of_env(self, mask: RawMask, i: int) -> RawMask:
+        """Select sub-environment i from a raw mask of N."""
         ...
 
     def present(self, infos: Info, n: int) -> Bool:
-        """Which of the N copies have one, [N]."""
+        """Return which of the N sub-environments have a mask, [N]."""
         ...
 
 
 class InInfo(MaskSource):
-    """In the info, where there is one."""
+    """Masks in the info, where there is one."""
 
+    @override
     def mask_of(self, obs: RawMask, info: Info) -> RawMask:
-        """See :class:`MaskSource`."""
         return info.get(MASK)
 
-    def of_env(self, given: RawMask, i: int) -> RawMask:
-        """See :class:`MaskSource`."""
-        return info_of(given, i)
+    @override
+    def of_env(self, mask: RawMask, i: int) -> RawMask:
+        return info_of(mask, i)
 
+    @override
     def present(self, infos: Info, n: int) -> Bool:
-        """See :class:`MaskSource`."""
         return np.broadcast_to(np.asarray(infos.get(f"_{MASK}", True), np.bool_), n)
 
 
 class InObservation(MaskSource):
-    """In the observation, always."""
+    """Masks in the observation, always."""
 
+    @override
     def mask_of(self, obs: RawMask, info: Info) -> RawMask:
-        """See :class:`MaskSource`. Raises SpaceMismatchError."""
         try:
             return obs[MASK]
         except (KeyError, TypeError, IndexError) as error:
-            raise SpaceMismatchError(f"observation {MASK!r} is missing in what was returned") from error
+            raise SpaceMismatchError(
+                f"observation {MASK!r} is missing in the environment's output"
+            ) from error
 
-    def of_env(self, given: RawMask, i: int) -> RawMask:
-        """See :class:`MaskSource`."""
-        return observation_of(given, i)
+    @override
+    def of_env(self, mask: RawMask, i: int) -> RawMask:
+        return observation_of(mask, i)
 
+    @override
     def present(self, infos: Info, n: int) -> Bool:
-        """See :class:`MaskSource`."""
         return np.ones(n, np.bool_)
 
 
 class Masks:
-    """Reads the masks of an action space, of one environment or of N at once.
+    """A reader of masks for an action space, for one environment or N at once.
 
-    A branch without a choice has no meaning where an agent is to act, and is refused; where the task has
-    ended nobody acts, and what is often written there, all zeros, counts as all allowed.
+    A branch without a choice raises where the agent acts. Where the task has ended nothing acts, and the
+    usual all-zero mask counts as all allowed.
 
     All methods raise SpaceMismatchError for a mask that does not fit.
     """
@@ -92,12 +95,12 @@ class Masks:
         self._starts = np.array([where.start for where in self._slices], np.int64)
 
     def read(self, obs: RawMask, info: Info, *, over: bool) -> Bool | None:
-        """Of one environment, [ΣN]; None where everything is allowed. over: the task has ended."""
+        """Return one environment's mask, [ΣN]; None allows everything. over: the task has ended."""
         given = self._source.mask_of(obs, info)
         return None if given is None else self._fill_empty_branches(self._flat(given), over)
 
     def read_batch(self, obs: RawMask, infos: Info, over: Bool) -> Bool | None:
-        """Of N environments as a vector class hands them out, [N, ΣN]. over: [N]."""
+        """Return the masks of N environments from a vector class, [N, ΣN]. over: [N]."""
         given = self._source.mask_of(obs, infos)
         if given is None:
             return None
@@ -105,7 +108,7 @@ class Masks:
         held = self._source.present(infos, len(over))
         if isinstance(given, np.ndarray) and given.dtype != object and given.shape == mask.shape:
             mask[held] = as_bools(given[held], MASK)
-            held = np.any(self._empty(mask), axis=1)  # all others are done
+            held = np.any(self._empty(mask), axis=1)  # all others are complete
         for i in held.nonzero()[0].tolist():
             mask[i] = self._of_env(given, i, over[i])
         return mask
@@ -114,10 +117,10 @@ class Masks:
         try:
             return self._fill_empty_branches(self._flat(self._source.of_env(given, i)), over)
         except (SpaceMismatchError, TypeError, KeyError, IndexError) as error:
-            raise SpaceMismatchError(f"copy {i}: {error}") from error
+            raise SpaceMismatchError(f"environment {i}: {error}") from error
 
     def _flat(self, given: RawMask) -> Bool:
-        """A mask of our own, [ΣN]."""
+        """Return the mask as a new flat array, [ΣN]."""
         if _is_flat(given, self._size):
             return as_bools(np.asarray(given), MASK)
         nested = not isinstance(self._space, gym.spaces.Discrete | gym.spaces.MultiBinary)
@@ -128,14 +131,14 @@ class Masks:
         return mask
 
     def _empty(self, mask: Bool) -> Bool:
-        """Which branches have no choice, [..., ΣN] -> [..., branches]."""
+        """Return which branches have no choice, [..., ΣN] -> [..., branches]."""
         if not self._size:
             return np.zeros((*mask.shape[:-1], 0), np.bool_)
         empty: Bool = ~np.logical_or.reduceat(mask, self._starts, axis=-1)
         return empty
 
     def _fill_empty_branches(self, mask: Bool, over: bool) -> Bool:
-        """``mask`` [ΣN] with a choice in every branch."""
+        """Open branches without a choice where the task has ended; raise elsewhere."""
         for branch in self._empty(mask).nonzero()[0].tolist():
             if not over:
                 name = f" ({self._names[branch]})" if self._names[branch] else ""

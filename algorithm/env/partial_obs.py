@@ -1,4 +1,4 @@
-"""Hides parts of an observation, so that a policy has to remember what it can no longer see."""
+"""Partial observability: a wrapper that removes elements, so that a policy needs memory."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ class KeepElements(
     gym.ObservationWrapper[NDArray[Any], Any, NDArray[Any]],
     RecordConstructorArgs,
 ):
-    """Shows the listed elements of a vector, in that order, and nothing else.
+    """A wrapper that keeps the listed elements of a vector, in that order.
 
     By configuration: ``wrappers: [{"algorithm.env.partial_obs:KeepElements": {indices: [0, 2]}}]``.
 
     indices: from 0; each once
-    Raises ValueError for an observation that is no 1-d Box, and for indices that it does not have.
+    Raises ValueError for an observation that is not a 1-d Box, and for invalid indices.
     """
 
     def __init__(self, env: gym.Env[NDArray[Any], Any], indices: Sequence[int]) -> None:
@@ -35,7 +35,7 @@ class KeepElements(
         self.observation_space = gym.spaces.Box(space.low[self._kept], space.high[self._kept], dtype=dtype)
 
     def observation(self, observation: NDArray[Any]) -> NDArray[Any]:
-        """[n] -> [len(indices)], a copy."""
+        """Return the kept elements, [n] -> [len(indices)], as a copy."""
         kept: NDArray[Any] = observation[self._kept]
         return kept
 

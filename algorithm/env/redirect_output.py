@@ -1,4 +1,4 @@
-"""Keeps what a simulator's compiled part prints out of the terminal."""
+"""Redirection of standard output and error at the level of file descriptors."""
 
 from __future__ import annotations
 
@@ -10,22 +10,19 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
-_STREAMS = (1, 2)  # standard output and error, as file descriptors: C code knows no sys.stdout
+_STREAMS = (1, 2)  # file descriptors of output and error: C code bypasses sys.stdout
 
 
 @contextmanager
 def silence() -> Iterator[None]:
-    """Send standard output and error nowhere until the block is left, also those of C and C++ code.
-
-    An exception passes as ever; only what is printed is lost.
-    """
+    """Discard standard output and error inside the block, also those of C and C++ code."""
     with Path(os.devnull).open("wb") as nowhere, redirected(nowhere):
         yield
 
 
 @contextmanager
 def redirected(target: IO[bytes]) -> Iterator[None]:
-    """Send standard output and error to ``target`` until the block is left."""
+    """Send standard output and error to ``target`` inside the block."""
     _flush()
     saved = [os.dup(stream) for stream in _STREAMS]
     try:
@@ -33,15 +30,15 @@ def redirected(target: IO[bytes]) -> Iterator[None]:
             os.dup2(target.fileno(), stream)
         yield
     finally:
-        _flush()  # while it is still redirected: C keeps lines in a buffer of its own
-        for stream, copy in zip(_STREAMS, saved, strict=True):
-            os.dup2(copy, stream)
-            os.close(copy)
+        _flush()  # before it is restored: C buffers lines itself
+        for stream, original in zip(_STREAMS, saved, strict=True):
+            os.dup2(original, stream)
+            os.close(original)
 
 
 def _flush() -> None:
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:
             stream.flush()
-    with suppress(OSError, AttributeError, TypeError):  # no such library on this system: nothing to flush
+    with suppress(OSError, AttributeError, TypeError):  # no C library to flush
         ctypes.CDLL(None).fflush(None)

@@ -1,4 +1,4 @@
-"""Which adapter serves which ``env_type``. A new simulator is one file and one line here."""
+"""Adapters by ``env_type``. A new simulator is one file and one line here."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from algorithm.errors import EnvError
 
 @dataclass(frozen=True, kw_only=True)
 class EnvRequest:
-    """Which environments are wanted; see :func:`make_vec_env`."""
+    """The arguments of :func:`make_vec_env` that an adapter needs."""
 
     env_name: str
     folder: Path | None
@@ -37,7 +37,7 @@ class EnvRequest:
 
 
 MakePool = Callable[[MakeEnv], VecEnv]
-"""Makes N environments of single copies, in this process or in workers."""
+"""Builds N environments from single ones, in this process or in workers."""
 
 
 def _gym(request: EnvRequest, make_pool: MakePool) -> VecEnv:
@@ -61,7 +61,7 @@ _ADAPTERS: dict[str, Callable[[EnvRequest, MakePool], VecEnv]] = {"GYM": _gym}
 
 
 def _ignore_fault(fault: Fault) -> None:
-    """Nobody asked to be told of faults."""
+    """Ignore a fault."""
 
 
 def make_vec_env(
@@ -83,26 +83,26 @@ def make_vec_env(
     on_hang: Callable[[EnvError], None] = ignore_hang,
     log: Path | None = None,
 ) -> VecEnv:
-    """N environments of a kind, ready to reset.
+    """Make N environments of a kind, ready to reset.
 
-    Several copies of an environment that brings a vector class of its own run in that class, unless there are
-    wrappers, workers, a window or a film.
+    Several sub-environments run in the environment's own vector class where it has one, unless there are
+    wrappers, workers, a window or a video.
 
-    folder:   of the request, where files and modules of its own are looked for first
+    folder:   of the task, searched first for files and modules
     env_args: keyword arguments of the environment
-    options:  given to every reset
-    render:   show copy 0 in a window
-    video:    copy 0 gives pictures; it can neither be shown nor run in another process then
+    options:  passed to every reset
+    render:   show sub-environment 0 in a window
+    video:    sub-environment 0 renders images; excludes a window and workers
     wrappers: ``base_config.wrappers``, innermost first
-    workers:  processes for the copies, at most n; 0 for none but this one
+    workers:  processes for the sub-environments, at most n; 0 for this process only
     timeout:  seconds after which a step or reset counts as hanging, -1 for never
-    restarts: failures survived by starting a copy anew, each of which ``on_fault`` is told
-    on_hang:  told before a hang in this process ends it, in another thread; it gets a minute
-    log:      folder for what worker processes print; by default a temporary one
-    Raises :class:`EnvError` if there is no adapter for ``env_type`` or the environment cannot be made.
+    restarts: failures survived by a restart; ``on_fault`` is called with each
+    on_hang:  called before a hang in this process ends it, in another thread; it gets a minute
+    log:      folder for the output of worker processes; a temporary one by default
+    Raises :class:`EnvError` if there is no adapter for ``env_type`` or the environment cannot be built.
     """
     if video and (render or workers):
-        raise ValueError("pictures are taken in this process, of an environment without a window")
+        raise ValueError("a video needs an environment in this process, without a window")
     adapter = _ADAPTERS.get(env_type)
     if adapter is None:
         raise EnvError(

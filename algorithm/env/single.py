@@ -1,4 +1,4 @@
-"""One copy of an environment, whatever simulator is behind it."""
+"""The interface of one environment with one agent, whatever simulator it has."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from algorithm.spec import AgentSpec
 
 
 class SpaceMismatchError(Exception):
-    """An environment does not keep to what it announced."""
+    """An environment that violates its announced spaces."""
 
 
 def as_number(value: Any, what: str) -> float:  # noqa: ANN401 - whatever an environment returns
-    """A real number, also as an array of one; ``float`` would take text. Raises SpaceMismatchError."""
+    """Convert to a float, also an array of one; ``float`` would accept text. Raises SpaceMismatchError."""
     if type(value) is float or isinstance(value, (int, np.floating)):
         return float(value)
     try:
@@ -26,28 +26,28 @@ def as_number(value: Any, what: str) -> float:  # noqa: ANN401 - whatever an env
     except ValueError:  # lists of different lengths
         array = np.empty(0)
     if array.dtype.kind not in "fiub" or array.size != 1:
-        raise SpaceMismatchError(f"{what} is {value!r:.40}, a {type(value).__name__}, and no number")
+        raise SpaceMismatchError(f"{what} is {value!r:.40}, a {type(value).__name__}, not a number")
     return float(array.item())
 
 
 def as_bool(value: Any, what: str) -> bool:  # noqa: ANN401 - whatever an environment returns
-    """True or false, also as a number; ``bool`` would take 'False' for true. Raises SpaceMismatchError."""
+    """Convert to a bool, also from a number; ``bool('False')`` would be true. Raises SpaceMismatchError."""
     return bool(value) if isinstance(value, (bool, np.bool_)) else bool(as_number(value, what))
 
 
 class TimeStep(NamedTuple):
-    """What an agent sees and may do."""
+    """Observation and action mask of an agent."""
 
-    obs: Mapping[str, Array]  # name -> observation; it may be the environment's own array
-    action_mask: Bool | None  # [ΣN] true where a choice is allowed; None where all are
-    out_of_bounds: Mapping[str, str] = MappingProxyType({})  # name -> what left its bounds for the first time
+    obs: Mapping[str, Array]  # name -> observation, possibly the environment's own array
+    action_mask: Bool | None  # [ΣN] true where a choice is allowed; None for all
+    out_of_bounds: Mapping[str, str] = MappingProxyType({})  # name -> first value outside its bounds
 
 
 class ActionDecoder(Protocol):
     """Turns flat actions into a simulator's own. Pickled by worker processes."""
 
     def to_env(self, action: Float) -> Any:  # noqa: ANN401 - whatever the simulator takes
-        """Of a flat action [A]."""
+        """Convert a flat action [A]."""
         ...
 
 
@@ -62,15 +62,18 @@ class SingleEnv(Protocol):
     render_modes: tuple[str, ...]  # Gymnasium's names of the ways in which it can be shown
 
     def reset(self, seed: int) -> TimeStep:
-        """Begin an episode; its first observation. Raises SpaceMismatchError."""
+        """Start an episode; return its first observation. Raises SpaceMismatchError."""
         ...
 
     def step(self, action: Float) -> tuple[TimeStep, float, bool, bool]:
-        """A flat action [A] -> observation, reward, terminated, truncated. Raises SpaceMismatchError."""
+        """Take a flat action [A]; return time step, reward, terminated and truncated.
+
+        Raises SpaceMismatchError.
+        """
         ...
 
     def render(self) -> Picture | None:
-        """A picture of it; None if it was not made to give any. Raises EnvError."""
+        """Return an image; None if it was built without images. Raises EnvError."""
         ...
 
     def close(self) -> None:
@@ -79,4 +82,4 @@ class SingleEnv(Protocol):
 
 
 MakeEnv = Callable[[int], SingleEnv]
-"""Index of a copy -> that copy. Pickled for worker processes, so not a lambda. Raises EnvError."""
+"""Index of a sub-environment -> that environment. Pickled for workers, so not a lambda. Raises EnvError."""

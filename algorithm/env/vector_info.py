@@ -1,4 +1,4 @@
-"""One copy's share of what a vector class hands out for all of them."""
+"""Selection of one sub-environment from the batched output of a vector class."""
 
 from __future__ import annotations
 
@@ -6,12 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 Batched = Any
-"""Observations or infos of N copies: an array, list or array of objects with a row per copy, or a structure
-of such."""
+"""Observations or infos of N sub-environments: an array, list or structure of them, with a row for each."""
 
 
 def observation_of(obs: Batched, i: int) -> Any:  # noqa: ANN401 - a space may hold anything
-    """What copy i observes; a Dict and a Tuple hold their parts for all copies."""
+    """Return the observation of sub-environment i; a Dict or Tuple holds its parts for all."""
     if isinstance(obs, Mapping):
         return {key: observation_of(part, i) for key, part in obs.items()}
     if isinstance(obs, tuple):
@@ -20,7 +19,7 @@ def observation_of(obs: Batched, i: int) -> Any:  # noqa: ANN401 - a space may h
 
 
 def info_of(infos: Batched, i: int) -> Any:  # noqa: ANN401 - an info may hold anything
-    """The info of copy i. Beside "key", "_key" says which copies have it: ``VectorEnv._add_info``."""
+    """Return the info of sub-environment i. Beside "key", "_key" marks who has one (Gymnasium)."""
     if not isinstance(infos, Mapping):
         return infos[i]
     return {

@@ -22,10 +22,7 @@ _KEY = "base_config.wrappers"
 
 
 def resolve_wrappers(wrappers: Iterable[Wrapper], folder: Path | None) -> tuple[Wrapper, ...]:
-    """The wrappers with their files found as that of an environment is.
-
-    See :func:`~algorithm.env.env_id.resolve_env_id`. Raises EnvError.
-    """
+    """Resolve files in names, as :func:`~algorithm.env.env_id.resolve_env_id` does. Raises EnvError."""
     return tuple(
         {resolve_env_id(name, folder, key=_KEY): kwargs for name, kwargs in entry.items()}
         for entry in wrappers
@@ -33,7 +30,7 @@ def resolve_wrappers(wrappers: Iterable[Wrapper], folder: Path | None) -> tuple[
 
 
 def load_wrapper(entry: Wrapper) -> tuple[type[gym.Wrapper], Mapping[str, Any]]:
-    """The class and the keyword arguments of one entry.
+    """Return the class and the keyword arguments of one entry.
 
     The name is a class of ``gymnasium.wrappers``, or ``module:Class`` or ``file.py:Class`` as
     :func:`resolve_wrappers` returns it. Raises UsageError.

@@ -1,4 +1,4 @@
-"""Pictures of copy 0, and that taking them changes nothing."""
+"""Pictures of environment 0, and that taking them changes nothing."""
 
 from __future__ import annotations
 

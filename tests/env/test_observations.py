@@ -87,8 +87,8 @@ def test_a_box_is_handed_on_as_it_is():
     (Discrete(3, start=1), 0, "holds 0, its space has 1 to 3"),
     (Discrete(3), 1.0, "is float64, its space has whole numbers"),
     (MultiDiscrete([2, 3]), np.array([1, 3]), "holds 3, its space has 0 to 2"),
-    (Box(0, 255, (2,), np.uint8), np.array([1.5, 2.0]), "numbers of float64 that are no uint8"),
-    (Box(0, 255, (2,), np.uint8), np.array([0, 256]), "numbers of int64 that are no uint8"),
+    (Box(0, 255, (2,), np.uint8), np.array([1.5, 2.0]), "numbers of float64 that do not fit uint8"),
+    (Box(0, 255, (2,), np.uint8), np.array([0, 256]), "numbers of int64 that do not fit uint8"),
     (Dict(a=Discrete(3)), {"b": 1}, "'a' is missing"),
     (Tuple([Discrete(3), Dict(c=Discrete(2))]), (1, {}), "'1/c' is missing"),
     (Tuple([Discrete(3), Discrete(3)]), (1,), "'1' is missing"),
@@ -125,7 +125,7 @@ def test_choices_are_not_spread_over_a_shape_they_do_not_have(value):
 
 
 @pytest.mark.parametrize(("space", "fragments"), [
-    (gym.spaces.Text(5), ["the observation is a Text space, which is not served", "base_config.wrappers"]),
+    (gym.spaces.Text(5), ["the observation is a Text space, which is not supported", "base_config.wrappers"]),
     (Dict(a=Dict(b=gym.spaces.Graph(Discrete(2), None))), ["the observation 'a/b' is a Graph"]),
     (Tuple([Discrete(2), gym.spaces.Sequence(Discrete(2))]), ["'1' is a Sequence", "MultiBinary"]),
     (gym.spaces.OneOf([Discrete(2)]), ["OneOf"]),

@@ -62,7 +62,7 @@ def test_the_start_screen_tells_a_scale_that_is_set(task, capsys):
 @pytest.mark.parametrize(("toy", "factor"), [(toys.Rich, "1e-05"), (toys.Poor, "1e+06")])
 def test_the_check_names_the_key_and_the_factor_and_is_content_with_them(toy, factor):
     found = finding(examined(toy), "rewards scale")
-    assert found.fix == f"set base_config.reward_scale: {factor}; returns are still told as they come"
+    assert found.fix == f"set base_config.reward_scale: {factor}; returns are still reported unscaled"
     assert faults(examined(toy, reward_scale=float(factor))) == {}
 
 

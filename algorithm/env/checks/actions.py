@@ -1,4 +1,4 @@
-"""Are the actions such that an agent can use them?"""
+"""Checks of actions."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from algorithm.env.checks.episode_stats import collect_stats
 from algorithm.env.checks.finding import Finding, note, ok, warning
 
 HUGE = 1e4
-"""Bound of an action beyond which a step of float32's last digit is a coarse one."""
+"""Bound of an action beyond which a float32 resolves it coarsely."""
 
 _ENOUGH = 20  # steps before "no effect" says anything
 
 
-def have_fair_bounds(context: CheckContext) -> Iterator[Finding]:
-    """Bounds of continuous actions. That there are any has been seen when the environment was made."""
+def check_bounds(context: CheckContext) -> Iterator[Finding]:
+    """Check the size of bounds. Infinite ones are refused when the environment is built."""
     found = context.cached(collect_stats).actions
     bounded = [
         (leaf.name or "action", leaf.space) for leaf in found if isinstance(leaf.space, gym.spaces.Box)
@@ -36,9 +36,10 @@ def have_fair_bounds(context: CheckContext) -> Iterator[Finding]:
             )
         elif (low >= high).any():
             yield warning(
-                f"{name} has elements whose bounds leave no choice: {format_values(low, 3)} to {format_values(high, 3)}",
+                f"{name} has elements whose bounds leave no choice: "
+                f"{format_values(low, 3)} to {format_values(high, 3)}",
                 why="the policy learns an action that means nothing",
-                fix="leave them out with a wrapper (base_config.wrappers)",
+                fix="remove them with a wrapper (base_config.wrappers)",
             )
         elif (low != -high).any():
             yield note(
@@ -48,24 +49,24 @@ def have_fair_bounds(context: CheckContext) -> Iterator[Finding]:
     yield ok("bounded" if bounded else "choices only")
 
 
-def have_an_effect(context: CheckContext) -> Iterator[Finding]:
-    """Random actions beside doing nothing, from the same seed."""
+def check_effect(context: CheckContext) -> Iterator[Finding]:
+    """Compare random actions with idle ones, from the same seed."""
     played = context.cached(measure_repeatability)
     if not played.exact:
-        yield ok("not told: episodes do not repeat, whatever the actions")
+        yield ok("not checked: episodes do not repeat, whatever the actions")
         return
     with context.instance() as instance:
         still = play(instance, context.config.seed_of, idle_policy, context.enough())
-    at = first_difference(played.track, still)
-    steps = min(len(played.track), len(still)) - 1
+    at = first_difference(played.digests, still)
+    steps = min(len(played.digests), len(still)) - 1
     if at is not None:
-        yield ok(f"random actions lead elsewhere than none, from step {at} on")
+        yield ok(f"random actions make a difference, from step {at} on")
         return
     if steps < _ENOUGH:
         yield ok(f"none seen, in only {steps} steps")
         return
     yield warning(
         f"random actions led to the same {steps:,} steps as doing nothing",
-        why="observations, rewards and ends do not depend on what the agent does: there is nothing to learn",
-        fix="look whether step uses its action; if it only matters later or in rare states, all is well",
+        why="observations, rewards and ends do not depend on actions: there is nothing to learn",
+        fix="check whether step uses its action; if it matters later or in rare states only, all is well",
     )

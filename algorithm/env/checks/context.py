@@ -1,4 +1,4 @@
-"""Where an environment is looked at: copies of it that are made, reset and stepped as in a training."""
+"""The context of checks: environment instances that are built, reset and stepped as in a training."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ _TRACE_FRAMES = 8  # of an environment's traceback, the innermost
 
 @dataclass(frozen=True, kw_only=True)
 class CheckLimits:
-    """How long is looked; whichever comes first.
+    """Limits of the checks; whichever comes first.
 
-    steps:   of the long look at random episodes
+    steps:   of the random episodes for statistics
     compared: steps of episodes that are played twice
-    episodes: of the look at what they leave behind
-    seconds: of the same; each experiment beside it gets a quarter
-    total:   seconds after which no further copy is made, for environments that are slow
+    episodes: for the memory check
+    seconds: of the same; each other experiment gets a quarter
+    total:   seconds after which no further instance is built, for slow environments
     """
 
     steps: int = 2000
@@ -45,15 +45,15 @@ class CheckLimits:
 
 @dataclass(frozen=True, kw_only=True)
 class CheckConfig:
-    """What of the configuration matters here.
+    """The part of the configuration that checks need.
 
     seed_of:      episode -> seed of its reset, as in a training
-    options:      given to every reset
+    options:      passed to every reset
     n_envs, workers, length_limit: ``base_config.n_envs``, ``workers`` and ``max_step_each_iter``
     normalised:   ``sac_config.use_normalization``
     rewards_scaled: ``sac_config.reward_scaling``
     reward_scale: ``base_config.reward_scale``
-    vector_class: a training steps its copies by a vector class that the environment brings
+    vector_class: a training uses the environment's own vector class
     """
 
     seed_of: Callable[[int], int]
@@ -68,14 +68,14 @@ class CheckConfig:
 
 
 class ResetOutput(NamedTuple):
-    """What a reset returned."""
+    """Result of a reset."""
 
     obs: Any
     mask: Bool  # [ΣN]
 
 
 class StepOutput(NamedTuple):
-    """What a step returned."""
+    """Result of a step."""
 
     obs: Any
     mask: Bool  # [ΣN]
@@ -85,9 +85,9 @@ class StepOutput(NamedTuple):
 
 
 class EnvInstance:
-    """One copy of the environment. A call that fails raises FindingError with all there is to know of it.
+    """One instance of the environment. A call that fails raises FindingError with all details.
 
-    seconds, calls: spent in "make", "reset" and "step", and how often
+    seconds, calls: time and number of calls of "make", "reset" and "step"
     """
 
     def __init__(self, env: gym.Env[Any, Any], options: Mapping[str, Any] | None, made_in: float) -> None:
@@ -103,7 +103,7 @@ class EnvInstance:
         self._seed, self._step = 0, 0
 
     def reset(self, seed: int) -> ResetOutput:
-        """Begin the episode of ``seed``."""
+        """Start the episode of ``seed``."""
         self._seed, self._step = seed, 0
         obs, info = self._call("reset", lambda: self.env.reset(seed=seed, options=self._options))
         return ResetOutput(obs, self._mask(obs, info, over=False))
@@ -122,7 +122,7 @@ class EnvInstance:
 
     @property
     def place(self) -> str:
-        """Where it stands, for a person."""
+        """Current seed and step, for messages."""
         return f"seed {self._seed}, step {self._step}"
 
     def _call(self, call: str, run: Callable[[], Any], action: Float | None = None) -> Any:  # noqa: ANN401
@@ -146,7 +146,7 @@ class EnvInstance:
                     "the action mask does not fit" if isinstance(info, dict) else "the info is no dict",
                     where=self.place,
                     why=str(failure),
-                    fix="a mask has an entry for each choice, and leaves one open in each branch",
+                    fix="a mask has an entry for each choice, and allows one in each branch",
                 )
             ) from failure
         return self._all_allowed if mask is None else mask
@@ -156,10 +156,10 @@ class EnvInstance:
 
 
 class CheckContext:
-    """Makes copies and keeps what several checks look at.
+    """A factory of instances, and a cache of results that several checks need.
 
-    make:  builds the environment with its wrappers, without our adapter; its errors leave
-    alarm: told whenever a call begins that may take long
+    make:    builds the environment with its wrappers, without the adapter; its errors leave
+    on_call: called before each call that may take long
     """
 
     def __init__(
@@ -168,50 +168,50 @@ class CheckContext:
         setting: CheckConfig,
         limits: CheckLimits,
         *,
-        alarm: Callable[[], None] = lambda: None,
+        on_call: Callable[[], None] = lambda: None,
     ) -> None:
-        self._make, self.config, self.limits, self._alarm = make, setting, limits, alarm
+        self._make, self.config, self.limits, self._on_call = make, setting, limits, on_call
         self._end = time.monotonic() + limits.total
-        self._kept: dict[Callable[[CheckContext], Any], Any] = {}
+        self._cache: dict[Callable[[CheckContext], Any], Any] = {}
 
     @contextmanager
     def instance(self) -> Iterator[EnvInstance]:
-        """A fresh copy, closed afterwards. Raises FindingError."""
+        """Provide a new instance, closed afterwards. Raises FindingError."""
         instance = self._make_instance()
         try:
             yield instance
         except BaseException:
-            with suppress(Exception):  # the first failure is the one to tell
+            with suppress(Exception):  # the first failure is raised
                 instance.env.close()
             raise
-        self._alarm()
+        self._on_call()
         try:
             instance.env.close()
         except Exception as failure:
             raise FindingError(call_failed("close", instance.place, failure)) from failure
 
     def deadline(self, share: float = 0.25) -> Callable[[], bool]:
-        """Tells whether ``share`` of the time is over, counted from now."""
-        self._alarm()
+        """Return a function: whether ``share`` of the time is over, from now."""
+        self._on_call()
         end = time.monotonic() + share * self.limits.seconds
         return lambda: time.monotonic() >= end
 
     def enough(self, share: float = 1.0) -> Callable[[int], bool]:
-        """Tells whether ``share`` of the steps to be compared are there, or the time for them is over."""
+        """Return a function: whether ``share`` of the compared steps, or of their time, is over."""
         late, steps = self.deadline(0.25 * share), share * self.limits.compared
         return lambda done: done > steps or late()
 
-    def cached(self, look: Callable[[CheckContext], _T]) -> _T:
-        """``look(self)``, done only once, whoever asks."""
-        if look not in self._kept:
-            self._kept[look] = look(self)
-        found: _T = self._kept[look]
+    def cached(self, measure: Callable[[CheckContext], _T]) -> _T:
+        """Return ``measure(self)``, computed once."""
+        if measure not in self._cache:
+            self._cache[measure] = measure(self)
+        found: _T = self._cache[measure]
         return found
 
     def _make_instance(self) -> EnvInstance:
         if time.monotonic() > self._end:
-            raise FindingError(note(f"not looked at: {self.limits.total:g} s are over", why="it is slow"))
-        self._alarm()
+            raise FindingError(note(f"not checked: {self.limits.total:g} s are over", why="it is slow"))
+        self._on_call()
         began = time.perf_counter()
         try:
             env = self._make()
@@ -227,18 +227,18 @@ class CheckContext:
 
 
 def call_failed(call: str, where: str, failure: BaseException) -> Finding:
-    """The finding of a call that raised."""
+    """Return the finding of a call that raised."""
     return error(
         f"the environment fails in {call}",
         where=where,
         why=f"{type(failure).__name__}: {failure}",
-        fix="mend the environment; a training survives base_config.env_restarts failures and then ends",
+        fix="fix the environment; a training survives base_config.env_restarts failures and then ends",
         trace=format_trace(failure),
     )
 
 
 def not_boolean(why: str, place: str = "") -> Finding:
-    """The finding for an end that is neither true nor false."""
+    """Return the finding for an end that is neither true nor false."""
     return error(
         "whether the episode ended is neither true nor false",
         where=place,
@@ -248,7 +248,7 @@ def not_boolean(why: str, place: str = "") -> Finding:
 
 
 def wrong_result(call: str, result: object) -> Finding:
-    """The finding of a call that returns something else than a Gymnasium environment does."""
+    """Return the finding of a call with another result than a Gymnasium environment's."""
     wanted = (
         "(observation, info)" if call == "reset" else "(observation, reward, terminated, truncated, info)"
     )
@@ -258,29 +258,29 @@ def wrong_result(call: str, result: object) -> Finding:
         where=call,
         why="that is the interface of the old gym package, or a mistake"
         if call == "step"
-        else "without the tuple the observation itself would be taken apart",
+        else "without the tuple the observation itself would be unpacked",
         fix="return what gymnasium.Env documents; done becomes terminated (the task ended) and truncated "
         "(a limit cut it off)",
     )
 
 
 def format_trace(failure: BaseException | None) -> str:
-    """The innermost frames of a failure's traceback, without our own and Gymnasium's; empty for None."""
+    """Format the innermost frames of a traceback, without the project's and Gymnasium's; empty for None."""
     if failure is None:
         return ""
     stack = traceback.TracebackException.from_exception(failure).stack
     frames = [frame for frame in stack if frame.filename != __file__ and not _is_gymnasium(frame)]
-    told = [f"{at.filename}:{at.lineno} in {at.name}\n    {at.line}" for at in frames or stack]
-    return "\n".join(told[-_TRACE_FRAMES:])
+    text = [f"{at.filename}:{at.lineno} in {at.name}\n    {at.line}" for at in frames or stack]
+    return "\n".join(text[-_TRACE_FRAMES:])
 
 
 def _is_gymnasium(frame: traceback.FrameSummary) -> bool:
-    """Its wrappers stand between us and the environment and tell nothing."""
+    """Whether the frame is one of Gymnasium's own wrappers."""
     return Path(gym.__file__).parent in Path(frame.filename).parents
 
 
 def format_values(values: Any, most: int = 6) -> str:  # noqa: ANN401 - anything array-like
-    """``[0.1, -2]``, with at most ``most`` numbers."""
+    """Format ``[0.1, -2]``, with at most ``most`` numbers."""
     flat = np.asarray(values).ravel()
     more = ", …" if flat.size > most else ""
     return f"[{', '.join(f'{part:.4g}' for part in flat[:most].tolist())}{more}]"

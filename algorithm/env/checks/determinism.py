@@ -1,4 +1,4 @@
-"""Does the same seed bring the same episode?"""
+"""Checks of seeds: the same seed must reproduce an episode."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from algorithm.spec import ActionSpec
 _STARTS = 5
 
 Digests = list[bytes]
-"""A digest of everything that came back, for the reset and for each step."""
+"""A digest of all output of the reset and of each step."""
 
 Choose = Callable[[ActionSpec, np.random.Generator, Bool], Float]
 """(spec, random numbers, mask [1, ΣN]) -> flat action [A]."""
 
 
 def random_policy(spec: ActionSpec, rng: np.random.Generator, mask: Bool) -> Float:
-    """As the warm-up of a training does."""
+    """Act randomly, as in the warm-up."""
     action, _, _ = spec.random(rng, mask)
     flat: Float = action[0]
     return flat
 
 
 def idle_policy(spec: ActionSpec, rng: np.random.Generator, mask: Bool) -> Float:
-    """The middle of every continuous action, and the first choice that is allowed in each branch."""
+    """Take the middle of every continuous action, and the first allowed choice of each branch."""
     action = np.zeros(spec.size, np.float32)
     for where in spec.branch_slices:
         action[where.start + int(mask[0, where].argmax())] = 1.0
@@ -48,7 +48,7 @@ def play(
     *,
     episode: int = 0,
 ) -> Digests:
-    """Episodes from number ``episode`` on, until ``over(steps)``, steps and resets together."""
+    """Play episodes from number ``episode`` on, until ``over(steps)``, steps and resets together."""
     rng = np.random.default_rng(episode)
     found: Digests = []
     while True:
@@ -65,24 +65,24 @@ def play(
 
 
 def first_difference(one: Digests, other: Digests) -> int | None:
-    """The first place (0 is the first reset) in which two tracks differ, as far as both go; None for none."""
+    """Return the first place (0 is the first reset) in which two lists differ; None for none."""
     return next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), None)
 
 
 @dataclass(frozen=True)
 class Repeatability:
-    """Whether episodes repeat, in the same copy and in fresh ones: the first place that differs, or None."""
+    """First places where repeated episodes differ, in the same instance and in new ones; None for none."""
 
-    track: Digests
-    steps: int  # that were compared, resets among them
-    same_copy: int | None
-    fresh_copy: int | None
-    later: int | None  # in a fresh copy, after it has played another episode
+    digests: Digests
+    steps: int  # compared, including resets
+    same_instance: int | None
+    new_instance: int | None
+    later: int | None  # in a new instance, after another episode
 
     @property
     def exact(self) -> bool:
-        """Bit for bit, everywhere."""
-        return self.same_copy is None and self.fresh_copy is None and self.later is None
+        """Whether all are equal bit for bit."""
+        return self.same_instance is None and self.new_instance is None and self.later is None
 
 
 def measure_repeatability(context: CheckContext) -> Repeatability:
@@ -100,31 +100,31 @@ def measure_repeatability(context: CheckContext) -> Repeatability:
     return Repeatability(first, steps, *(first_difference(first, other) for other in (again, fresh, later)))
 
 
-def same_seed_same_episode(context: CheckContext) -> Iterator[Finding]:
-    """Exact resume stands and falls with it."""
+def check_repeatable(context: CheckContext) -> Iterator[Finding]:
+    """Check that episodes repeat, which an exact resume needs."""
     found = context.cached(measure_repeatability)
     if found.exact:
         yield ok(
-            f"bit for bit over {found.steps} steps and resets, in fresh copies too: a resumed run is exact"
+            f"bit for bit over {found.steps} steps and resets, in new instances too: a resumed run is exact"
         )
         return
     places = {
-        "in the same copy": found.same_copy,
-        "in a fresh copy": found.fresh_copy,
-        "in a copy that has played before": found.later,
+        "in the same instance": found.same_instance,
+        "in a new instance": found.new_instance,
+        "in an instance after another episode": found.later,
     }
-    told = [f"{place} at {_moment(at)}" for place, at in places.items() if at is not None]
+    differences = [f"{place} at {_moment(at)}" for place, at in places.items() if at is not None]
     yield warning(
         "the same seed and actions bring another episode: a resumed run is not exact",
-        where="; ".join(told),
+        where="; ".join(differences),
         why="a run cannot be repeated from its seed; when it is resumed, open episodes end as truncated",
         fix="draw every random number from self.np_random after super().reset(seed=seed), and set all state "
         "in reset",
     )
 
 
-def other_seed_other_start(context: CheckContext) -> Iterator[Finding]:
-    """Whether seeds have any effect."""
+def check_seeds_differ(context: CheckContext) -> Iterator[Finding]:
+    """Check that seeds have an effect."""
     seeds = [context.config.seed_of(episode) for episode in range(_STARTS)]
     with context.instance() as instance:
         starts = {_digest(instance, instance.reset(seed)) for seed in seeds}
@@ -137,8 +137,8 @@ def other_seed_other_start(context: CheckContext) -> Iterator[Finding]:
     yield ok(f"{len(starts)} starts of {_STARTS} seeds")
 
 
-def draws_from_its_own_generator(context: CheckContext) -> Iterator[Finding]:
-    """Whether an episode changes the random state of the whole process."""
+def check_generator(context: CheckContext) -> Iterator[Finding]:
+    """Check that an episode leaves the random state of the process unchanged."""
     with context.instance() as instance:
         before = _global_states()
         play(instance, context.config.seed_of, random_policy, context.enough())
@@ -146,7 +146,7 @@ def draws_from_its_own_generator(context: CheckContext) -> Iterator[Finding]:
     if changed:
         yield warning(
             f"an episode draws from the random numbers of the whole process: {', '.join(changed)}",
-            why="copies in one process change each other's episodes, and no seed repeats one",
+            why="environments in one process change each other's episodes, and no seed repeats one",
             fix="draw from self.np_random; until then set base_config.workers to n_envs: a process for each",
         )
     yield ok("the random state of the process stays as it is")
@@ -157,7 +157,7 @@ def _moment(at: int) -> str:
 
 
 def _digest(instance: EnvInstance, now: ResetOutput | StepOutput) -> bytes:
-    """Of all that an agent sees; what does not fit the space is told by another check."""
+    """Digest everything an agent observes; another check reports what does not fit the space."""
     state = hashlib.blake2b(digest_size=16)
     for name, value in instance.adapter.observations.read(now.obs).items():
         state.update(name.encode())
@@ -170,7 +170,7 @@ def _digest(instance: EnvInstance, now: ResetOutput | StepOutput) -> bytes:
 
 
 def _global_states() -> dict[str, bytes]:
-    """A digest of every generator that belongs to the process; torch's where the environment imported it."""
+    """Digest every generator of the process; torch's where the environment imported it."""
     states: dict[str, Any] = {"random": random.getstate(), "numpy.random": np.random.get_state(legacy=False)}
     torch = sys.modules.get("torch")
     if torch is not None:

@@ -1,4 +1,4 @@
-"""The long look: episodes of random actions, as the warm-up of a training takes them."""
+"""Statistics of episodes with random actions, as in the warm-up of a training."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from algorithm.env.single import SpaceMismatchError, as_number
 from algorithm.env.spaces import Leaf, leaves
 from algorithm.spec import AgentSpec
 
-_WATCHED = 200  # steps in which an observation is looked at once more after the next one
+_REUSE_STEPS = 200  # steps in which an observation is compared again after the next one
 
 
 class EpisodeEnd(NamedTuple):
@@ -24,18 +24,18 @@ class EpisodeEnd(NamedTuple):
 
     length: int
     terminated: bool
-    truncated: bool  # by the environment itself; both are false where our own length limit cut it off
+    truncated: bool  # by the environment itself; both are false at the length limit of the check
 
 
 @dataclass
 class EpisodeStats:
-    """What was seen.
+    """Statistics of random episodes.
 
-    broken:  what first did not fit the announced space, and where; how often it was so is ``num_broken``
+    broken:  first observation outside the announced space, and where; ``num_broken`` counts them
     reused:  names of observations whose arrays changed with the next step
     open:    steps of the episode that was not over at the end
-    reward_at: where a reward was first not finite; ``reward_kind`` what was first no plain number
-    flaw:    what ended the look early
+    reward_at: first reward that is not finite; ``reward_kind`` first that is not a plain number
+    flaw:    the finding that ended the episodes early
     """
 
     name: str = ""
@@ -60,7 +60,7 @@ class EpisodeStats:
 
 
 def collect_stats(context: CheckContext) -> EpisodeStats:
-    """Look until a limit is reached or the environment fails."""
+    """Play random episodes until a limit is reached or the environment fails."""
     found = EpisodeStats()
     try:
         with context.instance() as instance:
@@ -68,14 +68,14 @@ def collect_stats(context: CheckContext) -> EpisodeStats:
             found.actions = leaves(instance.env.action_space, "action", instance.name)
             found.render_modes = list(instance.env.metadata.get("render_modes") or [])
             found.seconds, found.calls = instance.seconds, instance.calls
-            _StatsCollector(context, instance, found).play()
+            _StatsCollector(context, instance, found).run()
     except FindingError as flaw:
         found.flaw = flaw.finding
     return found
 
 
 def random_action(instance: EnvInstance, rng: np.random.Generator, mask: Bool) -> Float:
-    """A flat action [A] as the warm-up draws it."""
+    """Return a flat action [A] as in the warm-up."""
     action, _, _ = instance.spec.action.random(rng, mask[None])
     flat: Float = action[0]
     return flat
@@ -84,63 +84,63 @@ def random_action(instance: EnvInstance, rng: np.random.Generator, mask: Bool) -
 class _StatsCollector:
     def __init__(self, context: CheckContext, instance: EnvInstance, found: EpisodeStats) -> None:
         self._context, self._instance, self._found = context, instance, found
-        # A mask among the observations is no observation: the adapter's own names say which leaves count.
+        # The adapter's names exclude an action mask among the observations.
         known = {
             leaf.name or "obs": leaf for leaf in leaves(instance.env.observation_space, "observation", "")
         }
         found.records = {name: ObsStats(name, known[name]) for name in instance.spec.obs.names}
-        self._last: dict[str, tuple[Any, Any]] = {}  # name -> what was handed out, and a copy of it
+        self._last: dict[str, tuple[Any, Any]] = {}  # name -> returned array, and a copy of it
 
-    def play(self) -> None:
+    def run(self) -> None:
         context, instance, found = self._context, self._instance, self._found
         rng, over = np.random.default_rng(0), context.deadline(1.0)
         while found.steps < context.limits.steps and not over():
             now: ResetOutput | StepOutput = instance.reset(context.config.seed_of(len(found.episodes)))
             self._last = {}
-            self._see(now.obs)
+            self._add_obs(now.obs)
             found.open = 0
             while found.steps < context.limits.steps and not over():
                 now = instance.step(random_action(instance, rng, now.mask))
                 found.steps += 1
                 found.open += 1
-                self._see(now.obs)
-                self._reward(now.reward)
-                if self._ends(now):
+                self._add_obs(now.obs)
+                self._add_reward(now.reward)
+                if self._add_end(now):
                     break
 
-    def _ends(self, now: StepOutput) -> bool:
+    def _add_end(self, now: StepOutput) -> bool:
         if not (now.terminated or now.truncated or self._found.open == self._context.config.length_limit):
             return False
         self._found.episodes.append(EpisodeEnd(self._found.open, now.terminated, now.truncated))
         self._found.open = 0
         return True
 
-    def _see(self, obs: Any) -> None:  # noqa: ANN401 - a space may hold anything
+    def _add_obs(self, obs: Any) -> None:  # noqa: ANN401 - a space may hold anything
         found, place = self._found, self._instance.place
         try:
             values = self._instance.adapter.observations.read(obs)
             for name, shape, _ in self._instance.spec.obs.items():
                 check_shape(name, np.shape(values[name]), shape)
                 record = found.records[name]
-                record.add(_picked(obs, record.path), values[name], place)
+                record.add(_pick(obs, record.path), values[name], place)
         except (SpaceMismatchError, ValueError, TypeError) as failure:
             found.num_broken += 1
             found.broken = found.broken or f"{failure}, {place}"
             return
-        if found.steps <= _WATCHED:
-            self._watch(obs)
+        if found.steps <= _REUSE_STEPS:
+            self._check_reuse(obs)
 
-    def _watch(self, obs: Any) -> None:  # noqa: ANN401 - a space may hold anything
-        """Notice arrays that were handed out one step ago and have changed since."""
+    def _check_reuse(self, obs: Any) -> None:  # noqa: ANN401 - a space may hold anything
+        """Record arrays of the last step that have changed since."""
         for name, (handed, then) in self._last.items():
             if not np.array_equal(handed, then, equal_nan=then.dtype.kind == "f"):
                 self._found.reused.add(name)
-        handed_out = {name: _picked(obs, record.path) for name, record in self._found.records.items()}
+        handed_out = {name: _pick(obs, record.path) for name, record in self._found.records.items()}
         self._last = {
             name: (value, value.copy()) for name, value in handed_out.items() if isinstance(value, np.ndarray)
         }
 
-    def _reward(self, reward: Any) -> None:  # noqa: ANN401 - what the environment returned
+    def _add_reward(self, reward: Any) -> None:  # noqa: ANN401 - what the environment returned
         found, place = self._found, self._instance.place
         if np.ndim(reward) or not isinstance(reward, int | float | np.generic):
             found.reward_kind = found.reward_kind or f"{type(reward).__name__} {reward!r:.40}, {place}"
@@ -149,7 +149,7 @@ class _StatsCollector:
         except SpaceMismatchError as failure:
             raise FindingError(
                 error(
-                    "a reward is no number",
+                    "a reward is not a number",
                     where=place,
                     why=f"{type(failure).__name__}: {failure}",
                     fix="return one number, such as float(reward)",
@@ -162,7 +162,7 @@ class _StatsCollector:
         found.rewards.add(np.asarray(value))
 
 
-def _picked(obs: Any, path: tuple[Any, ...]) -> Any:  # noqa: ANN401 - a space may hold anything
+def _pick(obs: Any, path: tuple[Any, ...]) -> Any:  # noqa: ANN401 - a space may hold anything
     for key in path:
         obs = obs[key]
     return obs

@@ -1,4 +1,4 @@
-"""How do episodes end, and is what ends them what they say?"""
+"""Checks of episodes: how and when they end."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from algorithm.env.checks.finding import Finding, note, ok, plural, warning
 SHORT = 5
 """Mean length below which an episode has hardly any past to learn from."""
 
-_SAME = 3  # episodes before their lengths say anything
-_LONG = 200  # steps before "never ends" says anything
+_SAME = 3  # episodes that a conclusion needs
+_LONG = 200  # steps that "never ends" needs
 _GAME = 10  # steps: a task of fewer may well have so many rounds
 
 
-def come_about(context: CheckContext) -> Iterator[Finding]:
-    """Whether episodes end at all."""
+def check_ends(context: CheckContext) -> Iterator[Finding]:
+    """Check that episodes end."""
     found = context.cached(collect_stats)
     if not found.episodes:
         yield from _endless(context, found)
@@ -39,8 +39,8 @@ def come_about(context: CheckContext) -> Iterator[Finding]:
     yield ok(f"{terminated:,} terminated, {truncated:,} truncated")
 
 
-def are_not_time_limits_in_disguise(context: CheckContext) -> Iterator[Finding]:
-    """The classic mistake: a time limit reported as the end of the task (Pardo et al., arXiv 1712.00378)."""
+def check_time_limits(context: CheckContext) -> Iterator[Finding]:
+    """Check for a time limit reported as termination (Pardo et al., arXiv 1712.00378)."""
     episodes = context.cached(collect_stats).episodes
     both = [episode for episode in episodes if episode.terminated and episode.truncated]
     over = [episode for episode in episodes if episode.terminated]
@@ -61,11 +61,11 @@ def are_not_time_limits_in_disguise(context: CheckContext) -> Iterator[Finding]:
             fix="return truncated=True and terminated=False at a time limit; if the task itself has so many "
             "steps, all is well",
         )
-    yield ok("terminated and truncated are told apart" if over else "nothing was terminated")
+    yield ok("terminated and truncated differ" if over else "nothing was terminated")
 
 
-def have_a_fair_length(context: CheckContext) -> Iterator[Finding]:
-    """Length of episodes."""
+def check_length(context: CheckContext) -> Iterator[Finding]:
+    """Check the length of episodes."""
     episodes = context.cached(collect_stats).episodes
     if not episodes:
         yield ok("none has ended")
@@ -92,7 +92,7 @@ def _endless(context: CheckContext, found: EpisodeStats) -> Iterator[Finding]:
     if limits:
         yield ok(f"none in {found.steps:,} steps; the time limit is {min(limits):,}")
     elif found.steps < _LONG:
-        yield ok(f"none in {found.steps:,} steps, more could not be looked at in time")
+        yield ok(f"none in {found.steps:,} steps, more were not possible in time")
     else:
         yield warning(
             f"no episode ended within {found.steps:,} steps, and no time limit is known",

@@ -1,4 +1,4 @@
-"""What is remembered of many observations and rewards without keeping them."""
+"""Running statistics of observations and rewards."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from algorithm.env.observations import ROUNDING
 from algorithm.env.spaces import Leaf
 
-_IMAGE_SIDE = 8  # pixels; below that an array is no image (algorithm.nn.images)
+_IMAGE_SIDE = 8  # pixels; a smaller array is not an image (algorithm.nn.images)
 
 Numbers = NDArray[np.float64]
 
@@ -19,7 +19,7 @@ Numbers = NDArray[np.float64]
 class RunningMoments:
     """Count, mean, variance, smallest and largest of arrays of one shape, element by element.
 
-    Welford, Technometrics 4 (1962): numerically sound in one pass.
+    Welford, Technometrics 4 (1962): numerically stable in one pass.
     """
 
     def __init__(self, shape: tuple[int, ...]) -> None:
@@ -28,7 +28,7 @@ class RunningMoments:
         self.low, self.high = np.full(shape, np.inf), np.full(shape, -np.inf)
 
     def add(self, value: Numbers) -> None:
-        """One more array."""
+        """Add an array."""
         self.count += 1
         off = value - self.mean
         self.mean += off / self.count
@@ -44,12 +44,12 @@ class RunningMoments:
 
 
 class ObsStats:
-    """All observations of one leaf of the space.
+    """Statistics of one leaf of the observation space.
 
-    kinds:      dtypes, or types that are no arrays, as they were handed out
+    kinds:      dtypes of the returned arrays, or types of other values
     moments:    of the finite ones
-    not_finite: where one was NaN or infinite first
-    outside:    steps in which it lay outside of its bounds; ``excess``: by how much at most, and where
+    not_finite: first NaN or infinity
+    outside:    steps outside the bounds; ``excess``: largest distance, and where
     """
 
     def __init__(self, name: str, leaf: Leaf) -> None:
@@ -66,7 +66,7 @@ class ObsStats:
         self.excess, self.excess_at = 0.0, ""
 
     def add(self, handed: Any, value: Any, place: str) -> None:  # noqa: ANN401 - a space may hold anything
-        """handed: what the environment returned; value: the same as the agent sees it."""
+        """handed: the environment's output; value: the same as the agent observes it."""
         self.kinds.add(_kind(handed))
         numbers = np.asarray(value, np.float64)
         with np.errstate(over="ignore"):
@@ -96,7 +96,7 @@ class ObsStats:
 
 
 def _is_image(shape: tuple[int, ...], dtype: str) -> bool:
-    """By shape and dtype, as ``algorithm.nn.images`` has it; that module needs torch."""
+    """Whether shape and dtype are those of an image, as in ``algorithm.nn.images``, which needs torch."""
     if not (dtype == "uint8" or dtype.startswith("float")):
         return False
     wide = sum(side >= _IMAGE_SIDE for side in shape)

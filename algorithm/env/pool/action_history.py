@@ -1,4 +1,4 @@
-"""What every env of an environment has done since its episode began, so that it can be done again."""
+"""Actions and rewards of open episodes, so that an episode can be repeated."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import numpy as np
 
 from algorithm.data import Float
 
-_BLOCK_STEPS = 512  # steps of all copies that are written before they are sorted by env
+_BLOCK_STEPS = 512  # steps that are recorded before they are divided among the episodes
 
 
 class _Episode(NamedTuple):
-    """The actions of one episode: whole pieces, then rows ``first`` to ``end`` of the chunk."""
+    """The actions of one episode: whole parts, then rows ``first`` to ``end`` of the recent steps."""
 
     episode: int
     pieces: list[Float]  # [L, A] each
@@ -21,13 +21,13 @@ class _Episode(NamedTuple):
 
 
 class ActionHistory:
-    """Flat actions and sum of rewards of the open episode of each of ``n`` copies.
+    """Flat actions and sum of rewards of the open episode of each of ``n`` sub-environments.
 
     width: A, of a flat action
 
-    A step costs the env of its actions [N, A] and rewards [N] into a chunk. When that is full, what still
-    belongs to an open episode is cut out of it, so that memory is what the open episodes are long, whichever
-    env is behind. Of an episode that has just ended the actions can still be asked for.
+    A step copies its actions [N, A] and rewards [N] into a block of recent steps. A full block is divided
+    among the open episodes, so that memory grows with their lengths only. The actions of an episode that has
+    just ended remain available until the next step.
     """
 
     def __init__(self, n: int, width: int) -> None:
@@ -40,7 +40,7 @@ class ActionHistory:
         self._ended: dict[int, _Episode] = {}  # episodes that ended since the last step began
 
     def record(self, action: Float) -> None:
-        """All copies act, [N, A]."""
+        """Record the actions of a step, [N, A]."""
         if self._next == len(self._recent):
             self._flush()
         if self._ended:
@@ -49,38 +49,38 @@ class ActionHistory:
         self._next += 1
 
     def record_reward(self, reward: Float) -> None:
-        """What that brought, [N]."""
+        """Record the rewards of that step, [N]."""
         self._reward[self._next - 1] = reward
 
     def end_episode(self, env: int, episode: int) -> None:
-        """The episode of that number is over. Of several since the last step the first one is kept."""
+        """Close the episode of that number. Of several since the last step the first is kept."""
         self._ended.setdefault(env, _Episode(episode, self._chunks[env], self._first[env], self._next))
         self._chunks[env], self._sum[env], self._first[env] = [], 0.0, self._next
 
     def restore(self, env: int, actions: Float, total: float) -> None:
-        """The env has just begun its episode anew, acted like this, [L, A], and earned so much."""
+        """Set the open episode to these actions [L, A] and sum of rewards, after a repetition."""
         self._ended.pop(env, None)
         self._chunks[env], self._sum[env], self._first[env] = [actions], total, self._next
 
     def drop_ended(self, env: int) -> None:
-        """Nobody will ask for the episode of the env that has just ended."""
+        """Discard the episode that has just ended."""
         self._ended.pop(env, None)
 
     def length(self, env: int) -> int:
-        """Steps of the open episode."""
+        """Return the steps of the open episode."""
         return sum(map(len, self._chunks[env])) + self._next - self._first[env]
 
     def actions(self, env: int) -> Float:
-        """Those of the open episode, [L, A]."""
+        """Return the actions of the open episode, [L, A]."""
         return self._join(env, _Episode(0, self._chunks[env], self._first[env], self._next))
 
     def total_reward(self, env: int) -> float:
-        """The sum of its rewards, added up one after the other in double precision."""
+        """Return the sum of its rewards, added in order in double precision."""
         earned = self._reward[self._first[env] : self._next, env].astype(np.float64)
         return float(np.add.accumulate(np.append(self._sum[env], earned))[-1])
 
     def ended_episode(self, env: int) -> tuple[int, Float] | None:
-        """Number and actions [L, A] of the episode that ended with the last step; None if none did."""
+        """Return number and actions [L, A] of the episode that ended with the last step, or None."""
         part = self._ended.get(env)
         return None if part is None else (part.episode, self._join(env, part))
 

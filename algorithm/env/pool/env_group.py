@@ -1,4 +1,4 @@
-"""Runs a group of copies, one after the other, and goes on when one of them fails."""
+"""Sub-environments stepped one after the other; one that fails does not stop the others."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ from algorithm.errors import EnvError, UserError
 
 @dataclass(frozen=True, kw_only=True)
 class GroupFailure:
-    """What went wrong in a group, as far as the group knows it."""
+    """A failure as far as the group can describe it."""
 
-    envs: tuple[int, ...]  # their episodes are lost: they need a reset
-    culprit: int | None  # the copy that was at work
+    envs: tuple[int, ...]  # sub-environments whose episodes are lost: they need a reset
+    culprit: int | None  # the sub-environment whose call failed
     what: str
     why: str
     trace: str = ""
-    fatal: bool = False  # a new copy would do the same
-    harmless: bool = False  # no episode is lost, it is only to be told
+    fatal: bool = False  # a new sub-environment would fail alike
+    harmless: bool = False  # no episode is lost; only logged
 
 
 class EnvGroup:
-    """The copies ``indices`` of an environment; nobody else touches their rows of a buffers.
+    """The sub-environments ``indices``; nothing else writes their rows of the buffers.
 
-    make: builds the copy of an index; its errors leave the constructor
+    make: builds the sub-environment of an index; its errors leave the constructor
     """
 
     def __init__(self, make: MakeEnv, indices: range) -> None:
@@ -46,7 +46,7 @@ class EnvGroup:
                 self._envs[index] = make(index)
         except BaseException:
             while self._envs:
-                with suppress(Exception), exits_as_errors():  # the first error is the one to tell
+                with suppress(Exception), exits_as_errors():  # the first error is raised
                     self._envs.popitem()[1].close()
             raise
         first = self._envs[indices.start]
@@ -56,7 +56,7 @@ class EnvGroup:
         self._shapes = {name: shape for name, shape, _ in self.spec.obs.items()}
 
     def reset(self, buffers: StepBuffers, indices: Iterable[int]) -> list[GroupFailure]:
-        """Begin episodes with the buffers's seeds. A copy that failed before is made anew."""
+        """Start episodes with the seeds of the buffers. What failed before is built again."""
         failures = []
         for i in indices:
             buffers.call_started[i] = time.monotonic()
@@ -66,10 +66,10 @@ class EnvGroup:
         return failures + self._take_notes()
 
     def step(self, buffers: StepBuffers) -> list[GroupFailure]:
-        """Step every copy with the buffers's actions; one whose episode ends is reset at once.
+        """Step all with the actions of the buffers; reset at once where an episode ends.
 
-        A copy that fails in its step is ``skipped``. One that fails in the reset that follows has taken its
-        step. Both are closed, and made anew by the next :meth:`reset`.
+        A failure in a step marks the row as ``skipped``. After a failure in the reset that follows, the step
+        still counts. Either way the sub-environment is closed, and the next :meth:`reset` builds it again.
         """
         failures = []
         buffers.skipped[self._indices.start : self._indices.stop] = False
@@ -86,10 +86,10 @@ class EnvGroup:
         return failures + self._take_notes()
 
     def repeat(self, buffers: StepBuffers, done: Mapping[int, Float]) -> list[GroupFailure]:
-        """Begin episodes with the buffers's seeds and do in them what was done before: copy -> [L, A].
+        """Start episodes with the seeds of the buffers and repeat actions in them: index -> [L, A].
 
-        Writes the copy's row as if the last of these had just been done. Nothing follows an end: that would
-        be another episode. Otherwise failures are those of :meth:`reset` and :meth:`step`.
+        Rows then are those of the last repeated step. An episode that ends early stays there. Failures are
+        those of :meth:`reset` and :meth:`step`.
         """
         failures = []
         for i, actions in done.items():
@@ -99,12 +99,12 @@ class EnvGroup:
         return failures + self._take_notes()
 
     def render(self) -> Picture | None:
-        """A picture of the first copy; None if it was not made to give any, or waits for a reset."""
+        """Return an image of the first sub-environment; None without one, or where it waits for a reset."""
         first = self._envs.get(self._indices.start)
         return first.render() if first else None
 
     def close(self) -> None:
-        """Close every copy. Raises EnvError for the first that fails, when all were tried."""
+        """Close all. Raises EnvError for the first that failed, after all were tried."""
         first: Exception | None = None
         while self._envs:
             try:
@@ -151,21 +151,23 @@ class EnvGroup:
     def _write(self, buffers: StepBuffers, i: int, time_step: TimeStep) -> None:
         for name, shape in self._shapes.items():
             value = time_step.obs[name]
-            if np.shape(value) != shape:  # assignment would broadcast it silently
+            if np.shape(value) != shape:  # assignment would broadcast silently
                 raise SpaceMismatchError(
                     f"observation {name!r} has shape {np.shape(value)}, its space says {shape}"
                 )
             try:
                 buffers.obs[name][i] = value
             except (TypeError, ValueError) as error:
-                raise SpaceMismatchError(f"observation {name!r} is no array of numbers: {error}") from error
+                raise SpaceMismatchError(
+                    f"observation {name!r} is not an array of numbers: {error}"
+                ) from error
         buffers.write_mask(i, time_step.action_mask)
         for name, why in time_step.out_of_bounds.items():
-            what = f"observation {name!r} of {self.name} lies outside of its bounds"
+            what = f"observation {name!r} of {self.name} lies outside its bounds"
             self._notes.append(GroupFailure(envs=(), culprit=i, what=what, why=why, harmless=True))
 
     def _take_notes(self) -> list[GroupFailure]:
-        """What is only to be told."""
+        """Return the harmless findings since the last call."""
         noted, self._notes = self._notes, []
         return noted
 
@@ -173,7 +175,7 @@ class EnvGroup:
         env = self._make(i)
         if env.spec != self.spec:
             env.close()
-            raise SpaceMismatchError(f"started anew it has other spaces: {env.spec}, before: {self.spec}")
+            raise SpaceMismatchError(f"built again it has other spaces: {env.spec}, before: {self.spec}")
         return env
 
     def _fail(self, i: int, call: str, error: Exception) -> GroupFailure:
@@ -183,7 +185,7 @@ class EnvGroup:
         if env is not None:
             try:
                 env.close()
-            except BaseException as raised:  # it has failed already; that it cannot be closed is told with it
+            except BaseException as raised:  # reported together with the first failure
                 second = as_exception(raised)
                 trace += f"\n\nclosing it failed as well: {type(second).__name__}: {second}"
         return GroupFailure(
@@ -192,22 +194,22 @@ class EnvGroup:
             what=f"{self.name} failed in {call}",
             why=why,
             trace=trace,
-            # A simulator that could not be built again will not be built the next time either.
+            # What could not be built again would fail the next time as well.
             fatal=isinstance(error, (SpaceMismatchError, UserError)),
         )
 
 
 def close_error(name: str, error: Exception) -> EnvError:
-    """What to say of an environment whose ``close`` raised ``error``."""
+    """Return the error for an environment whose ``close`` raised ``error``."""
     return EnvError(
         f"{name} failed in close",
         why=f"{type(error).__name__}: {error}",
-        fix="mend its close(): what it holds may be left behind",
+        fix="fix its close(): resources may leak",
     )
 
 
 def _env_traceback(error: Exception) -> str:
-    """The frames of the environment's own code, and all there is of errors that led to this one."""
+    """Format the frames of the environment's own code, and the whole chain where there are causes."""
     whole = traceback.TracebackException.from_exception(error)
     if whole.__cause__ or (whole.__context__ and not whole.__suppress_context__):
         return "".join(whole.format()).rstrip()

@@ -1,9 +1,11 @@
-"""Who runs the copies of an environment: this process, or others."""
+"""Execution of sub-environments: the interface, and the implementation in this process."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
+
+from typing_extensions import override
 
 from algorithm.data import Float
 from algorithm.env.base import Picture
@@ -16,35 +18,35 @@ from algorithm.spec import AgentSpec
 
 
 class Executor(Protocol):
-    """Runs all copies against a buffers. Row i of the buffers is copy i, whoever runs it."""
+    """Runs all sub-environments on step buffers. Row i is sub-environment i, in whichever process."""
 
     buffers: StepBuffers  # actions and seeds go in, results come out
     name: str  # of the environment
     spec: AgentSpec
     actions: ActionDecoder
     time_limit: int | None
-    fps: float | None  # of pictures; None where there are none
-    render_modes: tuple[str, ...]  # of a copy in this process; none elsewhere
-    arrangement: str  # how many there are and where they run, for a person
+    fps: float | None  # of images; None without any
+    render_modes: tuple[str, ...]  # empty in other processes
+    arrangement: str  # number and place of the sub-environments, for messages
 
     def reset(self, indices: Sequence[int]) -> list[GroupFailure]:
-        """Begin episodes with the buffers's seeds; copies that failed are started anew."""
+        """Start episodes with the seeds of the buffers; sub-environments that failed are built again."""
         ...
 
     def step(self) -> list[GroupFailure]:
-        """Step every copy with the buffers's actions; one whose episode ends is reset with its seed."""
+        """Step all with the actions of the buffers; reset with its seed where an episode ends."""
         ...
 
     def repeat(self, done: Mapping[int, Float]) -> list[GroupFailure]:
-        """Begin episodes with the buffers's seeds and do what was done in them: copy -> flat actions [L, A].
+        """Start episodes with the seeds of the buffers and repeat actions: index -> flat actions [L, A].
 
-        The buffers's rows then are those of the last step, with ``taken`` and ``total``; where an episode ended
-        on the way it stays there, terminated or truncated. Each step may take as long as any other.
+        Rows then are those of the last step, with ``repeated_steps`` and ``repeated_return``. An episode that
+        ends early stays there, terminated or truncated. The time-out holds for each step.
         """
         ...
 
     def render(self) -> Picture | None:
-        """A picture of copy 0; None if it was not made to give any, or runs elsewhere. Raises EnvError."""
+        """Return an image of sub-environment 0; None without one or in another process. Raises EnvError."""
         ...
 
     def close(self) -> None:
@@ -53,14 +55,14 @@ class Executor(Protocol):
 
 
 def ignore_hang(error: EnvError) -> None:
-    """Nobody has anything to save."""
+    """Do nothing: there is nothing to save."""
 
 
 class InProcessExecutor(Executor):
-    """All copies in this process, one after the other.
+    """All sub-environments in this process, one after the other.
 
-    timeout: seconds after which a call counts as hanging, which ends the process; -1 waits for ever.
-    on_hang: told of it before that, in another thread
+    timeout: seconds after which a call counts as hanging, which ends the process; -1 waits for ever
+    on_hang: called before that, in another thread
     """
 
     def __init__(
@@ -75,26 +77,26 @@ class InProcessExecutor(Executor):
         self._n = n
         self._watchdog = Watchdog(self.buffers, self.name, timeout, on_hang)
 
+    @override
     def reset(self, indices: Sequence[int]) -> list[GroupFailure]:
-        """See :class:`Executor`."""
         with self._watchdog:
             return self._group.reset(self.buffers, indices)
 
+    @override
     def step(self) -> list[GroupFailure]:
-        """See :class:`Executor`."""
         with self._watchdog:
             return self._group.step(self.buffers)
 
+    @override
     def repeat(self, done: Mapping[int, Float]) -> list[GroupFailure]:
-        """See :class:`Executor`."""
         with self._watchdog:
             return self._group.repeat(self.buffers, done)
 
+    @override
     def render(self) -> Picture | None:
-        """See :class:`Executor`."""
         return self._group.render()
 
+    @override
     def close(self) -> None:
-        """See :class:`Executor`."""
         with self._watchdog.closing():
             self._group.close()

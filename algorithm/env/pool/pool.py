@@ -1,4 +1,4 @@
-"""N copies of an environment as one: their episodes, their seeds, and what to do when one fails."""
+"""N sub-environments as one vector environment: episodes, seeds, failures, resume."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 
 import numpy as np
+from typing_extensions import override
 
 from algorithm.data import Array, Bool, Float, Int, State
 from algorithm.env.base import EpisodeSeed, Observation, OnFault, Picture, StepResult, Trace, VecEnv
@@ -18,12 +19,12 @@ from algorithm.spec import DEFAULT_BEHAVIOUR, AgentSpec
 
 
 class EnvPool(VecEnv):
-    """A :class:`~algorithm.env.base.VecEnv` with one agent in each copy; agent i lives in copy i.
+    """A :class:`~algorithm.env.base.VecEnv` of single environments; agent i lives in number i.
 
-    executor: runs the copies
+    executor: runs the sub-environments
     seed_of:  seed of each episode
-    restarts: failures that are survived by starting a copy anew
-    on_fault: told of each of them
+    restarts: failures that are survived by building a sub-environment again
+    on_fault: called with each of them
     """
 
     def __init__(self, executor: Executor, *, seed_of: EpisodeSeed, restarts: int, on_fault: OnFault) -> None:
@@ -36,19 +37,19 @@ class EnvPool(VecEnv):
         self.render_modes = executor.render_modes
         self.arrangement = executor.arrangement
         self._ids: Int = np.arange(self._n)
-        self._ids.flags.writeable = False  # the same array every time
+        self._ids.flags.writeable = False  # shared by all steps
         self._all_allowed = executor.spec.action.all_allowed(self._n)
         self._all_allowed.flags.writeable = False
         self._episode = [-1] * self._n
         self._history = ActionHistory(self._n, executor.spec.action.size)
-        # EnvGroup that began a new episode for which the caller did not ask: it does not know of it yet.
+        # Sub-environments that started an episode which the caller did not ask for and has not seen yet.
         self._unreported: set[int] = set()
-        self._interrupted = False  # in the middle of a call, or one was left by an error
+        self._interrupted = False  # inside a call, or after one that raised
 
+    @override
     def reset(
         self, indices: Sequence[int] | None = None, *, episode: int | None = None
     ) -> dict[str, Observation]:
-        """See :class:`~algorithm.env.base.VecEnv`."""
         indices = range(self._n) if indices is None else indices
         self._interrupted = True
         for i in indices:
@@ -67,8 +68,8 @@ class EnvPool(VecEnv):
             )
         }
 
+    @override
     def step(self, actions: Mapping[str, Float]) -> dict[str, StepResult]:
-        """See :class:`~algorithm.env.base.VecEnv`."""
         buffers = self._buffers
         self._interrupted = True
         buffers.action[:] = actions[DEFAULT_BEHAVIOUR]
@@ -101,8 +102,8 @@ class EnvPool(VecEnv):
             )
         }
 
+    @override
     def state(self) -> State:
-        """See :class:`~algorithm.env.base.VecEnv`."""
         buffers = self._buffers
         done = [self._history.actions(i) for i in range(self._n)]
         arrays: dict[str, Array] = {
@@ -122,13 +123,13 @@ class EnvPool(VecEnv):
         }
         return State(arrays, meta)
 
+    @override
     def resume(self, state: State) -> dict[int, str]:
-        """See :class:`~algorithm.env.base.VecEnv`. Every process repeats the episodes of its own copies."""
         self._budget.resume(state.meta.get("failures", 0))
         for i, episode in enumerate(state.arrays["episode"][: self._n].tolist()):
             self._plan_episode(i, episode + 1)
         if state.meta.get("cut"):
-            return dict.fromkeys(range(self._n), "its last step never came to its end")
+            return dict.fromkeys(range(self._n), "its last step was interrupted")
         if why := why_not_repeatable(state, self._n, self._executor.spec):
             return dict.fromkeys(range(self._n), why)
         buffers = self._buffers
@@ -138,8 +139,8 @@ class EnvPool(VecEnv):
         reasons = find_differences(state, buffers, self._action_mask(buffers.action_mask))
         return reasons | dict.fromkeys(failed, "it failed while it was repeated")
 
+    @override
     def trace(self, agent: int) -> Trace | None:
-        """See :class:`~algorithm.env.base.VecEnv`."""
         if not 0 <= agent < self._n:
             return None
         ended = self._history.ended_episode(agent)
@@ -154,8 +155,8 @@ class EnvPool(VecEnv):
             to_env=self._executor.actions.to_env,
         )
 
+    @override
     def render(self) -> Picture | None:
-        """See :class:`~algorithm.env.base.VecEnv`."""
         return self._executor.render()
 
     def close(self) -> None:
@@ -163,16 +164,16 @@ class EnvPool(VecEnv):
         self._executor.close()
 
     def _recover(self, failures: Sequence[GroupFailure]) -> Bool:
-        """Begin episodes in all copies that lost theirs; returns which those are, [N]."""
+        """Start episodes where they were lost; return the mask of those sub-environments, [N]."""
         lost = self._unreported.union(*(failure.envs for failure in failures))
         self._count_failures(failures)
-        self._start_episodes(lost)  # may cost other copies of the same worker their episodes
+        self._start_episodes(lost)  # may end the episodes of others in the same worker
         lost |= self._unreported
         self._unreported.clear()
         return np.isin(np.arange(self._n), list(lost))
 
     def _start_episodes(self, indices: Iterable[int]) -> None:
-        """Begin planned episodes in these copies; where that fails, later ones until one begins."""
+        """Start the planned episodes; after a failure start later ones until one succeeds."""
         asked = set(indices)
         waiting = asked
         while waiting:
@@ -184,13 +185,13 @@ class EnvPool(VecEnv):
             self._unreported |= waiting - asked
 
     def _episode_started(self, i: int) -> None:
-        """The planned episode has begun; plan the next one, which the executor may begin by itself."""
+        """Count the planned episode and plan the next one, which the executor may start by itself."""
         self._history.end_episode(i, self._episode[i])
         self._episode[i] += 1
         self._plan_episode(i, self._episode[i] + 1)
 
     def _repeat_episodes(self, done: Sequence[Float]) -> list[GroupFailure]:
-        """Begin the episode before the planned one in every copy and do in it what was done, [L, A] each."""
+        """Start the open episodes again and repeat their actions, [L, A] each."""
         for i in range(self._n):
             self._plan_episode(i, self._episode[i])
         failures = self._executor.repeat(dict(enumerate(done)))
@@ -207,19 +208,22 @@ class EnvPool(VecEnv):
         self._buffers.seed[i] = self._seed_of(i, episode)
 
     def _count_failures(self, failures: Iterable[GroupFailure]) -> None:
-        """Raises the failure that is too many."""
+        """Charge failures to the budget. Raises EnvError for one too many."""
         for failure in failures:
             self._budget.survive(failure, self._describe(failure))
 
     def _describe(self, failure: GroupFailure) -> str:
         i = failure.envs[0] if failure.culprit is None else failure.culprit
-        place = f"copy {i}, episode {self._episode[i]}, seed {self._seed_of(i, self._episode[i])}"
+        place = f"environment {i}, episode {self._episode[i]}, seed {self._seed_of(i, self._episode[i])}"
         step = f"step {self._history.length(i)} of the episode"
-        if self._history.length(i):  # before the first one there is none
+        if self._history.length(i):  # there is no action before the first step
             step += f", action [{', '.join(f'{part:.4g}' for part in self._buffers.action[i])}]"
-        others = [str(copy) for copy in failure.envs if copy != i]
-        copies = "copies" if len(others) > 1 else "copy"
-        also = f"; {copies} {', '.join(others)} in the same process" if others else ""
+        others = [str(other) for other in failure.envs if other != i]
+        also = (
+            f"; environment{'s' * (len(others) > 1)} {', '.join(others)} in the same process"
+            if others
+            else ""
+        )
         return f"{place}, {step}{also}"
 
     def _observation(self, obs: Mapping[str, Array], mask: Bool) -> Observation:
@@ -230,7 +234,7 @@ class EnvPool(VecEnv):
         )
 
     def _action_mask(self, mask: Bool) -> Bool:
-        """A copy of the buffers's ``mask`` [N, ΣN]; the same array every time while no copy has given one."""
+        """Return a copy of ``mask`` [N, ΣN]; one shared array while no sub-environment has given a mask."""
         if not self._buffers.has_mask.any():
             return self._all_allowed
         return mask | ~self._buffers.has_mask[:, None]

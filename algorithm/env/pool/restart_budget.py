@@ -1,4 +1,4 @@
-"""How many failures of a simulator are survived, and who is told of them."""
+"""A budget of survived simulator failures."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from algorithm.errors import EnvError
 
 
 class RestartBudget:
-    """``restarts`` failures are survived by starting a copy anew; ``on_fault`` is told of each."""
+    """Survives ``restarts`` failures, each of which is passed to ``on_fault``."""
 
     def __init__(self, restarts: int, on_fault: OnFault) -> None:
         self._restarts = self._left = restarts
         self._on_fault = on_fault
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
 
     @property
     def spent(self) -> int:
@@ -21,13 +21,13 @@ class RestartBudget:
         return self._restarts - self._left
 
     def resume(self, spent: int) -> None:
-        """So many were survived before. Those of this process led to episodes that are given up now."""
+        """Restore the count of a saved run. Failures of this process belong to episodes that are dropped."""
         self._left = max(0, self._restarts - spent)
 
     def survive(self, failure: GroupFailure, where: str) -> None:
-        """Count a failure and tell of it. Raises :class:`EnvError` if it is fatal or one too many.
+        """Count and report a failure. Raises :class:`EnvError` if it is fatal or one too many.
 
-        What is harmless is not counted, and told once for all copies.
+        A harmless one is not counted, and reported once for all sub-environments.
         """
         fault = Fault(
             what=failure.what,
@@ -38,8 +38,8 @@ class RestartBudget:
             harmless=failure.harmless,
         )
         if fault.harmless:
-            if fault.what not in self._told:
-                self._told.add(fault.what)
+            if fault.what not in self._reported:
+                self._reported.add(fault.what)
                 self._on_fault(fault)
             return
         if fault.fatal or self._left == 0:
@@ -49,8 +49,8 @@ class RestartBudget:
 
     def _too_many(self, fault: Fault) -> EnvError:
         if fault.fatal:
-            fix = "mend the environment: started anew it would do the same"
+            fix = "fix the environment: a restart would fail alike"
         else:
-            fix = f"mend the environment; {self._restarts} failures are survived (base_config.env_restarts)"
+            fix = f"fix the environment; {self._restarts} failures are survived (base_config.env_restarts)"
         why = f"{fault.why}\n{fault.trace}" if fault.trace else fault.why
         return EnvError(fault.what, where=fault.where, why=why, fix=fix)

@@ -1,4 +1,4 @@
-"""The state of a pool of copies: what of it tells whether a repeated episode is the one that was left."""
+"""Comparison of a repeated episode with the saved state of a pool."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from algorithm.spec import AgentSpec
 
 
 def spec_as_json(spec: AgentSpec) -> dict[str, Any]:
-    """The spaces as JSON, equal only for the same ones."""
+    """Return the spaces as JSON, equal only for the same spaces."""
     obs, action = spec.obs, spec.action
     more = zip(obs.categories, obs.stacks, strict=True)
     return {
@@ -24,27 +24,27 @@ def spec_as_json(spec: AgentSpec) -> dict[str, Any]:
 
 
 def why_not_repeatable(state: State, n: int, spec: AgentSpec) -> str:
-    """Why ``n`` copies of these spaces cannot repeat what was saved; empty if they can try."""
+    """Return why ``n`` environments of these spaces cannot repeat the saved episodes, or ""."""
     if "actions" not in state.arrays:
-        return "they were stepped together, and what each of them did was not kept"
+        return "they were stepped together, and their actions were not kept"
     if len(state.arrays["episode"]) != n:
         return f"there were {len(state.arrays['episode'])}"
     return "" if state.meta["spec"] == spec_as_json(spec) else "the spaces were others"
 
 
 def split_actions(state: State) -> list[Float]:
-    """What each copy has done since its episode began, [L, A] each."""
+    """Return the actions of each sub-environment's open episode, [L, A] each."""
     ends = np.cumsum(state.arrays["length"])[:-1]
     return np.split(state.arrays["actions"].astype(np.float32, copy=False), ends)
 
 
 def find_differences(state: State, buffers: StepBuffers, action_mask: Bool) -> dict[int, str]:
-    """Copies that do not stand where they stood, and in what they differ.
+    """Return the sub-environments that are not where they were, with the difference.
 
-    buffers:       after the episodes were repeated
-    action_mask: what is allowed now, [N, ΣN]
+    buffers:     after the episodes were repeated
+    action_mask: the current one, [N, ΣN]
 
-    Numbers are compared as bits: NaN is equal to itself, and 0 is not −0.
+    Numbers are compared as bits: NaN equals itself, and 0 is not −0.
     """
     found: dict[int, str] = {}
     for i in range(len(buffers.seed)):
@@ -53,11 +53,11 @@ def find_differences(state: State, buffers: StepBuffers, action_mask: Bool) -> d
                 f"repeated, it ended after {buffers.repeated_steps[i]} of {state.arrays['length'][i]} steps"
             )
         elif any(_differ(buffers.obs[name][i], state.arrays[f"obs/{name}"][i]) for name in buffers.obs):
-            found[i] = "repeated, it came to another observation"
+            found[i] = "repeated, it reached another observation"
         elif _differ(action_mask[i], state.arrays["action_mask"][i]):
-            found[i] = "repeated, it came to another action mask"
+            found[i] = "repeated, it reached another action mask"
         elif _differ(buffers.repeated_return[i], state.arrays["total"][i]):
-            found[i] = "repeated, it brought other rewards"
+            found[i] = "repeated, it got other rewards"
     return found
 
 

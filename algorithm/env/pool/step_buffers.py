@@ -1,4 +1,4 @@
-"""What N copies of an environment read and write, as arrays: in plain memory or shared between processes."""
+"""Actions, seeds and results of N sub-environments as arrays, in plain or shared memory."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from numpy.typing import NDArray
 from algorithm.data import Array, Bool, Float, Int
 from algorithm.spec import AgentSpec
 
-_ALIGNMENT = 64  # bytes: a column begins on a cache line of its own
+_ALIGNMENT = 64  # bytes: each column starts on its own cache line
 
 
 class StepBuffers:
-    """The arrays; row i belongs to copy i.
+    """The arrays; row i belongs to sub-environment i.
 
-    Whoever owns the episodes writes ``action`` and ``seed``; whoever runs the copies writes the rest.
+    The pool writes ``action`` and ``seed``; the executor writes the rest.
     """
 
     def __init__(self, spec: AgentSpec, n: int, buffer: memoryview | None = None) -> None:
-        """buffer: memory of at least :meth:`num_bytes`; some of its own by default."""
+        """buffer: memory of at least :meth:`num_bytes`; allocated by default."""
         if buffer is None:
             buffer = memoryview(bytearray(self.num_bytes(spec, n)))
         arrays: dict[str, NDArray[Any]] = {}
@@ -34,25 +34,23 @@ class StepBuffers:
         self.seed: Int = arrays["seed"]  # [N] of the next reset
         self.obs: dict[str, Array] = {name: arrays[f"obs/{name}"] for name in spec.obs.names}  # [N, ...]
         self.final: dict[str, Array] = {name: arrays[f"final/{name}"] for name in spec.obs.names}
-        # [N, ΣN] what is allowed where the agent acts next, and where its last episode ended. A row means
-        # something only once its copy has given a mask; until then it allows everything.
+        # [N, ΣN] choices allowed for the next action, and where the last episode ended. A row is valid once
+        # `has_mask` is set; until then everything is allowed.
         self.action_mask: Bool = arrays["action_mask"]
         self.final_mask: Bool = arrays["final_mask"]
-        self.has_mask: Bool = arrays["has_mask"]  # [N] the copy has given a mask
+        self.has_mask: Bool = arrays["has_mask"]  # [N] the sub-environment has given a mask
         self.reward: Float = arrays["reward"]  # [N]
         self.terminated: Bool = arrays["terminated"]  # [N]
         self.truncated: Bool = arrays["truncated"]  # [N]
-        self.skipped: Bool = arrays["skipped"]  # [N] the copy took no step
-        self.repeated_steps: Int = arrays["repeated_steps"]  # [N] steps of the episode that was repeated last
-        self.repeated_return: NDArray[np.float64] = arrays[
-            "repeated_return"
-        ]  # [N] sum of the rewards of these
-        # time.monotonic() at which a call into the copy began, 0 where none is going on. That clock is the
-        # same in all processes, so that a process can see another one hang.
+        self.skipped: Bool = arrays["skipped"]  # [N] no step was taken
+        self.repeated_steps: Int = arrays["repeated_steps"]  # [N] steps of the last repetition
+        self.repeated_return: NDArray[np.float64] = arrays["repeated_return"]  # [N] sum of their rewards
+        # time.monotonic() at the start of the current call into the sub-environment, 0 without one. All
+        # processes share that clock, so the parent can detect a worker that hangs.
         self.call_started: NDArray[np.float64] = arrays["call_started"]
 
     def write_mask(self, i: int, mask: Bool | None) -> None:
-        """What is allowed in copy i, [ΣN]; None for everything."""
+        """Write the action mask of row i, [ΣN]; None allows everything."""
         if mask is not None:
             if not self.has_mask[i]:
                 self.has_mask[i] = self.final_mask[i] = True
@@ -61,7 +59,7 @@ class StepBuffers:
             self.action_mask[i] = True
 
     def store_final(self, i: int) -> None:
-        """What copy i sees is the last observation of its episode: keep it while the next one begins."""
+        """Keep the last observation of the episode in row i while the next episode starts."""
         for name, value in self.obs.items():
             self.final[name][i] = value[i]
         if self.has_mask[i]:
@@ -69,11 +67,11 @@ class StepBuffers:
 
     @staticmethod
     def num_bytes(spec: AgentSpec, n: int) -> int:
-        """Memory that a buffers of ``n`` copies needs."""
+        """Return the memory that the buffers of ``n`` sub-environments need."""
         return sum(_padded(shape, dtype) for _, shape, dtype in _columns(spec, n))
 
     def mark_skipped(self, indices: Sequence[int]) -> None:
-        """These copies took no step."""
+        """Mark these rows as having taken no step."""
         for i in indices:
             self.skipped[i] = True
             self.reward[i] = 0.0
@@ -81,13 +79,13 @@ class StepBuffers:
 
 
 class SharedStepBuffers(StepBuffers):
-    """A buffers that several processes see.
+    """Step buffers in memory that several processes share.
 
     The system's resource tracker removes the memory if the process that created it is killed.
     """
 
     def __init__(self, spec: AgentSpec, n: int, *, name: str | None = None) -> None:
-        """name: of the memory to open; without it new memory is created, which :meth:`close` removes."""
+        """name: of existing memory to open; without it memory is created, which :meth:`close` removes."""
         self._owns = name is None
         size = self.num_bytes(spec, n) if self._owns else 0
         self._memory = SharedMemory(name, create=self._owns, size=size)
@@ -95,11 +93,11 @@ class SharedStepBuffers(StepBuffers):
 
     @property
     def name(self) -> str:
-        """What another process opens it by."""
+        """Name by which another process opens the memory."""
         return self._memory.name
 
     def close(self) -> None:
-        """Let go of the memory; who created it removes it. The arrays are gone then."""
+        """Release the memory; its creator removes it. The arrays are gone afterwards."""
         for key in [key for key in vars(self) if not key.startswith("_")]:
             delattr(self, key)
         self._memory.close()

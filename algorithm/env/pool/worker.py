@@ -1,4 +1,4 @@
-"""A process that runs some copies of an environment and does what it is told. Loads no torch."""
+"""The process that runs some sub-environments and executes its parent's commands. Loads no torch."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ from algorithm.errors import EnvError, UserError
 from algorithm.spec import AgentSpec
 from algorithm.streams import Lasting
 
-_PR_SET_PDEATHSIG = 1  # prctl: the signal to get when the parent dies
+_PR_SET_PDEATHSIG = 1  # prctl: signal at the death of the parent
 
 LOG_BYTES = 16 * 2**20
-"""What a process may have printed before only the end of it is kept."""
+"""Size of a worker's output file beyond which only its end is kept."""
 
 _KEPT_BYTES = 2**20
-_LOOK_S = 0.5
+_POLL_S = 0.5
 
 
 @dataclass(frozen=True)
 class WorkerReady:
-    """The copies are made."""
+    """The message that the sub-environments are built."""
 
     name: str
     spec: AgentSpec
@@ -47,27 +47,27 @@ class WorkerReady:
 
 @dataclass(frozen=True)
 class WorkerRefusal:
-    """They could not be made."""
+    """The message that they could not be built."""
 
     error: UserError
     trace: str
 
 
 def run_worker(connection: Connection, make: MakeEnv, indices: range, n: int, output: Path) -> None:
-    """Run the copies ``indices`` of ``n`` until told to stop or until the parent is gone.
+    """Run the sub-environments ``indices`` of ``n`` until a command or the parent's end stops it.
 
-    The first message is WorkerReady or WorkerRefusal. Then it answers ``("reset", indices)``, ``("step", ())`` and
-    ``("repeat", actions by index)`` with a list of failures, ``("board", name)`` with nothing and
-    ``("close", ())`` by leaving. What is printed goes to ``output``.
+    The first message is WorkerReady or WorkerRefusal. Commands: ``("reset", indices)``, ``("step", ())`` and
+    ``("repeat", actions by index)`` are answered with a list of failures, ``("buffers", name)`` with nothing;
+    ``("close", ())`` ends the process. Output goes to the file ``output``.
     """
     _isolate(output)
     try:
         with exits_as_errors():
-            copies = EnvGroup(make, indices)
+            group = EnvGroup(make, indices)
     except Exception as error:
-        connection.send(WorkerRefusal(_for_a_person(error), "".join(traceback.format_exception(error))))
+        connection.send(WorkerRefusal(_as_user_error(error), "".join(traceback.format_exception(error))))
         return
-    connection.send(WorkerReady(copies.name, copies.spec, copies.actions, copies.time_limit))
+    connection.send(WorkerReady(group.name, group.spec, group.actions, group.time_limit))
     buffers: SharedStepBuffers | None = None
     while True:
         try:
@@ -77,11 +77,11 @@ def run_worker(connection: Connection, make: MakeEnv, indices: range, n: int, ou
         if command == "close":
             break
         if command == "buffers":
-            buffers = SharedStepBuffers(copies.spec, n, name=argument)
+            buffers = SharedStepBuffers(group.spec, n, name=argument)
             continue
-        connection.send(_done(copies, cast(SharedStepBuffers, buffers), command, argument))
+        connection.send(_execute(group, cast(SharedStepBuffers, buffers), command, argument))
     try:
-        copies.close()
+        group.close()
     except EnvError:
         traceback.print_exc()
     if buffers:
@@ -89,24 +89,24 @@ def run_worker(connection: Connection, make: MakeEnv, indices: range, n: int, ou
     exit_process(0)
 
 
-def _done(copies: EnvGroup, buffers: SharedStepBuffers, command: str, argument: Any) -> list[GroupFailure]:  # noqa: ANN401
+def _execute(group: EnvGroup, buffers: SharedStepBuffers, command: str, argument: Any) -> list[GroupFailure]:  # noqa: ANN401
     if command == "step":
-        return copies.step(buffers)
-    return copies.reset(buffers, argument) if command == "reset" else copies.repeat(buffers, argument)
+        return group.step(buffers)
+    return group.reset(buffers, argument) if command == "reset" else group.repeat(buffers, argument)
 
 
-def _for_a_person(error: Exception) -> UserError:
+def _as_user_error(error: Exception) -> UserError:
     if isinstance(error, UserError):
         return error
     return EnvError("the environment could not be made", why=f"{type(error).__name__}: {error}")
 
 
 def _isolate(output: Path) -> None:
-    """Own output; no part in signals that are the parent's affair; never outlive the parent."""
+    """Redirect output, ignore the parent's signals, and end with the parent."""
     with output.open("ab") as file:
         for stream in (1, 2):
             os.dup2(file.fileno(), stream)
-    # On a full disk what is printed is lost, and no environment has failed.
+    # On a full disk output is lost without an error in the environment.
     sys.stdout, sys.stderr = (
         cast(TextIO, Lasting(os.fdopen(n, "w", buffering=1, closefd=False, errors="backslashreplace")))
         for n in (1, 2)
@@ -117,15 +117,15 @@ def _isolate(output: Path) -> None:
     become_group_leader()
     ignore_stop_signals()
     threading.Thread(target=_leave_with_parent, args=(output,), name="parent watch", daemon=True).start()
-    if sys.platform == "linux":  # the thread cannot run while a call holds the interpreter's lock
+    if sys.platform == "linux":  # the thread cannot run while a call holds the GIL
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def ignore_stop_signals() -> None:
-    """Go on after signals that were meant to end everything: the parent needs its environments to stop.
+    """Continue after SIGINT, SIGTERM and SIGHUP: the parent needs its environments to stop in order.
 
-    They are handled and not ignored, for what is ignored stays so in every program that an environment
-    starts, and nothing but SIGKILL would end that. A fork of this process does what is usual.
+    The signals are handled, not ignored: programs that an environment starts would inherit an ignored signal,
+    and then only SIGKILL would end them. A fork of this process gets the default action.
     """
     own = os.getpid()
 
@@ -137,21 +137,21 @@ def ignore_stop_signals() -> None:
     for name in ("SIGINT", "SIGTERM", "SIGHUP"):
         if number := getattr(signal, name, None):
             signal.signal(number, handle)
-            if hasattr(signal, "siginterrupt"):  # a simulator's compiled part may not expect an interruption
+            if hasattr(signal, "siginterrupt"):  # compiled simulators may not expect EINTR
                 signal.siginterrupt(number, False)
 
 
 def truncate_log(output: Path) -> None:
-    """Keep only the end of a file that has become too long, which somebody goes on appending to.
+    """Keep only the end of a file that has become too long, while others append to it.
 
-    Both the process and its parent look after it: the one while the other waits, or cannot run.
+    Both the worker and its parent call this: either may be blocked.
     """
-    with suppress(OSError):  # a full disk; there is nobody to tell
+    with suppress(OSError):  # a full disk
         if output.stat().st_size <= LOG_BYTES:
             return
         with output.open("r+b") as file:
             size = file.seek(0, os.SEEK_END)
-            if size <= LOG_BYTES:  # the other process has just done it
+            if size <= LOG_BYTES:  # the other process was faster
                 return
             file.seek(size - _KEPT_BYTES)
             end = file.read(_KEPT_BYTES)
@@ -162,7 +162,7 @@ def truncate_log(output: Path) -> None:
 
 def _leave_with_parent(output: Path) -> None:
     parent = parent_process()
-    while parent is not None and not wait([parent.sentinel], _LOOK_S):
+    while parent is not None and not wait([parent.sentinel], _POLL_S):
         truncate_log(output)
     if parent is not None:
         kill_group(os.getpid())

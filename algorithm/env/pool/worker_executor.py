@@ -1,4 +1,4 @@
-"""Copies of an environment in worker processes, which may die or hang without harm to the run."""
+"""Sub-environments in worker processes, which may die or hang without ending the run."""
 
 from __future__ import annotations
 
@@ -9,49 +9,51 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from typing_extensions import override
+
 from algorithm.data import Float
 from algorithm.env.base import Picture
 from algorithm.env.pool.env_group import GroupFailure
 from algorithm.env.pool.executor import Executor
 from algorithm.env.pool.step_buffers import SharedStepBuffers
 from algorithm.env.pool.watchdog import CLOSE_TIMEOUT, ActiveTime
-from algorithm.env.pool.worker_process import LOOK_S, WorkerLostError, WorkerProcess
+from algorithm.env.pool.worker_process import POLL_S, WorkerLostError, WorkerProcess
 from algorithm.env.single import MakeEnv
 from algorithm.errors import EnvError
 
 
 class WorkerExecutor(Executor):
-    """An :class:`~algorithm.env.pool.executor.Executor` with processes.
+    """An executor with processes, each of which runs a contiguous share of the sub-environments.
 
-    Each process runs a contiguous share of the copies. Rows of the buffers belong to copies, so that neither
-    the number of processes nor their speed changes what is seen.
+    Rows of the buffers belong to sub-environments, so neither the number of processes nor their speed changes
+    results.
 
     num_workers: at most ``n``
     timeout:     seconds without an answer after which a call counts as hanging; -1 waits for ever
-    log:         folder for what the processes print; by default a temporary one
-    Raises EnvError if the environment cannot be made.
+    log:         folder for the output of the processes; a temporary one by default
+    Raises EnvError if the environment cannot be built.
     """
 
     def __init__(
         self, make: MakeEnv, n: int, num_workers: int, *, timeout: float, log: Path | None = None
     ) -> None:
         if not 1 <= num_workers <= n:
-            raise ValueError(f"{num_workers} worker processes for {n} copies")
+            raise ValueError(f"{num_workers} worker processes for {n} environments")
         self._timeout = timeout
         self._temporary_log = None if log else tempfile.TemporaryDirectory(prefix="workers_")
         folder = log or Path(self._temporary_log.name if self._temporary_log else "")
         folder.mkdir(parents=True, exist_ok=True)
         self._buffers: SharedStepBuffers | None = None
         self._workers: list[WorkerProcess] = []
-        atexit.register(self.close)  # runs before the interpreter waits for its child processes
+        atexit.register(self.close)  # before the interpreter waits for its children
         try:
             for k in range(num_workers):
                 share = range(n * k // num_workers, n * (k + 1) // num_workers)
                 self._workers.append(WorkerProcess(make, share, n, folder / f"worker_{k}.log"))
-            hello, *_ = [worker.greeting(timeout) for worker in self._workers]
-            self.name, self.spec, self.time_limit = hello.name, hello.spec, hello.time_limit
-            self.actions = hello.actions
-            self.fps: float | None = None  # no pictures
+            ready, *_ = [worker.wait_ready(timeout) for worker in self._workers]
+            self.name, self.spec, self.time_limit = ready.name, ready.spec, ready.time_limit
+            self.actions = ready.actions
+            self.fps: float | None = None  # images are rendered in the main process
             self.render_modes: tuple[str, ...] = ()
             self.buffers = self._buffers = SharedStepBuffers(self.spec, n)
             for worker in self._workers:
@@ -63,20 +65,20 @@ class WorkerExecutor(Executor):
 
     @property
     def pids(self) -> list[int]:
-        """Ids of the processes."""
+        """Process ids of the workers."""
         return [worker.pid for worker in self._workers]
 
+    @override
     def reset(self, indices: Sequence[int]) -> list[GroupFailure]:
-        """See :class:`~algorithm.env.pool.executor.Executor`."""
         shares = [(worker, [i for i in indices if i in worker.indices]) for worker in self._workers]
         return self._call("reset", {worker: share for worker, share in shares if share})
 
+    @override
     def step(self) -> list[GroupFailure]:
-        """See :class:`~algorithm.env.pool.executor.Executor`."""
         return self._call("step", dict.fromkeys(self._workers, ()))
 
+    @override
     def repeat(self, done: Mapping[int, Float]) -> list[GroupFailure]:
-        """See :class:`~algorithm.env.pool.executor.Executor`."""
         shares = {worker: {i: done[i] for i in worker.indices if i in done} for worker in self._workers}
         return self._call("repeat", {worker: share for worker, share in shares.items() if share})
 
@@ -88,7 +90,7 @@ class WorkerExecutor(Executor):
         """Let the processes end; after ten seconds kill those that did not."""
         atexit.unregister(self.close)
         for worker in self._workers:
-            with suppress(WorkerLostError):  # the dead need not be told
+            with suppress(WorkerLostError):  # it is gone already
                 worker.send("close")
         deadline = time.monotonic() + CLOSE_TIMEOUT
         for worker in self._workers:
@@ -101,7 +103,7 @@ class WorkerExecutor(Executor):
             self._temporary_log.cleanup()
 
     def _call(self, command: str, arguments: Mapping[WorkerProcess, object]) -> list[GroupFailure]:
-        """Give a command to processes at the same time, then take their answers in their order."""
+        """Send a command to all these workers, then collect their answers in order."""
         failures: list[GroupFailure] = []
         lost: dict[WorkerProcess, WorkerLostError] = {}
         for worker, argument in arguments.items():
@@ -109,17 +111,17 @@ class WorkerExecutor(Executor):
                 worker.send(command, argument)
             except WorkerLostError as loss:
                 lost[worker] = loss
-        ran = ActiveTime(LOOK_S)
+        active = ActiveTime(POLL_S)
         for worker in arguments:
             try:
                 if worker not in lost:
-                    failures += worker.answer(self.buffers, self._timeout, ran)
+                    failures += worker.answer(self.buffers, self._timeout, active)
             except WorkerLostError as loss:
                 lost[worker] = loss
-        return failures + [self._replaced(worker, command, loss) for worker, loss in lost.items()]
+        return failures + [self._replace(worker, command, loss) for worker, loss in lost.items()]
 
-    def _replaced(self, worker: WorkerProcess, command: str, loss: WorkerLostError) -> GroupFailure:
-        """Start a lost process anew; its copies wait for a reset."""
+    def _replace(self, worker: WorkerProcess, command: str, loss: WorkerLostError) -> GroupFailure:
+        """Replace a lost process; its sub-environments wait for a reset."""
         envs = tuple(worker.indices)
         at_work = [i for i in envs if self.buffers.call_started[i] > 0]
         self.buffers.mark_skipped(envs)
@@ -132,13 +134,13 @@ class WorkerExecutor(Executor):
             trace=loss.output,
         )
         worker.start()
-        hello = worker.greeting(self._timeout)
-        if hello.spec != self.spec:
+        ready = worker.wait_ready(self._timeout)
+        if ready.spec != self.spec:
             raise EnvError(
-                f"{self.name} started anew has other spaces",
-                where=f"copies {', '.join(map(str, envs))}, {worker.name}",
-                why=f"it was {self.spec} and is {hello.spec}",
-                fix="an environment has to keep its spaces while a run lasts",
+                f"{self.name} built again has other spaces",
+                where=f"environments {', '.join(map(str, envs))}, {worker.name}",
+                why=f"it was {self.spec} and is {ready.spec}",
+                fix="an environment has to keep its spaces during a run",
             ) from loss
         worker.send("buffers", self.buffers.name)
         return fault

@@ -1,4 +1,4 @@
-"""One worker process as its parent sees it: started, asked, found dead or hanging, replaced, ended."""
+"""A worker process as its parent controls it: start, send, receive, detect death or hang, end."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from algorithm.env.pool.worker import WorkerReady, WorkerRefusal, run_worker, tr
 from algorithm.env.single import MakeEnv
 from algorithm.errors import EnvError
 
-_STACK_TIMEOUT = 2.0  # seconds for a hanging process to write down where it hangs
-START_TIMEOUT = 60.0  # seconds at least for a process to start and to make its copies
-LOOK_S = 0.2  # how soon it is noticed that a process has ended
-_OUTPUT_BYTES = 8000  # of the end of its output, told with a failure
+_STACK_TIMEOUT = 2.0  # seconds for a hanging process to print its stacks
+START_TIMEOUT = 60.0  # seconds at least for a process to start and build its sub-environments
+POLL_S = 0.2  # interval at which the end of a process is detected
+_OUTPUT_BYTES = 8000  # of the end of its output, part of a failure's message
 
 
 class WorkerLostError(Exception):
-    """The process died or hangs. It is dead by now.
+    """A process that died or hung, and is dead by now.
 
-    what: "died" or "hangs"; why: signal, exit code or time-out; output: the end of what it printed
+    what: "died" or "hangs"; why: signal, exit code or time-out; output: the end of its output
     """
 
     def __init__(self, what: str, why: str, output: str) -> None:
@@ -35,14 +35,14 @@ class WorkerLostError(Exception):
         self.what, self.why, self.output = what, why, output
 
 
-class WorkerTraceback(Exception):
-    """Carries the traceback of another process as the cause of an error in this one."""
+class RemoteTracebackError(Exception):
+    """The traceback of another process, as the cause of an error in this one."""
 
 
 class WorkerProcess:
-    """Runs the copies ``indices`` of ``n`` in a process.
+    """A process that runs the sub-environments ``indices`` of ``n``.
 
-    output: file that gets what it prints
+    output: file for what it prints
     """
 
     def __init__(self, make: MakeEnv, indices: range, n: int, output: Path) -> None:
@@ -50,7 +50,7 @@ class WorkerProcess:
         self.start()
 
     def start(self) -> None:
-        """Start a process; :meth:`greeting` waits until its copies are made."""
+        """Start a process; :meth:`wait_ready` waits until its sub-environments are built."""
         context = multiprocessing.get_context("spawn")  # a fork would inherit torch's threads and locks
         self._connection, theirs = context.Pipe()
         self._output.touch()
@@ -68,7 +68,7 @@ class WorkerProcess:
 
     @property
     def name(self) -> str:
-        """``worker_0``, as its output's file is called."""
+        """``worker_0``, the name of its output file."""
         return self._output.stem
 
     @property
@@ -77,61 +77,61 @@ class WorkerProcess:
         assert self._process.pid is not None
         return self._process.pid
 
-    def greeting(self, timeout: float) -> WorkerReady:
-        """What its copies are. Raises EnvError if they could not be made.
+    def wait_ready(self, timeout: float) -> WorkerReady:
+        """Wait for the description of its sub-environments. Raises EnvError if they could not be built.
 
         timeout: seconds, where they are more than START_TIMEOUT; -1 waits for ever
         """
         try:
             limit = max(timeout, START_TIMEOUT) if timeout > 0 else -1
-            answer = self._receive(limit, ActiveTime(LOOK_S), lambda: self._started)
+            answer = self._receive(limit, ActiveTime(POLL_S), lambda: self._started)
         except WorkerLostError as loss:
             raise EnvError(
                 f"{self.name} {loss.what} while making its environments",
                 where=str(self._output),
                 why=f"{loss.why}\n{loss.output}".rstrip(),
-                fix="look into that file; with base_config.workers: 0 it runs in the main process",
+                fix="read that file; with base_config.workers: 0 it runs in the main process",
             ) from loss
         if isinstance(answer, WorkerRefusal):
             self.end(0.0)
-            raise answer.error from WorkerTraceback(f"\n{answer.trace}")
+            raise answer.error from RemoteTracebackError(f"\n{answer.trace}")
         assert isinstance(answer, WorkerReady)
         return answer
 
     def send(self, command: str, argument: object = ()) -> None:
-        """Give a command of :func:`~algorithm.env.pool.worker.run_worker`. Raises WorkerLostError."""
+        """Send a command of :func:`~algorithm.env.pool.worker.run_worker`. Raises WorkerLostError."""
         try:
             self._connection.send((command, argument))
         except OSError:
             raise self._died() from None
 
-    def answer(self, buffers: StepBuffers, timeout: float, ran: ActiveTime) -> list[GroupFailure]:
-        """The answer to a command. Raises WorkerLostError.
+    def answer(self, buffers: StepBuffers, timeout: float, active: ActiveTime) -> list[GroupFailure]:
+        """Return the answer to a command. Raises WorkerLostError.
 
-        timeout: seconds for each call into a copy, of which there may be many
-        ran:     counts since the command was given
+        timeout: seconds for each call into a sub-environment, of which there may be many
+        active:  time since the command was sent
         """
         rows = slice(self.indices.start, self.indices.stop)
         since = lambda: float(buffers.call_started[rows].max())  # noqa: E731
-        return cast("list[GroupFailure]", self._receive(timeout, ran, since))
+        return cast("list[GroupFailure]", self._receive(timeout, active, since))
 
     def end(self, deadline: float) -> None:
-        """Wait until ``deadline`` (time.monotonic) for it to leave, then kill it."""
+        """Wait until ``deadline`` (time.monotonic) for the process to end, then kill it."""
         self._process.join(max(0.0, deadline - time.monotonic()))
         self._kill()
         self._connection.close()
 
-    def _receive(self, timeout: float, ran: ActiveTime, since: Callable[[], float]) -> object:
-        """The next message; ``since()`` is when the call began that is being waited for, 0 for none.
+    def _receive(self, timeout: float, active: ActiveTime, since: Callable[[], float]) -> object:
+        """Return the next message; ``since()`` is the start of the current call, 0 without one.
 
-        A pipe does not tell of a process's end where something that it forked still holds it open.
+        The end of the process is checked as well: a child of its own may hold the pipe open.
         """
         call, before = -1.0, 0.0
-        while not self._connection.poll(LOOK_S):
+        while not self._connection.poll(POLL_S):
             truncate_log(self._output)
-            now, at = ran.look(), since()
+            now, at = active.update(), since()
             if at != call:
-                call, before = at, now - ran.since(at)
+                call, before = at, now - active.since(at)
             elif 0 < timeout < now - before:
                 raise self._hangs(timeout)
             if self._process.exitcode is not None and not self._connection.poll():
@@ -142,7 +142,7 @@ class WorkerProcess:
             raise self._died() from None
 
     def _died(self) -> WorkerLostError:
-        self._process.join(_STACK_TIMEOUT)  # the pipe closes a moment before
+        self._process.join(_STACK_TIMEOUT)  # the pipe closes first
         code = self._process.exitcode
         self._kill()
         if code is not None and code < 0:
@@ -158,7 +158,7 @@ class WorkerProcess:
             deadline = time.monotonic() + _STACK_TIMEOUT
             while self._output.stat().st_size == size and time.monotonic() < deadline:
                 time.sleep(0.05)
-            time.sleep(0.1)  # for the rest of what it began to write
+            time.sleep(0.1)  # for the rest of the stacks
         self._kill()
         return WorkerLostError(
             "hangs", f"no answer for {timeout:g} s (base_config.env_timeout)", self._printed()
@@ -171,7 +171,7 @@ class WorkerProcess:
         monitor_process().release_group(self.pid)
 
     def _printed(self) -> str:
-        """The end of what this process printed."""
+        """Return the end of its output."""
         with self._output.open("rb") as file:
             size = self._output.stat().st_size
             file.seek(max(self._offset if self._offset <= size else 0, size - _OUTPUT_BYTES))

@@ -1,10 +1,8 @@
-"""Small environments with a known optimum, one for each kind of observation and action.
+"""One-step tasks with a known optimum, one for each kind of observation and action.
 
-They measure whether learning works: an episode is one round or a few, no round depends on another, and the
-return of the best policy is known in closed form. Use them by id: ``algorithm.env.toys:ToyHybrid-v0``.
-
-Each class says in ``optimum`` the mean return of the best policy, and in ``chance`` the highest one of
-policies that do not see one of its observations: whoever gets more than that uses all of them.
+They measure whether learning works: an episode is one round or a few, rounds are independent, and the return
+of the best policy is known in closed form. ``optimum`` is the mean return of the best policy, ``chance`` the
+highest one of policies without one of the observations: a higher return needs all of them.
 """
 
 from __future__ import annotations
@@ -16,31 +14,34 @@ from typing import Any, ClassVar, TypeVar
 import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import override
 
 Observed = TypeVar("Observed")
 Acted = TypeVar("Acted")
 
 
 class Toy(gym.Env[Observed, Acted], ABC):
-    """Rounds of an observation, an action and its reward; nothing carries over to the next round.
+    """Independent rounds of an observation, an action and its reward.
 
-    What ends an episode is a terminal state, whose observation is that of a round nobody plays.
+    A terminal state ends the episode; its observation is that of a round without an action.
     """
 
     optimum: ClassVar[float]
     chance: ClassVar[float]
     rounds: ClassVar[int] = 1
 
+    @override
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Observed, dict[str, Any]]:
-        """The first round; see :meth:`gymnasium.Env.reset`."""
+        """Start with the first round; see :meth:`gymnasium.Env.reset`."""
         super().reset(seed=seed)
         self._played = 0
         return self._ask(), self._info()
 
+    @override
     def step(self, action: Acted) -> tuple[Observed, float, bool, bool, dict[str, Any]]:
-        """The reward of this round and the next one. Raises ValueError for an action outside the space."""
+        """Return this round's reward and the next round. Raises ValueError outside the action space."""
         if not self.action_space.contains(action):
             raise ValueError(f"the action {action!r} is not in {self.action_space}")
         reward = self._reward(action)
@@ -49,11 +50,11 @@ class Toy(gym.Env[Observed, Acted], ABC):
 
     @abstractmethod
     def _ask(self) -> Observed:
-        """Draw a round from ``self.np_random``; what is seen of it."""
+        """Draw a round from ``self.np_random``; return its observation."""
 
     @abstractmethod
     def _reward(self, action: Acted) -> float:
-        """The reward of ``action`` in this round."""
+        """Return the reward of ``action`` in this round."""
 
     def _info(self) -> dict[str, Any]:
         return {}
@@ -82,7 +83,7 @@ class ToyContinuous(Toy[NDArray[np.float32], NDArray[np.float32]]):
 
 
 class ToyDiscrete(Toy[np.int64, np.int64]):
-    """Name one of five things: 1 for the one that is shown, else 0. A guess is worth 1/5."""
+    """Name the shown one of five things: 1 if right, else 0. A guess is worth 1/5."""
 
     optimum, chance = 1.0, 1 / 5
 
@@ -99,7 +100,7 @@ class ToyDiscrete(Toy[np.int64, np.int64]):
 
 
 class ToyBranches(Toy[NDArray[np.int8], NDArray[np.int64]]):
-    """Three choices at a time, of 3, 4 and 2 things, shown as nine bits of which three are set.
+    """Make three choices, of 3, 4 and 2 things, shown as nine bits of which three are set.
 
     The reward is the share of right choices, a sum over the branches as value decomposition can represent
     (VDN, arXiv 1706.05296); guesses are worth (1/3 + 1/4 + 1/2) / 3 = 13/36.
@@ -124,9 +125,9 @@ class ToyBranches(Toy[NDArray[np.int8], NDArray[np.int64]]):
 class ToyHybrid(Toy[dict[str, Any], dict[str, Any]]):
     """Choose one of three and give the number that belongs to the choice.
 
-    ``targets`` are −0.6, 0 and 0.6 in any order, one for each choice; ``best`` says which choice is the best
-    one: 18 different rounds. The reward is 0.6 for the best choice, and for the value 0.4·(1 − (value −
-    target of the choice)² / 0.36).
+    ``targets`` are −0.6, 0 and 0.6 in any order, one for each choice; ``best`` is the best choice: 18
+    different rounds. The reward is 0.6 for the best choice, and for the value 0.4·(1 − (value − target of the
+    choice)² / 0.36).
 
     Without ``targets`` the best policy takes the best choice and the value 0, for 0.6 + 0.4/3 = 11/15;
     without ``best`` any choice and its target, for 0.6/3 + 0.4 = 3/5; without both it gets 1/3, uniformly
@@ -162,13 +163,13 @@ class ToyMasked(Toy[np.int64, np.int64]):
     """Take the best of six actions that ``info["action_mask"]`` allows; four rounds an episode.
 
     Shown s, action s is worth 1, the next one 0.8 and so on, in a circle, down to 0 for the one before s. In
-    half of the rounds s itself is masked, and in every round one of the others, any of them. A masked action
+    half of the rounds s itself is masked, and in every round one of the others at random. A masked action
     raises ValueError.
 
     The best policy gets 1 where s is allowed, else 0.8, or 0.6 where the second one is masked too: ½ +
-    ½·(⅘·0.8 + ⅕·0.6) = 0.88 a round. Uniformly random allowed actions get 0.46. A mask tells a little about
-    s: the best policy that sees nothing but the masks gets 0.61. What an action is worth does not depend on
-    the mask, so values are functions of observation and action.
+    ½·(⅘·0.8 + ⅕·0.6) = 0.88 a round. Uniformly random allowed actions get 0.46. A mask is weak evidence of s:
+    the best policy on masks alone gets 0.61. The value of an action does not depend on the mask, so values
+    are functions of observation and action.
     """
 
     optimum, chance, rounds = 4 * 0.88, 4 * 0.61, 4

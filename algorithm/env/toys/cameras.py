@@ -1,4 +1,4 @@
-"""A small environment with a known optimum, seen through two cameras and a vector."""
+"""A one-step task with a known optimum, on two camera images and a vector."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ _BAR = 4  # pixels, of the right camera's bar
 
 
 class ToyTwoCameras(Toy[dict[str, Any], NDArray[np.float32]]):
-    """Say where two cameras see something, the second time with the sign of a speed; one round an episode.
+    """Locate an object in two camera images, the second with the sign of a speed; one round an episode.
 
     left:  uint8 [24, 32, 3], a square of 6 pixels of any bright colour at any height, on black
     right: uint8 [1, 40, 40], a bright bar of 4 pixels from top to bottom, on black
     speed: float32 [3], of which the first is in ±[0.5, 1] and the others are normal noise
 
-    Asked are the horizontal position in ``left`` and that in ``right`` times the sign of ``speed[0]``, both
-    from −0.9 at the left edge to 0.9 at the right one. The reward of an action [2] is 1 − mean (a − answer)²
-    / (variance of the answer): 1 for both answers, 0 on average for the best constants, −1.16 for uniformly
-    random actions; 0.95 is a root mean squared error of 0.12. A policy that is blind to any one of the three
-    loses one of the answers, to which the middle is then the best guess, and gets ½ at most.
+    The answer is the horizontal position in ``left`` and that in ``right`` times the sign of ``speed[0]``,
+    both from −0.9 at the left edge to 0.9 at the right one. The reward of an action [2] is 1 − mean (a −
+    answer)² / (variance of the answer): 1 for both answers, 0 on average for the best constants, −1.16 for
+    uniformly random actions; 0.95 is a root mean squared error of 0.12. A policy without any one of the three
+    observations loses one of the answers, for which the middle is then the best guess, and gets ½ at most.
 
-    blind: black out this camera, or hold the speed at zero, to see a policy fail without it.
+    blind: black out this camera, or hold the speed at zero, to test a policy without it.
     """
 
     optimum: ClassVar[float] = 1.0
@@ -61,15 +61,15 @@ class ToyTwoCameras(Toy[dict[str, Any], NDArray[np.float32]]):
         speed[0] = sign * rng.uniform(0.5, 1.0)
         self._answer = np.array([places[c] for places, c in zip(self._places, columns, strict=True)])
         self._answer[1] *= sign
-        seen: dict[str, NDArray[Any]] = {"left": left, "right": right, "speed": speed}
+        obs: dict[str, NDArray[Any]] = {"left": left, "right": right, "speed": speed}
         if self._blind:
-            seen[self._blind].fill(0)
-        return seen
+            obs[self._blind].fill(0)
+        return obs
 
     def _reward(self, action: NDArray[np.float32]) -> float:
         return 1.0 - float(np.mean((action - self._answer) ** 2 / self._variance))
 
 
 def _places(width: int, size: int) -> NDArray[np.float64]:
-    """The position for each column at which something ``size`` pixels wide can begin."""
+    """Return the positions at which an object ``size`` pixels wide can start."""
     return np.linspace(-_REACH, _REACH, width - size + 1)

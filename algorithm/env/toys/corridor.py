@@ -1,7 +1,4 @@
-"""A long corridor with nothing in it but a reward at its far end: who does not explore never finds it.
-
-Use it by id: ``algorithm.env.toys:ToyCorridor-v0``.
-"""
+"""A long corridor with a reward at its far end only, which random actions do not reach."""
 
 from __future__ import annotations
 
@@ -10,20 +7,21 @@ from typing import Any, ClassVar
 import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import override
 
 
 class ToyCorridor(gym.Env[NDArray[np.float32], np.int64]):
-    """``length`` cells in a row; an episode begins in the first one and ends, with 1, in the last one.
+    """``length`` cells in a row; an episode starts in the first one and ends, with 1, in the last one.
 
     bits:    [length], that of the agent's cell is set
     actions: back, forward, one cell each; at the wall behind the first cell back leaves the agent there
 
-    A policy that chooses at random hardly gets there. Its place is that of |S + ½| − ½ for a symmetric walk S
-    on the whole numbers, so by the reflection principle and Hoeffding's inequality the probability that it
-    reaches cell d within T steps is at most 4 exp(−d²/2T): 2e-6 for the 59 cells and 120 steps of the id.
+    Random actions hardly reach the end. The agent's place is that of |S + ½| − ½ for a symmetric walk S on
+    the integers, so by the reflection principle and Hoeffding's inequality the probability that it reaches
+    cell d within T steps is at most 4 exp(−d²/2T): 2e-6 for the 59 cells and 120 steps of the id.
 
-    ``visited`` counts over all episodes of a copy in which cells it has been; the coverage is their number.
-    The limit of steps is Gymnasium's, ``max_episode_steps`` among the arguments of ``gymnasium.make``.
+    ``visited`` counts visits to each cell over all episodes; the coverage is the number of visited cells. The
+    step limit is Gymnasium's, ``max_episode_steps`` among the arguments of ``gymnasium.make``.
     """
 
     optimum: ClassVar[float] = 1.0
@@ -37,19 +35,20 @@ class ToyCorridor(gym.Env[NDArray[np.float32], np.int64]):
 
     @property
     def coverage(self) -> int:
-        """Cells that have been visited so far."""
+        """Number of cells visited so far."""
         return int((self.visited > 0).sum())
 
+    @override
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[NDArray[np.float32], dict[str, Any]]:
-        """See :meth:`gymnasium.Env.reset`; nothing is random."""
         super().reset(seed=seed)
         self._at = 0
         return self._look(), {}
 
+    @override
     def step(self, action: np.int64) -> tuple[NDArray[np.float32], float, bool, bool, dict[str, Any]]:
-        """See :meth:`gymnasium.Env.step`. Raises ValueError for an action outside the space."""
+        """Return the result of an action. Raises ValueError outside the action space."""
         if not self.action_space.contains(action):
             raise ValueError(f"the action {action!r} is not in {self.action_space}")
         self._at = max(0, self._at + 2 * int(action) - 1)

@@ -1,10 +1,8 @@
-"""Small environments that need memory: what is asked for was seen some steps before.
+"""Small environments that need memory: the answer was observed some steps before.
 
-The best policy gets 1, ``chance`` is the most that a policy without memory gets on average: one whose action,
-random or not, depends on nothing but the observation of the same step. A policy that also sees its previous
-action has a memory: it can go on repeating the action that stands for what it saw.
-
-Use them by id: ``algorithm.env.toys:ToyRecall-v0``.
+The best policy gets 1; ``chance`` is the highest mean return of a policy without memory, whose action, random
+or not, depends on the observation of the same step only. A policy with its previous action as input has a
+memory: it can repeat the action that stands for an observation.
 """
 
 from __future__ import annotations
@@ -15,10 +13,11 @@ from typing import Any, ClassVar
 import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import override
 
 
 class MemoryToy(gym.Env[NDArray[np.float32], np.int64], ABC):
-    """Shows bits, takes one of a few actions; an episode has a place or time ``_at`` that begins with 0."""
+    """Bits to observe and a few actions; an episode has a place or time ``_at`` that starts at 0."""
 
     optimum: ClassVar[float] = 1.0
     chance: float
@@ -27,17 +26,18 @@ class MemoryToy(gym.Env[NDArray[np.float32], np.int64], ABC):
         self.observation_space = gym.spaces.Box(0.0, 1.0, (bits,), np.float32)
         self.action_space = gym.spaces.Discrete(actions)
 
+    @override
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[NDArray[np.float32], dict[str, Any]]:
-        """See :meth:`gymnasium.Env.reset`."""
         super().reset(seed=seed)
         self._at = 0
         self._draw()
         return self._look(), {}
 
+    @override
     def step(self, action: np.int64) -> tuple[NDArray[np.float32], float, bool, bool, dict[str, Any]]:
-        """See :meth:`gymnasium.Env.step`. Raises ValueError for an action outside the space."""
+        """Return the result of an action. Raises ValueError outside the action space."""
         if not self.action_space.contains(action):
             raise ValueError(f"the action {action!r} is not in {self.action_space}")
         reward, over = self._act(int(action))
@@ -50,26 +50,26 @@ class MemoryToy(gym.Env[NDArray[np.float32], np.int64], ABC):
 
     @abstractmethod
     def _draw(self) -> None:
-        """Draw what is to be remembered from ``self.np_random``."""
+        """Draw the content to remember from ``self.np_random``."""
 
     @abstractmethod
     def _shown(self) -> list[int]:
-        """Which bits are set."""
+        """Return which bits are set."""
 
     @abstractmethod
     def _act(self, action: int) -> tuple[float, bool]:
-        """Go on; the reward, and whether the task is over."""
+        """Take the action; return the reward, and whether the task is over."""
 
 
 class ToyRecall(MemoryToy):
-    """Name a cue that was shown at the first step, when asked for it ``delay`` + 1 steps later.
+    """Name a cue from the first step when asked for it ``delay`` + 1 steps later.
 
     bits:    [cues + 1 + noise]: the cue, the question, and during the delay one of ``noise`` distractors,
-             uniform and independent; nothing is set there without them
+             uniform and independent; none is set there without them
     actions: the cues; only the one at the question counts, 1 if it is right, and it ends the episode
 
-    Where the question is asked the observation is always the same, so a policy without memory answers it
-    alike, or at random alike, whatever the cue was, and is right in 1/``cues`` of the episodes.
+    The observation at the question is always the same, so a policy without memory answers it independently of
+    the cue, and is right in 1/``cues`` of the episodes.
     """
 
     def __init__(self, cues: int = 4, delay: int = 8, noise: int = 0) -> None:
@@ -97,14 +97,14 @@ class ToyRecall(MemoryToy):
 
 
 class ToyQueue(MemoryToy):
-    """Name the symbol that was shown ``lag`` steps ago, at each of ``length`` steps.
+    """Name the symbol of ``lag`` steps ago, at each of ``length`` steps.
 
     bits:    [symbols], one of them set: uniform, independent symbols
     actions: the symbols; a right one is worth 1 / (length − lag), from step ``lag`` on
 
-    What is shown says nothing about what was shown before it, so a policy without memory is right with
-    probability 1/``symbols`` at every step. Known as RepeatPrevious from POPGym (Morad et al. 2023, arXiv
-    2303.01859), which deals cards without replacement.
+    Symbols are independent of those before, so a policy without memory is right with probability
+    1/``symbols`` at every step. Known as RepeatPrevious from POPGym (Morad et al. 2023, arXiv 2303.01859),
+    which deals cards without replacement.
     """
 
     def __init__(self, symbols: int = 3, lag: int = 3, length: int = 20) -> None:
@@ -162,7 +162,7 @@ class ToyHallway(MemoryToy):
 
 
 def _check(**least: tuple[int, int]) -> None:
-    """Name -> (value, smallest value allowed). Raises ValueError."""
+    """Compare name -> (value, smallest value allowed). Raises ValueError."""
     for name, (value, smallest) in least.items():
         if value < smallest:
             raise ValueError(f"{name} is {value}; it must be at least {smallest}")

@@ -143,25 +143,27 @@ def _examine(connection: Connection, order: Order, output: Path) -> None:
     with output.open("ab") as file, redirected(file):
         faulthandler.enable(file)
 
-        def alarm() -> None:
+        def restart_timer() -> None:
             if order.timeout > 0:
                 seconds = order.timeout + order.limits.seconds
                 faulthandler.dump_traceback_later(seconds, exit=True, file=file)
 
-        alarm()
-        context, all_checks = _prepared(order, alarm)
+        restart_timer()
+        context, all_checks = _prepared(order, restart_timer)
         if context is None:
             connection.send(_only_a_vector_class(order))
         else:
             for checked in run_checks(
-                context, all_checks, begins=lambda c: connection.send(Begun(c.group, c.title))
+                context, all_checks, on_start=lambda c: connection.send(Begun(c.group, c.title))
             ):
                 connection.send(checked)
         faulthandler.cancel_dump_traceback_later()
         connection.send(None)
 
 
-def _prepared(order: Order, alarm: Callable[[], None]) -> tuple[CheckContext | None, tuple[Check, ...]]:
+def _prepared(
+    order: Order, restart_timer: Callable[[], None]
+) -> tuple[CheckContext | None, tuple[Check, ...]]:
     recipe = GymRecipe(
         env_id=order.env_name, env_args=order.env_args, wrappers=order.wrappers, options=order.options
     )
@@ -189,7 +191,7 @@ def _prepared(order: Order, alarm: Callable[[], None]) -> tuple[CheckContext | N
         compare = SameData(recipe=recipe, seed_of=seed_of, timeout=order.timeout)
         yield from compare(context)
 
-    return CheckContext(recipe.make_gym_env, setting, order.limits, alarm=alarm), (
+    return CheckContext(recipe.make_gym_env, setting, order.limits, on_call=restart_timer), (
         *CHECKS,
         Check("replay", "data", same_data),
     )

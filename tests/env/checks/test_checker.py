@@ -31,7 +31,7 @@ def faults(checked: list[CheckResult]) -> dict[str, Level]:
     return {
         f"{one.group} {one.title}": one.level
         for one in checked
-        if one.level > Level.OK and not all(f.what.startswith("not looked at") for f in one.findings)
+        if one.level > Level.OK and not all(f.what.startswith("not checked") for f in one.findings)
     }
 
 
@@ -51,20 +51,20 @@ def test_a_sound_environment_has_nothing_to_tell(toy):
 
 FAULTS = [
     (toys.Unbounded, "environment made", ERROR, "no finite bounds"),
-    (toys.Unserved, "environment made", ERROR, "Text space, which is not served"),
+    (toys.Unserved, "environment made", ERROR, "Text space, which is not supported"),
     (toys.Unmakeable, "environment made", ERROR, "fails in make"),
     (toys.OldReset, "environment interface", ERROR, "reset returns a ndarray instead of (observation, info)"),
     (toys.OldStep, "environment interface", ERROR, "step returns 4 values"),
     (toys.Seedless, "environment interface", ERROR, "does not take seed and options"),
     (toys.Uninformed, "environment interface", ERROR, "info of step is a list"),
-    (toys.Numbered, "environment interface", WARNING, "terminated is a int and no bool"),
+    (toys.Numbered, "environment interface", WARNING, "terminated is a int, not a bool"),
     (toys.Invisible, "environment rendering", NOTE, "no render mode"),
     (toys.Misshapen, "observations shape", ERROR, "do not fit their space"),
     (toys.Partial, "observations shape", ERROR, "do not fit their space"),
     (toys.Overchosen, "observations shape", ERROR, "do not fit their space"),
     (toys.Doubled, "observations dtype", NOTE, "obs is float64, its space says float32"),
     (toys.Undefined, "observations finite", ERROR, "obs is not finite"),
-    (toys.Outside, "observations bounds", WARNING, "up to 2 outside of its bounds"),
+    (toys.Outside, "observations bounds", WARNING, "up to 2 outside its bounds"),
     (toys.Stuck, "observations change", NOTE, "1 of 3 elements of obs never changed: 2"),
     (toys.Vast, "observations scale", WARNING, "obs[2] has mean"),
     (toys.RealPicture, "observations images", WARNING, "the image obs is float32"),
@@ -74,7 +74,7 @@ FAULTS = [
     (toys.Choiceless, "actions bounds", WARNING, "leave no choice"),
     (toys.Deaf, "actions effect", WARNING, "as doing nothing"),
     (toys.Worthless, "rewards finite", ERROR, "a reward is not finite"),
-    (toys.Boxed, "rewards finite", NOTE, "no plain number"),
+    (toys.Boxed, "rewards finite", NOTE, "not a plain number"),
     (toys.Barren, "rewards differ", WARNING, "all 240 rewards were 0"),
     (toys.Rich, "rewards scale", WARNING, "a step"),
     (toys.Poor, "rewards scale", WARNING, "no reward of a step was beyond"),
@@ -89,7 +89,7 @@ FAULTS = [
     (toys.Leaky, "cost growth", WARNING, "memory grows: 1,0"),
     (toys.Opening, "cost growth", WARNING, "11 open files more"),
     (toys.Spinning, "cost growth", WARNING, "threads more"),
-    (toys.Untidy, "cost close", NOTE, "3 closed copies left 3 open files behind"),
+    (toys.Untidy, "cost close", NOTE, "3 closed instances left 3 open files behind"),
 ]
 
 
@@ -124,7 +124,7 @@ def test_a_failure_is_told_once_with_its_trace():
     assert found.where.startswith("seed 1000, step 10, action [")
     assert "in step" in found.trace and "toys_check.py" in found.trace and "context.py" not in found.trace
     again = finding(checked, "seeds repeat")
-    assert again.level is NOTE and again.what == "not looked at: the environment fails in step, as above"
+    assert again.level is NOTE and again.what == "not checked: the environment fails in step, as above"
 
 
 def test_a_copy_that_cannot_be_closed():
@@ -141,7 +141,7 @@ def test_a_mask_without_a_choice():
 def test_a_reward_that_is_no_number():
     checked = examined(toys.Rewardless)
     assert faults(checked)["environment keeps going"] is ERROR
-    assert finding(checked, "environment keeps going").what == "a reward is no number"
+    assert finding(checked, "environment keeps going").what == "a reward is not a number"
 
 
 def test_a_start_that_is_always_the_same_is_only_worth_a_note():
@@ -174,7 +174,7 @@ def test_what_ends_an_essential_check_ends_all():
 
 def test_what_was_configured_counts():
     assert faults(examined(toys.Vast, normalised=True)) == {}
-    assert faults(examined(toys.Sound, vector_class=True, n_envs=3)) == {"environment copies": NOTE}
+    assert faults(examined(toys.Sound, vector_class=True, n_envs=3)) == {"environment vector class": NOTE}
     checked = examined(toys.Endless, length_limit=25)
     assert faults(checked) == {}
     assert finding(checked, "episodes end").what == "all 9 cut off by max_step_each_iter at 25"
@@ -186,13 +186,13 @@ def test_whoever_is_slow_is_looked_at_for_a_while_only():
     )
     checked = list(run_checks(context))
     assert max(one.level for one in checked) is NOTE
-    assert finding(checked, "environment made").what == "not looked at: -1 s are over"
+    assert finding(checked, "environment made").what == "not checked: -1 s are over"
 
 
 def test_everybody_is_told_what_begins():
     begun: list[str] = []
     checks = [Check("a", "b", lambda context: iter([ok("fine")])), Check("a", "c", lambda context: iter([]))]
-    found = list(run_checks(lab_of(toys.Sound), checks, begins=lambda check: begun.append(check.title)))
+    found = list(run_checks(lab_of(toys.Sound), checks, on_start=lambda check: begun.append(check.title)))
     assert begun == ["b", "c"]
     assert [one.level for one in found] == [Level.OK, Level.OK]
 

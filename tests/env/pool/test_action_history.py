@@ -70,7 +70,7 @@ def traced(env: VecEnv, agent: int) -> Trace:
 
 
 def test_an_episode_that_ended_with_the_last_step_is_the_one_that_is_meant():
-    """Copy 0 has episodes of 1, 6 and 5 steps; copy 1 of 4, 3 and 2."""
+    """Environment 0 has episodes of 1, 6 and 5 steps; environment 1 of 4, 3 and 2."""
     with closing(make_vec_env("GYM", "tests.toys_vector:Diary-v0", n=2, seed_of=diary_seed)) as env:
         env.reset()
         assert traced(env, 0).actions.shape == (0, 2)

@@ -78,9 +78,9 @@ def test_a_copy_that_raises_is_made_anew_and_the_others_do_not_notice(tmp_path, 
     (fault,) = faults
     assert fault.what == "Faulty-v0 failed in step"
     assert fault.why == "RuntimeError: the wheel came off"
-    assert f"copy {failed}, episode 0, seed {SEEDS(failed, 0)}, step 3 of the episode" in fault.where
+    assert f"environment {failed}, episode 0, seed {SEEDS(failed, 0)}, step 3 of the episode" in fault.where
     assert "action [0]" in fault.where
-    assert "in _raise" in fault.trace and "copies.py" not in fault.trace
+    assert "in _raise" in fault.trace and "env_group.py" not in fault.trace
     step(env)
     fifth = step(env)  # the others end here; the one that failed is in its second step
     assert fifth.terminated.tolist() == [i != failed for i in range(4)]
@@ -105,7 +105,7 @@ def test_a_failing_reset_loses_no_step(tmp_path, workers):
     assert last.obs["obs"].tolist() == [[SEEDS(0, 2) % 1000, 0], [SEEDS(1, 1) % 1000, 0]]
     (fault,) = faults
     assert fault.what == "Faulty-v0 failed in reset"
-    place = f"copy 0, episode 1, seed {SEEDS(0, 1)}, step 0 of the episode"
+    place = f"environment 0, episode 1, seed {SEEDS(0, 1)}, step 0 of the episode"
     assert fault.where == place, "no action: none was taken"
 
 
@@ -117,13 +117,16 @@ def test_a_worker_that_dies_is_replaced(tmp_path):
         step(env)
     third = step(env)
     lost = np.flatnonzero(third.skipped).tolist()
-    assert lost in ([0, 1], [2, 3])  # the copies of one process
+    assert lost in ([0, 1], [2, 3])  # the environments of one process
     kept = [i for i in range(4) if i not in lost]
     assert third.obs["obs"][kept, 1].tolist() == [3.0, 3.0]
     assert third.obs["obs"][lost].tolist() == [[SEEDS(i, 1) % 1000, 0] for i in lost]
     (fault,) = faults
     assert "died in step" in fault.what and "SIGSEGV" in fault.why
-    assert f"copy {lost[0]}, episode 0" in fault.where and f"copy {lost[1]} in the same" in fault.where
+    assert (
+        f"environment {lost[0]}, episode 0" in fault.where
+        and f"environment {lost[1]} in the same" in fault.where
+    )
     assert "Segmentation fault" in fault.trace and "in _die" in fault.trace
     assert "about to fail" in (tmp_path / "workers" / f"worker_{lost[0] // 2}.log").read_text()
     for _ in range(5):
@@ -155,7 +158,7 @@ def test_a_worker_that_is_killed_between_two_steps_is_replaced(tmp_path):
 
 
 def test_a_worker_lost_in_an_explicit_reset_takes_its_other_copies_along(tmp_path):
-    """The caller asked for copy 0 only; that copy 1 began anew it learns with the next step."""
+    """The caller asked for environment 0 only; that environment 1 began anew it learns with the next step."""
     (tmp_path / "mark").touch()
     env, faults = make(tmp_path, "exit", n=2, workers=1, where="reset")
     env.reset()
@@ -214,7 +217,7 @@ def _only_trackers() -> bool:
     """What stays as long as this process does: for shared memory, for forks of other tests, beside it."""
     children = psutil.Process().children(recursive=True)
     commands = [" ".join(child.cmdline()) for child in children]
-    stay = ("resource_tracker", "forkserver", "outside.py")
+    stay = ("resource_tracker", "forkserver", "monitor_process.py")
     return all(any(name in command for name in stay) for command in commands)
 
 
@@ -347,11 +350,11 @@ def test_signals_for_the_whole_group_do_not_reach_workers(tmp_path):
     ("text", "observation 'speed' is <U4, its space has real numbers"),
     ("complex", "observation 'speed' is complex128, its space has real numbers"),
     ("object", "observation 'speed' is object, its space has real numbers"),
-    ("ragged", "observation 'speed' is no array of numbers"),
+    ("ragged", "observation 'speed' is not an array of numbers"),
     ("object of whole numbers", "observation 'camera' is object"),
     ("fraction", "observation 'gear' is float64, its space has whole numbers"),
     ("choice", "observation 'gear' holds 3, its space has 0 to 2"),
-    ("overflow", "observation 'camera' has numbers of int64 that are no uint8"),
+    ("overflow", "observation 'camera' has numbers of int64 that do not fit uint8"),
     ("missing", "observation 'gear' is missing"),
 ])  # fmt: skip
 def test_what_a_space_does_not_allow_ends_the_run_where_it_is_first_seen(how, said, at, workers=0):
@@ -362,18 +365,18 @@ def test_what_a_space_does_not_allow_ends_the_run_where_it_is_first_seen(how, sa
     with pytest.raises(EnvError, match=f"Untrue-v0 failed in {'step' if at else 'reset'}") as caught:
         env.reset()
         step(env, 1)
-    assert said in caught.value.why and "started anew it would do the same" in caught.value.fix
-    assert f"copy 0, episode 0, seed {SEEDS(0, 0)}, step {at} of the episode" in caught.value.where
+    assert said in caught.value.why and "a restart would fail alike" in caught.value.fix
+    assert f"environment 0, episode 0, seed {SEEDS(0, 0)}, step {at} of the episode" in caught.value.where
     assert caught.value.exit_code == 4 and not faults
 
 
 @pytest.mark.fault("F14")
 @pytest.mark.fault("F45")
 @pytest.mark.parametrize(("how", "said"), [
-    ("reward", "the reward is '1.5', a str, and no number"),
-    ("complex reward", "the reward is 1j, a complex, and no number"),
-    ("terminated", "terminated is 'False', a str, and no number"),
-    ("truncated", "truncated is '', a str, and no number"),
+    ("reward", "the reward is '1.5', a str, not a number"),
+    ("complex reward", "the reward is 1j, a complex, not a number"),
+    ("terminated", "terminated is 'False', a str, not a number"),
+    ("truncated", "truncated is '', a str, not a number"),
 ])  # fmt: skip
 def test_rewards_and_ends_that_are_text_end_the_run_at_the_first_step(how, said):
     test_what_a_space_does_not_allow_ends_the_run_where_it_is_first_seen(how, said, 1)
@@ -397,8 +400,12 @@ def test_what_lies_outside_of_its_bounds_is_told_once_and_trained_on(workers):
     for _ in range(3):
         result = env.step({DEFAULT_BEHAVIOUR: np.zeros((4, 1), np.float32)})[DEFAULT_BEHAVIOUR]
     (fault,) = told
-    assert fault.harmless and fault.what == "observation 'speed' of Untrue-v0 lies outside of its bounds"
-    assert fault.why == "speed[1] = 2.5 in [-1, 1]" and "copy 0" in fault.where and "step 1" in fault.where
+    assert fault.harmless and fault.what == "observation 'speed' of Untrue-v0 lies outside its bounds"
+    assert (
+        fault.why == "speed[1] = 2.5 in [-1, 1]"
+        and "environment 0" in fault.where
+        and "step 1" in fault.where
+    )
     assert result.obs["speed"][0, 1] == 4.5 and result.skipped is None and not result.truncated.any()
 
 

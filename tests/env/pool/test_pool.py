@@ -11,7 +11,7 @@ from algorithm.spec import DEFAULT_BEHAVIOUR, ActionSpec, AgentSpec, ObsSpec
 
 
 class Scripted:
-    """Two copies. In its step copy 0 ``fails``; in the reset that follows their process dies, once."""
+    """Two environments: 0 ``fails`` in its step; in the reset that follows their process dies, once."""
 
     name, time_limit, fps, arrangement = "Scripted-v0", None, None, "2 by the book"
     render_modes = ()
@@ -49,7 +49,7 @@ class Scripted:
 
 
 def test_a_worker_that_dies_while_one_copy_is_reset_costs_the_others_their_step():
-    """What copy 1 saw after its step is gone with the process, so nothing of that step may be stored."""
+    """The result of environment 1's step is lost with the process, so nothing of it may be stored."""
     executor, faults = Scripted(), []
     pool = EnvPool(executor, seed_of=lambda i, episode: 10 * i + episode, restarts=5, on_fault=faults.append)
     pool.reset()
@@ -57,12 +57,12 @@ def test_a_worker_that_dies_while_one_copy_is_reset_costs_the_others_their_step(
     assert executor.resets == [[0, 1], [0], [0, 1]]
     assert result.skipped.tolist() == [True, True]
     assert result.reward.tolist() == [0.0, 0.0]
-    assert result.obs["obs"][:, 0].tolist() == [2, 11]  # episode 1 of copy 0 was the one that died
+    assert result.obs["obs"][:, 0].tolist() == [2, 11]  # episode 1 of environment 0 was the one that died
     assert [fault.what for fault in faults] == ["failed in step", "worker_0 died"]
 
 
 def test_a_copy_that_began_unasked_is_announced_after_a_resume_as_well():
-    """Copy 0 is reset; its process dies with copy 1, whose agent still has to be told of its new episode."""
+    """Environment 0 is reset; its process dies, and environment 1 has to report its new episode later."""
     executors = [Scripted(fails=False), Scripted(fails=False)]
     executors[1].deaths = []
     pools = [

@@ -54,7 +54,7 @@ def test_time_in_which_a_process_stood_still_does_not_count(monkeypatch):
     ran = ActiveTime(0.5)
     for gap in (0.5, 0.7, 3600.0, 0.5):
         clock[0] += gap
-        ran.look()
+        ran.update()
     assert ran.seconds == pytest.approx(0.5 + 0.7 + 1.0 + 0.5)
     assert ran.since(clock[0] - 0.4) == 0.0, "it may have begun before the stop, or after it"
     assert ran.since(90.0) == pytest.approx(ran.seconds)
@@ -67,7 +67,7 @@ def test_where_nothing_stood_still_a_call_is_as_old_as_the_clock_says(monkeypatc
     ran = ActiveTime(0.5)
     for _ in range(10):
         clock[0] += 0.5
-        ran.look()
+        ran.update()
     assert ran.since(102.0) == pytest.approx(3.0)
 
 
@@ -147,7 +147,8 @@ def test_simulators_of_a_worker_end_with_the_main_process(tmp_path):
 def test_a_fork_of_a_worker_can_be_ended():
     """It inherits the handlers, which are not meant for it."""
     code = (
-        "import os, signal, time\nfrom algorithm.env.pool.worker import ignore_stop_signals\npass_over_signals()\n"
+        "import os, signal, time\nfrom algorithm.env.pool.worker import ignore_stop_signals\n"
+        "ignore_stop_signals()\n"
         "os.kill(os.getpid(), signal.SIGTERM)\npid = os.fork()\n"
         "if not pid: time.sleep(60)\n"
         "time.sleep(0.1)\nos.kill(pid, signal.SIGTERM)\nprint(os.waitpid(pid, 0)[1])"
@@ -170,7 +171,7 @@ def test_an_environment_that_would_end_the_program_has_failed(tmp_path, fault, w
         env.close()
     (told,) = faults
     assert told.what == "Faulty-v0 failed in step"
-    assert "would end the program, which is not for an environment to do" in told.why
+    assert "would end the program, which an environment may not do" in told.why
 
 
 @pytest.mark.fault("F36")
@@ -192,10 +193,13 @@ def test_wherever_it_would_end_the_program(tmp_path, where):
 ])  # fmt: skip
 def test_who_leaves_at_once_without_a_word_is_told_of(end, said):
     """However soon: the process that tells of it may still be starting."""
-    begin = "import os\nfrom algorithm.env.pool.monitor_process import exit_now, monitor_process\nmonitor_process().run_started('run a')\n"
+    begin = (
+        "import os\nfrom algorithm.env.pool.monitor_process import exit_now, monitor_process\n"
+        "monitor_process().run_started('run a')\n"
+    )
     done = subprocess.run([sys.executable, "-c", begin + end], capture_output=True, text=True, timeout=30)
     assert done.returncode == 0
-    assert ("error: run a has ended without a word" in done.stderr) is said
+    assert ("error: run a has ended without a message" in done.stderr) is said
 
 
 @pytest.mark.fault("F36")

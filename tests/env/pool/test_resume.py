@@ -122,7 +122,7 @@ KINDS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("before", [0, 1, 23])
 def test_the_following_steps_are_those_of_a_pool_that_never_stopped(kind, before):
-    """With resets of single copies, one of them just before the state is taken."""
+    """With resets of single environments, one of them just before the state is taken."""
     resets = {4: [1, 3], 22: [0], 30: [2, 4]}
     resumed(lambda workers: make(workers=workers, **KINDS[kind]), before, 25, resets)
 
@@ -201,7 +201,7 @@ def test_an_episode_that_is_not_the_same_again_is_named_and_the_others_go_on(how
 
 
 def check_that_the_next_episode_begins(env: VecEnv, state: State, lost: list[int], step: int) -> None:
-    """Of the copies that the caller resets; that shows in their seeds."""
+    """Of the environments that the caller resets; that shows in their seeds."""
     episode = env.state().arrays["episode"]
     assert episode.tolist() == state.arrays["episode"].tolist()
     first = env.reset(lost)[DEFAULT_BEHAVIOUR]
@@ -219,7 +219,10 @@ def test_a_copy_that_fails_while_it_is_repeated_is_a_failure_like_any_other(work
         assert env.resume(state) == dict.fromkeys(lost, "it failed while it was repeated")
         (fault,) = faults
         assert fault.what == "Fickle-v0 failed in step" and "the second time is the worse" in fault.why
-        assert f"copy 1, episode 0, seed {diary_seed(1, 0)}, step 2 of the episode, action [" in fault.where
+        assert (
+            f"environment 1, episode 0, seed {diary_seed(1, 0)}, step 2 of the episode, action ["
+            in fault.where
+        )
         assert env.state().meta["failures"] == 1
         check_that_the_next_episode_begins(env, state, lost, step=5)
 
@@ -244,7 +247,8 @@ def test_a_worker_that_is_lost_while_it_repeats_costs_its_own_copies_only(tmp_pa
         assert sorted(lost) in ([0, 1], [2, 3]) and set(lost.values()) == {"it failed while it was repeated"}
         assert said in faults[0].what
         assert (
-            f"copy {min(lost)}, episode 0" in faults[0].where and "step 3 of the episode" in faults[0].where
+            f"environment {min(lost)}, episode 0" in faults[0].where
+            and "step 3 of the episode" in faults[0].where
         )
         again = other.reset(sorted(lost))[DEFAULT_BEHAVIOUR].obs["obs"]
         assert again.tolist() == [[SEEDS(i, 1) % 1000, 0] for i in sorted(lost)]
@@ -274,7 +278,7 @@ def test_failures_from_before_count():
 
 @pytest.mark.fault("F12")
 def test_failures_of_the_reset_before_do_not_count_twice():
-    """The copies begin at episode 0 before they are put where they stood; it was counted the first time."""
+    """The environments begin at episode 0 before they are restored; it was counted the first time."""
     options = {"env_args": {"fails": "first"}, "seed_of": diary_seed, "on_fault": lambda fault: None}
     resumed(lambda workers: make("tests.toys_vector:Diary-v0", 2, **options, restarts=5), before=4, after=20)
 
