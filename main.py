@@ -15,7 +15,7 @@ from types import FrameType
 from algorithm.config.cli import TrainOptions, config_flags, parse_args
 from algorithm.config.loader import LoadedConfig, load_config
 from algorithm.config.locate import find_env
-from algorithm.env.leaving import leave
+from algorithm.env.pool.process_exit import exit_process
 from algorithm.streams import mend_streams
 
 
@@ -152,4 +152,4 @@ def _say(options: TrainOptions, text: str) -> None:
 if __name__ == "__main__":
     mend_streams()
     faulthandler.enable()  # a simulator that crashes in this process takes it along, but says where
-    leave(main())
+    exit_process(main())

@@ -10,7 +10,7 @@ from pathlib import Path
 from algorithm.config.cli import TrainOptions
 from algorithm.config.cli_ds import DistributedOptions, parse_distributed
 from algorithm.config.locate import find_env
-from algorithm.env.leaving import leave
+from algorithm.env.pool.process_exit import exit_process
 from algorithm.streams import mend_streams
 from main import guarded, interruptible_imports
 
@@ -45,4 +45,4 @@ def _say(options: TrainOptions, text: str) -> None:
 if __name__ == "__main__":
     mend_streams()
     faulthandler.enable()  # a simulator that crashes in this process takes it along, but says where
-    leave(main())
+    exit_process(main())

@@ -24,7 +24,7 @@ WITHOUT_TORCH = (
     "algorithm.run.rundir",
     "algorithm.errors",
     "algorithm.run.console",
-    "algorithm.env.checker",
+    "algorithm.env.checks.checker",
     "algorithm.run.preflight.examined",
     "ds.server",
     "ds.client",

@@ -208,7 +208,7 @@ class Attentive:
     """Acts for Guests. Everybody must come with the carry and the action that it was given last.
 
     stored:  its stored_carry_shape
-    ghosts:  agents whose carry and last action are not looked at
+    ghosts:  agents whose carry and last action are not checked
     """
 
     def __init__(self, stored: tuple[int, ...] = (2,), ghosts: Collection[int] = ()) -> None:

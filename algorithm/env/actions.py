@@ -1,8 +1,8 @@
-"""The flat action as an action of a gymnasium space.
+"""Flat actions as actions of a gymnasium space.
 
-Every discrete leaf of the space, in the order of its tree, has branches (Discrete one, MultiDiscrete and
-MultiBinary one per element). After their one-hots comes u in [-1, 1] of every Box leaf, mapped affinely to
-its bounds, and in a Box of whole numbers rounded to the nearest one.
+Every discrete leaf of the space, in the order of its tree, has branches: Discrete one, MultiDiscrete and
+MultiBinary one per element. After their one-hots comes u in [-1, 1] of every Box leaf, mapped affinely to its
+bounds; in a Box of integers the result is rounded.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from algorithm.data import Float
-from algorithm.env.describe import describe_box, describe_branches
 from algorithm.env.spaces import Leaf, Space, branches_of, is_leaf, leaves
 from algorithm.errors import EnvError
 from algorithm.spec import ActionSpec
@@ -25,18 +24,21 @@ from algorithm.spec import ActionSpec
 Choices = NDArray[np.int64]
 """The values chosen in all branches, [branches] or [branches, N]: a column per environment."""
 
+_LISTED = 6
+"""Branches of different sizes that are listed one by one; of more, only the range of sizes."""
+
 _Decode = Callable[[Choices, Float], Any]
 """(choices, u [..., A_c]) -> the action of a leaf, or of a Dict or Tuple of them."""
 
 
 class Actions:
-    """Turns flat actions into those of a space, for one environment or for N at once. It can be pickled.
+    """Conversion of flat actions to those of a space, for one environment or N at once. Can be pickled.
 
-    ``spec.description`` says how, and ``branch_names`` what each branch is called: the name of its leaf, and
-    the index in it where there are several.
+    ``spec.description`` describes it; ``branch_names`` names each branch: the leaf, and an index where it has
+    several.
 
     env: name of the environment, for messages
-    Raises :class:`EnvError` for a leaf that is not served, a Box without finite bounds, and for no action.
+    Raises :class:`EnvError` for an unsupported leaf, a Box without finite bounds, and an empty space.
     """
 
     def __init__(self, space: Space, env: str) -> None:
@@ -52,30 +54,30 @@ class Actions:
                 _refuse_unbounded(leaf, env)
                 size = prod(leaf.space.shape)
                 decoders.append(_Affine(leaf.space, slice(width, width + size)))
-                parts.append(describe_box(leaf, width))
+                parts.append(_describe_box(leaf, width))
                 width += size
             else:
                 own, first = branches(leaf.space)
                 decoders.append(_discrete(leaf.space, slice(len(counts), len(counts) + len(own))))
-                parts.append(describe_branches(leaf, own, first, len(counts)))
+                parts.append(_describe_branches(leaf, own, first, len(counts)))
                 self.branch_names += _branch_names(leaf)
                 counts += own
                 starts += first
         if not counts and not width:
             raise EnvError(f"the action space {space} is empty", where=env, fix="an agent needs an action")
         self.spec = ActionSpec(tuple(counts), width, " · ".join(parts))
-        self._decode = _assembled(space, iter(decoders))
+        self._decode = _build_decoder(space, iter(decoders))
         self._shift = np.array(starts, np.int64) - [where.start for where in self.spec.branch_slices]
 
     def to_env(self, action: Float) -> Any:  # noqa: ANN401 - a space may hold anything
-        """A flat action [A], or those of N environments [N, A], leaf by leaf as vector classes take them."""
+        """Convert a flat action [A], or those of N environments [N, A] leaf by leaf for vector classes."""
         discrete = self.spec.discrete
         if not discrete:
             return self._decode(_NO_CHOICES, action)
         return self._decode(self._choices(action[..., :discrete]), action[..., discrete:])
 
     def _choices(self, one_hots: Float) -> Choices:
-        """Raises ValueError for what is not a one-hot per branch."""
+        """Convert one-hots to values. Raises ValueError where a branch is not one-hot."""
         chosen = one_hots.nonzero()[-1].reshape(*one_hots.shape[:-1], len(self._shift))
         values: Choices = (chosen + self._shift).T
         return values
@@ -85,7 +87,7 @@ _NO_CHOICES: Choices = np.zeros(0, np.int64)
 
 
 def branches(space: Space) -> tuple[list[int], list[int]]:
-    """Number of choices and smallest value of each branch of a discrete leaf."""
+    """Return number of choices and smallest value of each branch of a discrete leaf."""
     if isinstance(space, gym.spaces.Discrete):
         return [int(space.n)], [int(space.start)]
     if isinstance(space, gym.spaces.MultiDiscrete):
@@ -94,12 +96,12 @@ def branches(space: Space) -> tuple[list[int], list[int]]:
     return [2] * size, [0] * size
 
 
-def _assembled(space: Space, decoders: Any) -> _Decode:  # noqa: ANN401 - an iterator over decoders
-    """One decoder for the tree, with those of its leaves in their order."""
+def _build_decoder(space: Space, decoders: Any) -> _Decode:  # noqa: ANN401 - an iterator over decoders
+    """Return one decoder for the tree, from those of its leaves in order."""
     if is_leaf(space):
         decode: _Decode = next(decoders)
         return decode
-    parts = [(key, _assembled(part, decoders)) for key, part in branches_of(space)]
+    parts = [(key, _build_decoder(part, decoders)) for key, part in branches_of(space)]
     return partial(_dict_of if isinstance(space, gym.spaces.Dict) else _tuple_of, parts)
 
 
@@ -134,7 +136,7 @@ def _choices(
 
 
 class _Affine:
-    """u in [-1, 1] mapped to the bounds of a Box, and in one of whole numbers rounded to the nearest."""
+    """u in [-1, 1] mapped to the bounds of a Box, rounded in one of integers."""
 
     def __init__(self, space: gym.spaces.Box, where: slice) -> None:
         self._where, self._shape, self._dtype = where, space.shape, space.dtype
@@ -147,13 +149,13 @@ class _Affine:
         scaled = self._centre + self._half * u[..., self._where]
         if self._whole:
             scaled = np.rint(scaled)
-        inside = np.minimum(np.maximum(scaled, self._low), self._high)  # rounding may have left the bounds
+        inside = np.minimum(np.maximum(scaled, self._low), self._high)  # rounding may leave the bounds
         action: NDArray[Any] = inside.reshape((*u.shape[:-1], *self._shape)).astype(self._dtype, copy=False)
         return action
 
 
 def _whole_bounds(space: gym.spaces.Box) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Bounds as float64 that lie inside those of the space: near 2**63 not every whole number is one."""
+    """Return float64 bounds inside those of the space: near 2**63 not every integer is a float64."""
     low = [_inwards(int(end), np.inf) for end in space.low.ravel()]
     high = [_inwards(int(end), -np.inf) for end in space.high.ravel()]
     return np.array(low, np.float64), np.array(high, np.float64)
@@ -183,3 +185,49 @@ def _branch_names(leaf: Leaf) -> list[str]:
         return [leaf.name]
     name = leaf.name or "action"
     return [f"{name}[{', '.join(map(str, index))}]" for index in np.ndindex(*(leaf.space.shape or ()))]
+
+
+def _describe_branches(leaf: Leaf, counts: list[int], starts: list[int], first: int) -> str:
+    """Describe a discrete leaf whose branches begin with number ``first``.
+
+    ``1 branch of 3 choices``; below a name ``keys: branches 1-4 of 2 choices``.
+    """
+    several = len(counts) != 1
+    if leaf.name:
+        text = f"{leaf.name}: branch{'es' * several} {_span(first, len(counts))}"
+    else:
+        text = f"{len(counts)} branch{'es' * several}"
+    text += f" of {_join_counts(counts)} choice{'s' * (counts != [1])}"
+    if any(starts):
+        values = [f"{start} to {start + n - 1}" for start, n in zip(starts, counts, strict=True)]
+        text += f" ({values[0]})" if len(set(values)) == 1 else " (not from 0)"
+    return text
+
+
+def _describe_box(leaf: Leaf, first: int) -> str:
+    """Describe a Box whose part of u begins with number ``first``.
+
+    ``6 continuous: u in [-1, 1] to [-2, 2]``; below a name ``force: continuous 0-1, [-2, 2]``.
+    """
+    space = leaf.space
+    assert isinstance(space, gym.spaces.Box)
+    size = space.low.size
+    same = size > 0 and (space.low == space.low.flat[0]).all() and (space.high == space.high.flat[0]).all()
+    low, high = (f"{float(end.flat[0]):g}" if same else "" for end in (space.low, space.high))
+    bounds = f"[{low}, {high}]" if same else "the bounds of the Box"
+    whole = ", rounded" if space.dtype.kind != "f" else ""
+    if leaf.name:
+        return f"{leaf.name}: continuous {_span(first, size)}, {bounds}{whole}"
+    return f"{size} continuous: u in [-1, 1] to {bounds}{whole}"
+
+
+def _span(first: int, count: int) -> str:
+    return str(first) if count == 1 else f"{first}-{first + count - 1}"
+
+
+def _join_counts(counts: list[int]) -> str:
+    if len(set(counts)) == 1:
+        return str(counts[0])
+    if len(counts) > _LISTED:
+        return f"{min(counts)} to {max(counts)}"
+    return f"{', '.join(map(str, counts[:-1]))} and {counts[-1]}"

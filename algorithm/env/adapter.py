@@ -1,4 +1,4 @@
-"""Both spaces of a gymnasium environment, and the masks between them."""
+"""Both spaces of a gymnasium environment, and its action masks."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from algorithm.spec import AgentSpec
 
 
 class Adapter:
-    """Turns observations, masks and actions of one space each into ours and back.
+    """Conversion of observations, masks and actions between a pair of spaces and the project's arrays.
 
     env:   name of the environment, for messages
     stack: frames of the observation's frame stack, 1 for none
-    Raises :class:`EnvError` for spaces that are not served.
+    Raises :class:`EnvError` for unsupported spaces.
     """
 
     def __init__(self, observation_space: Space, action_space: Space, env: str, *, stack: int = 1) -> None:
@@ -30,9 +30,8 @@ class Adapter:
                 why="a mask says which choices are allowed, and a Box has none",
                 fix="rename it or leave it out with a wrapper (base_config.wrappers)",
             )
-        seen = _without_mask(observation_space) if in_obs else observation_space
-        self.seen_space = seen
-        self.observations = Observations(seen, env, stack=stack)
+        self.obs_space = _without_mask(observation_space) if in_obs else observation_space
+        self.observations = Observations(self.obs_space, env, stack=stack)
         self.masks = Masks(action_space, self.actions, InObservation() if in_obs else InInfo())
         self.spec = AgentSpec(self.observations.spec, self.actions.spec)
 

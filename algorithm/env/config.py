@@ -1,4 +1,4 @@
-"""The keys of ``base_config`` that say which environment to build. Imports no torch and no simulator."""
+"""The keys of ``base_config`` that define the environment. Imports no torch and no simulator."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NOT_RUNNABLE = {"UNITY": _UNITY, "DM_CONTROL": _SUITES}
 
 
 def _named(entry: object) -> object:
-    """Convert a name alone to a wrapper without arguments."""
+    """Turn a bare name into a wrapper without arguments."""
     if isinstance(entry, str):
         return {entry: None}
     if isinstance(entry, dict) and len(entry) != 1:
@@ -45,18 +45,18 @@ WrapperEntry = Annotated[
         }
     ),
 ]
-"""Name of a wrapper -> its keyword arguments, or None; the name alone may be written as well."""
+"""Name of a wrapper -> its keyword arguments, or None; a bare name is valid too."""
 
 
 class BuildPath(Block):
-    """Path of the Unity executable by operating system."""
+    """Paths of the Unity executable per operating system."""
 
     win32: str = option("path_win32", "Executable on Windows.", reserved=_UNITY)
     linux: str = option("path_linux", "Executable on Linux.", reserved=_UNITY)
 
 
 class UnityArgs(Block):
-    """Start of a Unity executable. Without effect on other environments."""
+    """Start options of a Unity executable. Without effect on other environments."""
 
     no_graphics: bool = option(
         True, "Start without a window. Set to false if observations are images.", reserved=_UNITY
@@ -68,7 +68,7 @@ class UnityArgs(Block):
 
 
 class EnvConfig(Block):
-    """The part of ``base_config`` that an environment is built from."""
+    """The part of ``base_config`` that defines the environment."""
 
     env_type: Literal["UNITY", "GYM", "DM_CONTROL"] = required(
         "Which kind of simulator; GYM is any Gymnasium environment. No default: the task says it.",
@@ -100,32 +100,31 @@ class EnvConfig(Block):
     )
     reward_scale: Float = option(
         1.0,
-        "Rewards are learned from times this fixed factor; returns and evaluations are told as they come.",
+        "Fixed factor on rewards that are learned from; returns and evaluations are reported unscaled.",
         new=True,
         resume="fixed: what is stored and what the critics have learned is in the old scale",
         gt=0,
     )
     workers: Int = option(
         0,
-        "Processes for the environments of a training run; 0: in the main process. Does not change what is "
-        "learned.",
+        "Processes for the environments of a training run; 0: in the main process. Does not change results.",
         new=True,
         ge=0,
     )
     env_timeout: Limit = option(
         120,
-        "Seconds after which a step or reset counts as hanging. A worker is then started anew; without "
+        "Seconds after which a step or reset counts as hanging. A worker is then restarted; without "
         "workers the run ends. -1: wait for ever.",
         new=True,
     )
     env_restarts: Int = option(
         10,
-        "Failures of environments in step or reset that a run survives by starting them anew.",
+        "Failures of environments in step or reset that a run survives by restarting them.",
         new=True,
         ge=0,
     )
     on_non_finite: Literal["stop", "drop"] = option(
         "stop",
-        "What an observation or reward that is NaN or infinite does: end the run, or only that episode.",
+        "Effect of an observation or reward that is NaN or infinite: end the run, or only that episode.",
         new=True,
     )

@@ -1,4 +1,4 @@
-"""A Gymnasium environment with one agent."""
+"""Gymnasium environments with one agent."""
 
 from __future__ import annotations
 
@@ -13,36 +13,37 @@ import gymnasium as gym
 import gymnasium.vector
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import override
 
 from algorithm.data import Float
 from algorithm.env.adapter import Adapter
 from algorithm.env.base import Picture
-from algorithm.env.extras import advice
-from algorithm.env.leaving import staying
-from algorithm.env.named import offered, registered
+from algorithm.env.env_id import list_envs, register_env
+from algorithm.env.install_hints import advice
 from algorithm.env.observations import Bounds, frame_stack
-from algorithm.env.quiet import silence
-from algorithm.env.single import Seen, flag, number
-from algorithm.env.wrappers import Wrapper, apply, find
+from algorithm.env.pool.process_exit import exits_as_errors
+from algorithm.env.redirect_output import silence
+from algorithm.env.single import SingleEnv, TimeStep, as_bool, as_number
+from algorithm.env.wrappers import Wrapper, apply_wrappers, load_wrapper
 from algorithm.errors import EnvError
 
 _PYBULLET = ("pybullet_envs_gymnasium", "pybullet_envs")
-_TALKATIVE = (*_PYBULLET, "ale_py")
-"""Packages of environments that print when they are imported or made."""
+_PRINTING = (*_PYBULLET, "ale_py")
+"""Packages of environments that print when they are imported or built."""
 
-_UNSEEN = (
-    "leave out --render if it has no window or there is no display; ssh -X brings one, and xvfb-run one that "
-    "nobody sees"
+_NO_WINDOW = (
+    "leave out --render if it has no window or there is no display; ssh -X brings one, and xvfb-run an "
+    "invisible one"
 )
-_PICTURES = "rgb_array"  # gymnasium's name for the mode in which an environment gives pictures
-_UNFILMED = "leave out --video, or set eval_config.video to false"
+_RGB_ARRAY = "rgb_array"  # Gymnasium's render mode for images
+_NO_VIDEO = "leave out --video, or set eval_config.video to false"
 
 
-class GymEnv:
-    """Adapts observations, action masks and actions of a Gymnasium environment.
+class GymEnv(SingleEnv):
+    """A Gymnasium environment as a :class:`~algorithm.env.single.SingleEnv`.
 
-    options: given to every ``reset`` (``reset_config``)
-    Raises :class:`EnvError` for a space that is not served.
+    options: passed to every ``reset`` (``reset_config``)
+    Raises :class:`EnvError` for an unsupported space.
     """
 
     def __init__(self, env: gym.Env, *, options: Mapping[str, Any] | None = None) -> None:
@@ -56,64 +57,64 @@ class GymEnv:
         self.spec = adapter.spec
         self._observations, self._masks = adapter.observations, adapter.masks
         self.actions = adapter.actions
-        self._bounds = Bounds(adapter.seen_space, self.name)
+        self._bounds = Bounds(adapter.obs_space, self.name)
 
-    def reset(self, seed: int) -> Seen:
-        """See :class:`~algorithm.env.single.SingleEnv`."""
+    @override
+    def reset(self, seed: int) -> TimeStep:
         obs, info = self._env.reset(seed=seed, options=self._options)
         return self._seen(obs, info, over=False)
 
-    def step(self, action: Float) -> tuple[Seen, float, bool, bool]:
-        """See :class:`~algorithm.env.single.SingleEnv`."""
+    @override
+    def step(self, action: Float) -> tuple[TimeStep, float, bool, bool]:
         obs, reward, terminated, truncated, info = self._env.step(self.actions.to_env(action))
-        over = flag(terminated, "terminated")
+        over = as_bool(terminated, "terminated")
         seen = self._seen(obs, info, over=over)
-        return seen, number(reward, "the reward"), over, flag(truncated, "truncated")
+        return seen, as_number(reward, "the reward"), over, as_bool(truncated, "truncated")
 
-    def _seen(self, obs: Any, info: Any, *, over: bool) -> Seen:  # noqa: ANN401 - a space may hold anything
+    def _seen(self, obs: Any, info: Any, *, over: bool) -> TimeStep:  # noqa: ANN401 - a space may hold anything
         read = self._observations.read(obs)
-        return Seen(read, self._masks.read(obs, info, over=over), self._bounds.outside(read))
+        return TimeStep(read, self._masks.read(obs, info, over=over), self._bounds.violations(read))
 
+    @override
     def render(self) -> Picture | None:
-        """See :class:`~algorithm.env.single.SingleEnv`."""
-        if self._env.render_mode != _PICTURES:
+        if self._env.render_mode != _RGB_ARRAY:
             return None
         try:
-            # Our own: the simulator may go on painting into the one it gave.
-            with staying():
+            # A copy: the simulator may reuse its buffer.
+            with exits_as_errors():
                 picture: NDArray[Any] = np.array(self._env.render())
         except Exception as error:
-            raise self._not_filmed(f"{type(error).__name__}: {error}") from error
+            raise self._video_error(f"{type(error).__name__}: {error}") from error
         if picture.dtype != np.uint8 or picture.ndim != 3 or picture.shape[-1] != 3:
-            raise self._not_filmed(f"a picture is {picture.dtype} of shape {picture.shape}")
+            raise self._video_error(f"a picture is {picture.dtype} of shape {picture.shape}")
         return picture
 
+    @override
     def close(self) -> None:
-        """See :class:`~algorithm.env.single.SingleEnv`."""
         self._env.close()
 
-    def _not_filmed(self, why: str) -> EnvError:
+    def _video_error(self, why: str) -> EnvError:
         return EnvError(
             "the environment could not be filmed",
             where=self.name,
             why=why,
-            fix=f"it has to give bytes [height, width, 3]; otherwise {_UNFILMED}",
+            fix=f"it has to return bytes [height, width, 3]; otherwise {_NO_VIDEO}",
         )
 
 
 def has_vector_class(env_id: str, n: int) -> bool:
-    """Whether ``n`` copies are best made by the vector class that the environment brings."""
+    """Whether ``n`` sub-environments should run in the environment's own vector class."""
     try:
-        with _silenced(env_id):
-            spec = gym.registry.get(registered(env_id))
+        with _quietly(env_id):
+            spec = gym.registry.get(register_env(env_id))
     except Exception:
-        return False  # whoever makes the single environment reports it
+        return False  # building the single environment reports it
     return spec is not None and spec.vector_entry_point is not None and (n > 1 or spec.entry_point is None)
 
 
 def make_vector(env_id: str, n: int, env_args: Mapping[str, Any]) -> gym.vector.VectorEnv:
-    """``n`` copies in the environment's own vector class."""
-    return gym.make_vec(registered(env_id), num_envs=n, vectorization_mode="vector_entry_point", **env_args)
+    """Make ``n`` sub-environments in the environment's own vector class."""
+    return gym.make_vec(register_env(env_id), num_envs=n, vectorization_mode="vector_entry_point", **env_args)
 
 
 def _is_from(packages: tuple[str, ...], env_id: str) -> bool:
@@ -128,20 +129,20 @@ def _is_pybullet(env_id: str) -> bool:
     return _is_from(_PYBULLET, env_id)
 
 
-def _silenced(env_id: str) -> AbstractContextManager[None]:
-    return silence() if _is_from(_TALKATIVE, env_id) else nullcontext()
+def _quietly(env_id: str) -> AbstractContextManager[None]:
+    return silence() if _is_from(_PRINTING, env_id) else nullcontext()
 
 
 @dataclass(frozen=True, kw_only=True)
 class GymRecipe:
-    """How to make a copy, in this process or in another one. Called with the copy's index.
+    """Arguments for building an environment, in this process or a worker. Called with its index.
 
-    env_id:   as :func:`~algorithm.env.named.locate` returns it
+    env_id:   as :func:`~algorithm.env.env_id.resolve_env_id` returns it
     env_args: keyword arguments of ``gymnasium.make``
     wrappers: ``base_config.wrappers``, innermost first
-    options:  given to every reset
-    render:   show copy 0 in a window
-    film:     copy 0 gives pictures, which open no window
+    options:  passed to every reset
+    render:   show sub-environment 0 in a window
+    video:    sub-environment 0 renders images without a window
     """
 
     env_id: str
@@ -149,81 +150,87 @@ class GymRecipe:
     wrappers: tuple[Wrapper, ...] = ()
     options: Mapping[str, Any] | None = None
     render: bool = False
-    film: bool = False
+    video: bool = False
+
+    def make_gym_env(self) -> gym.Env[Any, Any]:
+        """Build the environment in its wrappers, without the adapter. Raises EnvError or UsageError."""
+        return apply_wrappers(self._make(self.env_args), [load_wrapper(wrapper) for wrapper in self.wrappers])
 
     def __call__(self, index: int) -> GymEnv:
-        """Raises :class:`EnvError`, or UsageError for a wrapper that cannot be found."""
-        classes = [find(wrapper) for wrapper in self.wrappers]
-        if index or not (self.render or self.film):
-            env = self._made(self.env_args)
+        """Build the environment. Raises :class:`EnvError`, or UsageError for an unknown wrapper."""
+        classes = [load_wrapper(wrapper) for wrapper in self.wrappers]
+        if index or not (self.render or self.video):
+            env = self._make(self.env_args)
         else:
-            env = self._made_and_filmed() if self.film else self._made_and_shown()
+            env = self._make_with_images() if self.video else self._make_with_window()
         try:
-            return GymEnv(apply(env, classes), options=self.options)
+            return GymEnv(apply_wrappers(env, classes), options=self.options)
         except BaseException:
             env.close()
             raise
 
-    def _made(self, kwargs: Mapping[str, Any]) -> gym.Env[Any, Any]:
-        with _silenced(self.env_id):
+    def _make(self, kwargs: Mapping[str, Any]) -> gym.Env[Any, Any]:
+        with _quietly(self.env_id):
             try:
-                with staying():
+                with exits_as_errors():
                     # The passive checker costs a third of a small environment's step.
-                    env = gym.make(registered(self.env_id), disable_env_checker=True, **kwargs)
+                    env = gym.make(register_env(self.env_id), disable_env_checker=True, **kwargs)
                     if _is_pybullet(self.env_id):
-                        # It prints, and its first episode differs in the last bits from the later ones.
+                        # Its first episode prints, and differs in the last bits from later ones.
                         env.reset(seed=0)
             except Exception as error:
                 raise EnvError(
                     "the environment could not be made",
                     where=f"{self.env_id} with {dict(kwargs)}" if kwargs else self.env_id,
                     why=f"{type(error).__name__}: {error}",
-                    fix=advice(error, self._elsewhere(error)),
+                    fix=advice(error, self._advice(error)),
                 ) from error
         return env
 
-    def _elsewhere(self, error: Exception) -> str:
-        """Advice for an environment that could not be made."""
-        known = offered(self.env_id) if isinstance(error, gym.error.UnregisteredEnv) else ""
+    def _advice(self, error: Exception) -> str:
+        """Return a hint for an environment that could not be built."""
+        known = list_envs(self.env_id) if isinstance(error, gym.error.UnregisteredEnv) else ""
         return known or "check base_config.env_name and env_args; module:Id imports a module first"
 
-    def _made_and_shown(self) -> gym.Env[Any, Any]:
-        """With a window, which most environments open when their first episode begins."""
+    def _make_with_window(self) -> gym.Env[Any, Any]:
+        """Build with a window, which most environments open in their first episode."""
         if _is_pybullet(self.env_id) and sys.platform == "linux" and not os.environ.get("DISPLAY"):
-            why = "DISPLAY is not set; PyBullet would end the process without a word"
-            raise self._unseen("human", why, _UNSEEN)
+            why = "DISPLAY is not set; PyBullet would end the process without a message"
+            raise self._render_error("human", why, _NO_WINDOW)
         env = None
         try:
-            # Not silenced: what is printed about a window may be all that is left of it.
+            # Not silenced: the output may be the only message about a window that failed.
             kwargs = {**self.env_args, "render_mode": "human"}
-            with staying():
-                env = gym.make(registered(self.env_id), disable_env_checker=True, **kwargs)
+            with exits_as_errors():
+                env = gym.make(register_env(self.env_id), disable_env_checker=True, **kwargs)
                 env.reset(seed=0)
         except Exception as error:
             if env is not None:
                 env.close()
-            raise self._unseen("human", f"{type(error).__name__}: {error}", advice(error, _UNSEEN)) from error
+            raise self._render_error(
+                "human", f"{type(error).__name__}: {error}", advice(error, _NO_WINDOW)
+            ) from error
         return env
 
-    def _made_and_filmed(self) -> gym.Env[Any, Any]:
-        """It gives pictures when asked; nothing else about it is different."""
+    def _make_with_images(self) -> gym.Env[Any, Any]:
+        """Build with images on demand; nothing else differs."""
         if sys.platform == "linux" and not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
-            os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # else SDL complains that there is no screen
+            os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # SDL fails without a screen
         try:
-            env = self._made({**self.env_args, "render_mode": _PICTURES})
+            env = self._make({**self.env_args, "render_mode": _RGB_ARRAY})
         except EnvError as error:
-            raise self._unseen(_PICTURES, error.why, f"{_UNFILMED}; or {error.fix}") from error
+            raise self._render_error(_RGB_ARRAY, error.why, f"{_NO_VIDEO}; or {error.fix}") from error
         modes = env.metadata.get("render_modes") or []
-        if _PICTURES not in modes:
+        if _RGB_ARRAY not in modes:
             env.close()
-            raise self._unseen(_PICTURES, f"its render_modes are {modes}", _UNFILMED)
+            raise self._render_error(_RGB_ARRAY, f"its render_modes are {modes}", _NO_VIDEO)
         return env
 
-    def _unseen(self, mode: str, why: str, fix: str) -> EnvError:
-        shown, flag = ("filmed", "a film") if mode == _PICTURES else ("shown", "--render")
+    def _render_error(self, mode: str, why: str, fix: str) -> EnvError:
+        shown, option = ("filmed", "a film") if mode == _RGB_ARRAY else ("shown", "--render")
         return EnvError(
             f"the environment could not be {shown}",
-            where=f"{self.env_id} with {dict(self.env_args) | {'render_mode': mode}}, for {flag}",
+            where=f"{self.env_id} with {dict(self.env_args) | {'render_mode': mode}}, for {option}",
             why=why,
             fix=fix,
         )

@@ -1,12 +1,12 @@
 """An environment's own vector class (``gymnasium.vector.VectorEnv``), in each of its autoreset modes.
 
-Such a class steps all copies in one call and decides when a copy whose episode has ended is reset
-(https://gymnasium.farama.org/api/vector/autoreset/). Whichever way it does, what is handed out here are the
-transitions of N plain environments:
+Such a class steps all sub-environments in one call and decides when one whose episode has ended is reset
+(https://gymnasium.farama.org/api/vector/autoreset/). In every mode the results are the transitions of N plain
+environments:
 
-* next step: the step after an end is a reset. The copy is ``skipped`` in it, for it ignored its action.
-* same step: an end brings the next episode's first observation; the old one's last is in the infos.
-* disabled: we reset the copies whose episode has ended, within the same step.
+* next step: the step after an end is a reset. It ignores the action, so the agent is ``skipped`` in it.
+* same step: an end returns the next episode's first observation; the last one is in the infos.
+* disabled: sub-environments whose episode has ended are reset here, within the same step.
 """
 
 from __future__ import annotations
@@ -18,16 +18,17 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 from numpy.typing import ArrayLike
+from typing_extensions import override
 
 from algorithm.data import Bool, Float, Int, State
 from algorithm.env.adapter import Adapter
-from algorithm.env.base import EpisodeSeed, Observation, StepResult
-from algorithm.env.copies import not_closed
-from algorithm.env.extras import advice
-from algorithm.env.leaving import contained, staying
+from algorithm.env.base import EpisodeSeed, Observation, StepResult, VecEnv
+from algorithm.env.install_hints import advice
 from algorithm.env.masks import MASK
-from algorithm.env.rows import info_of, observation_of
-from algorithm.env.single import BrokenSpaceError
+from algorithm.env.pool.env_group import close_error
+from algorithm.env.pool.process_exit import as_exception, exits_as_errors
+from algorithm.env.single import SpaceMismatchError
+from algorithm.env.vector_info import info_of, observation_of
 from algorithm.errors import EnvError
 from algorithm.spec import DEFAULT_BEHAVIOUR
 
@@ -48,24 +49,24 @@ class _Ends(NamedTuple):
     infos: Mapping[str, Any]
 
 
-class GymVectorEnv:
-    """N copies of an environment, stepped by one vector class.
+class GymVectorEnv(VecEnv):
+    """N sub-environments, stepped by one vector class.
 
-    make:    builds the vector environment, by ``gymnasium.make_vec`` as a rule
+    make:    builds the vector environment, usually by ``gymnasium.make_vec``
     seed_of: seed of each episode
-    options: given to every ``reset`` that is called here (``reset_config``)
+    options: passed to every ``reset`` called here (``reset_config``)
     name:    of the environment, for messages
 
-    Seeds and options reach the copies with every reset that is called here: the first one, each that is asked
-    for, and with autoreset disabled that of every episode. Where the class resets its copies by itself,
-    later episodes go on with its own random numbers, and it decides what becomes of the options. Gymnasium's
-    own two classes take a seed per copy; any other takes one for all, as ``VectorEnv.reset`` declares: that
-    of the first copy to reset.
+    Seeds and options reach the sub-environments with every reset called here: the first one, requested ones,
+    and with autoreset disabled that of every episode. Where the class resets by itself, later episodes use
+    its own random numbers, and the class decides about the options. Gymnasium's own two classes take a seed
+    per sub-environment; any other takes one for all, as ``VectorEnv.reset`` declares: that of the first to
+    reset.
 
-    Resetting some copies and not others needs a class that honours ``options["reset_mask"]``.
+    A partial reset needs a class that honours ``options["reset_mask"]``.
 
-    Raises :class:`EnvError` if it cannot be made, for spaces that are not served, and for a class that does
-    not say when it resets.
+    Raises :class:`EnvError` if it cannot be built, for unsupported spaces, and for a class without an
+    autoreset mode.
     """
 
     def __init__(
@@ -76,60 +77,42 @@ class GymVectorEnv:
         options: Mapping[str, Any] | None = None,
         name: str,
     ) -> None:
-        self._env = _made(make, name)
+        self._env = _make(make, name)
         self._n = self._env.num_envs
         self._class = type(self._env.unwrapped).__name__
         self._name, self._step = name, 0
         self._mode = self._autoreset_mode()
-        self._begin_anew = {
+        self._start_next = {
             AutoresetMode.NEXT_STEP: self._next_step,
             AutoresetMode.SAME_STEP: self._same_step,
             AutoresetMode.DISABLED: self._reset_ended,
         }[self._mode]
         adapter = Adapter(self._env.single_observation_space, self._env.single_action_space, name)
         self.specs = {DEFAULT_BEHAVIOUR: adapter.spec}
+        self.fps = None  # images come from single environments
+        self.render_modes = ()
+        spec = self._env.spec
+        self.time_limit = spec.kwargs.get("max_episode_steps", spec.max_episode_steps) if spec else None
+        self.arrangement = f"{self._n} in {self._class} ({_PHRASES[self._mode]})"
         self._observations, self._masks = adapter.observations, adapter.masks
         self._actions = adapter.actions
         self._all_allowed = adapter.spec.action.all_allowed(self._n)
-        self._all_allowed.flags.writeable = False  # the same array every time
+        self._all_allowed.flags.writeable = False  # shared by all steps
         self._seed_of, self._options = seed_of, dict(options or {})
         self._seed_each = isinstance(self._env.unwrapped, SyncVectorEnv | AsyncVectorEnv)
         self._ids: Int = np.arange(self._n)
         self._episode: Int = np.full(self._n, -1)
         self._seeds = [0] * self._n
-        self._pending: Bool = np.zeros(self._n, np.bool_)  # reset by the class itself in the next step
-        # What the class handed out last.
+        self._resets_itself: Bool = np.zeros(self._n, np.bool_)  # reset by the class in the next step
+        # The last output of the class.
         self._last = Observation(
             ids=self._ids, obs=adapter.spec.obs.zeros(self._n), action_mask=self._all_allowed
         )
 
-    @property
-    def fps(self) -> None:
-        """None: there are no pictures."""
-
-    @property
-    def render_modes(self) -> tuple[str, ...]:
-        """None: what is shown are single environments."""
-        return ()
-
-    @property
-    def time_limit(self) -> int | None:
-        """Steps after which the class truncates an episode, where the registry knows it."""
-        spec = self._env.spec
-        return spec.kwargs.get("max_episode_steps", spec.max_episode_steps) if spec else None
-
-    @property
-    def arrangement(self) -> str:
-        """See :class:`~algorithm.env.base.VecEnv`."""
-        return f"{self._n} in {self._class} ({_PHRASES[self._mode]})"
-
+    @override
     def reset(
         self, indices: Sequence[int] | None = None, *, episode: int | None = None
     ) -> dict[str, Observation]:
-        """See :class:`~algorithm.env.base.VecEnv`.
-
-        Raises :class:`EnvError` if the class does not reset exactly the copies ``indices``.
-        """
         chosen = self._ids if indices is None else np.array(indices, np.int64)
         if episode is not None:
             self._episode[chosen] = episode - 1
@@ -142,42 +125,42 @@ class GymVectorEnv:
             )
         }
 
+    @override
     def state(self) -> State:
-        """See :class:`~algorithm.env.base.VecEnv`: the numbers of the episodes."""
         return State({"episode": self._episode.copy()})
 
+    @override
     def resume(self, state: State) -> dict[int, str]:
-        """See :class:`~algorithm.env.base.VecEnv`: nobody stands where it stood.
-
-        All copies of such a class step together, so none of them can be put into the middle of its episode.
-        """
+        """Restore the numbers of the episodes: the class cannot repeat one environment's episode alone."""
         episode = state.arrays["episode"][: self._n]
         self._episode[: len(episode)] = episode
         reason = f"{self._class} steps all environments together and cannot repeat the episode of one"
         return dict.fromkeys(range(self._n), reason)
 
+    @override
     def trace(self, agent: int) -> None:
-        """See :class:`~algorithm.env.base.VecEnv`; what brought a copy to where it is is not kept."""
+        return None
 
+    @override
     def render(self) -> None:
-        """See :class:`~algorithm.env.base.VecEnv`; who wants pictures makes copies one by one."""
+        return None
 
+    @override
     def step(self, actions: Mapping[str, Float]) -> dict[str, StepResult]:
-        """See :class:`~algorithm.env.base.VecEnv`."""
         scaled = self._actions.to_env(actions[DEFAULT_BEHAVIOUR])
         obs, rewards, terminations, truncations, infos = self._call("step", lambda: self._env.step(scaled))
         self._step += 1
         reward = self._copy(rewards, "rewards")
         terminated = self._copy(terminations, "terminations").astype(np.bool_)
         truncated = self._copy(truncations, "truncations").astype(np.bool_)
-        skipped, ended, final = self._pending, terminated | truncated, None
+        skipped, ended, final = self._resets_itself, terminated | truncated, None
         self._episode[skipped] += 1
-        self._pending = np.zeros(self._n, np.bool_)
-        # With same-step autoreset the task that has ended is not the one that is seen.
+        self._resets_itself = np.zeros(self._n, np.bool_)
+        # With same-step autoreset the observation already belongs to the next episode.
         over = terminated & (self._mode is not AutoresetMode.SAME_STEP)
-        seen = self._last = self._seen(obs, infos, over)
+        seen = self._last = self._observation(obs, infos, over)
         if ended.any():
-            seen, final = self._begin_anew(seen, _Ends(ended, terminated, infos))
+            seen, final = self._start_next(seen, _Ends(ended, terminated, infos))
         return {
             DEFAULT_BEHAVIOUR: StepResult(
                 **vars(seen),
@@ -194,22 +177,22 @@ class GymVectorEnv:
         try:
             self._env.close()
         except BaseException as error:
-            raise not_closed(self._name, contained(error)) from error
+            raise close_error(self._name, as_exception(error)) from error
 
     def _next_step(self, seen: Observation, ends: _Ends) -> tuple[Observation, Observation]:
-        """Nothing has begun yet, so the last observation stands in for what to act on: that is ignored."""
-        self._pending = ends.ended
+        """Return the last observations also as the next: the class resets in the next step."""
+        self._resets_itself = ends.ended
         return seen, seen
 
     def _same_step(self, seen: Observation, ends: _Ends) -> tuple[Observation, Observation]:
-        """The last observations are in the infos: one object per copy, or one structure of arrays for all."""
+        """Take the last observations from the infos: one object for each, or one structure for all."""
         self._episode[ends.ended] += 1
         infos, held = ends.infos, ends.infos.get("_final_obs", ends.ended)
         if "final_obs" not in infos or not np.all(held[ends.ended]):
             raise self._error(
                 "ended an episode without its last observation",
                 why='same-step autoreset has to put it into infos["final_obs"]',
-                fix="report it to the environment's authors; it cannot be trained on as it is",
+                fix="report it to the environment's authors; it cannot be trained on",
             )
         last = {name: value.copy() for name, value in seen.obs.items()}
         mask = seen.action_mask.copy()
@@ -221,20 +204,20 @@ class GymVectorEnv:
         return seen, Observation(ids=self._ids, obs=last, action_mask=mask)
 
     def _last_of(self, i: int, ends: _Ends) -> Observation:
-        """Where the episode of copy i ended, [1, ...]."""
+        """Return the last observation of sub-environment i's episode, [1, ...]."""
         over = bool(ends.terminated[i])
         try:
             obs = observation_of(ends.infos["final_obs"], i)
             info = info_of(ends.infos["final_info"], i) if "final_info" in ends.infos else {}
             mask = self._masks.read(obs, info, over=over)
             one = self._observations.read_each([obs])
-        except (BrokenSpaceError, LookupError, TypeError) as error:
-            raise self._broken(f'infos["final_obs"] of copy {i}: {error}') from error
+        except (SpaceMismatchError, LookupError, TypeError) as error:
+            raise self._space_error(f'infos["final_obs"] of environment {i}: {error}') from error
         if mask is None and MASK in ends.infos and "final_info" not in ends.infos and not over:
             raise self._error(
                 "cut an episode off without its last action mask",
                 why=f'same-step autoreset has to put it into infos["final_info"][{MASK!r}]',
-                fix="report it to the environment's authors; it cannot be trained on as it is",
+                fix="report it to the environment's authors; it cannot be trained on",
             )
         row = np.array([i])
         return Observation(
@@ -245,53 +228,53 @@ class GymVectorEnv:
         return self._reset(np.flatnonzero(ends.ended)), seen
 
     def _reset(self, chosen: Int) -> Observation:
-        """Begin the next episode in the copies ``chosen``. Returns what all copies see now."""
+        """Start the next episode in the sub-environments ``chosen``. Returns the observations of all."""
         self._episode[chosen] += 1
         for i in chosen.tolist():
             self._seeds[i] = self._seed_of(i, int(self._episode[i]))
         seed: Any = list(self._seeds) if self._seed_each else self._seeds[chosen[0]]
-        options = dict(self._options)  # gymnasium's own classes take reset_mask out of what they are given
+        options = dict(self._options)  # gymnasium's own classes remove reset_mask from it
         kept = np.ones(self._n, np.bool_)
         kept[chosen] = False
         if kept.any():
             options["reset_mask"] = ~kept
         obs, infos = self._call("reset", lambda: self._env.reset(seed=seed, options=options or None))
-        first = self._seen(obs, infos, kept & self._pending)
+        first = self._observation(obs, infos, kept & self._resets_itself)
         if any(
             not np.array_equal(value[kept], self._last.obs[name][kept], equal_nan=True)
             for name, value in first.obs.items()
         ):
             raise self._error(
-                "changed copies that it was not asked to reset",
+                "changed environments that it was not asked to reset",
                 why=f'{self._class} does not honour options["reset_mask"]',
-                fix="set base_config.workers to 1, for copies made one by one; or, if the class resets by "
+                fix="set base_config.workers to 1, for single environments; or, if the class resets by "
                 "itself, max_step_each_iter to -1 and reset_on_iteration to false",
             )
-        self._pending[chosen] = False
+        self._resets_itself[chosen] = False
         self._last = self._with_masks_kept(first, kept)
         return self._last
 
     def _with_masks_kept(self, first: Observation, kept: Bool) -> Observation:
-        """The infos of a reset say nothing of the copies that go on."""
+        """Keep the masks of the others: the infos of a reset do not contain them."""
         if first.action_mask is self._last.action_mask:
             return first
         mask = np.where(kept[:, None], self._last.action_mask, first.action_mask)
         return replace(first, action_mask=mask)
 
-    def _seen(self, obs: Any, infos: Mapping[str, Any], over: Bool) -> Observation:  # noqa: ANN401 - any space
-        """Our own arrays, for the class may go on writing into its own. over: copies whose task has ended."""
+    def _observation(self, obs: Any, infos: Mapping[str, Any], over: Bool) -> Observation:  # noqa: ANN401 - any space
+        """Copy the class's arrays, which it may reuse. over: sub-environments whose task has ended."""
         try:
             own = self._observations.read_batch(obs, self._n)
             mask = self._masks.read_batch(obs, infos, over)
-        except BrokenSpaceError as error:
-            raise self._broken(str(error)) from error
+        except SpaceMismatchError as error:
+            raise self._space_error(str(error)) from error
         return Observation(ids=self._ids, obs=own, action_mask=self._all_allowed if mask is None else mask)
 
     def _call(self, call: str, run: Callable[[], _T]) -> _T:
         try:
             return run()
         except BaseException as raised:
-            error = contained(raised)
+            error = as_exception(raised)
             raise self._error(
                 f"failed in {call}",
                 why=f"{type(error).__name__}: {error}",
@@ -299,20 +282,20 @@ class GymVectorEnv:
             ) from error
 
     def _copy(self, value: ArrayLike, what: str) -> Float:
-        """One number per copy, as our own array."""
+        """Return a new array with one number per sub-environment."""
         given = np.asarray(value)
-        if given.dtype.kind not in "fiub":  # numpy would make numbers of text
-            raise self._broken(f"{what} are {given.dtype}, and no numbers")
+        if given.dtype.kind not in "fiub":  # numpy would parse text
+            raise self._space_error(f"{what} are {given.dtype}, not numbers")
         array: Float = np.array(given, np.float32)
         if array.shape != (self._n,):  # numpy would broadcast it silently
-            raise self._broken(f"{what} have shape {array.shape} instead of {(self._n,)}")
+            raise self._space_error(f"{what} have shape {array.shape} instead of {(self._n,)}")
         return array
 
     def _autoreset_mode(self) -> AutoresetMode:
         stated = self._env.metadata.get("autoreset_mode")
         if not isinstance(stated, AutoresetMode):
             raise self._error(
-                "does not say when it resets a copy whose episode has ended",
+                "does not declare its autoreset mode",
                 why=f"metadata['autoreset_mode'] of {self._class} is {stated!r}",
                 fix="a gymnasium.vector.AutoresetMode belongs there",
             )
@@ -320,12 +303,12 @@ class GymVectorEnv:
         if isinstance(env, AsyncVectorEnv) and not env.shared_memory and stated is AutoresetMode.NEXT_STEP:
             raise self._error(
                 "would be reset twice",
-                why="without shared memory AsyncVectorEnv resets a copy again in the step after its reset",
+                why="without shared memory AsyncVectorEnv resets again in the step after a reset",
                 fix="build it with shared_memory=True or another autoreset_mode",
             )
         return stated
 
-    def _broken(self, why: str) -> EnvError:
+    def _space_error(self, why: str) -> EnvError:
         return self._error(
             "returned what its spaces do not allow", why=why, fix="report it to the environment's authors"
         )
@@ -333,15 +316,15 @@ class GymVectorEnv:
     def _error(self, what: str, *, why: str, fix: str) -> EnvError:
         return EnvError(
             f"{self._name} {what}",
-            where=f"{self._class} of {self._n} copies, copy unknown, step {self._step}",
+            where=f"{self._class} of {self._n} environments, index unknown, step {self._step}",
             why=why,
             fix=fix,
         )
 
 
-def _made(make: Callable[[], VectorEnv], name: str) -> VectorEnv:
+def _make(make: Callable[[], VectorEnv], name: str) -> VectorEnv:
     try:
-        with staying():
+        with exits_as_errors():
             return make()
     except Exception as error:
         raise EnvError(

@@ -1,7 +1,7 @@
-"""A mask in the structure of its action space, as ``space.sample(mask=…)`` of Gymnasium takes it.
+"""Masks in the structure of their action space, as ``space.sample(mask=…)`` of Gymnasium takes them.
 
 Discrete [n]; MultiDiscrete a tuple of them per axis; MultiBinary 0, 1, or 2 for both, per element; Dict and
-Tuple the same per part. None, and a key that is missing, allows everything.
+Tuple the same per part. None, and a missing key, allow everything.
 """
 
 from __future__ import annotations
@@ -14,27 +14,28 @@ import numpy as np
 
 from algorithm.data import Array, Bool
 from algorithm.env.actions import branches
-from algorithm.env.single import BrokenSpaceError
+from algorithm.env.single import SpaceMismatchError
 from algorithm.env.spaces import Space, branches_of, is_leaf
 
-Given = Any
-"""A mask, or a part of one, as environments hand it out."""
+RawMask = Any
+"""A mask, or a part of one, as environments return it."""
 
 
-def fill(space: Space, given: Given, out: Bool, name: str) -> int:
+def fill_mask(space: Space, given: RawMask, out: Bool, name: str) -> int:
     """Write the mask of ``space`` into the beginning of ``out``, which is all true.
 
     name: of this part, for messages
-    Returns how many entries it has there. Raises BrokenSpaceError for another structure.
+
+    Returns its number of entries. Raises SpaceMismatchError for another structure.
     """
     if given is None or isinstance(space, gym.spaces.Box):
         if given is not None:
-            raise BrokenSpaceError(f"{name} is for a Box, which has no choices: it must be None")
+            raise SpaceMismatchError(f"{name} belongs to a Box, which has no choices: it must be None")
         return _width(space)
     if not is_leaf(space):
         done = 0
         for (_, part), (label, value) in zip(branches_of(space), _parts(space, given, name), strict=True):
-            done += fill(part, value, out[done:], label)
+            done += fill_mask(part, value, out[done:], label)
         return done
     if isinstance(space, gym.spaces.MultiBinary):
         return _fill_binary(space, given, out, name)
@@ -43,61 +44,64 @@ def fill(space: Space, given: Given, out: Bool, name: str) -> int:
     return _fill_choices(np.array(branches(space)[0][0]), given, out, name)
 
 
-def _parts(space: Space, given: Given, name: str) -> list[tuple[str, Given]]:
-    """Label and mask of each part of a Dict or Tuple, in its order."""
+def _parts(space: Space, given: RawMask, name: str) -> list[tuple[str, RawMask]]:
+    """Return label and mask of each part of a Dict or Tuple, in its order."""
     keys = [key for key, _ in branches_of(space)]
     if isinstance(space, gym.spaces.Dict):
         if not isinstance(given, Mapping) or (unknown := set(given) - set(keys)):
-            what = f"knows no {sorted(map(str, unknown))}" if isinstance(given, Mapping) else "is no mapping"
-            raise BrokenSpaceError(f"{name} {what}: the action space has {keys}")
+            what = (
+                f"has unknown keys {sorted(map(str, unknown))}"
+                if isinstance(given, Mapping)
+                else "is not a mapping"
+            )
+            raise SpaceMismatchError(f"{name} {what}: the action space has {keys}")
         return [(f"{name}/{key}", given.get(key)) for key in keys]
     if not isinstance(given, tuple | list) or len(given) != len(keys):
-        raise BrokenSpaceError(f"{name} is no tuple of {len(keys)} parts, as its action space is")
+        raise SpaceMismatchError(f"{name} is not a tuple of {len(keys)} parts, unlike its action space")
     return [(f"{name}/{key}", given[key]) for key in keys]
 
 
-def _fill_choices(counts: Array, given: Given, out: Bool, name: str) -> int:
-    """``counts`` of a Discrete, or of a MultiDiscrete with any number of axes."""
+def _fill_choices(counts: Array, given: RawMask, out: Bool, name: str) -> int:
+    """Write the mask of a Discrete or MultiDiscrete with these ``counts``, of any number of axes."""
     if counts.ndim:
         if not isinstance(given, Sequence | np.ndarray) or len(given) != len(counts):
-            raise BrokenSpaceError(f"{name} is no tuple of {len(counts)} masks")
+            raise SpaceMismatchError(f"{name} is not a tuple of {len(counts)} masks")
         done = 0
         for i, count in enumerate(counts):
             done += _fill_choices(np.asarray(count), given[i], out[done:], f"{name}[{i}]")
         return done
     n = int(counts)
-    mask = bools(_array(given, name), name)
+    mask = as_bools(_array(given, name), name)
     if mask.shape != (n,):
-        raise BrokenSpaceError(f"{name} has shape {mask.shape} for {n} choices")
+        raise SpaceMismatchError(f"{name} has shape {mask.shape} for {n} choices")
     out[:n] = mask
     return n
 
 
-def _fill_binary(space: gym.spaces.MultiBinary, given: Given, out: Bool, name: str) -> int:
+def _fill_binary(space: gym.spaces.MultiBinary, given: RawMask, out: Bool, name: str) -> int:
     values = _array(given, name)
     if values.shape != space.shape or not np.isin(values, (0, 1, 2)).all():
-        raise BrokenSpaceError(f"{name} is no array of 0, 1 and 2 of shape {space.shape}")
+        raise SpaceMismatchError(f"{name} is not an array of 0, 1 and 2 of shape {space.shape}")
     pairs = np.stack([values.ravel() != 1, values.ravel() != 0], 1)
     out[: pairs.size] = pairs.ravel()
     return pairs.size
 
 
-def _array(given: Given, name: str) -> Array:
+def _array(given: RawMask, name: str) -> Array:
     try:
         return np.asarray(given)
     except ValueError as error:
-        raise BrokenSpaceError(f"{name} is no array: {error}") from error
+        raise SpaceMismatchError(f"{name} is not an array: {error}") from error
 
 
-def bools(given: Array, name: str) -> Bool:
-    """Zeros and ones as truth values, in an array of our own. Raises BrokenSpaceError.
+def as_bools(given: Array, name: str) -> Bool:
+    """Convert zeros and ones to a new bool array. Raises SpaceMismatchError for other values.
 
-    There are other conventions, such as numbers to add to logits; as truth values they would mean the
-    opposite.
+    Some masks are added to logits; as bools they would mean the opposite.
     """
     mask: Bool = np.equal(given, 1)
     if given.dtype != np.bool_ and not (mask | np.equal(given, 0)).all():
-        raise BrokenSpaceError(f"{name} holds other values than 0 and 1")
+        raise SpaceMismatchError(f"{name} holds other values than 0 and 1")
     return mask
 
 

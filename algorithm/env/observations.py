@@ -1,4 +1,4 @@
-"""Gymnasium's observations as arrays by name.
+"""Gymnasium observations as arrays by name.
 
 | space | shape | dtype |
 |---|---|---|
@@ -8,7 +8,7 @@
 | MultiBinary | its own | int8 |
 | Dict, Tuple | an observation per leaf, "camera/front", "1/left" | |
 
-A key ``action_mask`` of a Dict that is the whole space is no observation but a mask
+A key ``action_mask`` of a Dict that is the whole space is a mask, not an observation
 (:mod:`algorithm.env.masks`).
 """
 
@@ -23,15 +23,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from algorithm.data import Array
-from algorithm.env.single import BrokenSpaceError
+from algorithm.env.single import SpaceMismatchError
 from algorithm.env.spaces import Leaf, Space, leaves
 from algorithm.spec import ObsSpec
 
-ALONE = "obs"
-"""What an observation is called that is neither a Dict nor a Tuple."""
+UNNAMED = "obs"
+"""Name of an observation that is neither a Dict nor a Tuple."""
 
 ROUNDING = 1e-6
-"""Relative; float32 has about 1.2e-7, and what was computed in it some times that."""
+"""Relative tolerance; float32 has about 1.2e-7, and computed values some times that."""
 
 _KEPT = frozenset({"uint8", "int8", "int16", "int32", "int64", "bool"})
 
@@ -39,7 +39,7 @@ _Convert = Callable[[Any], Any]
 
 
 class _Part(NamedTuple):
-    """How one observation is taken out of what the environment hands out."""
+    """One observation: its spec, and how to extract it from the environment's output."""
 
     name: str
     shape: tuple[int, ...]
@@ -50,31 +50,31 @@ class _Part(NamedTuple):
 
 
 class Observations:
-    """Turns observations of a space into arrays by name, of one environment or of N at once.
+    """Conversion of a space's observations to arrays by name, for one environment or N at once.
 
     env:   name of the environment, for messages
-    stack: frames that a frame stack holds, 1 for none; see :func:`frame_stack`
-    Raises :class:`EnvError` for a space with a leaf that is not served.
+    stack: frames of a frame stack, 1 for none; see :func:`frame_stack`
+    Raises :class:`EnvError` for a space with an unsupported leaf.
     """
 
     def __init__(self, space: Space, env: str, *, stack: int = 1) -> None:
         parts = [_part(leaf) for leaf in leaves(space, "observation", env)]
         names, shapes, dtypes, categories, _, _ = zip(*parts, strict=True)
-        stacks = (stack,) * (stack > 1)  # a stack is the only observation there is
+        stacks = (stack,) * (stack > 1)  # a stack is the only observation
         self.spec = ObsSpec(names, shapes, dtypes, categories, stacks)
         self._parts = parts
 
     def read(self, value: Any) -> dict[str, Any]:  # noqa: ANN401 - a space may hold anything
-        """Name -> observation, where it may be the environment's own array and of another real dtype.
+        """Return name -> observation, possibly the environment's own array and of another real dtype.
 
-        ``value`` may as well hold observations of N environments, leaf by leaf, as vector classes do.
-        Raises BrokenSpaceError for a part that is missing, and for choices and whole numbers that do not
-        fit; the caller compares the shapes.
+        ``value`` may hold observations of N environments, leaf by leaf, as vector classes do. Raises
+        SpaceMismatchError for a missing part, and for choices and integers out of range; the caller checks
+        shapes.
         """
         return {part.name: part.convert(part.pick(value)) for part in self._parts}
 
     def read_batch(self, value: Any, n: int) -> dict[str, Array]:  # noqa: ANN401 - see read
-        """Observations of N environments, [n, ...] in the dtypes of the spec, as arrays of our own."""
+        """Return copies of the observations of N environments, [n, ...] in the dtypes of the spec."""
         found = {}
         for part in self._parts:
             picked = part.pick(value)
@@ -83,7 +83,7 @@ class Observations:
         return found
 
     def read_each(self, values: Sequence[Any]) -> dict[str, Array]:
-        """The same from one observation per environment."""
+        """Return the same from one observation per environment."""
         found = {}
         for part in self._parts:
             picked = [part.pick(value) for value in values]
@@ -94,53 +94,55 @@ class Observations:
 
 
 class Bounds:
-    """The bounds of a space's vectors and images, and what has been seen outside of them.
+    """A check of vectors and images against the bounds of their space.
 
-    A choice outside of its space is refused when it is read; here nothing is refused, since nothing uses the
-    bounds. Each observation is looked at until it was outside once.
+    Choices out of range raise when they are read; bounds never raise, since nothing depends on them. Each
+    observation is checked until its first violation.
     """
 
     def __init__(self, space: Space, env: str) -> None:
-        self._left: dict[str, _Limits] = {}
+        self._unviolated: dict[str, _BoxBounds] = {}
         for leaf in leaves(space, "observation", env):
             box = leaf.space
-            if isinstance(box, gym.spaces.Box) and not _holds_any(box):
-                marks = bytearray(2 * box.low.size)
-                where = np.frombuffer(marks, np.bool_).reshape(2, *box.shape)
-                limits = _Limits(box.low, box.high, where[0, ...], where[1, ...], marks)
-                self._left[leaf.name or ALONE] = limits
+            if isinstance(box, gym.spaces.Box) and not _unbounded(box):
+                flags = bytearray(2 * box.low.size)
+                where = np.frombuffer(flags, np.bool_).reshape(2, *box.shape)
+                limits = _BoxBounds(box.low, box.high, where[0, ...], where[1, ...], flags)
+                self._unviolated[leaf.name or UNNAMED] = limits
 
-    def outside(self, obs: Mapping[str, Array]) -> dict[str, str]:
-        """Name -> element, value and bounds of what lies outside for the first time.
+    def violations(self, obs: Mapping[str, Array]) -> dict[str, str]:
+        """Return name -> element, value and bounds of first violations.
 
-        Every step of every copy comes here: 1.5 µs for a small vector.
+        Called in every step of every sub-environment: 1.5 µs for a small vector.
         """
         found = {}
-        for name, (low, high, below, above, marks) in self._left.items():
+        for name, (low, high, below, above, flags) in self._unviolated.items():
             value = obs[name]
             if value.shape != low.shape:
-                continue  # told by whoever cannot use it
+                continue  # reported where it is read
             np.less(value, low, below)
             np.greater(value, high, above)
-            if 1 in marks and (told := _farthest(name, value, low, high)):  # half the time of numpy's any()
-                found[name] = told
+            if 1 in flags and (
+                text := _describe_violation(name, value, low, high)
+            ):  # half the time of numpy's any()
+                found[name] = text
         for name in found:
-            del self._left[name]
+            del self._unviolated[name]
         return found
 
 
-class _Limits(NamedTuple):
-    """Bounds, and where the last observation was outside of them."""
+class _BoxBounds(NamedTuple):
+    """Bounds, and the elements of the last observation outside them."""
 
     low: Array
     high: Array
-    below: Array  # bool, a view of the first half of ``marks``
+    below: Array  # bool, a view of the first half of ``flags``
     above: Array  # and of the second
-    marks: bytearray
+    flags: bytearray
 
 
-def _farthest(name: str, value: Array, low: Array, high: Array) -> str:
-    """Element, value and bounds of what lies outside, nothing for what is not finite or was only rounded."""
+def _describe_violation(name: str, value: Array, low: Array, high: Array) -> str:
+    """Describe element, value and bounds; empty for values that are not finite or only rounded."""
     numbers, low, high = (array.astype(np.float64) for array in (value, low, high))
     if not np.isfinite(numbers).all():
         return ""
@@ -152,8 +154,8 @@ def _farthest(name: str, value: Array, low: Array, high: Array) -> str:
     return f"{name}{place} = {numbers[at]:.6g} in [{low[at]:g}, {high[at]:g}]"
 
 
-def _holds_any(box: gym.spaces.Box) -> bool:
-    """Whether no number of its type lies outside."""
+def _unbounded(box: gym.spaces.Box) -> bool:
+    """Whether the bounds include every number of the dtype."""
     if not np.issubdtype(box.dtype, np.integer):
         return bool(np.isneginf(box.low).all() and np.isposinf(box.high).all())
     limits = np.iinfo(box.dtype)  # type: ignore[type-var]
@@ -161,16 +163,16 @@ def _holds_any(box: gym.spaces.Box) -> bool:
 
 
 def check_shape(name: str, shape: tuple[int, ...], expected: tuple[int, ...]) -> None:
-    """Raises BrokenSpaceError, since numpy would broadcast what fits by chance silently."""
+    """Raise SpaceMismatchError for another shape, since numpy would broadcast silently."""
     if shape != expected:
-        raise BrokenSpaceError(f"observation {name!r} has shape {shape}, its space says {expected}")
+        raise SpaceMismatchError(f"observation {name!r} has shape {shape}, its space says {expected}")
 
 
 def frame_stack(env: gym.Env[Any, Any]) -> int:
-    """Frames of a stack whose parts a replay can put together again; 1 if there is none.
+    """Return the frames of a stack that the replay can rebuild; 1 if there is none.
 
-    That is a ``FrameStackObservation`` around a Box of uint8 that begins with its first frame repeated. It
-    must be the outermost wrapper: another one around it could change what it hands out.
+    That is a ``FrameStackObservation`` around a Box of uint8, padded with its first frame. It must be the
+    outermost wrapper: another one around it could change its output.
     """
     if type(env) is not gym.wrappers.FrameStackObservation or env.padding_type != "reset":
         return 1
@@ -179,8 +181,8 @@ def frame_stack(env: gym.Env[Any, Any]) -> int:
 
 
 def _part(leaf: Leaf) -> _Part:
-    space, name = leaf.space, leaf.name or ALONE
-    pick = partial(_pick, leaf.path, name) if leaf.path else _itself
+    space, name = leaf.space, leaf.name or UNNAMED
+    pick = partial(_pick, leaf.path, name) if leaf.path else _identity
     shape = tuple(space.shape or ())
     if isinstance(space, gym.spaces.Discrete | gym.spaces.MultiDiscrete):
         counts = np.asarray(space.n if isinstance(space, gym.spaces.Discrete) else space.nvec, np.int64)
@@ -190,8 +192,8 @@ def _part(leaf: Leaf) -> _Part:
         return _Part(name, shape, dtype, tuple(counts.ravel().tolist()), pick, convert)
     dtype = "int8" if isinstance(space, gym.spaces.MultiBinary) else str(space.dtype)
     if dtype in _KEPT:
-        return _Part(name, shape, dtype, (), pick, partial(_exactly, name, np.dtype(dtype)))
-    return _Part(name, shape, "float32", (), pick, partial(_real, name))
+        return _Part(name, shape, dtype, (), pick, partial(_cast, name, np.dtype(dtype)))
+    return _Part(name, shape, "float32", (), pick, partial(_numeric, name))
 
 
 def _choice_dtype(largest: int) -> str:
@@ -200,40 +202,40 @@ def _choice_dtype(largest: int) -> str:
     return "int16" if largest <= 32768 else "int32"
 
 
-def _itself(value: Any) -> Any:  # noqa: ANN401 - whatever the environment hands out
+def _identity(value: Any) -> Any:  # noqa: ANN401 - any output of an environment
     return value
 
 
-def _pick(path: tuple[Any, ...], name: str, value: Any) -> Any:  # noqa: ANN401 - see _itself
+def _pick(path: tuple[Any, ...], name: str, value: Any) -> Any:  # noqa: ANN401 - see _identity
     try:
         for key in path:
             value = value[key]
     except (KeyError, IndexError, TypeError) as error:
-        raise BrokenSpaceError(
+        raise SpaceMismatchError(
             f"observation {name!r} is missing in what was returned ({type(error).__name__}: {error})"
         ) from error
     return value
 
 
-def _real(name: str, value: Any) -> Array:  # noqa: ANN401 - see _itself
-    """Real numbers; numpy would leave an imaginary part out and make numbers of text."""
+def _numeric(name: str, value: Any) -> Array:  # noqa: ANN401 - see _identity
+    """Convert to real numbers; numpy would drop imaginary parts and parse text."""
     try:
         array = np.asarray(value)
     except ValueError as error:  # lists of different lengths
-        raise BrokenSpaceError(f"observation {name!r} is no array of numbers: {error}") from error
+        raise SpaceMismatchError(f"observation {name!r} is not an array of numbers: {error}") from error
     if array.dtype.kind not in "fiub":
-        raise BrokenSpaceError(f"observation {name!r} is {array.dtype}, its space has real numbers")
+        raise SpaceMismatchError(f"observation {name!r} is {array.dtype}, its space has real numbers")
     return array
 
 
-def _exactly(name: str, dtype: np.dtype[Any], value: Any) -> Array:  # noqa: ANN401 - see _itself
-    """The whole numbers as ``dtype``, which must be able to hold them: numpy would wrap them silently."""
-    array = _real(name, value)
+def _cast(name: str, dtype: np.dtype[Any], value: Any) -> Array:  # noqa: ANN401 - see _identity
+    """Convert to integers of ``dtype``, which must hold them: numpy would wrap silently."""
+    array = _numeric(name, value)
     if array.dtype == dtype:
         return array
     converted: Array = array.astype(dtype)
     if not np.array_equal(converted, array):
-        raise BrokenSpaceError(f"observation {name!r} has numbers of {array.dtype} that are no {dtype}")
+        raise SpaceMismatchError(f"observation {name!r} has numbers of {array.dtype} that do not fit {dtype}")
     return converted
 
 
@@ -242,17 +244,19 @@ def _choices(
     counts: NDArray[np.int64],
     start: NDArray[np.int64],
     dtype: np.dtype[Any],
-    value: Any,  # noqa: ANN401 - see _itself
+    value: Any,  # noqa: ANN401 - see _identity
 ) -> Array:
-    """Choices counted from 0, each below its count."""
+    """Convert to choices counted from 0, each below its count."""
     array = np.asarray(value)
     if array.dtype.kind not in "iub":
-        raise BrokenSpaceError(f"observation {name!r} is {array.dtype}, its space has whole numbers")
+        raise SpaceMismatchError(f"observation {name!r} is {array.dtype}, its space has whole numbers")
     if array.shape[array.ndim - counts.ndim :] != counts.shape:
-        return array  # the caller compares the shapes
+        return array  # the caller checks the shapes
     choice = array.astype(np.int64) - start
     bad = (choice < 0) | (choice >= counts)
     if bad.any():
         first, last = (np.broadcast_to(end, bad.shape)[bad][0] for end in (start, start + counts - 1))
-        raise BrokenSpaceError(f"observation {name!r} holds {array[bad][0]}, its space has {first} to {last}")
+        raise SpaceMismatchError(
+            f"observation {name!r} holds {array[bad][0]}, its space has {first} to {last}"
+        )
     return choice.astype(dtype)

@@ -1,4 +1,4 @@
-"""Which adapter serves which ``env_type``. A new simulator is one file and one line here."""
+"""Adapters by ``env_type``. A new simulator is one file and one line here."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from pathlib import Path
 from typing import Any
 
 from algorithm.env.base import EpisodeSeed, Fault, OnFault, VecEnv
-from algorithm.env.executor import Executor, InProcess, unsaved
+from algorithm.env.env_id import resolve_env_id
 from algorithm.env.gym import GymRecipe, has_vector_class, make_vector
 from algorithm.env.gym_vector import GymVectorEnv
-from algorithm.env.named import locate
-from algorithm.env.pool import EnvPool
-from algorithm.env.single import MakeSingle
-from algorithm.env.workers import Workers
-from algorithm.env.wrappers import Wrapper, located
+from algorithm.env.pool.executor import Executor, InProcessExecutor, ignore_hang
+from algorithm.env.pool.pool import EnvPool
+from algorithm.env.pool.worker_executor import WorkerExecutor
+from algorithm.env.single import MakeEnv
+from algorithm.env.wrappers import Wrapper, resolve_wrappers
 from algorithm.errors import EnvError
 
 
 @dataclass(frozen=True, kw_only=True)
-class Task:
-    """Which environments are wanted; see :func:`make_vec_env`."""
+class EnvRequest:
+    """The arguments of :func:`make_vec_env` that an adapter needs."""
 
     env_name: str
     folder: Path | None
@@ -31,37 +31,37 @@ class Task:
     seed_of: EpisodeSeed
     options: Mapping[str, Any] | None
     render: bool
-    film: bool
+    video: bool
     wrappers: tuple[Wrapper, ...]
     workers: int
 
 
-Pooled = Callable[[MakeSingle], VecEnv]
-"""Makes N environments of single copies, in this process or in workers."""
+MakePool = Callable[[MakeEnv], VecEnv]
+"""Builds N environments from single ones, in this process or in workers."""
 
 
-def _gym(task: Task, pooled: Pooled) -> VecEnv:
-    env_id = locate(task.env_name, task.folder)
+def _gym(request: EnvRequest, make_pool: MakePool) -> VecEnv:
+    env_id = resolve_env_id(request.env_name, request.folder)
     recipe = GymRecipe(
         env_id=env_id,
-        env_args=task.env_args,
-        wrappers=located(task.wrappers, task.folder),
-        options=task.options,
-        render=task.render,
-        film=task.film,
+        env_args=request.env_args,
+        wrappers=resolve_wrappers(request.wrappers, request.folder),
+        options=request.options,
+        render=request.render,
+        video=request.video,
     )
-    plain = not (task.workers or task.wrappers or task.render or task.film)
-    if plain and has_vector_class(env_id, task.n):
-        make = partial(make_vector, env_id, task.n, task.env_args)
-        return GymVectorEnv(make, seed_of=task.seed_of, options=task.options, name=task.env_name)
-    return pooled(recipe)
+    plain = not (request.workers or request.wrappers or request.render or request.video)
+    if plain and has_vector_class(env_id, request.n):
+        make = partial(make_vector, env_id, request.n, request.env_args)
+        return GymVectorEnv(make, seed_of=request.seed_of, options=request.options, name=request.env_name)
+    return make_pool(recipe)
 
 
-_ADAPTERS: dict[str, Callable[[Task, Pooled], VecEnv]] = {"GYM": _gym}
+_ADAPTERS: dict[str, Callable[[EnvRequest, MakePool], VecEnv]] = {"GYM": _gym}
 
 
-def _untold(fault: Fault) -> None:
-    """Nobody asked to be told of faults."""
+def _ignore_fault(fault: Fault) -> None:
+    """Ignore a fault."""
 
 
 def make_vec_env(
@@ -74,35 +74,35 @@ def make_vec_env(
     seed_of: EpisodeSeed,
     options: Mapping[str, Any] | None = None,
     render: bool = False,
-    film: bool = False,
+    video: bool = False,
     wrappers: Sequence[Wrapper] = (),
     workers: int = 0,
     timeout: float = 120.0,
     restarts: int = 10,
-    on_fault: OnFault = _untold,
-    on_hang: Callable[[EnvError], None] = unsaved,
+    on_fault: OnFault = _ignore_fault,
+    on_hang: Callable[[EnvError], None] = ignore_hang,
     log: Path | None = None,
 ) -> VecEnv:
-    """N environments of a kind, ready to reset.
+    """Make N environments of a kind, ready to reset.
 
-    Several copies of an environment that brings a vector class of its own run in that class, unless there are
-    wrappers, workers, a window or a film.
+    Several sub-environments run in the environment's own vector class where it has one, unless there are
+    wrappers, workers, a window or a video.
 
-    folder:   of the task, where files and modules of its own are looked for first
+    folder:   of the task, searched first for files and modules
     env_args: keyword arguments of the environment
-    options:  given to every reset
-    render:   show copy 0 in a window
-    film:     copy 0 gives pictures; it can neither be shown nor run in another process then
+    options:  passed to every reset
+    render:   show sub-environment 0 in a window
+    video:    sub-environment 0 renders images; excludes a window and workers
     wrappers: ``base_config.wrappers``, innermost first
-    workers:  processes for the copies, at most n; 0 for none but this one
+    workers:  processes for the sub-environments, at most n; 0 for this process only
     timeout:  seconds after which a step or reset counts as hanging, -1 for never
-    restarts: failures survived by starting a copy anew, each of which ``on_fault`` is told
-    on_hang:  told before a hang in this process ends it, in another thread; it gets a minute
-    log:      folder for what worker processes print; by default a temporary one
-    Raises :class:`EnvError` if there is no adapter for ``env_type`` or the environment cannot be made.
+    restarts: failures survived by a restart; ``on_fault`` is called with each
+    on_hang:  called before a hang in this process ends it, in another thread; it gets a minute
+    log:      folder for the output of worker processes; a temporary one by default
+    Raises :class:`EnvError` if there is no adapter for ``env_type`` or the environment cannot be built.
     """
-    if film and (render or workers):
-        raise ValueError("pictures are taken in this process, of an environment without a window")
+    if video and (render or workers):
+        raise ValueError("a video needs an environment in this process, without a window")
     adapter = _ADAPTERS.get(env_type)
     if adapter is None:
         raise EnvError(
@@ -111,15 +111,15 @@ def make_vec_env(
             fix=f"set it to one of {', '.join(_ADAPTERS)}",
         )
 
-    def pooled(make: MakeSingle) -> VecEnv:
+    def make_pool(make: MakeEnv) -> VecEnv:
         executor: Executor
         if workers:
-            executor = Workers(make, n, workers, timeout=timeout, log=log)
+            executor = WorkerExecutor(make, n, workers, timeout=timeout, log=log)
         else:
-            executor = InProcess(make, n, timeout=timeout, on_hang=on_hang)
+            executor = InProcessExecutor(make, n, timeout=timeout, on_hang=on_hang)
         return EnvPool(executor, seed_of=seed_of, restarts=restarts, on_fault=on_fault)
 
-    task = Task(
+    request = EnvRequest(
         env_name=env_name,
         folder=folder,
         env_args=env_args or {},
@@ -127,8 +127,8 @@ def make_vec_env(
         seed_of=seed_of,
         options=options,
         render=render,
-        film=film,
+        video=video,
         wrappers=tuple(wrappers),
         workers=workers,
     )
-    return adapter(task, pooled)
+    return adapter(request, make_pool)

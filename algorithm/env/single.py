@@ -1,4 +1,4 @@
-"""One copy of an environment, whatever simulator is behind it."""
+"""The interface of one environment with one agent, whatever simulator it has."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from algorithm.env.base import Picture
 from algorithm.spec import AgentSpec
 
 
-class BrokenSpaceError(Exception):
-    """An environment does not keep to what it announced."""
+class SpaceMismatchError(Exception):
+    """An environment that violates its announced spaces."""
 
 
-def number(value: Any, what: str) -> float:  # noqa: ANN401 - whatever an environment returns
-    """A real number, also as an array of one; ``float`` would take text. Raises BrokenSpaceError."""
+def as_number(value: Any, what: str) -> float:  # noqa: ANN401 - whatever an environment returns
+    """Convert to a float, also an array of one; ``float`` would accept text. Raises SpaceMismatchError."""
     if type(value) is float or isinstance(value, (int, np.floating)):
         return float(value)
     try:
@@ -26,74 +26,54 @@ def number(value: Any, what: str) -> float:  # noqa: ANN401 - whatever an enviro
     except ValueError:  # lists of different lengths
         array = np.empty(0)
     if array.dtype.kind not in "fiub" or array.size != 1:
-        raise BrokenSpaceError(f"{what} is {value!r:.40}, a {type(value).__name__}, and no number")
+        raise SpaceMismatchError(f"{what} is {value!r:.40}, a {type(value).__name__}, not a number")
     return float(array.item())
 
 
-def flag(value: Any, what: str) -> bool:  # noqa: ANN401 - whatever an environment returns
-    """True or false, also as a number; ``bool`` would take 'False' for true. Raises BrokenSpaceError."""
-    return bool(value) if isinstance(value, (bool, np.bool_)) else bool(number(value, what))
+def as_bool(value: Any, what: str) -> bool:  # noqa: ANN401 - whatever an environment returns
+    """Convert to a bool, also from a number; ``bool('False')`` would be true. Raises SpaceMismatchError."""
+    return bool(value) if isinstance(value, (bool, np.bool_)) else bool(as_number(value, what))
 
 
-class Seen(NamedTuple):
-    """What an agent sees and may do."""
+class TimeStep(NamedTuple):
+    """Observation and action mask of an agent."""
 
-    obs: Mapping[str, Array]  # name -> observation; it may be the environment's own array
-    action_mask: Bool | None  # [ΣN] true where a choice is allowed; None where all are
-    outside: Mapping[str, str] = MappingProxyType({})  # name -> what left its bounds for the first time
+    obs: Mapping[str, Array]  # name -> observation, possibly the environment's own array
+    action_mask: Bool | None  # [ΣN] true where a choice is allowed; None for all
+    out_of_bounds: Mapping[str, str] = MappingProxyType({})  # name -> first value outside its bounds
 
 
-class OwnActions(Protocol):
+class ActionDecoder(Protocol):
     """Turns flat actions into a simulator's own. Pickled by worker processes."""
 
     def to_env(self, action: Float) -> Any:  # noqa: ANN401 - whatever the simulator takes
-        """Of a flat action [A]."""
+        """Convert a flat action [A]."""
         ...
 
 
 class SingleEnv(Protocol):
     """An environment with one agent."""
 
-    @property
-    def name(self) -> str:
-        """What a person calls it."""
+    name: str  # for messages
+    spec: AgentSpec
+    actions: ActionDecoder
+    time_limit: int | None  # steps after which an episode is truncated, where it is known
+    fps: float | None  # steps per second of simulated time, where it is known
+    render_modes: tuple[str, ...]  # Gymnasium's names of the ways in which it can be shown
+
+    def reset(self, seed: int) -> TimeStep:
+        """Start an episode; return its first observation. Raises SpaceMismatchError."""
         ...
 
-    @property
-    def spec(self) -> AgentSpec:
-        """What its agent sees and does."""
-        ...
+    def step(self, action: Float) -> tuple[TimeStep, float, bool, bool]:
+        """Take a flat action [A]; return time step, reward, terminated and truncated.
 
-    @property
-    def actions(self) -> OwnActions:
-        """What becomes of a flat action."""
-        ...
-
-    @property
-    def time_limit(self) -> int | None:
-        """Steps after which an episode is truncated, where it is known."""
-        ...
-
-    @property
-    def fps(self) -> float | None:
-        """Steps per second of the simulator's own time, where it is known."""
-        ...
-
-    @property
-    def render_modes(self) -> tuple[str, ...]:
-        """Gymnasium's names of the ways in which it can be shown."""
-        ...
-
-    def reset(self, seed: int) -> Seen:
-        """Begin an episode; its first observation. Raises BrokenSpaceError."""
-        ...
-
-    def step(self, action: Float) -> tuple[Seen, float, bool, bool]:
-        """A flat action [A] -> observation, reward, terminated, truncated. Raises BrokenSpaceError."""
+        Raises SpaceMismatchError.
+        """
         ...
 
     def render(self) -> Picture | None:
-        """A picture of it; None if it was not made to give any. Raises EnvError."""
+        """Return an image; None if it was built without images. Raises EnvError."""
         ...
 
     def close(self) -> None:
@@ -101,5 +81,5 @@ class SingleEnv(Protocol):
         ...
 
 
-MakeSingle = Callable[[int], SingleEnv]
-"""Index of a copy -> that copy. Pickled for worker processes, so not a lambda. Raises EnvError."""
+MakeEnv = Callable[[int], SingleEnv]
+"""Index of a sub-environment -> that environment. Pickled for workers, so not a lambda. Raises EnvError."""

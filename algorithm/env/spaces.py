@@ -1,4 +1,4 @@
-"""A gymnasium space as the tree it is: which leaves it has, what they are called, and which are served."""
+"""Gymnasium spaces as trees: their leaves, the leaves' names, and the supported kinds."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from algorithm.errors import EnvError
 
 Space = gym.Space[Any]
 
-SERVED = (gym.spaces.Box, gym.spaces.Discrete, gym.spaces.MultiDiscrete, gym.spaces.MultiBinary)
-"""What a leaf may be."""
+SUPPORTED = (gym.spaces.Box, gym.spaces.Discrete, gym.spaces.MultiDiscrete, gym.spaces.MultiBinary)
+"""Supported kinds of leaf."""
 
 
 class Leaf(NamedTuple):
-    """A space that is neither a Dict nor a Tuple, and where in the tree it stands."""
+    """A space that is neither a Dict nor a Tuple, with its place in the tree."""
 
-    name: str  # its path joined by "/"; empty if it is the whole space
+    name: str  # its path joined by "/"; empty for the whole space
     path: tuple[Any, ...]  # key of each Dict and index of each Tuple on the way
     space: Space
 
 
 def branches_of(space: Space) -> Iterator[tuple[Any, Space]]:
-    """(key, part) of a Dict, (index, part) of a Tuple, nothing of a leaf; in the order of the space."""
+    """Yield (key, part) of a Dict, (index, part) of a Tuple, nothing of a leaf; in the order of the space."""
     if isinstance(space, gym.spaces.Dict):
         yield from space.spaces.items()
     elif isinstance(space, gym.spaces.Tuple):
@@ -37,15 +37,15 @@ def is_leaf(space: Space) -> bool:
 
 
 def leaves(space: Space, kind: str, env: str) -> list[Leaf]:
-    """All leaves, in the order of the tree.
+    """Return all leaves, in the order of the tree.
 
     kind: "observation" or "action", for messages; env: name of the environment, for messages.
-    Raises :class:`EnvError` for a leaf that is not served, for two of one name, and where there is none.
+    Raises :class:`EnvError` for an unsupported leaf, for two of one name, and where there is none.
     """
     found = list(_walk(space, ()))
     for leaf in found:
-        if not isinstance(leaf.space, SERVED):
-            raise unserved(leaf, kind, env)
+        if not isinstance(leaf.space, SUPPORTED):
+            raise unsupported_error(leaf, kind, env)
     if not found:
         raise EnvError(f"the {kind} space {space} is empty", where=env, fix=f"an agent needs an {kind}")
     names = [leaf.name for leaf in found]
@@ -59,13 +59,13 @@ def leaves(space: Space, kind: str, env: str) -> list[Leaf]:
     return found
 
 
-def unserved(leaf: Leaf, kind: str, env: str) -> EnvError:
-    """The message for a leaf of a kind that has no meaning here."""
+def unsupported_error(leaf: Leaf, kind: str, env: str) -> EnvError:
+    """Return the error for an unsupported leaf."""
     name = f" {leaf.name!r}" if leaf.name else ""
     return EnvError(
-        f"the {kind}{name} is a {type(leaf.space).__name__} space, which is not served",
+        f"the {kind}{name} is a {type(leaf.space).__name__} space, which is not supported",
         where=f"{env}, {leaf.space}",
-        why="served are Box, Discrete, MultiDiscrete and MultiBinary, and any Dict or Tuple of them",
+        why="supported are Box, Discrete, MultiDiscrete and MultiBinary, and any Dict or Tuple of them",
         fix=f"put a wrapper around the environment that turns this {kind} into one of those "
         "(base_config.wrappers)",
     )

@@ -10,9 +10,9 @@ from typing import Any, TypeGuard
 
 import gymnasium as gym
 
-from algorithm.env.extras import advice
-from algorithm.env.leaving import staying
-from algorithm.env.named import imported, locate, nearest_of
+from algorithm.env.env_id import import_source, resolve_env_id, suggest_name
+from algorithm.env.install_hints import advice
+from algorithm.env.pool.process_exit import exits_as_errors
 from algorithm.errors import EnvError, UsageError
 
 Wrapper = Mapping[str, Mapping[str, Any] | None]
@@ -21,21 +21,19 @@ Wrapper = Mapping[str, Mapping[str, Any] | None]
 _KEY = "base_config.wrappers"
 
 
-def located(wrappers: Iterable[Wrapper], folder: Path | None) -> tuple[Wrapper, ...]:
-    """The wrappers with their files found as that of an environment is.
-
-    See :func:`~algorithm.env.named.locate`. Raises EnvError.
-    """
+def resolve_wrappers(wrappers: Iterable[Wrapper], folder: Path | None) -> tuple[Wrapper, ...]:
+    """Resolve files in names, as :func:`~algorithm.env.env_id.resolve_env_id` does. Raises EnvError."""
     return tuple(
-        {locate(name, folder, key=_KEY): kwargs for name, kwargs in entry.items()} for entry in wrappers
+        {resolve_env_id(name, folder, key=_KEY): kwargs for name, kwargs in entry.items()}
+        for entry in wrappers
     )
 
 
-def find(entry: Wrapper) -> tuple[type[gym.Wrapper], Mapping[str, Any]]:
-    """The class and the keyword arguments of one entry.
+def load_wrapper(entry: Wrapper) -> tuple[type[gym.Wrapper], Mapping[str, Any]]:
+    """Return the class and the keyword arguments of one entry.
 
     The name is a class of ``gymnasium.wrappers``, or ``module:Class`` or ``file.py:Class`` as
-    :func:`located` returns it. Raises UsageError.
+    :func:`resolve_wrappers` returns it. Raises UsageError.
     """
     if len(entry) != 1:
         raise UsageError(
@@ -53,11 +51,11 @@ def find(entry: Wrapper) -> tuple[type[gym.Wrapper], Mapping[str, Any]]:
     return found, kwargs or {}
 
 
-def apply(env: gym.Env, wrappers: Sequence[tuple[type[gym.Wrapper], Mapping[str, Any]]]) -> gym.Env:
+def apply_wrappers(env: gym.Env, wrappers: Sequence[tuple[type[gym.Wrapper], Mapping[str, Any]]]) -> gym.Env:
     """Put the wrappers around ``env``, the first one innermost. Raises EnvError."""
     for wrapper, kwargs in wrappers:
         try:
-            with staying():
+            with exits_as_errors():
                 env = wrapper(env, **kwargs)
         except Exception as error:
             raise EnvError(
@@ -71,7 +69,7 @@ def apply(env: gym.Env, wrappers: Sequence[tuple[type[gym.Wrapper], Mapping[str,
 
 def _module(name: str, source: str) -> ModuleType:
     try:
-        return imported(source)
+        return import_source(source)
     except Exception as error:
         fix = "module:Class and file.py:Class lie in the task's folder, or where python finds them from here"
         raise UsageError(
@@ -93,7 +91,7 @@ def _unknown(name: str, known: Sequence[str]) -> UsageError:
             f"there is no wrapper {name!r}",
             where=_KEY,
             why=f"{wanted} is no subclass of gymnasium.Wrapper there",
-            fix=nearest_of(wanted, known),
+            fix=suggest_name(wanted, known),
         )
     close = difflib.get_close_matches(name, known, n=1)
     return UsageError(

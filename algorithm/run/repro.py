@@ -20,9 +20,9 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from algorithm.config.schema import Config
 from algorithm.env.base import Observation, StepResult, Trace
-from algorithm.env.named import locate
+from algorithm.env.env_id import resolve_env_id
 from algorithm.env.registry import make_vec_env
-from algorithm.env.wrappers import located
+from algorithm.env.wrappers import resolve_wrappers
 from algorithm.errors import StorageError, UserError
 from algorithm.reading import read_json
 from algorithm.run.files import write_text
@@ -108,11 +108,11 @@ class Repros:
             environment_step=environment_step,
             episode_step=episode_step,
             env_type=base.env_type,
-            env_name=locate(base.env_name, self._task),
+            env_name=resolve_env_id(base.env_name, self._task),
             env_args=base.env_args,
-            wrappers=list(located(base.wrappers, self._task)),
+            wrappers=list(resolve_wrappers(base.wrappers, self._task)),
             reset_config=self._config.reset_config,
-            copy_index=found.copy,
+            copy_index=found.env_index,
             episode=episode,
             seed=seed,
             actions=found.actions[:length].tolist(),

@@ -11,7 +11,7 @@ import torch
 from algorithm.config.loader import LoadedConfig
 from algorithm.config.schema import Config
 from algorithm.env.base import VecEnv
-from algorithm.env.named import file_of, locate
+from algorithm.env.env_id import resolve_env_id, source_file
 from algorithm.env.registry import make_vec_env
 from algorithm.errors import EnvError, ModelError, StorageError, UsageError
 from algorithm.experience.faults import Faults
@@ -65,7 +65,7 @@ def make_env(
         on_fault=faults,
         on_hang=faults.hangs,
         log=log,
-        film=film,
+        video=film,
     )
 
 
@@ -122,7 +122,7 @@ def check_behaviours(loaded: LoadedConfig, specs: Mapping[str, AgentSpec]) -> No
 
 def env_file(loaded: LoadedConfig) -> Path | None:
     """The file of an environment of the task's own; None for what is imported by its module or id."""
-    return file_of(locate(loaded.config.base_config.env_name, loaded.env_dir))
+    return source_file(resolve_env_id(loaded.config.base_config.env_name, loaded.env_dir))
 
 
 def nn_file(config: Config, folder: Path) -> Path | None:

@@ -18,7 +18,7 @@ from algorithm.config.loader import LoadedConfig, dump_config
 from algorithm.config.resume_rules import Change, table
 from algorithm.config.yaml_io import inline
 from algorithm.env.base import VecEnv
-from algorithm.env.outside import outside
+from algorithm.env.pool.monitor_process import monitor_process
 from algorithm.errors import EnvError, StorageError, UsageError, UserError
 from algorithm.experience.faults import Faults
 from algorithm.experience.non_finite import Drop, OnNonFinite, Stop
@@ -103,8 +103,8 @@ def run_training(
         stack.callback(close_logging)
         console = stack.enter_context(open_console(quiet=options.quiet, logger=logger))
         lock = stack.enter_context(RunLock(run.lock, notice=console.message))
-        outside().run_begins(f"run {run.name} of {loaded.env_label}")
-        stack.callback(outside().run_ends)
+        monitor_process().run_started(f"run {run.name} of {loaded.env_label}")
+        stack.callback(monitor_process().run_finished)
         stop = stack.enter_context(StopRequest())
         begun = start(console) if start else None
         session = Session(options, loaded, arguments, run, lock, device, console, stop, stack, wire)

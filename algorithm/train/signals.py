@@ -6,7 +6,7 @@ import os
 import signal
 from types import FrameType, TracebackType
 
-from algorithm.env.outside import end_at_once
+from algorithm.env.pool.monitor_process import exit_now
 
 _HUNG_UP = getattr(signal, "SIGHUP", None)  # the terminal is gone; not on Windows
 _HANDLED = (signal.SIGINT, signal.SIGTERM, *([_HUNG_UP] if _HUNG_UP else []))
@@ -60,5 +60,5 @@ class StopRequest:
         if self.signal is not None:
             if number == _HUNG_UP:
                 return
-            end_at_once(128 + number)
+            exit_now(128 + number)
         self.signal = signal.Signals(number)

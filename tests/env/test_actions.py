@@ -115,7 +115,7 @@ def test_what_is_no_one_hot_is_a_mistake(flat):
 
 
 @pytest.mark.parametrize(("space", "fragments"), [
-    (gym.spaces.Text(5), ["the action is a Text space, which is not served", "base_config.wrappers"]),
+    (gym.spaces.Text(5), ["the action is a Text space, which is not supported", "base_config.wrappers"]),
     (Dict(a=Tuple([Discrete(2), gym.spaces.Sequence(Discrete(2))])), ["'a/1' is a Sequence", "Box,"]),
     (gym.spaces.OneOf([Discrete(2)]), ["OneOf"]),
     (Box(-np.inf, 1.0, (1,)), ["the action has no finite bounds", "Box(-inf, 1.0"]),

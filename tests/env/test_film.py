@@ -1,4 +1,4 @@
-"""Pictures of copy 0, and that taking them changes nothing."""
+"""Pictures of environment 0, and that taking them changes nothing."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def act(env: VecEnv, t: int) -> np.ndarray:
 def test_an_environment_does_not_notice_that_it_is_filmed(name, shape, fps):
     pictures = []
     limited = [{"TimeLimit": {"max_episode_steps": 20}}]
-    with closing(make(name, film=True)) as env, closing(make(name, wrappers=limited)) as unseen:
+    with closing(make(name, video=True)) as env, closing(make(name, wrappers=limited)) as unseen:
         assert env.fps == fps and unseen.render() is None
         first, plain = (e.reset()[DEFAULT_BEHAVIOUR] for e in (env, unseen))
         for t in range(15):
@@ -83,7 +83,7 @@ def test_an_environment_does_not_notice_that_it_is_filmed(name, shape, fps):
 
 
 def test_a_picture_is_of_copy_0_and_stays_as_it_is():
-    with closing(make("tests.env.test_film:Painted-v0", film=True)) as env:
+    with closing(make("tests.env.test_film:Painted-v0", video=True)) as env:
         env.reset()
         env.step({DEFAULT_BEHAVIOUR: act(env, 0)})
         env.reset([1])
@@ -100,7 +100,7 @@ def test_a_picture_is_of_copy_0_and_stays_as_it_is():
     ("none", r"a picture is object of shape \(\)"),
 ])  # fmt: skip
 def test_a_picture_that_is_none_is_told(picture, why):
-    with closing(make("tests.env.test_film:Painted-v0", film=True, env_args={"picture": picture})) as env:
+    with closing(make("tests.env.test_film:Painted-v0", video=True, env_args={"picture": picture})) as env:
         env.reset()
         with pytest.raises(EnvError, match=why) as caught:
             env.render()
@@ -111,7 +111,7 @@ def test_a_picture_that_is_none_is_told(picture, why):
 @pytest.mark.parametrize("name", ["tests.toys:Endless-v0", "tests.toys_vector:Diary-v0"])
 def test_an_environment_without_pictures_is_refused_for_a_film(name):
     with pytest.raises(EnvError, match="could not be filmed") as caught:
-        make(name, film=True)
+        make(name, video=True)
     assert "'render_mode': 'rgb_array'" in caught.value.where and "--video" in caught.value.fix
     assert caught.value.exit_code == 4
 
@@ -125,7 +125,7 @@ def test_without_a_screen_sdl_is_not_asked_for_one(monkeypatch, screen, driver):
     monkeypatch.setenv("SDL_VIDEODRIVER", driver or "")
     if driver != "the user's":
         monkeypatch.delenv("SDL_VIDEODRIVER")
-    make("tests.env.test_film:Painted-v0", film=True).close()
+    make("tests.env.test_film:Painted-v0", video=True).close()
     assert os.environ.get("SDL_VIDEODRIVER") == driver
 
 
@@ -133,10 +133,10 @@ def test_without_a_screen_sdl_is_not_asked_for_one(monkeypatch, screen, driver):
 def test_a_mode_that_is_not_offered_is_refused(monkeypatch):
     monkeypatch.setattr(Painted, "metadata", {"render_modes": ["human"]})
     with pytest.raises(EnvError, match=r"its render_modes are \['human'\]"):
-        make("tests.env.test_film:Painted-v0", film=True)
+        make("tests.env.test_film:Painted-v0", video=True)
 
 
 def test_pictures_are_taken_in_this_process():
     for other in ({"workers": 1}, {"render": True}):
         with pytest.raises(ValueError, match="without a window"):
-            make("Pendulum-v1", film=True, **other)
+            make("Pendulum-v1", video=True, **other)

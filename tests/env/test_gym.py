@@ -87,7 +87,7 @@ def test_env_args_reach_the_constructor():
 
 @pytest.mark.fault("F12")
 @pytest.mark.parametrize(("fails", "fragments"), [
-    ("reset", ["failed in reset", "the door is locked", "copy 0, episode 0"]),
+    ("reset", ["failed in reset", "the door is locked", "environment 0, episode 0"]),
     ("step", ["failed in step", "the wheel came off", "step 4 of the episode", "action [0]"]),
     ("shape", ["observation 'obs' has shape ()", "its space says (1,)"]),
 ])  # fmt: skip

@@ -46,7 +46,7 @@ def rows(seen) -> list[list[float]]:
 
 @pytest.mark.parametrize("make", [own, sync])
 def test_next_step_autoreset_skips_the_step_that_resets(make):
-    """Copy 0 has episodes of 1 and 6 steps, copy 1 of 4, copy 2 of 1 and 6."""
+    """Environment 0 has episodes of 1 and 6 steps, environment 1 of 4, environment 2 of 1 and 6."""
     env = make(mode=NEXT)
     assert rows(begin(env)) == [[0, 0, 0, 0], [1, 0, 0, 0], [2, 0, 0, 0]]
     first = step(env)
@@ -203,7 +203,7 @@ def test_the_time_limit_is_that_of_the_registry_or_of_env_args(args, limit):
 
 @pytest.mark.parametrize("mode", [None, "NextStep"])
 def test_a_class_that_does_not_say_when_it_resets_is_refused(mode):
-    with pytest.raises(EnvError, match="does not say when it resets") as caught:
+    with pytest.raises(EnvError, match="does not declare its autoreset mode") as caught:
         own(mode=mode)
     assert "autoreset_mode" in str(caught.value)
 
@@ -316,7 +316,7 @@ def test_failures_name_the_class_the_step_and_the_cause(call, vector):
         with pytest.raises(EnvError) as caught:
             begin(env)
             step(env, 2)
-        fragments = (f"Diary-v0 failed in {call}", vector.__name__, "copy unknown", "step 0", "RuntimeError",
+        fragments = (f"Diary-v0 failed in {call}", vector.__name__, "index unknown", "step 0", "RuntimeError",
                      "the pen is dry")  # fmt: skip
         assert all(fragment in str(caught.value) for fragment in fragments), str(caught.value)
         assert caught.value.exit_code == 4
@@ -333,7 +333,7 @@ def test_failures_count_the_steps_before_them():
             step(env)
             done += 1
     assert done > 3
-    assert f"of 3 copies, copy unknown, step {done}\n" in str(caught.value)
+    assert f"of 3 environments, index unknown, step {done}\n" in str(caught.value)
 
 
 class Wrong(DiaryVector):
@@ -369,7 +369,7 @@ class Wrong(DiaryVector):
         ("masked", "without its last observation"),
         ("first", r"observation 'obs' has shape \(4,\), its space says \(2, 4\)"),
         ("observations", "observation 'obs' has shape"),
-        ("final_obs", r"final_obs.* of copy 0: observation 'obs' has shape \(1,\), its space says \(4,\)"),
+        ("final_obs", r"final_obs.* of environment 0: observation 'obs' has shape \(1,\), its space says"),
         *((what, rf"{what} have shape \(\) instead of \(2,\)")
           for what in ("rewards", "terminations", "truncations")),
     ],
@@ -379,7 +379,7 @@ def test_a_class_that_breaks_its_contract_is_refused(what, message):
     with pytest.raises(EnvError, match=message) as caught:
         begin(env)
         step(env, 2)
-    assert "Wrong of 2 copies" in str(caught.value)
+    assert "Wrong of 2 environments" in str(caught.value)
 
 
 @pytest.mark.fault("F12")

@@ -19,7 +19,7 @@ from algorithm.env.adapter import Adapter
 from algorithm.env.gym_vector import GymVectorEnv
 from algorithm.env.masks import InInfo, InObservation, Masks
 from algorithm.env.registry import make_vec_env
-from algorithm.env.single import BrokenSpaceError
+from algorithm.env.single import SpaceMismatchError
 from algorithm.errors import EnvError
 from algorithm.spec import DEFAULT_BEHAVIOUR
 from tests.env.strategies import spaces
@@ -91,23 +91,23 @@ def test_a_mask_is_a_copy():
     (Discrete(3), np.ones(4), "action_mask has shape (4,) for 3 choices"),
     (MultiDiscrete([2, 3]), np.ones(4), "action_mask has 4 entries for 5 choices"),
     (MultiDiscrete([2, 3]), np.array(1), "action_mask has 1 entries for 5 choices"),
-    (MultiDiscrete([2, 3]), (np.ones(2),), "action_mask is no tuple of 2 masks"),
+    (MultiDiscrete([2, 3]), (np.ones(2),), "action_mask is not a tuple of 2 masks"),
     (MultiDiscrete([2, 3]), (np.ones(2), np.ones(2)), "action_mask[1] has shape (2,) for 3 choices"),
     (HYBRID, np.ones(9), "action_mask has 9 entries for 10 choices"),
-    (HYBRID, np.ones((2, 5)), "action_mask is no mapping: the action space has ['move',"),
-    (HYBRID, {"mvoe": np.ones(3)}, "action_mask knows no ['mvoe']"),
+    (HYBRID, np.ones((2, 5)), "action_mask is not a mapping: the action space has ['move',"),
+    (HYBRID, {"mvoe": np.ones(3)}, "action_mask has unknown keys ['mvoe']"),
     (HYBRID, {"move": np.ones(4)}, "action_mask/move has shape (4,) for 3 choices"),
-    (HYBRID, {"force": np.ones(2)}, "action_mask/force is for a Box"),
-    (HYBRID, {"bits": np.array([3])}, "action_mask/bits is no array of 0, 1 and 2"),
-    (Tuple([Discrete(2), Discrete(2)]), (np.ones(2),), "action_mask is no tuple of 2 parts"),
-    (Tuple([Discrete(2), Discrete(2)]), {"0": np.ones(2)}, "is no tuple of 2 parts"),
+    (HYBRID, {"force": np.ones(2)}, "action_mask/force belongs to a Box"),
+    (HYBRID, {"bits": np.array([3])}, "action_mask/bits is not an array of 0, 1 and 2"),
+    (Tuple([Discrete(2), Discrete(2)]), (np.ones(2),), "action_mask is not a tuple of 2 parts"),
+    (Tuple([Discrete(2), Discrete(2)]), {"0": np.ones(2)}, "is not a tuple of 2 parts"),
     (Discrete(2), np.array([0.0, -np.inf]), "action_mask holds other values than 0 and 1"),
     (Discrete(2), np.array([1, 2]), "holds other values than 0 and 1"),
-    (Discrete(2), [[1], [1, 2]], "action_mask is no array"),
+    (Discrete(2), [[1], [1, 2]], "action_mask is not an array"),
     (Box(0, 1, (1,)), np.ones(3), "action_mask has 3 entries for 0 choices"),
 ])  # fmt: skip
 def test_a_wrong_mask_names_the_branch_and_what_is_wrong(space, given, message):
-    with pytest.raises(BrokenSpaceError) as caught:
+    with pytest.raises(SpaceMismatchError) as caught:
         read(space, given)
     assert message in str(caught.value)
 
@@ -116,7 +116,7 @@ def test_where_the_task_has_ended_a_branch_without_a_choice_is_open():
     """Many environments allow nothing there. Nobody acts, but a policy is evaluated all the same."""
     given = np.array([0, 0, 0, 1, 0, 0, 0, 0, 1, 0])
     assert read(HYBRID, given, over=True).astype(int).tolist() == [1, 1, 1, 1, 0, 1, 1, 1, 1, 0]
-    with pytest.raises(BrokenSpaceError, match=r"no choice in branch 0 \(move\)"):
+    with pytest.raises(SpaceMismatchError, match=r"no choice in branch 0 \(move\)"):
         read(HYBRID, given)
 
 
@@ -153,11 +153,13 @@ def test_a_batch_of_structures_as_gymnasium_gathers_it():
 def test_a_batch_names_the_copy():
     over = np.array([True, False])
     for both in (np.zeros((2, 3), np.int8), [np.zeros(3)] * 2):
-        with pytest.raises(BrokenSpaceError, match="copy 1: action_mask leaves no choice in branch 0"):
+        with pytest.raises(
+            SpaceMismatchError, match="environment 1: action_mask leaves no choice in branch 0"
+        ):
             masks(Discrete(3)).read_batch(None, {"action_mask": both}, over)
-    with pytest.raises(BrokenSpaceError, match=r"copy 0: action_mask has shape \(2,\) for 3"):
+    with pytest.raises(SpaceMismatchError, match=r"environment 0: action_mask has shape \(2,\) for 3"):
         masks(Discrete(3)).read_batch(None, {"action_mask": np.ones((2, 2))}, over)
-    with pytest.raises(BrokenSpaceError, match="copy 1: "):
+    with pytest.raises(SpaceMismatchError, match="environment 1: "):
         masks(Discrete(3)).read_batch(None, {"action_mask": [np.ones(3)]}, over)
 
 
@@ -167,7 +169,7 @@ def test_an_observed_mask_is_no_observation():
     assert adapter.spec.obs.names == ("seat", "board")
     nested = Dict(deep=Dict(action_mask=MultiBinary(3)))
     assert Adapter(nested, Discrete(3), "x").spec.obs.names == ("deep/action_mask",)
-    with pytest.raises(BrokenSpaceError, match="'action_mask' is missing"):
+    with pytest.raises(SpaceMismatchError, match="'action_mask' is missing"):
         adapter.masks.read({"seat": 1}, {}, over=False)
 
 
@@ -235,7 +237,12 @@ def test_a_wrong_mask_ends_the_run_at_once(masks, workers):
     with closing(granted(masks, workers=workers)) as env, pytest.raises(EnvError) as caught:
         env.reset()
         act(env)
-    for fragment in ("Grants-v0 failed in", "no choice in branch 1 (jump)", "copy 0, episode 0", "mend the"):
+    for fragment in (
+        "Grants-v0 failed in",
+        "no choice in branch 1 (jump)",
+        "environment 0, episode 0",
+        "fix the",
+    ):
         assert fragment in str(caught.value)
 
 
@@ -257,7 +264,7 @@ def test_a_vector_class_names_copy_and_branch_too(mode):
     env.reset()
     with pytest.raises(EnvError, match="Grants-v0 returned what its spaces do not allow") as caught:
         act(env)
-    assert "copy 0: action_mask leaves no choice in branch 1 (jump)" in str(caught.value)
+    assert "environment 0: action_mask leaves no choice in branch 1 (jump)" in str(caught.value)
 
 
 def test_a_vector_class_that_never_masks_shares_one_mask():
@@ -269,7 +276,7 @@ def test_a_vector_class_that_never_masks_shares_one_mask():
 
 
 def test_a_copy_whose_reset_is_pending_may_still_show_that_nothing_is_allowed():
-    """The task of copy 0 ends after two steps; copy 1, whose episodes have six, is reset from outside."""
+    """The task of environment 0 ends after two steps; 1, whose episodes have six, is reset from outside."""
     copies = [partial(Masked, where="obs")] * 2
     env = GymVectorEnv(lambda: SyncVectorEnv(copies), seed_of=lambda index, episode: 4 * index, name="x")
     rng, action = np.random.default_rng(0), env.specs[DEFAULT_BEHAVIOUR].action

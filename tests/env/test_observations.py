@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from algorithm.env.gym import GymEnv, GymRecipe
 from algorithm.env.observations import Bounds, Observations
-from algorithm.env.single import BrokenSpaceError
+from algorithm.env.single import SpaceMismatchError
 from algorithm.errors import EnvError
 from algorithm.spec import ObsSpec
 from tests.env.strategies import spaces
@@ -87,14 +87,14 @@ def test_a_box_is_handed_on_as_it_is():
     (Discrete(3, start=1), 0, "holds 0, its space has 1 to 3"),
     (Discrete(3), 1.0, "is float64, its space has whole numbers"),
     (MultiDiscrete([2, 3]), np.array([1, 3]), "holds 3, its space has 0 to 2"),
-    (Box(0, 255, (2,), np.uint8), np.array([1.5, 2.0]), "numbers of float64 that are no uint8"),
-    (Box(0, 255, (2,), np.uint8), np.array([0, 256]), "numbers of int64 that are no uint8"),
+    (Box(0, 255, (2,), np.uint8), np.array([1.5, 2.0]), "numbers of float64 that do not fit uint8"),
+    (Box(0, 255, (2,), np.uint8), np.array([0, 256]), "numbers of int64 that do not fit uint8"),
     (Dict(a=Discrete(3)), {"b": 1}, "'a' is missing"),
     (Tuple([Discrete(3), Dict(c=Discrete(2))]), (1, {}), "'1/c' is missing"),
     (Tuple([Discrete(3), Discrete(3)]), (1,), "'1' is missing"),
 ])  # fmt: skip
 def test_what_does_not_fit_is_refused_where_numpy_would_wrap_it(space, value, message):
-    with pytest.raises(BrokenSpaceError) as caught:
+    with pytest.raises(SpaceMismatchError) as caught:
         Observations(space, "x").read(value)
     assert message in str(caught.value)
 
@@ -111,7 +111,7 @@ def test_whole_numbers_of_another_dtype_are_taken_as_they_are():
     (Dict(a=Box(0, 1, (2,))), {"a": np.zeros(2)}),
 ])  # fmt: skip
 def test_a_batch_of_a_wrong_shape_is_refused(space, value):
-    with pytest.raises(BrokenSpaceError, match="its space says"):
+    with pytest.raises(SpaceMismatchError, match="its space says"):
         Observations(space, "x").read_batch(value, 3)
 
 
@@ -120,12 +120,12 @@ def test_choices_are_not_spread_over_a_shape_they_do_not_have(value):
     """A single number plus the start of a MultiDiscrete would have its shape."""
     observations = Observations(MultiDiscrete([3, 3]), "x")
     assert np.shape(observations.read(value)["obs"]) == np.shape(value)
-    with pytest.raises(BrokenSpaceError, match=r"its space says \(2,\)"):
+    with pytest.raises(SpaceMismatchError, match=r"its space says \(2,\)"):
         observations.read_each([value])
 
 
 @pytest.mark.parametrize(("space", "fragments"), [
-    (gym.spaces.Text(5), ["the observation is a Text space, which is not served", "base_config.wrappers"]),
+    (gym.spaces.Text(5), ["the observation is a Text space, which is not supported", "base_config.wrappers"]),
     (Dict(a=Dict(b=gym.spaces.Graph(Discrete(2), None))), ["the observation 'a/b' is a Graph"]),
     (Tuple([Discrete(2), gym.spaces.Sequence(Discrete(2))]), ["'1' is a Sequence", "MultiBinary"]),
     (gym.spaces.OneOf([Discrete(2)]), ["OneOf"]),
@@ -185,7 +185,7 @@ def test_what_lies_outside_is_told_once_and_what_is_rounded_or_not_finite_is_not
     bounds, zero = Bounds(space, "Toy-v0"), np.zeros((2, 2), np.uint8)
 
     def outside(a: list[float], b: int) -> dict[str, str]:
-        return bounds.outside({"a": np.array(a), "b": np.array(b), "c": zero})
+        return bounds.violations({"a": np.array(a), "b": np.array(b), "c": zero})
 
     for a in ([-1.0, 1.0 + 1e-7], [np.nan, 0.0], [np.inf, 0.0], [2.0], [2.0, 2.0, 2.0]):
         assert outside(a, 9) == {}

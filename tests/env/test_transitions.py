@@ -91,7 +91,7 @@ def witness(env: VecEnv, steps: int, limit: int = -1) -> tuple[Witness, list[tup
 
 @pytest.mark.parametrize("arrangement", DIARIES)
 def test_nothing_is_lost_doubled_or_mixed(arrangement):
-    """Episodes of 1 to 6 steps end by themselves, by their own limit, or by ours, which resets single copies.
+    """Episodes of 1 to 6 steps end by themselves, by their own limit, or by ours, with partial resets.
 
     The second rollout begins while episodes of the first one are open and some resets are pending.
     """
@@ -128,7 +128,7 @@ def check_that_results_stay(env: VecEnv) -> None:
 @pytest.mark.fault("F12")
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_failing_copy_loses_the_rest_of_its_episode_and_nothing_else(workers):
-    """Copy 0 fails in some episodes, after one step or two; it goes on with the next one.
+    """Environment 0 fails in some episodes, after one step or two; it goes on with the next one.
 
     Our limit of three steps, which one of these would have reached, has nothing to do with it.
     """
@@ -235,7 +235,7 @@ def arranged(kind: str, arrangement: str) -> VecEnv:
     ],
 )
 def test_every_kind_of_space_and_mask_brings_what_plain_environments_would(kind, arrangement):
-    """Episodes of 2 to 6 steps end by themselves, or by our limit of 4, which resets single copies."""
+    """Episodes of 2 to 6 steps end by themselves, or by our limit of 4, which resets single environments."""
     autoreset = "Step" in arrangement
 
     def seed(copy: int, episode: int) -> int | None:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from algorithm.env.gym import GymRecipe
-from algorithm.env.quiet import silence
+from algorithm.env.redirect_output import silence
 from algorithm.env.registry import make_vec_env
 from algorithm.errors import EnvError, UsageError
 from algorithm.spec import DEFAULT_BEHAVIOUR

@@ -14,7 +14,7 @@ from algorithm.replay.buffer import ReplayBuffer
 from algorithm.sac.family import FAMILY
 from algorithm.train.health import HealthMonitor
 from tests import toys_check as toys
-from tests.env.test_checker import examined, faults, finding
+from tests.env.checks.test_checker import examined, faults, finding
 from tests.run.sessions import run
 from tests.train.test_health import RETURNS, summaries, watch
 
@@ -66,7 +66,7 @@ def test_the_start_screen_tells_a_scale_that_is_set(task, capsys):
 @pytest.mark.parametrize(("toy", "factor"), [(toys.Rich, "1e-05"), (toys.Poor, "1e+06")])
 def test_the_check_names_the_key_and_the_factor_and_is_content_with_them(toy, factor):
     found = finding(examined(toy), "rewards scale")
-    assert found.fix == f"set base_config.reward_scale: {factor}; returns are still told as they come"
+    assert found.fix == f"set base_config.reward_scale: {factor}; returns are still reported unscaled"
     assert faults(examined(toy, reward_scale=float(factor))) == {}
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from algorithm.env import toy
+from algorithm.env.toys import basic as toy
 from main import main
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from algorithm.env.toy_corridor import ToyCorridor
+from algorithm.env.toys.corridor import ToyCorridor
 from main import main
 
 

@@ -12,10 +12,10 @@ import psutil
 import pytest
 
 from algorithm.config.cli import parse_args
-from algorithm.env.checker import Check, examine
-from algorithm.env.checks.finding import Checked, Level, error, note, ok, warning
-from algorithm.env.checks.lab import Copy, Lab, Limits, Setting
-from algorithm.env.checks.recipe import RawRecipe
+from algorithm.env.checks.checker import Check, run_checks
+from algorithm.env.checks.context import CheckConfig, CheckContext, CheckLimits, EnvInstance
+from algorithm.env.checks.finding import CheckResult, Level, error, note, ok, warning
+from algorithm.env.gym import GymRecipe
 from algorithm.run.preflight.check_sheet import LiveSheet, PlainSheet, Verdict
 from algorithm.run.preflight.commands import command
 from algorithm.run.preflight.examined import Begun, Order, examined
@@ -23,10 +23,10 @@ from algorithm.run.preflight.same_data import SameData, first_difference, plain_
 from main import main
 from tests import toys_check as toys
 
-LIMITS = Limits(steps=60, compared=30, episodes=5, seconds=60.0, total=300.0)  # counts end it, no clock
+LIMITS = CheckLimits(steps=60, compared=30, episodes=5, seconds=60.0, total=300.0)  # counts end it, no clock
 
 
-def order(toy: str, *, timeout: float = 60.0, limits: Limits = LIMITS) -> Order:
+def order(toy: str, *, timeout: float = 60.0, limits: CheckLimits = LIMITS) -> Order:
     return Order(
         env_name=f"tests.toys_check:{toy}-v0",
         env_args={},
@@ -48,7 +48,7 @@ def order(toy: str, *, timeout: float = 60.0, limits: Limits = LIMITS) -> Order:
 def task(tmp_path, monkeypatch):
     """Writes a task with one of the toys and returns the command line for it."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("algorithm.run.preflight.check.Limits", lambda: LIMITS)
+    monkeypatch.setattr("algorithm.run.preflight.check.CheckLimits", lambda: LIMITS)
 
     def written(toy: str) -> list[str]:
         folder = tmp_path / "task"
@@ -89,7 +89,7 @@ def test_an_error_returns_4(task, capfd):
 @pytest.mark.fault("F13")
 def test_a_hang_is_a_finding_with_the_stack():
     *before, last = examined(order("Hanging", timeout=1.0, limits=replace(LIMITS, seconds=0.5)))
-    assert isinstance(last, Checked) and (last.title, last.level) == ("keeps going", Level.ERROR)
+    assert isinstance(last, CheckResult) and (last.title, last.level) == ("keeps going", Level.ERROR)
     (found,) = last.findings
     assert found.what == "the environment hangs"
     assert "no answer for 1 s" in found.why
@@ -121,12 +121,14 @@ def test_whoever_stops_listening_leaves_no_process():
     assert examinations() == []
 
 
-def compared(toy) -> Checked:
+def compared(toy) -> CheckResult:
     """In this process only; the test of the command line compares a worker's as well."""
-    lab = Lab(toy, Setting(seed_of=lambda episode: episode), LIMITS)
-    recipe = RawRecipe(env_id=f"tests.toys_check:{toy.__name__}-v0", env_args={})
+    context = CheckContext(toy, CheckConfig(seed_of=lambda episode: episode), LIMITS)
+    recipe = GymRecipe(env_id=f"tests.toys_check:{toy.__name__}-v0", env_args={})
     seeds = lambda copy, episode: 100 * copy + episode  # noqa: E731
-    (found,) = examine(lab, [Check("replay", "data", SameData(recipe=recipe, seed_of=seeds, timeout=60.0))])
+    (found,) = run_checks(
+        context, [Check("replay", "data", SameData(recipe=recipe, seed_of=seeds, timeout=60.0))]
+    )
     return found
 
 
@@ -142,8 +144,8 @@ def test_what_does_not_repeat_is_not_compared():
 
 def test_a_plain_loop_by_hand():
     """The drunkard of seed 5, cut off after three steps: then seed 6 begins."""
-    copy = Copy(toys.Sound(), None, 0.0)
-    rows = plain_rows(copy, lambda episode: 5 + episode, 0, 5, limit=3)
+    instance = EnvInstance(toys.Sound(), None, 0.0)
+    rows = plain_rows(instance, lambda episode: 5 + episode, 0, 5, limit=3)
     assert rows["step"].tolist() == [0, 1, 2, 0, 1]
     assert rows["goes on"].tolist() == [True, True, False, True, False]
     assert not rows["previous action"][[0, 3]].any()
@@ -167,8 +169,8 @@ def test_the_first_difference_is_the_earliest():
 
 
 FOUND = [
-    Checked(group="observations", title="shape", findings=(ok("obs 3"),)),
-    Checked(
+    CheckResult(group="observations", title="shape", findings=(ok("obs 3"),)),
+    CheckResult(
         group="observations",
         title="scale",
         findings=(
@@ -176,7 +178,7 @@ FOUND = [
             note("something", why="else"),
         ),
     ),
-    Checked(
+    CheckResult(
         group="rewards",
         title="finite",
         findings=(error("it is nan", why="so it is", fix="mend it", trace="one\n  two"),),

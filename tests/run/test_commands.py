@@ -62,7 +62,7 @@ def shown(capsys) -> dict[str, str]:
     return dict(re.findall(r"^  (\w[\w ]*?)  +(.+)$", block, re.M))
 
 
-PICTURES, NO_PICTURES = "tests.toys_check:Sound-v0", "algorithm.env.toy:ToyContinuous-v0"
+PICTURES, NO_PICTURES = "tests.toys_check:Sound-v0", "algorithm.env.toys:ToyContinuous-v0"
 
 
 @pytest.mark.parametrize(("env_name", "pictures"), [(PICTURES, True), (NO_PICTURES, False)])

@@ -62,7 +62,7 @@ def frames_of(film: Path) -> int:
 
 
 KINDS = {
-    "images": 'base_config: {env_name: "algorithm.env.toy:ToyTwoCameras-v0"}\n'
+    "images": 'base_config: {env_name: "algorithm.env.toys:ToyTwoCameras-v0"}\n'
     "  nn_config: {rep: {dense_n: 8, random_shift: 2}, policy: {noisy: true}}\n"
     "  sac_config: {use_normalization: true}",
     "rnn": "nn_config: {rep: {rnn_n: 8}}\n"

@@ -177,7 +177,7 @@ def record(repros: Repros, step: int = 7, trace: Trace | None = None) -> str:
 
 
 TRACE = Trace(
-    copy=0,
+    env_index=0,
     episode=0,
     seed=3,
     actions=np.zeros((1, 1), np.float32),

@@ -92,7 +92,7 @@ def test_a_hang_in_the_main_process_loses_nothing_that_was_learned(task, capsys)
         run("-n", "a", "--resume", "-o", "base_config.max_step=80", "-o", "base_config.env_timeout=60") == 0
     )
     said = capsys.readouterr().out
-    assert "environment 0: its last step never came to its end; its open episode ends as truncated" in said
+    assert "environment 0: its last step was interrupted; its open episode ends as truncated" in said
     assert "lock is taken over" not in said
     assert result(task / "a")["steps"] == 80
     assert read_metrics(task / "a" / "metrics.csv")["step"][-1] == 80
@@ -124,13 +124,14 @@ def test_an_environment_that_leaves_ends_no_training_in_silence(task, capsys):
     flags = (*leaving, "-o", "base_config.env_args={how: politely}", "-o", "base_config.env_restarts=2")
     assert run("-n", "a", *flags) == 4
     error = capsys.readouterr().err
-    assert "Leaving-v0 failed in step" in error and "LeftError: SystemExit(0) would end the program" in error
+    assert "Leaving-v0 failed in step" in error
+    assert "EnvExitError: SystemExit(0) would end the program" in error
     assert list((task / "a/checkpoints").glob("step_*")), "what was learned is saved"
     # Nobody in the process can do anything about os._exit. Who stands beside it says so, and the lock stays.
     gone = start("-n", "b", *leaving, "-o", "base_config.env_args={how: at once}")
     output = gone.communicate(timeout=60)[0]
     assert gone.returncode == 0
-    assert "error: run b of task has ended without a word" in output and "os._exit" in output
+    assert "error: run b of task has ended without a message" in output and "os._exit" in output
     assert not (task / "b" / "result.json").exists()
     assert run("-n", "b", "--resume") == 6, "it was not saved yet"
     assert "was not ended properly" in capsys.readouterr().out
@@ -140,7 +141,7 @@ def test_an_environment_that_leaves_ends_no_training_in_silence(task, capsys):
 def test_an_environment_that_leaves_when_it_is_imported_cannot_be_made(task, capsys):
     (Path("task") / "gone.py").write_text("raise SystemExit(0)\n")
     assert run("-n", "a", "-o", "base_config.env_name=gone.py:Gone-v0") == 4
-    assert "LeftError: SystemExit(0) would end the program" in capsys.readouterr().err
+    assert "EnvExitError: SystemExit(0) would end the program" in capsys.readouterr().err
 
 
 @pytest.mark.fault("F37")
@@ -152,5 +153,5 @@ def test_what_an_environment_leaves_behind_takes_nothing_from_a_finished_run(tas
     assert process.returncode == 0, output
     assert result(task / "a")["steps"] == 30
     assert "Slow-v0 failed in close · RuntimeError: the door does not close" in output
-    left = "warning: threads that an environment left are given up: simulator"
+    left = "warning: threads that an environment left are abandoned: simulator"
     assert left in output and left in (task / "a/workers/worker_0.log").read_text()

@@ -30,16 +30,16 @@ own_td_error: # the queue of fresh data, normalised observations, noisy explorat
   base_config: {env_name: "tests.toys:Nested-v0", n_envs: 3, max_step: 900}
   sac_config: {use_add_with_td: true, use_normalization: true, action_noise: [0.1, 0.3]}
 rnn:
-  base_config: {wrappers: ["algorithm.env.hidden:KeepElements": {indices: [0, 1]}], max_step: 560}
+  base_config: {wrappers: ["algorithm.env.partial_obs:KeepElements": {indices: [0, 1]}], max_step: 560}
   nn_config: {rep: {rnn_n: 8}}
   sac_config: {seq_encoder: RNN, burn_in_step: 3, learn_step: 4, refresh_carry: true, batch_size: 8}
 hybrid:
-  base_config: {env_name: "algorithm.env.toy:ToyHybrid-v0"}
+  base_config: {env_name: "algorithm.env.toys:ToyHybrid-v0"}
 images:
-  base_config: {env_name: "algorithm.env.toy:ToyTwoCameras-v0", n_envs: 1, max_step: 400}
+  base_config: {env_name: "algorithm.env.toys:ToyTwoCameras-v0", n_envs: 1, max_step: 400}
   nn_config: {rep: {random_shift: 2}}
 extended: # all that can be attached at once
-  base_config: {env_name: "algorithm.env.toy:ToyTwoCameras-v0", n_envs: 1, max_step: 300}
+  base_config: {env_name: "algorithm.env.toys:ToyTwoCameras-v0", n_envs: 1, max_step: 300}
   sac_config:
     siamese: BYOL
     siamese_use_q: true

@@ -1,1 +1,1 @@
-"""What could keep an environment from being learned: one small function for each fault."""
+"""Checks of an environment for faults that prevent learning: one function for each fault."""

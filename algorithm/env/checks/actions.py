@@ -1,4 +1,4 @@
-"""Are the actions such that an agent can use them?"""
+"""Checks of actions."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from collections.abc import Iterator
 import gymnasium as gym
 import numpy as np
 
+from algorithm.env.checks.context import CheckContext, format_values
+from algorithm.env.checks.determinism import first_difference, idle_policy, measure_repeatability, play
+from algorithm.env.checks.episode_stats import collect_stats
 from algorithm.env.checks.finding import Finding, note, ok, warning
-from algorithm.env.checks.lab import Lab, shown
-from algorithm.env.checks.repeats import first_difference, repeats, stands_still, track
-from algorithm.env.checks.survey import survey
 
 HUGE = 1e4
-"""Bound of an action beyond which a step of float32's last digit is a coarse one."""
+"""Bound of an action beyond which a float32 resolves it coarsely."""
 
 _ENOUGH = 20  # steps before "no effect" says anything
 
 
-def have_fair_bounds(lab: Lab) -> Iterator[Finding]:
-    """Bounds of continuous actions. That there are any has been seen when the environment was made."""
-    found = lab.once(survey).actions
+def check_bounds(context: CheckContext) -> Iterator[Finding]:
+    """Check the size of bounds. Infinite ones are refused when the environment is built."""
+    found = context.cached(collect_stats).actions
     bounded = [
         (leaf.name or "action", leaf.space) for leaf in found if isinstance(leaf.space, gym.spaces.Box)
     ]
@@ -28,7 +28,7 @@ def have_fair_bounds(lab: Lab) -> Iterator[Finding]:
         low, high = space.low.astype(np.float64), space.high.astype(np.float64)
         if max(np.abs(low).max(initial=0), np.abs(high).max(initial=0)) > HUGE:
             yield warning(
-                f"{name} has bounds of {shown(low, 3)} to {shown(high, 3)}",
+                f"{name} has bounds of {format_values(low, 3)} to {format_values(high, 3)}",
                 why="random actions are uniform between them, and the policy begins in the middle: what "
                 "matters may be a sliver of it",
                 fix="narrow the bounds to what is used: wrappers: [{RescaleAction: {min_action: …, "
@@ -36,33 +36,37 @@ def have_fair_bounds(lab: Lab) -> Iterator[Finding]:
             )
         elif (low >= high).any():
             yield warning(
-                f"{name} has elements whose bounds leave no choice: {shown(low, 3)} to {shown(high, 3)}",
+                f"{name} has elements whose bounds leave no choice: "
+                f"{format_values(low, 3)} to {format_values(high, 3)}",
                 why="the policy learns an action that means nothing",
-                fix="leave them out with a wrapper (base_config.wrappers)",
+                fix="remove them with a wrapper (base_config.wrappers)",
             )
         elif (low != -high).any():
-            yield note(f"{name} is not symmetric: {shown(low, 3)} to {shown(high, 3)}", why="it is mapped")
+            yield note(
+                f"{name} is not symmetric: {format_values(low, 3)} to {format_values(high, 3)}",
+                why="it is mapped",
+            )
     yield ok("bounded" if bounded else "choices only")
 
 
-def have_an_effect(lab: Lab) -> Iterator[Finding]:
-    """Random actions beside doing nothing, from the same seed."""
-    played = lab.once(repeats)
+def check_effect(context: CheckContext) -> Iterator[Finding]:
+    """Compare random actions with idle ones, from the same seed."""
+    played = context.cached(measure_repeatability)
     if not played.exact:
-        yield ok("not told: episodes do not repeat, whatever the actions")
+        yield ok("not checked: episodes do not repeat, whatever the actions")
         return
-    with lab.copy() as copy:
-        still = track(copy, lab.setting.seed_of, stands_still, lab.enough())
-    at = first_difference(played.track, still)
-    steps = min(len(played.track), len(still)) - 1
+    with context.instance() as instance:
+        still = play(instance, context.config.seed_of, idle_policy, context.enough())
+    at = first_difference(played.digests, still)
+    steps = min(len(played.digests), len(still)) - 1
     if at is not None:
-        yield ok(f"random actions lead elsewhere than none, from step {at} on")
+        yield ok(f"random actions make a difference, from step {at} on")
         return
     if steps < _ENOUGH:
         yield ok(f"none seen, in only {steps} steps")
         return
     yield warning(
         f"random actions led to the same {steps:,} steps as doing nothing",
-        why="observations, rewards and ends do not depend on what the agent does: there is nothing to learn",
-        fix="look whether step uses its action; if it only matters later or in rare states, all is well",
+        why="observations, rewards and ends do not depend on actions: there is nothing to learn",
+        fix="check whether step uses its action; if it matters later or in rare states only, all is well",
     )

@@ -1,4 +1,4 @@
-"""How fast is it, and does it leave something behind?"""
+"""Checks of speed, and of memory, files and threads that remain."""
 
 from __future__ import annotations
 
@@ -10,35 +10,35 @@ from dataclasses import dataclass, field
 import numpy as np
 import psutil
 
+from algorithm.env.checks.context import CheckContext
+from algorithm.env.checks.episode_stats import collect_stats, random_action
 from algorithm.env.checks.finding import Finding, note, ok, warning
-from algorithm.env.checks.lab import Lab
-from algorithm.env.checks.survey import random_action, survey
 
 WORKER_MS = 0.3
-"""What a step costs more in a worker process, in milliseconds (docs/performance.md: 0.15 to 0.3)."""
+"""Additional cost of a step in a worker process, in milliseconds (docs/performance.md: 0.15 to 0.3)."""
 
-_PAYS = 3.0  # a step this many times dearer than the worker makes up for the other's waiting
-_STEPS = 100  # of an episode at most, while it is weighed
-_CLOSED = 3  # copies
-_LEAST = 4 * 2**20  # bytes; less is what allocators do
+_PAYS = 3.0  # a step must cost this many times the overhead of a worker
+_STEPS = 100  # of an episode at most
+_CLOSED = 3  # instances
+_LEAST = 4 * 2**20  # bytes; less is allocator noise
 
 
-def is_fast(lab: Lab) -> Iterator[Finding]:
-    """Rates in this process, and whether worker processes would pay."""
-    found = lab.once(survey)
+def check_speed(context: CheckContext) -> Iterator[Finding]:
+    """Report rates in this process, and whether worker processes would pay."""
+    found = context.cached(collect_stats)
     if not found.calls.get("step"):
-        yield ok("not looked at: there was no step")
+        yield ok("not checked: there was no step")
         return
     step = found.seconds["step"] / found.calls["step"]
     reset = found.seconds["reset"] / max(1, found.calls["reset"])
     per_step = (found.seconds["step"] + found.seconds["reset"]) / found.calls["step"]
     yield ok(f"{_rate(step)} steps/s, {_rate(reset)} resets/s, {_rate(per_step)} steps/s with resets")
-    yield ok(_workers(lab, 1000 * per_step))
+    yield ok(_workers(context, 1000 * per_step))
 
 
-def leaves_nothing_behind(lab: Lab) -> Iterator[Finding]:
-    """Memory, open files and threads over many episodes."""
-    found = lab.once(growth)
+def check_growth(context: CheckContext) -> Iterator[Finding]:
+    """Check memory, open files and threads over many episodes."""
+    found = context.cached(measure_growth)
     for what, count in found.left.items():
         if count > 0:
             yield warning(
@@ -52,28 +52,28 @@ def leaves_nothing_behind(lab: Lab) -> Iterator[Finding]:
             f"memory grows: {per_episode / 2**10:,.0f} KB an episode",
             where=f"{grown / 2**20:,.1f} MB in {found.episodes:,} episodes of at most {_STEPS} steps",
             why=f"{per_episode * 10_000 / 2**30:,.1f} GB in 10,000 episodes",
-            fix="look what reset or step keeps appending to; worker processes only move it elsewhere",
+            fix="check what reset or step keeps appending to; worker processes only move it elsewhere",
         )
     yield ok(f"memory, files and threads as before after {found.episodes:,} episodes")
 
 
-def closes_cleanly(lab: Lab) -> Iterator[Finding]:
-    """What is left of a copy that was closed."""
+def check_close(context: CheckContext) -> Iterator[Finding]:
+    """Check what remains of a closed instance."""
     process = psutil.Process()
-    with lab.copy() as copy:
-        copy.reset(lab.setting.seed_of(0))  # what is loaded only once is loaded now
+    with context.instance() as instance:
+        instance.reset(context.config.seed_of(0))  # so that one-time loads are not counted
     before = _held(process)
     for _ in range(_CLOSED):
-        with lab.copy() as copy:
-            copy.reset(lab.setting.seed_of(0))
+        with context.instance() as instance:
+            instance.reset(context.config.seed_of(0))
     if _more(process, before):
-        gc.collect()  # what only waits for it does no harm
+        gc.collect()  # garbage is harmless
     left = _more(process, before)
     if left:
-        told = ", ".join(f"{count} {what}" for what, count in left.items())
+        text = ", ".join(f"{count} {what}" for what, count in left.items())
         yield note(
-            f"{_CLOSED} closed copies left {told} behind",
-            why="a training closes a copy only when it failed, so it adds up slowly",
+            f"{_CLOSED} closed instances left {text} behind",
+            why="a training closes an instance only after a failure, so it adds up slowly",
             fix="release them in close()",
         )
     yield ok("closes, and leaves no file and no thread open")
@@ -81,7 +81,7 @@ def closes_cleanly(lab: Lab) -> Iterator[Finding]:
 
 @dataclass
 class Growth:
-    """What many episodes left behind.
+    """Resources held after many episodes.
 
     grown: bytes between the middle and the last third of the episodes, 0 where they overlap
     left:  files and threads more than before
@@ -93,17 +93,17 @@ class Growth:
     left: dict[str, int] = field(default_factory=dict)
 
 
-def growth(lab: Lab) -> Growth:
-    """Play short episodes and weigh the process after each. Raises FlawError."""
+def measure_growth(context: CheckContext) -> Growth:
+    """Play short episodes and measure the process after each. Raises FindingError."""
     process, found, weights = psutil.Process(), Growth(), list[int]()
-    rng, over = np.random.default_rng(0), lab.deadline(0.5)
-    with lab.copy() as copy:
+    rng, over = np.random.default_rng(0), context.deadline(0.5)
+    with context.instance() as instance:
         before: dict[str, int] = {}
-        while found.episodes < lab.limits.episodes and not over():
-            now = copy.reset(lab.setting.seed_of(found.episodes))
+        while found.episodes < context.limits.episodes and not over():
+            now = instance.reset(context.config.seed_of(found.episodes))
             mask = now.mask
             for _ in range(_STEPS):
-                taken = copy.step(random_action(copy, rng, mask))
+                taken = instance.step(random_action(instance, rng, mask))
                 mask = taken.mask
                 if taken.terminated or taken.truncated or over():
                     break
@@ -117,10 +117,10 @@ def growth(lab: Lab) -> Growth:
 
 
 def grown(weights: list[int]) -> tuple[int, float]:
-    """(bytes, bytes an episode) by which the process became heavier; (0, 0) unless it is beyond doubt.
+    """Return (bytes, bytes an episode) of growth; (0, 0) unless it is beyond doubt.
 
-    That it is where every weight of the last third lies above every one of the middle third: the first one
-    is left to caches that fill.
+    It is beyond doubt where every measurement of the last third exceeds every one of the middle third; the
+    first third may fill caches.
     """
     third = len(weights) // 3
     if third < 3:
@@ -138,7 +138,7 @@ def _held(process: psutil.Process) -> dict[str, int]:
 
 
 def _more(process: psutil.Process, before: dict[str, int]) -> dict[str, int]:
-    """By how much more is held than ``before``, where it is one for each of the copies."""
+    """Return by how much more is held than ``before``, where it is at least one for each instance."""
     now = _held(process)
     return {what: now[what] - count for what, count in before.items() if now[what] >= count + _CLOSED}
 
@@ -147,11 +147,11 @@ def _rate(seconds: float) -> str:
     return f"{1 / max(seconds, 1e-9):,.0f}" if seconds < 1 else f"{1 / seconds:.2g}"
 
 
-def _workers(lab: Lab, step_ms: float) -> str:
-    """A rule of thumb; what an update costs decides as much, and is not known here."""
-    cores, setting = os.cpu_count() or 1, lab.setting
+def _workers(context: CheckContext, step_ms: float) -> str:
+    """Return a rule of thumb; the cost of an update matters as much and is not known here."""
+    cores, setting = os.cpu_count() or 1, context.config
     if step_ms < _PAYS * WORKER_MS:
-        verdict = "workers do not pay: the way to another process costs as much as a step"
+        verdict = "workers do not pay: a worker's overhead is as large as a step"
     elif cores < 2:
         verdict = "workers do not pay on a single core"
     elif setting.n_envs < 2:

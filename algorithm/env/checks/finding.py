@@ -1,4 +1,4 @@
-"""What a check has to say."""
+"""Findings of checks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from algorithm.errors import UserError
 
 
 class Level(IntEnum):
-    """How bad it is. Only an error keeps a training from working."""
+    """Severity. Only an error prevents training."""
 
     OK = 0
     NOTE = 1
@@ -18,19 +18,19 @@ class Level(IntEnum):
 
     @property
     def word(self) -> str:
-        """As a person reads it."""
+        """Name for messages."""
         return self.name.lower()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """One sentence on one thing that was looked at.
+    """One sentence on one checked thing.
 
-    what:  what was seen, one line
-    where: which part, step, seed it was seen at
+    what:  the observation, one line
+    where: part, step and seed
     why:   why it matters
     fix:   what to do
-    trace: the environment's own traceback, where there is one
+    trace: the environment's own traceback, if any
     """
 
     level: Level
@@ -42,8 +42,8 @@ class Finding:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Checked:
-    """All that one check found."""
+class CheckResult:
+    """All findings of one check."""
 
     group: str
     title: str
@@ -51,12 +51,12 @@ class Checked:
 
     @property
     def level(self) -> Level:
-        """The worst of it."""
+        """The worst level."""
         return max((finding.level for finding in self.findings), default=Level.OK)
 
 
-class FlawError(Exception):
-    """The environment cannot go on: carries the finding that says why."""
+class FindingError(Exception):
+    """The environment cannot continue; carries the finding."""
 
     def __init__(self, finding: Finding) -> None:
         super().__init__(finding.what)
@@ -64,30 +64,30 @@ class FlawError(Exception):
 
 
 def plural(n: int, noun: str) -> str:
-    """``1 step``, ``2,000 steps``."""
+    """Format ``1 step``, ``2,000 steps``."""
     return f"{n:,} {noun}{'s' * (n != 1)}"
 
 
 def ok(what: str) -> Finding:
-    """All is well."""
+    """Report that all is well."""
     return Finding(level=Level.OK, what=what)
 
 
 def note(what: str, *, where: str = "", why: str = "", fix: str = "") -> Finding:
-    """Worth knowing."""
+    """Report something worth knowing."""
     return Finding(level=Level.NOTE, what=what, where=where, why=why, fix=fix)
 
 
 def warning(what: str, *, where: str = "", why: str, fix: str) -> Finding:
-    """Training goes on, but hardly as it was meant."""
+    """Report that training runs, but probably not as intended."""
     return Finding(level=Level.WARNING, what=what, where=where, why=why, fix=fix)
 
 
 def error(what: str, *, where: str = "", why: str, fix: str, trace: str = "") -> Finding:
-    """Training would end, or learn something else."""
+    """Report that training would end, or learn something else."""
     return Finding(level=Level.ERROR, what=what, where=where, why=why, fix=fix, trace=trace)
 
 
 def refusal(refused: UserError, trace: str = "") -> Finding:
-    """What training would say itself."""
+    """Report the error that a training would raise itself."""
     return error(refused.what, where=refused.where, why=refused.why, fix=refused.fix, trace=trace)

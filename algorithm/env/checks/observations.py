@@ -1,4 +1,4 @@
-"""Do the observations keep to what was announced, and are they fit for networks?"""
+"""Checks of observations against their space, and for use in networks."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from algorithm.env.checks.context import CheckContext, format_values
+from algorithm.env.checks.episode_stats import collect_stats
 from algorithm.env.checks.finding import Finding, error, note, ok, warning
-from algorithm.env.checks.lab import Lab, shown
-from algorithm.env.checks.records import Record
-from algorithm.env.checks.survey import survey
+from algorithm.env.checks.running_stats import ObsStats
 
 LARGE = 100.0
-"""Mean or deviation beyond which networks learn badly from a number as it is."""
+"""Mean or deviation beyond which networks learn badly without normalisation."""
 
 _ENOUGH = 20  # observations before "never changes" says anything
 _REAL = ("float16", "float32", "float64")
 
 
-def fit_their_space(lab: Lab) -> Iterator[Finding]:
-    """Shapes, parts and whole numbers: what does not fit ends a training at once."""
-    found = lab.once(survey)
+def check_shapes(context: CheckContext) -> Iterator[Finding]:
+    """Check shapes, parts and integers: a mismatch ends a training at once."""
+    found = context.cached(collect_stats)
     if found.broken:
         yield error(
             f"{found.num_broken:,} observations do not fit their space, in {found.steps:,} steps",
@@ -35,9 +35,9 @@ def fit_their_space(lab: Lab) -> Iterator[Finding]:
         yield ok(", ".join(parts[:6]) + (f" and {len(parts) - 6} more" if len(parts) > 6 else ""))
 
 
-def have_their_dtype(lab: Lab) -> Iterator[Finding]:
-    """Other types are converted, which costs time and may lose digits."""
-    records = lab.once(survey).records.values()
+def check_dtypes(context: CheckContext) -> Iterator[Finding]:
+    """Check dtypes: others are converted, which costs time and may lose digits."""
+    records = context.cached(collect_stats).records.values()
     for record in records:
         wrong = sorted(record.kinds - {str(record.space.dtype)})
         if wrong and not _same_kind(record, wrong):
@@ -49,26 +49,26 @@ def have_their_dtype(lab: Lab) -> Iterator[Finding]:
     yield ok(", ".join(sorted({str(record.space.dtype) for record in records})))
 
 
-def are_finite(lab: Lab) -> Iterator[Finding]:
-    """NaN and infinity."""
-    for record in lab.once(survey).records.values():
+def check_finite(context: CheckContext) -> Iterator[Finding]:
+    """Check for NaN and infinity."""
+    for record in context.cached(collect_stats).records.values():
         if record.not_finite:
             yield error(
                 f"{record.name} is not finite",
                 where=record.not_finite,
-                why="a training ends with exit code 5 where it meets one",
+                why="a training ends with exit code 5 at the first one",
                 fix="find what divides by zero or overflows; a wrapper may clip (base_config.wrappers)",
             )
     yield ok("no NaN, no infinity")
 
 
-def lie_within_bounds(lab: Lab) -> Iterator[Finding]:
-    """Outside of the announced range."""
-    records = lab.once(survey).records.values()
+def check_bounds(context: CheckContext) -> Iterator[Finding]:
+    """Check the announced bounds."""
+    records = context.cached(collect_stats).records.values()
     for record in records:
         if record.outside:
             yield warning(
-                f"{record.name} lies up to {record.excess:.3g} outside of its bounds, "
+                f"{record.name} lies up to {record.excess:.3g} outside its bounds, "
                 f"in {record.outside:,} of {record.moments.count:,} observations",
                 where=record.excess_at,
                 why="training here does not use the bounds, but wrappers and other libraries scale by them",
@@ -78,36 +78,38 @@ def lie_within_bounds(lab: Lab) -> Iterator[Finding]:
     yield ok("; ".join(_range(record) for record in boxes[:3]) or "choices only")
 
 
-def change(lab: Lab) -> Iterator[Finding]:
-    """Elements that always have the same value."""
-    records = [record for record in lab.once(survey).records.values() if record.moments.count >= _ENOUGH]
+def check_change(context: CheckContext) -> Iterator[Finding]:
+    """Check for elements that never change."""
+    records = [
+        record for record in context.cached(collect_stats).records.values() if record.moments.count >= _ENOUGH
+    ]
     for record in records:
         fixed = record.moments.low == record.moments.high
         if fixed.all():
             yield warning(
-                f"{record.name} never changed: {shown(record.moments.low)}",
+                f"{record.name} never changed: {format_values(record.moments.low)}",
                 where=f"in {record.moments.count:,} observations",
                 why="an agent learns nothing from it",
-                fix="look whether it is ever written to; leave it out with a wrapper (base_config.wrappers)",
+                fix="check whether it is ever written to; remove it with a wrapper (base_config.wrappers)",
             )
-        elif fixed.any() and not record.is_image:  # a border of an image is nothing to tell
+        elif fixed.any() and not record.is_image:  # image borders are ignored
             indices = [tuple(index) if len(index) > 1 else index[0] for index in np.argwhere(fixed).tolist()]
             listed = ", ".join(map(str, indices[:6])) + (", …" if len(indices) > 6 else "")
             yield note(
                 f"{len(indices)} of {fixed.size} elements of {record.name} never changed: {listed}",
                 why="with random actions; they may change for a better policy",
             )
-    yield ok("not enough was seen to say" if not records else "every observation changes")
+    yield ok("too few observations" if not records else "every observation changes")
 
 
-def have_a_fair_scale(lab: Lab) -> Iterator[Finding]:
-    """Numbers far from 1."""
-    seen = [record for record in lab.once(survey).records.values() if record.moments.count]
+def check_scale(context: CheckContext) -> Iterator[Finding]:
+    """Check for numbers far from 1."""
+    seen = [record for record in context.cached(collect_stats).records.values() if record.moments.count]
     vectors = [record for record in seen if record.box is not None and not record.is_image]
     for record in vectors:
         mean, std = np.abs(record.moments.mean), record.moments.std
         large = (mean > LARGE) | (std > LARGE)
-        if large.any() and not lab.setting.normalised:
+        if large.any() and not context.config.normalised:
             at = np.unravel_index(int(np.argmax(np.maximum(mean, std))), mean.shape)
             name = record.name + (str([int(i) for i in at]) if at else "")
             yield warning(
@@ -119,12 +121,12 @@ def have_a_fair_scale(lab: Lab) -> Iterator[Finding]:
     if not vectors:
         yield ok("no vector of numbers")
         return
-    yield ok("normalised by sac_config.use_normalization" if lab.setting.normalised else "around 1")
+    yield ok("normalised by sac_config.use_normalization" if context.config.normalised else "around 1")
 
 
-def are_lean_images(lab: Lab) -> Iterator[Finding]:
-    """Images of real numbers take four times the memory."""
-    images = [record for record in lab.once(survey).records.values() if record.is_image]
+def check_images(context: CheckContext) -> Iterator[Finding]:
+    """Check for float images, which take four times the memory."""
+    images = [record for record in context.cached(collect_stats).records.values() if record.is_image]
     for record in images:
         if str(record.space.dtype) != "uint8":
             yield warning(
@@ -136,24 +138,24 @@ def are_lean_images(lab: Lab) -> Iterator[Finding]:
     yield ok(f"{len(images)} in uint8" if images else "none")
 
 
-def are_not_reused(lab: Lab) -> Iterator[Finding]:
-    """Arrays that the environment goes on writing into."""
-    reused = sorted(lab.once(survey).reused)
+def check_array_reuse(context: CheckContext) -> Iterator[Finding]:
+    """Check for arrays that the environment writes to again."""
+    reused = sorted(context.cached(collect_stats).reused)
     if reused:
         yield note(
             f"the array of {', '.join(reused)} is written to again by the next step",
-            why="harmless here, where it is copied; other programs would store the wrong numbers",
+            why="harmless here, where it is copied; other programs would store wrong numbers",
             fix="return obs.copy()",
         )
     yield ok("each step returns arrays of its own")
 
 
-def _same_kind(record: Record, wrong: list[str]) -> bool:
-    """Whole numbers of any width for choices, and Python's own, are as good."""
+def _same_kind(record: ObsStats, wrong: list[str]) -> bool:
+    """Whether integers of any width, and Python's own, may stand for choices."""
     whole = record.box is None or str(record.space.dtype) not in _REAL
     return whole and all(kind.lstrip("u").startswith(("int", "bool")) for kind in wrong)
 
 
-def _range(record: Record) -> str:
+def _range(record: ObsStats) -> str:
     low, high = float(record.moments.low.min()), float(record.moments.high.max())
     return f"{record.name} from {low:.4g} to {high:.4g}"

@@ -1,33 +1,33 @@
-"""Is there something to maximise?"""
+"""Checks of rewards."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
 
+from algorithm.env.checks.context import CheckContext
+from algorithm.env.checks.episode_stats import collect_stats
 from algorithm.env.checks.finding import Finding, error, note, ok, warning
-from algorithm.env.checks.lab import Lab
-from algorithm.env.checks.survey import survey
 
 LARGE, SMALL = 1e3, 1e-4
-"""Largest reward of a step beyond and below which the usual temperatures and step sizes do not suit."""
+"""Rewards of a step above and below which the default temperatures and step sizes do not suit."""
 
 _ENOUGH = 50  # rewards before "always the same" says anything
 
 
-def are_finite_numbers(lab: Lab) -> Iterator[Finding]:
-    """NaN and infinity, and what is no number."""
-    found = lab.once(survey)
+def check_finite(context: CheckContext) -> Iterator[Finding]:
+    """Check for NaN, infinity, and values that are not numbers."""
+    found = context.cached(collect_stats)
     if found.reward_at:
         yield error(
             "a reward is not finite",
             where=found.reward_at,
-            why="a training ends with exit code 5 where it meets one",
+            why="a training ends with exit code 5 at the first one",
             fix="find what divides by zero or overflows; a wrapper may clip (base_config.wrappers)",
         )
     if found.reward_kind:
         yield note(
-            "a reward is no plain number",
+            "a reward is not a plain number",
             where=found.reward_kind,
             why="it is converted; other libraries may store arrays of arrays",
             fix="return float(reward)",
@@ -35,12 +35,12 @@ def are_finite_numbers(lab: Lab) -> Iterator[Finding]:
     yield ok("finite numbers")
 
 
-def differ(lab: Lab) -> Iterator[Finding]:
-    """A reward that is always the same teaches nothing, unless episodes differ in length."""
-    found = lab.once(survey)
+def check_change(context: CheckContext) -> Iterator[Finding]:
+    """Check for a constant reward, which has no information unless episodes differ in length."""
+    found = context.cached(collect_stats)
     rewards = found.rewards
     if rewards.count < _ENOUGH:
-        yield ok("not enough was seen to say")
+        yield ok("too few rewards")
         return
     value = float(rewards.low)
     if not found.nonzero:
@@ -48,15 +48,15 @@ def differ(lab: Lab) -> Iterator[Finding]:
             f"all {rewards.count:,} rewards were 0",
             where=f"{len(found.episodes):,} episodes of random actions",
             why="without a single reward there is nothing to learn from: it must be found by chance",
-            fix="look whether random actions can reach one in principle; reward steps on the way, or begin "
+            fix="check whether random actions can reach one; reward steps on the way, or start "
             "some episodes nearer to it",
         )
     elif rewards.low == rewards.high and len({episode.length for episode in found.episodes}) < 2:
         yield warning(
             f"every reward was {value:g}, and no episode was longer than another",
             where=f"{rewards.count:,} steps of random actions",
-            why="all policies look alike",
-            fix="look whether the reward depends on what the agent does",
+            why="all policies have the same return",
+            fix="check whether the reward depends on the actions",
         )
     elif rewards.low == rewards.high:
         yield ok(f"always {value:g}: what counts is how long an episode lasts")
@@ -66,13 +66,13 @@ def differ(lab: Lab) -> Iterator[Finding]:
     yield ok(f"from {value:.4g} to {float(rewards.high):.4g}, mean {float(rewards.mean):.4g}{rare}")
 
 
-def have_a_fair_scale(lab: Lab) -> Iterator[Finding]:
-    """Critics learn sums of rewards with a step size that knows nothing of their unit."""
-    rewards, scale = lab.once(survey).rewards, lab.setting.reward_scale
+def check_scale(context: CheckContext) -> Iterator[Finding]:
+    """Check the size of rewards: critics learn sums of them with a fixed step size."""
+    rewards, scale = context.cached(collect_stats).rewards, context.config.reward_scale
     largest = max(abs(float(rewards.low)), abs(float(rewards.high))) if rewards.count else 1.0 / scale
     learned = largest * scale
     scaled = "" if scale == 1 else f" times base_config.reward_scale ({scale:g})"
-    if lab.setting.rewards_scaled:
+    if context.config.rewards_scaled:
         yield ok(f"at most {largest:.4g} a step, divided by the returns' spread (sac_config.reward_scaling)")
         return
     if learned > LARGE:
@@ -92,4 +92,4 @@ def have_a_fair_scale(lab: Lab) -> Iterator[Finding]:
 
 def _to_about_one(largest: float) -> str:
     factor = 10.0 ** -round(math.log10(largest))
-    return f"set base_config.reward_scale: {factor:g}; returns are still told as they come"
+    return f"set base_config.reward_scale: {factor:g}; returns are still reported unscaled"

@@ -8,21 +8,21 @@ from contextlib import closing
 
 from algorithm.config.cli import TrainOptions
 from algorithm.config.loader import LoadedConfig
+from algorithm.env.checks.context import CheckLimits
 from algorithm.env.checks.finding import Level
-from algorithm.env.checks.lab import Limits
-from algorithm.env.named import locate
-from algorithm.env.wrappers import located
+from algorithm.env.env_id import resolve_env_id
+from algorithm.env.wrappers import resolve_wrappers
 from algorithm.errors import EnvError
 from algorithm.run.preflight.check_sheet import Verdict, open_sheet
 from algorithm.run.preflight.commands import command
 from algorithm.run.preflight.examined import Begun, Order, examined
 
 
-def check_task(options: TrainOptions, loaded: LoadedConfig, *, limits: Limits | None = None) -> int:
+def check_task(options: TrainOptions, loaded: LoadedConfig, *, limits: CheckLimits | None = None) -> int:
     """Show what was found; returns 0, or 4 if there is an error among it."""
     began = time.monotonic()
     counts: Counter[Level] = Counter()
-    messages = examined(order_of(loaded, limits or Limits()))
+    messages = examined(order_of(loaded, limits or CheckLimits()))
     with open_sheet(quiet=options.quiet) as sheet, closing(messages):
         sheet.begin(f"{loaded.config.base_config.env_name}, {_source(loaded)}")
         for message in messages:
@@ -44,13 +44,13 @@ def check_task(options: TrainOptions, loaded: LoadedConfig, *, limits: Limits | 
     return EnvError.exit_code if counts[Level.ERROR] else 0
 
 
-def order_of(loaded: LoadedConfig, limits: Limits) -> Order:
+def order_of(loaded: LoadedConfig, limits: CheckLimits) -> Order:
     """What a training with this configuration would run."""
     base = loaded.config.base_config
     return Order(
-        env_name=locate(base.env_name, loaded.env_dir),
+        env_name=resolve_env_id(base.env_name, loaded.env_dir),
         env_args=base.env_args or {},
-        wrappers=located(base.wrappers, loaded.env_dir),
+        wrappers=resolve_wrappers(base.wrappers, loaded.env_dir),
         options=loaded.config.reset_config,
         seed=loaded.seed,
         n_envs=base.n_envs,

@@ -15,7 +15,7 @@ from rich.status import Status
 from rich.table import Table
 from rich.text import Text
 
-from algorithm.env.checks.finding import Checked, Finding, Level
+from algorithm.env.checks.finding import CheckResult, Finding, Level
 from algorithm.run.live import print_commands
 
 _TITLE, _WORD = 13, 7  # widths
@@ -79,7 +79,7 @@ class PlainSheet:
     def at_work(self, group: str, title: str) -> None:
         """Nothing: the next line tells what came of it."""
 
-    def show(self, checked: Checked) -> None:
+    def show(self, checked: CheckResult) -> None:
         """A line for each finding, and one for each of where, why and what to do."""
         for title, finding in _lines(checked, self._least):
             if checked.group != self._group:
@@ -128,7 +128,7 @@ class LiveSheet(PlainSheet):
         if self._status:
             self._status.update(Text(f"{group}: {title}", style="dim"))
 
-    def show(self, checked: Checked) -> None:
+    def show(self, checked: CheckResult) -> None:
         """A row for each finding, and one for each of where, why and what to do."""
         if checked.group != self._group:
             self._group = checked.group
@@ -174,7 +174,7 @@ def open_sheet(*, quiet: bool = False, stream: TextIO | None = None) -> PlainShe
     return PlainSheet(stream)
 
 
-def _lines(checked: Checked, least: Level) -> Iterator[tuple[str, Finding]]:
+def _lines(checked: CheckResult, least: Level) -> Iterator[tuple[str, Finding]]:
     """The findings with the check's title before the first one."""
     shown = [finding for finding in checked.findings if finding.level >= least]
     for i, finding in enumerate(shown):

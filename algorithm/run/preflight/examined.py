@@ -16,14 +16,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from algorithm.env import checks
-from algorithm.env.checker import CHECKS, Check, examine
-from algorithm.env.checks.finding import Checked, Finding, error, warning
-from algorithm.env.checks.lab import Lab, Limits, Setting
-from algorithm.env.checks.recipe import RawRecipe
-from algorithm.env.gym import has_vector_class
-from algorithm.env.outside import end_group, lead_group, outside
-from algorithm.env.quiet import redirected
-from algorithm.env.worker import pass_over_signals
+from algorithm.env.checks.checker import CHECKS, Check, run_checks
+from algorithm.env.checks.context import CheckConfig, CheckContext, CheckLimits
+from algorithm.env.checks.finding import CheckResult, Finding, error, warning
+from algorithm.env.gym import GymRecipe, has_vector_class
+from algorithm.env.pool.monitor_process import become_group_leader, kill_group, monitor_process
+from algorithm.env.pool.worker import ignore_stop_signals
+from algorithm.env.redirect_output import redirected
 from algorithm.env.wrappers import Wrapper
 from algorithm.seeding import episode_seeds
 
@@ -58,10 +57,10 @@ class Order:
     rewards_scaled: bool
     reward_scale: float
     timeout: float
-    limits: Limits
+    limits: CheckLimits
 
 
-def examined(order: Order) -> Generator[Begun | Checked, None, None]:
+def examined(order: Order) -> Generator[Begun | CheckResult, None, None]:
     """What comes of it, as soon as it is known. The death of the process is a finding like others."""
     with tempfile.TemporaryDirectory(prefix="check_") as folder:
         output = Path(folder) / "output.txt"
@@ -71,21 +70,21 @@ def examined(order: Order) -> Generator[Begun | Checked, None, None]:
         process = context.Process(target=_examine, args=(theirs, order, output), name="examination")
         process.start()
         assert process.pid is not None
-        outside().end_group_after(process.pid)
+        monitor_process().kill_group_on_exit(process.pid)
         theirs.close()  # so that its death closes the pipe
         try:
             yield from _received(connection, process, order, output)
         finally:
             process.kill()
             process.join()
-            end_group(process.pid)
-            outside().forget_group(process.pid)
+            kill_group(process.pid)
+            monitor_process().release_group(process.pid)
             connection.close()
 
 
 def _received(
     connection: Connection, process: BaseProcess, order: Order, output: Path
-) -> Iterator[Begun | Checked]:
+) -> Iterator[Begun | CheckResult]:
     at = Begun("environment", "made")
     while True:
         try:
@@ -93,7 +92,7 @@ def _received(
         except EOFError:
             process.join()
             finding = _death(order, process.exitcode, output.read_text(errors="replace"))
-            yield Checked(group=at.group, title=at.title, findings=(finding,))
+            yield CheckResult(group=at.group, title=at.title, findings=(finding,))
             return
         if message is None:
             return
@@ -138,39 +137,41 @@ def _stack(printed: str) -> str:
 
 def _examine(connection: Connection, order: Order, output: Path) -> None:
     """Runs in the process of its own."""
-    lead_group()
-    pass_over_signals()  # they are for who asked: this process is killed then
+    become_group_leader()
+    ignore_stop_signals()  # they are for who asked: this process is killed then
     threading.Thread(target=_leave_with_parent, name="parent watch", daemon=True).start()
     with output.open("ab") as file, redirected(file):
         faulthandler.enable(file)
 
-        def alarm() -> None:
+        def restart_timer() -> None:
             if order.timeout > 0:
                 seconds = order.timeout + order.limits.seconds
                 faulthandler.dump_traceback_later(seconds, exit=True, file=file)
 
-        alarm()
-        lab, all_checks = _prepared(order, alarm)
-        if lab is None:
+        restart_timer()
+        context, all_checks = _prepared(order, restart_timer)
+        if context is None:
             connection.send(_only_a_vector_class(order))
         else:
-            for checked in examine(
-                lab, all_checks, begins=lambda c: connection.send(Begun(c.group, c.title))
+            for checked in run_checks(
+                context, all_checks, on_start=lambda c: connection.send(Begun(c.group, c.title))
             ):
                 connection.send(checked)
         faulthandler.cancel_dump_traceback_later()
         connection.send(None)
 
 
-def _prepared(order: Order, alarm: Callable[[], None]) -> tuple[Lab | None, tuple[Check, ...]]:
-    recipe = RawRecipe(
+def _prepared(
+    order: Order, restart_timer: Callable[[], None]
+) -> tuple[CheckContext | None, tuple[Check, ...]]:
+    recipe = GymRecipe(
         env_id=order.env_name, env_args=order.env_args, wrappers=order.wrappers, options=order.options
     )
     if has_vector_class(order.env_name, 1):
         return None, ()
     seed_of = episode_seeds(order.seed, "train")
     plain = not (order.workers or order.wrappers)
-    setting = Setting(
+    setting = CheckConfig(
         seed_of=lambda episode: seed_of(0, episode),
         options=order.options,
         n_envs=order.n_envs,
@@ -182,24 +183,27 @@ def _prepared(order: Order, alarm: Callable[[], None]) -> tuple[Lab | None, tupl
         vector_class=plain and has_vector_class(order.env_name, order.n_envs),
     )
 
-    def same_data(lab: Lab) -> Iterator[Finding]:
+    def same_data(context: CheckContext) -> Iterator[Finding]:
         from algorithm.run.preflight.same_data import (
             SameData,  # loads torch, which would hide what the others leave
         )
 
         compare = SameData(recipe=recipe, seed_of=seed_of, timeout=order.timeout)
-        yield from compare(lab)
+        yield from compare(context)
 
-    return Lab(recipe.raw, setting, order.limits, alarm=alarm), (*CHECKS, Check("replay", "data", same_data))
+    return CheckContext(recipe.make_gym_env, setting, order.limits, on_call=restart_timer), (
+        *CHECKS,
+        Check("replay", "data", same_data),
+    )
 
 
-def _only_a_vector_class(order: Order) -> Checked:
+def _only_a_vector_class(order: Order) -> CheckResult:
     finding = warning(
         f"{order.env_name} brings only a vector class",
         why="what is looked at here are single environments",
         fix="register an entry_point for single ones to have them checked",
     )
-    return Checked(group="environment", title="made", findings=(finding,))
+    return CheckResult(group="environment", title="made", findings=(finding,))
 
 
 def _leave_with_parent() -> None:

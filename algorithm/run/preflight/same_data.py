@@ -11,14 +11,14 @@ import numpy as np
 
 from algorithm.data import ActorOutput, Array, Bool, Float, Segment
 from algorithm.env.base import EpisodeSeed, Fault
-from algorithm.env.checks.finding import Finding, FlawError, error, note, ok
-from algorithm.env.checks.lab import Copy, Lab
-from algorithm.env.checks.recipe import RawRecipe
-from algorithm.env.checks.repeats import repeats
-from algorithm.env.executor import Executor, InProcess
-from algorithm.env.pool import EnvPool
-from algorithm.env.single import BrokenSpaceError
-from algorithm.env.workers import Workers
+from algorithm.env.checks.context import CheckContext, EnvInstance
+from algorithm.env.checks.determinism import measure_repeatability
+from algorithm.env.checks.finding import Finding, FindingError, error, note, ok
+from algorithm.env.gym import GymRecipe
+from algorithm.env.pool.executor import Executor, InProcessExecutor
+from algorithm.env.pool.pool import EnvPool
+from algorithm.env.pool.worker_executor import WorkerExecutor
+from algorithm.env.single import SpaceMismatchError
 from algorithm.errors import UserError
 from algorithm.experience.collector import LocalCollector
 from algorithm.replay.buffer import ReplayBuffer, UniformSampler
@@ -79,27 +79,30 @@ class SameData:
     timeout: of the worker
     """
 
-    recipe: RawRecipe
+    recipe: GymRecipe
     seed_of: EpisodeSeed
     timeout: float
 
-    def __call__(self, lab: Lab) -> Iterator[Finding]:
-        """See :class:`~algorithm.env.checker.Check`."""
-        if not lab.once(repeats).exact:
+    def __call__(self, context: CheckContext) -> Iterator[Finding]:
+        """See :class:`~algorithm.env.checks.checker.Check`."""
+        if not context.cached(measure_repeatability).exact:
             yield note("not compared: episodes do not repeat", why="so two loops cannot bring the same")
             return
         transitions = episodes = 0
         arrangements: dict[str, tuple[int, Callable[[], Executor]]] = {
-            "2 copies in one process": (2, lambda: InProcess(self.recipe, 2, timeout=-1)),
-            "a copy in a worker process": (1, lambda: Workers(self.recipe, 1, 1, timeout=self.timeout)),
+            "2 copies in one process": (2, lambda: InProcessExecutor(self.recipe, 2, timeout=-1)),
+            "a copy in a worker process": (
+                1,
+                lambda: WorkerExecutor(self.recipe, 1, 1, timeout=self.timeout),
+            ),
         }
         for arrangement, (n, executor) in arrangements.items():
             try:
-                stored = self._stored(lab, n, executor)
-            except (UserError, BrokenSpaceError) as failure:
-                raise FlawError(_not_run(arrangement, failure)) from failure
+                stored = self._stored(context, n, executor)
+            except (UserError, SpaceMismatchError) as failure:
+                raise FindingError(_not_run(arrangement, failure)) from failure
             for i, table in enumerate(stored):
-                expected = self._plain(lab, i, len(table["reward"]))
+                expected = self._plain(context, i, len(table["reward"]))
                 if difference := first_difference(table, expected):
                     yield _differs(arrangement, i, difference)
                     return
@@ -107,8 +110,8 @@ class SameData:
                 episodes += int(np.count_nonzero(table["step"] == 0))
         yield ok(f"{transitions:,} transitions of {episodes:,} episodes compared, all equal")
 
-    def _stored(self, lab: Lab, n: int, executor: Callable[[], Executor]) -> list[Table]:
-        limit = lab.setting.length_limit
+    def _stored(self, context: CheckContext, n: int, executor: Callable[[], Executor]) -> list[Table]:
+        limit = context.config.length_limit
 
         def refuse(fault: Fault) -> None:
             if fault.harmless:
@@ -120,7 +123,7 @@ class SameData:
             capacity = 2 * n * max(2, min(_STEPS, _REPLAY_BYTES // Layout(spec).row_bytes // 2 // n)) + 2
             replay = ReplayBuffer(spec, capacity=capacity, batch_size=1, n_step=2, sampler=UniformSampler())
             ledger = Ledger(replay, n)
-            over = lab.deadline(0.5)
+            over = context.deadline(0.5)
             rollout = LocalCollector(
                 env,
                 {DEFAULT_BEHAVIOUR: Dice(spec.action, n)},
@@ -134,10 +137,10 @@ class SameData:
                     break
         return [stored_rows(replay, ids, spec) for ids in ledger.ids]
 
-    def _plain(self, lab: Lab, i: int, count: int) -> Table:
-        with lab.copy() as copy:
+    def _plain(self, context: CheckContext, i: int, count: int) -> Table:
+        with context.instance() as instance:
             return plain_rows(
-                copy, lambda episode: self.seed_of(i, episode), i, count, lab.setting.length_limit
+                instance, lambda episode: self.seed_of(i, episode), i, count, context.config.length_limit
             )
 
 
@@ -160,22 +163,22 @@ def stored_rows(replay: ReplayBuffer, ids: list[int], spec: AgentSpec) -> Table:
     return found
 
 
-def plain_rows(copy: Copy, seed_of: Callable[[int], int], i: int, count: int, limit: int) -> Table:
-    """The same of a plain loop over one environment. Raises FlawError.
+def plain_rows(instance: EnvInstance, seed_of: Callable[[int], int], i: int, count: int, limit: int) -> Table:
+    """The same of a plain loop over one environment. Raises FindingError.
 
     seed_of: episode -> seed; i: seed of the actions; limit: steps after which an episode is cut off, -1 never
     """
-    rng, action_spec = np.random.default_rng(i), copy.spec.action
+    rng, action_spec = np.random.default_rng(i), instance.spec.action
     rows: list[dict[str, Any]] = []
     episode = 0
     while len(rows) < count:
-        now = copy.reset(seed_of(episode))
-        obs, mask = _read(copy, now.obs), now.mask
+        now = instance.reset(seed_of(episode))
+        obs, mask = _read(instance, now.obs), now.mask
         step, before, goes_on = 0, action_spec.padding(), True
         while goes_on and len(rows) < count:
             action = action_spec.random(rng, mask[None])[0][0]
-            taken = copy.step(action)
-            after = _read(copy, taken.obs)
+            taken = instance.step(action)
+            after = _read(instance, taken.obs)
             goes_on = not (taken.terminated or taken.truncated or step + 1 == limit)
             row: dict[str, Any] = {
                 "step": step,
@@ -217,10 +220,10 @@ def _differing(one: Array, other: Array) -> Any:  # noqa: ANN401 - an array of r
     return np.flatnonzero(unequal.reshape(len(other), -1).any(axis=1))
 
 
-def _read(copy: Copy, obs: Any) -> dict[str, Array]:  # noqa: ANN401 - a space may hold anything
+def _read(instance: EnvInstance, obs: Any) -> dict[str, Array]:  # noqa: ANN401 - a space may hold anything
     """As a replay of this agent would hold it: arrays of our own, in the dtypes of the spec."""
-    values = copy.adapter.observations.read(obs)
-    return {name: np.array(values[name], dtype) for name, _, dtype in copy.spec.obs.items()}
+    values = instance.adapter.observations.read(obs)
+    return {name: np.array(values[name], dtype) for name, _, dtype in instance.spec.obs.items()}
 
 
 def _differs(arrangement: str, i: int, difference: str) -> Finding:

@@ -1,0 +1,110 @@
+"""The list of checks and their execution: ``python main.py ENV --check``.
+
+A check is a function from a :class:`~algorithm.env.checks.context.CheckContext` to findings, and a line of
+:data:`CHECKS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from algorithm.env.checks import actions, cost, determinism, episodes, interface, observations, rewards
+from algorithm.env.checks.context import CheckContext
+from algorithm.env.checks.finding import CheckResult, Finding, FindingError, Level, note
+from algorithm.env.single import SpaceMismatchError
+
+
+class Check(NamedTuple):
+    """One check.
+
+    run:       yields findings; those worse than OK replace the others. It may raise FindingError where the
+               environment cannot continue
+    essential: an error ends all checks
+    """
+
+    group: str
+    title: str
+    run: Callable[[CheckContext], Iterator[Finding]]
+    essential: bool = False
+
+
+CHECKS: tuple[Check, ...] = (
+    Check("environment", "made", interface.check_build, essential=True),
+    Check("environment", "interface", interface.check_interface, essential=True),
+    Check("environment", "vector class", interface.check_vector_class),
+    Check("environment", "keeps going", interface.check_random_steps),
+    Check("environment", "rendering", interface.check_render_modes),
+    Check("observations", "shape", observations.check_shapes),
+    Check("observations", "dtype", observations.check_dtypes),
+    Check("observations", "finite", observations.check_finite),
+    Check("observations", "bounds", observations.check_bounds),
+    Check("observations", "change", observations.check_change),
+    Check("observations", "scale", observations.check_scale),
+    Check("observations", "images", observations.check_images),
+    Check("observations", "own arrays", observations.check_array_reuse),
+    Check("actions", "bounds", actions.check_bounds),
+    Check("actions", "effect", actions.check_effect),
+    Check("rewards", "finite", rewards.check_finite),
+    Check("rewards", "differ", rewards.check_change),
+    Check("rewards", "scale", rewards.check_scale),
+    Check("episodes", "end", episodes.check_ends),
+    Check("episodes", "time limit", episodes.check_time_limits),
+    Check("episodes", "length", episodes.check_length),
+    Check("seeds", "repeat", determinism.check_repeatable),
+    Check("seeds", "differ", determinism.check_seeds_differ),
+    Check("seeds", "generator", determinism.check_generator),
+    Check("cost", "speed", cost.check_speed),
+    Check("cost", "growth", cost.check_growth),
+    Check("cost", "close", cost.check_close),
+    Check("cost", "after the end", interface.check_step_after_end),
+)
+"""All checks in order."""
+
+
+def run_checks(
+    context: CheckContext,
+    checks: Sequence[Check] = CHECKS,
+    *,
+    on_start: Callable[[Check], None] = lambda check: None,
+) -> Iterator[CheckResult]:
+    """Yield the result of each check as soon as it is known.
+
+    on_start: called with each check before it runs, so that the parent knows where a process died
+    """
+    failures: set[tuple[str, str]] = set()
+    for check in checks:
+        on_start(check)
+        findings, flaw = _run(check, context)
+        if flaw is not None:
+            known = (flaw.what, flaw.why) in failures
+            failures.add((flaw.what, flaw.why))
+            findings.append(_repeated(flaw) if known else flaw)
+        failures.update((finding.what, finding.why) for finding in findings)
+        checked = CheckResult(group=check.group, title=check.title, findings=tuple(_worst(findings)))
+        yield checked
+        if check.essential and checked.level is Level.ERROR:
+            return
+
+
+def _run(check: Check, context: CheckContext) -> tuple[list[Finding], Finding | None]:
+    """Run a check; return its findings and the one that ended it early."""
+    findings: list[Finding] = []
+    try:
+        for finding in check.run(context):
+            findings.append(finding)  # findings before a failure stay
+    except FindingError as flaw:
+        return findings, flaw.finding
+    except SpaceMismatchError as broken:
+        return findings, note("not checked: an observation does not fit its space", why=str(broken))
+    return findings, None
+
+
+def _worst(findings: Iterable[Finding]) -> list[Finding]:
+    """Return the findings that are not OK; all, if every one is."""
+    found = list(findings)
+    return [finding for finding in found if finding.level > Level.OK] or found
+
+
+def _repeated(flaw: Finding) -> Finding:
+    return note(f"not checked: {flaw.what}, as above")

@@ -1,0 +1,105 @@
+"""Checks of episodes: how and when they end."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from statistics import mean
+
+from algorithm.env.checks.context import CheckContext
+from algorithm.env.checks.episode_stats import EpisodeStats, collect_stats
+from algorithm.env.checks.finding import Finding, note, ok, plural, warning
+
+SHORT = 5
+"""Mean length below which an episode has hardly any past to learn from."""
+
+_SAME = 3  # episodes that a conclusion needs
+_LONG = 200  # steps that "never ends" needs
+_GAME = 10  # steps: a task of fewer may well have so many rounds
+
+
+def check_ends(context: CheckContext) -> Iterator[Finding]:
+    """Check that episodes end."""
+    found = context.cached(collect_stats)
+    if not found.episodes:
+        yield from _endless(context, found)
+        return
+    terminated = sum(episode.terminated for episode in found.episodes)
+    truncated = sum(episode.truncated for episode in found.episodes)
+    if not terminated and found.time_limit is None and not truncated:
+        yield ok(
+            f"all {len(found.episodes):,} cut off by max_step_each_iter at {context.config.length_limit:,}"
+        )
+        return
+    if not terminated:
+        yield note(
+            f"the task itself never ended: all {len(found.episodes):,} episodes were truncated",
+            why="right for a task without an end; the value of what would follow is learned as it should",
+        )
+    yield ok(f"{terminated:,} terminated, {truncated:,} truncated")
+
+
+def check_time_limits(context: CheckContext) -> Iterator[Finding]:
+    """Check for a time limit reported as termination (Pardo et al., arXiv 1712.00378)."""
+    episodes = context.cached(collect_stats).episodes
+    both = [episode for episode in episodes if episode.terminated and episode.truncated]
+    over = [episode for episode in episodes if episode.terminated]
+    lengths = {episode.length for episode in over}
+    if len(both) > 1 and 2 * len(both) > len(over):
+        yield warning(
+            f"{len(both):,} of {len(episodes):,} episodes were terminated and truncated in the same step",
+            where=f"after {_lengths(Counter(episode.length for episode in both))} steps",
+            why="terminated wins: the agent learns that nothing follows, which is wrong where only time "
+            "was up",
+            fix="set terminated only where the task has ended; let the TimeLimit wrapper truncate",
+        )
+    elif len(over) >= _SAME and len(over) == len(episodes) and len(lengths) == 1 and max(lengths) >= _GAME:
+        yield warning(
+            f"all {len(over):,} episodes were terminated after exactly {max(lengths):,} steps",
+            why="that looks like a time limit. Terminated means that nothing is worth anything afterwards; "
+            "where only time was up, values near the end are learned wrongly",
+            fix="return truncated=True and terminated=False at a time limit; if the task itself has so many "
+            "steps, all is well",
+        )
+    yield ok("terminated and truncated differ" if over else "nothing was terminated")
+
+
+def check_length(context: CheckContext) -> Iterator[Finding]:
+    """Check the length of episodes."""
+    episodes = context.cached(collect_stats).episodes
+    if not episodes:
+        yield ok("none has ended")
+        return
+    lengths = [episode.length for episode in episodes]
+    average = mean(lengths)
+    if average < SHORT and len(episodes) >= _SAME:
+        yield note(
+            f"an episode lasts {average:.3g} step{'s' * (average != 1)} on average",
+            why="right for a task of single decisions; a longer n_step or window adds nothing",
+        )
+    same = min(lengths) == max(lengths)
+    yield ok(
+        plural(lengths[0], "step")
+        if same
+        else f"{min(lengths):,} to {max(lengths):,} steps, mean {average:,.0f}"
+    )
+
+
+def _endless(context: CheckContext, found: EpisodeStats) -> Iterator[Finding]:
+    limits = [
+        limit for limit in (found.time_limit, context.config.length_limit) if limit is not None and limit > 0
+    ]
+    if limits:
+        yield ok(f"none in {found.steps:,} steps; the time limit is {min(limits):,}")
+    elif found.steps < _LONG:
+        yield ok(f"none in {found.steps:,} steps, more were not possible in time")
+    else:
+        yield warning(
+            f"no episode ended within {found.steps:,} steps, and no time limit is known",
+            why="no return is reported before an episode ends, and an evaluation may never end",
+            fix="set base_config.max_step_each_iter, or wrappers: [{TimeLimit: {max_episode_steps: 1000}}]",
+        )
+
+
+def _lengths(counts: Counter[int]) -> str:
+    return ", ".join(f"{length:,}" for length, _ in counts.most_common(3))

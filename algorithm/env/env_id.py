@@ -1,0 +1,176 @@
+"""Environments and wrappers by name: resolution of files and modules, import, registration."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import importlib.util
+import re
+import sys
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import TypeGuard, cast
+
+import gymnasium as gym
+from gymnasium.envs.registration import EnvCreator
+
+from algorithm.env.pool.process_exit import exits_as_errors
+from algorithm.errors import EnvError
+
+
+def resolve_env_id(name: str, folder: Path | None = None, *, key: str = "base_config.env_name") -> str:
+    """Return the name in a form that is valid in every process: files become absolute.
+
+    ``file.py:Id`` is searched in the task's ``folder``, then in the current one; ``module:Id`` is the file
+    ``module.py`` of the folder if it exists. From then on everything in the folder can be imported, here and
+    in worker processes. Raises EnvError, which names the configuration's ``key``, for a missing file.
+    """
+    if folder is not None:
+        _extend_path(folder)
+    source, colon, env = name.rpartition(":")
+    if source.endswith(".py"):
+        return f"{_file(source, folder, key)}:{env}"
+    beside = folder / f"{source}.py" if folder is not None and colon and "." not in source else None
+    return f"{beside.resolve()}:{env}" if beside is not None and beside.is_file() else name
+
+
+def source_file(resolved: str) -> Path | None:
+    """Return the file in what :func:`resolve_env_id` returned; None for modules and Gymnasium's own ids."""
+    source = resolved.rpartition(":")[0]
+    return Path(source) if source.endswith(".py") else None
+
+
+def register_env(resolved: str) -> str:
+    """Import the environment's module and return its id for ``gymnasium.make``.
+
+    resolved: ``Id``, ``module:Id`` or ``/folder/file.py:Id``. A class may stand for Id; then the id counts
+    under which it is registered, with its time limit. Raises whatever the import raises.
+    """
+    source, colon, name = resolved.rpartition(":")
+    if not colon:
+        return name
+    module = import_source(source)
+    own = getattr(module, name, None)
+    return _id_of(module, own) if _is_env_class(own) else name
+
+
+def import_source(source: str) -> ModuleType:
+    """Return the module of that name or file, imported once a process. Raises whatever it raises."""
+    with exits_as_errors():
+        return _import_source(source)
+
+
+def _import_source(source: str) -> ModuleType:
+    if not source.endswith(".py"):
+        return importlib.import_module(source)
+    file, known = Path(source), _known(source)
+    if known is not None:
+        return known
+    _extend_path(file.parent)  # for imports from its own folder
+    if _importable_file(file.stem) == file:
+        return importlib.import_module(file.stem)
+    name = _private_name(file)  # another module has that name
+    spec = importlib.util.spec_from_file_location(name, file)
+    assert spec is not None and spec.loader is not None, "the file ends in .py"
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # dataclasses and pickle need it
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
+
+
+def list_envs(resolved: str) -> str:
+    """Return a hint for an unknown name: the environments that the module or file has."""
+    source, _, wanted = resolved.rpartition(":")
+    module = _known(source)
+    if module is None:
+        return ""
+    own = f"{_namespace(module)}/"
+    ids = [
+        name
+        for name, spec in gym.registry.items()
+        if _is_of(module, spec.entry_point) and not name.startswith(own)
+    ]
+    classes = [name for name, value in vars(module).items() if _is_env_class(value) and _is_of(module, value)]
+    found = sorted({*ids, *classes})
+    return suggest_name(wanted, found)
+
+
+def suggest_name(wanted: str, found: Sequence[str]) -> str:
+    """Return a hint: the closest name to ``wanted``, and all names found."""
+    close = difflib.get_close_matches(wanted, found, n=1)
+    return (f"did you mean {close[0]}? " if close else "") + f"there: {', '.join(found) or 'none'}"
+
+
+def _file(source: str, folder: Path | None, key: str) -> Path:
+    tried = [place / source for place in (folder, Path.cwd()) if place is not None]
+    tried = list(dict.fromkeys(path.resolve() for path in tried))
+    found = next((path for path in tried if path.is_file()), None)
+    if found is None:
+        raise EnvError(
+            f"there is no file {source}",
+            where=key,
+            why=f"not found: {', '.join(map(str, tried))}",
+            fix="give its path from the task's folder or from the current one: file.py:Id",
+        )
+    return found
+
+
+def _known(source: str) -> ModuleType | None:
+    """Return the module if it has been imported."""
+    if not source.endswith(".py"):
+        return sys.modules.get(source)
+    file = Path(source)
+    named = sys.modules.get(file.stem)
+    if named is not None and getattr(named, "__file__", None) == str(file):
+        return named
+    return sys.modules.get(_private_name(file))
+
+
+def _private_name(file: Path) -> str:
+    return f"env_file_{file.stem}_{zlib.crc32(str(file).encode())}"
+
+
+def _importable_file(module: str) -> Path | None:
+    """Return the file that an import of ``module`` would run."""
+    try:
+        spec = importlib.util.find_spec(module)
+    except (ImportError, ValueError):  # a dotted name, or a loaded module without a spec
+        return None
+    return Path(spec.origin).resolve() if spec is not None and spec.origin else None
+
+
+def _extend_path(folder: Path) -> None:
+    """Append the folder to the import path, after everything installed."""
+    path = str(folder.resolve())
+    if path not in sys.path:
+        sys.path.append(path)
+
+
+def _id_of(module: ModuleType, own: type[gym.Env]) -> str:
+    """Return the id of the class; an unregistered class is registered under a private id."""
+    entries = (own, f"{module.__name__}:{own.__name__}")
+    known = [name for name, spec in gym.registry.items() if spec.entry_point in entries]
+    if known:
+        return known[-1]  # the newest version
+    name = f"{_namespace(module)}/{own.__name__}"  # a bare id may belong to another package
+    gym.register(name, cast(EnvCreator, own))
+    return name
+
+
+def _namespace(module: ModuleType) -> str:
+    return re.sub(r"\W", "_", module.__name__)
+
+
+def _is_env_class(value: object) -> TypeGuard[type[gym.Env]]:
+    return isinstance(value, type) and issubclass(value, gym.Env) and not issubclass(value, gym.Wrapper)
+
+
+def _is_of(module: ModuleType, entry_point: object) -> bool:
+    origin = entry_point if isinstance(entry_point, str) else getattr(entry_point, "__module__", "")
+    return f"{origin.partition(':')[0]}.".startswith(f"{module.__name__}.")

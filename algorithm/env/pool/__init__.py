@@ -1,0 +1,1 @@
+"""Many environments stepped together: in this process or in worker processes."""

@@ -1,0 +1,217 @@
+"""Sub-environments stepped one after the other; one that fails does not stop the others."""
+
+from __future__ import annotations
+
+import time
+import traceback
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from algorithm.data import Float
+from algorithm.env.base import Picture
+from algorithm.env.pool.process_exit import as_exception, exits_as_errors
+from algorithm.env.pool.step_buffers import StepBuffers
+from algorithm.env.single import MakeEnv, SingleEnv, SpaceMismatchError, TimeStep
+from algorithm.errors import EnvError, UserError
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupFailure:
+    """A failure as far as the group can describe it."""
+
+    envs: tuple[int, ...]  # sub-environments whose episodes are lost: they need a reset
+    culprit: int | None  # the sub-environment whose call failed
+    what: str
+    why: str
+    trace: str = ""
+    fatal: bool = False  # a new sub-environment would fail alike
+    harmless: bool = False  # no episode is lost; only logged
+
+
+class EnvGroup:
+    """The sub-environments ``indices``; nothing else writes their rows of the buffers.
+
+    make: builds the sub-environment of an index; its errors leave the constructor
+    """
+
+    def __init__(self, make: MakeEnv, indices: range) -> None:
+        self._make, self._indices = make, indices
+        self._envs: dict[int, SingleEnv] = {}
+        try:
+            for index in indices:
+                self._envs[index] = make(index)
+        except BaseException:
+            while self._envs:
+                with suppress(Exception), exits_as_errors():  # the first error is raised
+                    self._envs.popitem()[1].close()
+            raise
+        first = self._envs[indices.start]
+        self.name, self.spec, self.time_limit = first.name, first.spec, first.time_limit
+        self.actions, self.fps, self.render_modes = first.actions, first.fps, first.render_modes
+        self._notes: list[GroupFailure] = []
+        self._shapes = {name: shape for name, shape, _ in self.spec.obs.items()}
+
+    def reset(self, buffers: StepBuffers, indices: Iterable[int]) -> list[GroupFailure]:
+        """Start episodes with the seeds of the buffers. What failed before is built again."""
+        failures = []
+        for i in indices:
+            buffers.call_started[i] = time.monotonic()
+            if failure := self._reset(buffers, i):
+                failures.append(failure)
+            buffers.call_started[i] = 0.0
+        return failures + self._take_notes()
+
+    def step(self, buffers: StepBuffers) -> list[GroupFailure]:
+        """Step all with the actions of the buffers; reset at once where an episode ends.
+
+        A failure in a step marks the row as ``skipped``. After a failure in the reset that follows, the step
+        still counts. Either way the sub-environment is closed, and the next :meth:`reset` builds it again.
+        """
+        failures = []
+        buffers.skipped[self._indices.start : self._indices.stop] = False
+        for i in self._indices:
+            buffers.call_started[i] = time.monotonic()
+            failure = self._step(buffers, i)
+            if failure is None and (buffers.terminated[i] or buffers.truncated[i]):
+                buffers.store_final(i)
+                buffers.call_started[i] = time.monotonic()
+                failure = self._reset(buffers, i)
+            if failure:
+                failures.append(failure)
+            buffers.call_started[i] = 0.0
+        return failures + self._take_notes()
+
+    def repeat(self, buffers: StepBuffers, done: Mapping[int, Float]) -> list[GroupFailure]:
+        """Start episodes with the seeds of the buffers and repeat actions in them: index -> [L, A].
+
+        Rows then are those of the last repeated step. An episode that ends early stays there. Failures are
+        those of :meth:`reset` and :meth:`step`.
+        """
+        failures = []
+        for i, actions in done.items():
+            if failure := self._repeat(buffers, i, actions):
+                failures.append(failure)
+            buffers.call_started[i] = 0.0
+        return failures + self._take_notes()
+
+    def render(self) -> Picture | None:
+        """Return an image of the first sub-environment; None without one, or where it waits for a reset."""
+        first = self._envs.get(self._indices.start)
+        return first.render() if first else None
+
+    def close(self) -> None:
+        """Close all. Raises EnvError for the first that failed, after all were tried."""
+        first: Exception | None = None
+        while self._envs:
+            try:
+                self._envs.popitem()[1].close()
+            except BaseException as error:
+                first = first or as_exception(error)
+        if first is not None:
+            raise close_error(self.name, first) from first
+
+    def _repeat(self, buffers: StepBuffers, i: int, actions: Float) -> GroupFailure | None:
+        buffers.mark_skipped([i])
+        buffers.repeated_steps[i] = buffers.repeated_return[i] = 0
+        buffers.call_started[i] = time.monotonic()
+        failure = self._reset(buffers, i)
+        for action in actions:
+            if failure or buffers.terminated[i] or buffers.truncated[i]:
+                break
+            buffers.action[i] = action
+            buffers.repeated_steps[i] += 1
+            buffers.call_started[i] = time.monotonic()
+            failure = self._step(buffers, i)
+            buffers.repeated_return[i] += buffers.reward[i]
+        return failure
+
+    def _reset(self, buffers: StepBuffers, i: int) -> GroupFailure | None:
+        try:
+            if i not in self._envs:
+                self._envs[i] = self._make_again(i)
+            self._write(buffers, i, self._envs[i].reset(buffers.seed.item(i)))
+        except BaseException as error:
+            return self._fail(i, "reset", as_exception(error))
+        return None
+
+    def _step(self, buffers: StepBuffers, i: int) -> GroupFailure | None:
+        try:
+            time_step, reward, terminated, truncated = self._envs[i].step(buffers.action[i])
+            self._write(buffers, i, time_step)
+            buffers.reward[i], buffers.terminated[i], buffers.truncated[i] = reward, terminated, truncated
+        except BaseException as error:
+            buffers.mark_skipped([i])
+            return self._fail(i, "step", as_exception(error))
+        return None
+
+    def _write(self, buffers: StepBuffers, i: int, time_step: TimeStep) -> None:
+        for name, shape in self._shapes.items():
+            value = time_step.obs[name]
+            if np.shape(value) != shape:  # assignment would broadcast silently
+                raise SpaceMismatchError(
+                    f"observation {name!r} has shape {np.shape(value)}, its space says {shape}"
+                )
+            try:
+                buffers.obs[name][i] = value
+            except (TypeError, ValueError) as error:
+                raise SpaceMismatchError(
+                    f"observation {name!r} is not an array of numbers: {error}"
+                ) from error
+        buffers.write_mask(i, time_step.action_mask)
+        for name, why in time_step.out_of_bounds.items():
+            what = f"observation {name!r} of {self.name} lies outside its bounds"
+            self._notes.append(GroupFailure(envs=(), culprit=i, what=what, why=why, harmless=True))
+
+    def _take_notes(self) -> list[GroupFailure]:
+        """Return the harmless findings since the last call."""
+        noted, self._notes = self._notes, []
+        return noted
+
+    def _make_again(self, i: int) -> SingleEnv:
+        env = self._make(i)
+        if env.spec != self.spec:
+            env.close()
+            raise SpaceMismatchError(f"built again it has other spaces: {env.spec}, before: {self.spec}")
+        return env
+
+    def _fail(self, i: int, call: str, error: Exception) -> GroupFailure:
+        why = error.line if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
+        trace = _env_traceback(error)
+        env = self._envs.pop(i, None)
+        if env is not None:
+            try:
+                env.close()
+            except BaseException as raised:  # reported together with the first failure
+                second = as_exception(raised)
+                trace += f"\n\nclosing it failed as well: {type(second).__name__}: {second}"
+        return GroupFailure(
+            envs=(i,),
+            culprit=i,
+            what=f"{self.name} failed in {call}",
+            why=why,
+            trace=trace,
+            # What could not be built again would fail the next time as well.
+            fatal=isinstance(error, (SpaceMismatchError, UserError)),
+        )
+
+
+def close_error(name: str, error: Exception) -> EnvError:
+    """Return the error for an environment whose ``close`` raised ``error``."""
+    return EnvError(
+        f"{name} failed in close",
+        why=f"{type(error).__name__}: {error}",
+        fix="fix its close(): resources may leak",
+    )
+
+
+def _env_traceback(error: Exception) -> str:
+    """Format the frames of the environment's own code, and the whole chain where there are causes."""
+    whole = traceback.TracebackException.from_exception(error)
+    if whole.__cause__ or (whole.__context__ and not whole.__suppress_context__):
+        return "".join(whole.format()).rstrip()
+    frames = [frame for frame in whole.stack if Path(frame.filename) != Path(__file__)]
+    return "".join(traceback.format_list(frames)).rstrip()

@@ -1,0 +1,240 @@
+"""N sub-environments as one vector environment: episodes, seeds, failures, resume."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
+
+import numpy as np
+from typing_extensions import override
+
+from algorithm.data import Array, Bool, Float, Int, State
+from algorithm.env.base import EpisodeSeed, Observation, OnFault, Picture, StepResult, Trace, VecEnv
+from algorithm.env.pool.action_history import ActionHistory
+from algorithm.env.pool.env_group import GroupFailure
+from algorithm.env.pool.executor import Executor
+from algorithm.env.pool.restart_budget import RestartBudget
+from algorithm.env.pool.resume_check import find_differences, spec_as_json, split_actions, why_not_repeatable
+from algorithm.spec import DEFAULT_BEHAVIOUR, AgentSpec
+
+
+class EnvPool(VecEnv):
+    """A :class:`~algorithm.env.base.VecEnv` of single environments; agent i lives in number i.
+
+    executor: runs the sub-environments
+    seed_of:  seed of each episode
+    restarts: failures that are survived by building a sub-environment again
+    on_fault: called with each of them
+    """
+
+    def __init__(self, executor: Executor, *, seed_of: EpisodeSeed, restarts: int, on_fault: OnFault) -> None:
+        self._executor, self._seed_of = executor, seed_of
+        self._budget = RestartBudget(restarts, on_fault)
+        self._buffers = executor.buffers
+        self._n = len(self._buffers.seed)
+        self.specs: Mapping[str, AgentSpec] = {DEFAULT_BEHAVIOUR: executor.spec}
+        self.time_limit, self.fps = executor.time_limit, executor.fps
+        self.render_modes = executor.render_modes
+        self.arrangement = executor.arrangement
+        self._ids: Int = np.arange(self._n)
+        self._ids.flags.writeable = False  # shared by all steps
+        self._all_allowed = executor.spec.action.all_allowed(self._n)
+        self._all_allowed.flags.writeable = False
+        self._episode = [-1] * self._n
+        self._history = ActionHistory(self._n, executor.spec.action.size)
+        # Sub-environments that started an episode which the caller did not ask for and has not seen yet.
+        self._unreported: set[int] = set()
+        self._interrupted = False  # inside a call, or after one that raised
+
+    @override
+    def reset(
+        self, indices: Sequence[int] | None = None, *, episode: int | None = None
+    ) -> dict[str, Observation]:
+        indices = range(self._n) if indices is None else indices
+        self._interrupted = True
+        for i in indices:
+            self._plan_episode(i, self._episode[i] + 1 if episode is None else episode)
+        self._start_episodes(indices)
+        self._unreported.difference_update(indices)
+        for i in indices:
+            self._history.drop_ended(i)
+        self._interrupted = False
+        rows = np.array(indices, np.int64)
+        return {
+            DEFAULT_BEHAVIOUR: Observation(
+                ids=rows,
+                obs={name: value[rows] for name, value in self._buffers.obs.items()},
+                action_mask=self._action_mask(self._buffers.action_mask)[rows],
+            )
+        }
+
+    @override
+    def step(self, actions: Mapping[str, Float]) -> dict[str, StepResult]:
+        buffers = self._buffers
+        self._interrupted = True
+        buffers.action[:] = actions[DEFAULT_BEHAVIOUR]
+        self._history.record(buffers.action)
+        failures = self._executor.step()
+        if self._unreported:
+            buffers.mark_skipped(sorted(self._unreported))
+        reward = buffers.reward.copy()
+        self._history.record_reward(reward)
+        terminated, truncated = buffers.terminated.copy(), buffers.truncated.copy()
+        ended = terminated | truncated
+        final = skipped = None
+        if ended.any():
+            final = self._observation(buffers.final, buffers.final_mask)
+            for i in np.flatnonzero(ended).tolist():
+                self._episode_started(i)
+        if failures or self._unreported:
+            missing = self._recover(failures) & ~ended
+            reward[missing] = 0.0
+            skipped = missing if missing.any() else None
+        self._interrupted = False
+        return {
+            DEFAULT_BEHAVIOUR: StepResult(
+                **vars(self._observation(buffers.obs, buffers.action_mask)),
+                reward=reward,
+                terminated=terminated,
+                truncated=truncated,
+                final=final,
+                skipped=skipped,
+            )
+        }
+
+    @override
+    def state(self) -> State:
+        buffers = self._buffers
+        done = [self._history.actions(i) for i in range(self._n)]
+        arrays: dict[str, Array] = {
+            "episode": np.array(self._episode, np.int64),
+            "length": np.array([len(actions) for actions in done], np.int64),
+            "actions": np.concatenate(done),
+            "total": np.array([self._history.total_reward(i) for i in range(self._n)]),
+            "action_mask": self._action_mask(buffers.action_mask),
+            "masked": buffers.has_mask.copy(),
+            **{f"obs/{name}": value.copy() for name, value in buffers.obs.items()},
+        }
+        meta = {
+            "spec": spec_as_json(self._executor.spec),
+            "failures": self._budget.spent,
+            "unannounced": sorted(self._unreported),
+            "cut": self._interrupted,
+        }
+        return State(arrays, meta)
+
+    @override
+    def resume(self, state: State) -> dict[int, str]:
+        self._budget.resume(state.meta.get("failures", 0))
+        for i, episode in enumerate(state.arrays["episode"][: self._n].tolist()):
+            self._plan_episode(i, episode + 1)
+        if state.meta.get("cut"):
+            return dict.fromkeys(range(self._n), "its last step was interrupted")
+        if why := why_not_repeatable(state, self._n, self._executor.spec):
+            return dict.fromkeys(range(self._n), why)
+        buffers = self._buffers
+        buffers.has_mask[:] = state.arrays["masked"]
+        failed = chain(*(failure.envs for failure in self._repeat_episodes(split_actions(state))))
+        self._unreported = set(state.meta["unannounced"])
+        reasons = find_differences(state, buffers, self._action_mask(buffers.action_mask))
+        return reasons | dict.fromkeys(failed, "it failed while it was repeated")
+
+    @override
+    def trace(self, agent: int) -> Trace | None:
+        if not 0 <= agent < self._n:
+            return None
+        ended = self._history.ended_episode(agent)
+        open_now = self._episode[agent]
+        episode, actions = ended or (open_now, self._history.actions(agent))
+        return Trace(
+            env_index=agent,
+            episode=episode,
+            seed=self._seed_of(agent, episode),
+            actions=actions,
+            next_seed=self._seed_of(agent, open_now) if ended else None,
+            to_env=self._executor.actions.to_env,
+        )
+
+    @override
+    def render(self) -> Picture | None:
+        return self._executor.render()
+
+    def close(self) -> None:
+        """Release the simulators, within ten seconds."""
+        self._executor.close()
+
+    def _recover(self, failures: Sequence[GroupFailure]) -> Bool:
+        """Start episodes where they were lost; return the mask of those sub-environments, [N]."""
+        lost = self._unreported.union(*(failure.envs for failure in failures))
+        self._count_failures(failures)
+        self._start_episodes(lost)  # may end the episodes of others in the same worker
+        lost |= self._unreported
+        self._unreported.clear()
+        return np.isin(np.arange(self._n), list(lost))
+
+    def _start_episodes(self, indices: Iterable[int]) -> None:
+        """Start the planned episodes; after a failure start later ones until one succeeds."""
+        asked = set(indices)
+        waiting = asked
+        while waiting:
+            failures = self._executor.reset(sorted(waiting))
+            for i in waiting:
+                self._episode_started(i)
+            self._count_failures(failures)
+            waiting = set(chain.from_iterable(failure.envs for failure in failures))
+            self._unreported |= waiting - asked
+
+    def _episode_started(self, i: int) -> None:
+        """Count the planned episode and plan the next one, which the executor may start by itself."""
+        self._history.end_episode(i, self._episode[i])
+        self._episode[i] += 1
+        self._plan_episode(i, self._episode[i] + 1)
+
+    def _repeat_episodes(self, done: Sequence[Float]) -> list[GroupFailure]:
+        """Start the open episodes again and repeat their actions, [L, A] each."""
+        for i in range(self._n):
+            self._plan_episode(i, self._episode[i])
+        failures = self._executor.repeat(dict(enumerate(done)))
+        for i, actions in enumerate(done):
+            self._episode_started(i)
+            self._history.restore(
+                i, actions[: self._buffers.repeated_steps[i]], self._buffers.repeated_return.item(i)
+            )
+        self._count_failures(failures)
+        return failures
+
+    def _plan_episode(self, i: int, episode: int) -> None:
+        self._episode[i] = episode - 1
+        self._buffers.seed[i] = self._seed_of(i, episode)
+
+    def _count_failures(self, failures: Iterable[GroupFailure]) -> None:
+        """Charge failures to the budget. Raises EnvError for one too many."""
+        for failure in failures:
+            self._budget.survive(failure, self._describe(failure))
+
+    def _describe(self, failure: GroupFailure) -> str:
+        i = failure.envs[0] if failure.culprit is None else failure.culprit
+        place = f"environment {i}, episode {self._episode[i]}, seed {self._seed_of(i, self._episode[i])}"
+        step = f"step {self._history.length(i)} of the episode"
+        if self._history.length(i):  # there is no action before the first step
+            step += f", action [{', '.join(f'{part:.4g}' for part in self._buffers.action[i])}]"
+        others = [str(other) for other in failure.envs if other != i]
+        also = (
+            f"; environment{'s' * (len(others) > 1)} {', '.join(others)} in the same process"
+            if others
+            else ""
+        )
+        return f"{place}, {step}{also}"
+
+    def _observation(self, obs: Mapping[str, Array], mask: Bool) -> Observation:
+        return Observation(
+            ids=self._ids,
+            obs={name: value.copy() for name, value in obs.items()},
+            action_mask=self._action_mask(mask),
+        )
+
+    def _action_mask(self, mask: Bool) -> Bool:
+        """Return a copy of ``mask`` [N, ΣN]; one shared array while no sub-environment has given a mask."""
+        if not self._buffers.has_mask.any():
+            return self._all_allowed
+        return mask | ~self._buffers.has_mask[:, None]

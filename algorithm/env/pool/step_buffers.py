@@ -1,0 +1,127 @@
+"""Actions, seeds and results of N sub-environments as arrays, in plain or shared memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from multiprocessing.shared_memory import SharedMemory
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from algorithm.data import Array, Bool, Float, Int
+from algorithm.spec import AgentSpec
+
+_ALIGNMENT = 64  # bytes: each column starts on its own cache line
+
+
+class StepBuffers:
+    """The arrays; row i belongs to sub-environment i.
+
+    The pool writes ``action`` and ``seed``; the executor writes the rest.
+    """
+
+    def __init__(self, spec: AgentSpec, n: int, buffer: memoryview | None = None) -> None:
+        """buffer: memory of at least :meth:`num_bytes`; allocated by default."""
+        if buffer is None:
+            buffer = memoryview(bytearray(self.num_bytes(spec, n)))
+        arrays: dict[str, NDArray[Any]] = {}
+        start = 0
+        for name, shape, dtype in _columns(spec, n):
+            arrays[name] = np.ndarray(shape, dtype, buffer, start)
+            start += _padded(shape, dtype)
+        self.action: Float = arrays["action"]  # [N, A] flat, in [-1, 1]
+        self.seed: Int = arrays["seed"]  # [N] of the next reset
+        self.obs: dict[str, Array] = {name: arrays[f"obs/{name}"] for name in spec.obs.names}  # [N, ...]
+        self.final: dict[str, Array] = {name: arrays[f"final/{name}"] for name in spec.obs.names}
+        # [N, ΣN] choices allowed for the next action, and where the last episode ended. A row is valid once
+        # `has_mask` is set; until then everything is allowed.
+        self.action_mask: Bool = arrays["action_mask"]
+        self.final_mask: Bool = arrays["final_mask"]
+        self.has_mask: Bool = arrays["has_mask"]  # [N] the sub-environment has given a mask
+        self.reward: Float = arrays["reward"]  # [N]
+        self.terminated: Bool = arrays["terminated"]  # [N]
+        self.truncated: Bool = arrays["truncated"]  # [N]
+        self.skipped: Bool = arrays["skipped"]  # [N] no step was taken
+        self.repeated_steps: Int = arrays["repeated_steps"]  # [N] steps of the last repetition
+        self.repeated_return: NDArray[np.float64] = arrays["repeated_return"]  # [N] sum of their rewards
+        # time.monotonic() at the start of the current call into the sub-environment, 0 without one. All
+        # processes share that clock, so the parent can detect a worker that hangs.
+        self.call_started: NDArray[np.float64] = arrays["call_started"]
+
+    def write_mask(self, i: int, mask: Bool | None) -> None:
+        """Write the action mask of row i, [ΣN]; None allows everything."""
+        if mask is not None:
+            if not self.has_mask[i]:
+                self.has_mask[i] = self.final_mask[i] = True
+            self.action_mask[i] = mask
+        elif self.has_mask[i]:
+            self.action_mask[i] = True
+
+    def store_final(self, i: int) -> None:
+        """Keep the last observation of the episode in row i while the next episode starts."""
+        for name, value in self.obs.items():
+            self.final[name][i] = value[i]
+        if self.has_mask[i]:
+            self.final_mask[i] = self.action_mask[i]
+
+    @staticmethod
+    def num_bytes(spec: AgentSpec, n: int) -> int:
+        """Return the memory that the buffers of ``n`` sub-environments need."""
+        return sum(_padded(shape, dtype) for _, shape, dtype in _columns(spec, n))
+
+    def mark_skipped(self, indices: Sequence[int]) -> None:
+        """Mark these rows as having taken no step."""
+        for i in indices:
+            self.skipped[i] = True
+            self.reward[i] = 0.0
+            self.terminated[i] = self.truncated[i] = False
+
+
+class SharedStepBuffers(StepBuffers):
+    """Step buffers in memory that several processes share.
+
+    The system's resource tracker removes the memory if the process that created it is killed.
+    """
+
+    def __init__(self, spec: AgentSpec, n: int, *, name: str | None = None) -> None:
+        """name: of existing memory to open; without it memory is created, which :meth:`close` removes."""
+        self._owns = name is None
+        size = self.num_bytes(spec, n) if self._owns else 0
+        self._memory = SharedMemory(name, create=self._owns, size=size)
+        super().__init__(spec, n, self._memory.buf)
+
+    @property
+    def name(self) -> str:
+        """Name by which another process opens the memory."""
+        return self._memory.name
+
+    def close(self) -> None:
+        """Release the memory; its creator removes it. The arrays are gone afterwards."""
+        for key in [key for key in vars(self) if not key.startswith("_")]:
+            delattr(self, key)
+        self._memory.close()
+        if self._owns:
+            self._memory.unlink()
+
+
+def _columns(spec: AgentSpec, n: int) -> Iterator[tuple[str, tuple[int, ...], str]]:
+    yield "action", (n, spec.action.size), "float32"
+    yield "seed", (n,), "int64"
+    for kind in ("obs", "final"):
+        for name, shape, dtype in spec.obs.items():
+            yield f"{kind}/{name}", (n, *shape), dtype
+    for name in ("action_mask", "final_mask"):
+        yield name, (n, spec.action.discrete), "bool"
+    yield "has_mask", (n,), "bool"
+    yield "reward", (n,), "float32"
+    for name in ("terminated", "truncated", "skipped"):
+        yield name, (n,), "bool"
+    yield "repeated_steps", (n,), "int64"
+    for name in ("repeated_return", "call_started"):
+        yield name, (n,), "float64"
+
+
+def _padded(shape: tuple[int, ...], dtype: str) -> int:
+    size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+    return -(-size // _ALIGNMENT) * _ALIGNMENT

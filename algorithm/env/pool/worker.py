@@ -1,0 +1,169 @@
+"""The process that runs some sub-environments and executes its parent's commands. Loads no torch."""
+
+from __future__ import annotations
+
+import ctypes
+import faulthandler
+import os
+import signal
+import sys
+import threading
+import traceback
+from contextlib import suppress
+from dataclasses import dataclass
+from multiprocessing import parent_process
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from types import FrameType
+from typing import Any, TextIO, cast
+
+from algorithm.env.pool.env_group import EnvGroup, GroupFailure
+from algorithm.env.pool.monitor_process import become_group_leader, kill_group
+from algorithm.env.pool.process_exit import exit_process, exits_as_errors
+from algorithm.env.pool.step_buffers import SharedStepBuffers
+from algorithm.env.single import ActionDecoder, MakeEnv
+from algorithm.errors import EnvError, UserError
+from algorithm.spec import AgentSpec
+from algorithm.streams import Lasting
+
+_PR_SET_PDEATHSIG = 1  # prctl: signal at the death of the parent
+
+LOG_BYTES = 16 * 2**20
+"""Size of a worker's output file beyond which only its end is kept."""
+
+_KEPT_BYTES = 2**20
+_POLL_S = 0.5
+
+
+@dataclass(frozen=True)
+class WorkerReady:
+    """The message that the sub-environments are built."""
+
+    name: str
+    spec: AgentSpec
+    actions: ActionDecoder
+    time_limit: int | None
+
+
+@dataclass(frozen=True)
+class WorkerRefusal:
+    """The message that they could not be built."""
+
+    error: UserError
+    trace: str
+
+
+def run_worker(connection: Connection, make: MakeEnv, indices: range, n: int, output: Path) -> None:
+    """Run the sub-environments ``indices`` of ``n`` until a command or the parent's end stops it.
+
+    The first message is WorkerReady or WorkerRefusal. Commands: ``("reset", indices)``, ``("step", ())`` and
+    ``("repeat", actions by index)`` are answered with a list of failures, ``("buffers", name)`` with nothing;
+    ``("close", ())`` ends the process. Output goes to the file ``output``.
+    """
+    _isolate(output)
+    try:
+        with exits_as_errors():
+            group = EnvGroup(make, indices)
+    except Exception as error:
+        connection.send(WorkerRefusal(_as_user_error(error), "".join(traceback.format_exception(error))))
+        return
+    connection.send(WorkerReady(group.name, group.spec, group.actions, group.time_limit))
+    buffers: SharedStepBuffers | None = None
+    while True:
+        try:
+            command, argument = connection.recv()
+        except EOFError:  # the parent is gone
+            break
+        if command == "close":
+            break
+        if command == "buffers":
+            buffers = SharedStepBuffers(group.spec, n, name=argument)
+            continue
+        connection.send(_execute(group, cast(SharedStepBuffers, buffers), command, argument))
+    try:
+        group.close()
+    except EnvError:
+        traceback.print_exc()
+    if buffers:
+        buffers.close()
+    exit_process(0)
+
+
+def _execute(group: EnvGroup, buffers: SharedStepBuffers, command: str, argument: Any) -> list[GroupFailure]:  # noqa: ANN401
+    if command == "step":
+        return group.step(buffers)
+    return group.reset(buffers, argument) if command == "reset" else group.repeat(buffers, argument)
+
+
+def _as_user_error(error: Exception) -> UserError:
+    if isinstance(error, UserError):
+        return error
+    return EnvError("the environment could not be made", why=f"{type(error).__name__}: {error}")
+
+
+def _isolate(output: Path) -> None:
+    """Redirect output, ignore the parent's signals, and end with the parent."""
+    with output.open("ab") as file:
+        for stream in (1, 2):
+            os.dup2(file.fileno(), stream)
+    # On a full disk output is lost without an error in the environment.
+    sys.stdout, sys.stderr = (
+        cast(TextIO, Lasting(os.fdopen(n, "w", buffering=1, closefd=False, errors="backslashreplace")))
+        for n in (1, 2)
+    )
+    faulthandler.enable(2)
+    if hasattr(signal, "SIGUSR1"):
+        faulthandler.register(signal.SIGUSR1, file=2, all_threads=True)
+    become_group_leader()
+    ignore_stop_signals()
+    threading.Thread(target=_leave_with_parent, args=(output,), name="parent watch", daemon=True).start()
+    if sys.platform == "linux":  # the thread cannot run while a call holds the GIL
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def ignore_stop_signals() -> None:
+    """Continue after SIGINT, SIGTERM and SIGHUP: the parent needs its environments to stop in order.
+
+    The signals are handled, not ignored: programs that an environment starts would inherit an ignored signal,
+    and then only SIGKILL would end them. A fork of this process gets the default action.
+    """
+    own = os.getpid()
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        if os.getpid() != own:
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+
+    for name in ("SIGINT", "SIGTERM", "SIGHUP"):
+        if number := getattr(signal, name, None):
+            signal.signal(number, handle)
+            if hasattr(signal, "siginterrupt"):  # compiled simulators may not expect EINTR
+                signal.siginterrupt(number, False)
+
+
+def truncate_log(output: Path) -> None:
+    """Keep only the end of a file that has become too long, while others append to it.
+
+    Both the worker and its parent call this: either may be blocked.
+    """
+    with suppress(OSError):  # a full disk
+        if output.stat().st_size <= LOG_BYTES:
+            return
+        with output.open("r+b") as file:
+            size = file.seek(0, os.SEEK_END)
+            if size <= LOG_BYTES:  # the other process was faster
+                return
+            file.seek(size - _KEPT_BYTES)
+            end = file.read(_KEPT_BYTES)
+            file.truncate(0)
+        with output.open("ab") as file:
+            file.write(b"(%d bytes left out here)\n" % (size - len(end)) + end)
+
+
+def _leave_with_parent(output: Path) -> None:
+    parent = parent_process()
+    while parent is not None and not wait([parent.sentinel], _POLL_S):
+        truncate_log(output)
+    if parent is not None:
+        kill_group(os.getpid())
+        os._exit(1)

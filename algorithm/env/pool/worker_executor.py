@@ -1,0 +1,146 @@
+"""Sub-environments in worker processes, which may die or hang without ending the run."""
+
+from __future__ import annotations
+
+import atexit
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from typing_extensions import override
+
+from algorithm.data import Float
+from algorithm.env.base import Picture
+from algorithm.env.pool.env_group import GroupFailure
+from algorithm.env.pool.executor import Executor
+from algorithm.env.pool.step_buffers import SharedStepBuffers
+from algorithm.env.pool.watchdog import CLOSE_TIMEOUT, ActiveTime
+from algorithm.env.pool.worker_process import POLL_S, WorkerLostError, WorkerProcess
+from algorithm.env.single import MakeEnv
+from algorithm.errors import EnvError
+
+
+class WorkerExecutor(Executor):
+    """An executor with processes, each of which runs a contiguous share of the sub-environments.
+
+    Rows of the buffers belong to sub-environments, so neither the number of processes nor their speed changes
+    results.
+
+    num_workers: at most ``n``
+    timeout:     seconds without an answer after which a call counts as hanging; -1 waits for ever
+    log:         folder for the output of the processes; a temporary one by default
+    Raises EnvError if the environment cannot be built.
+    """
+
+    def __init__(
+        self, make: MakeEnv, n: int, num_workers: int, *, timeout: float, log: Path | None = None
+    ) -> None:
+        if not 1 <= num_workers <= n:
+            raise ValueError(f"{num_workers} worker processes for {n} environments")
+        self._timeout = timeout
+        self._temporary_log = None if log else tempfile.TemporaryDirectory(prefix="workers_")
+        folder = log or Path(self._temporary_log.name if self._temporary_log else "")
+        folder.mkdir(parents=True, exist_ok=True)
+        self._buffers: SharedStepBuffers | None = None
+        self._workers: list[WorkerProcess] = []
+        atexit.register(self.close)  # before the interpreter waits for its children
+        try:
+            for k in range(num_workers):
+                share = range(n * k // num_workers, n * (k + 1) // num_workers)
+                self._workers.append(WorkerProcess(make, share, n, folder / f"worker_{k}.log"))
+            ready, *_ = [worker.wait_ready(timeout) for worker in self._workers]
+            self.name, self.spec, self.time_limit = ready.name, ready.spec, ready.time_limit
+            self.actions = ready.actions
+            self.fps: float | None = None  # images are rendered in the main process
+            self.render_modes: tuple[str, ...] = ()
+            self.buffers = self._buffers = SharedStepBuffers(self.spec, n)
+            for worker in self._workers:
+                worker.send("buffers", self.buffers.name)
+        except BaseException:
+            self.close()
+            raise
+        self.arrangement = f"{n} in {num_workers} worker process{'es' if num_workers > 1 else ''}"
+
+    @property
+    def pids(self) -> list[int]:
+        """Process ids of the workers."""
+        return [worker.pid for worker in self._workers]
+
+    @override
+    def reset(self, indices: Sequence[int]) -> list[GroupFailure]:
+        shares = [(worker, [i for i in indices if i in worker.indices]) for worker in self._workers]
+        return self._call("reset", {worker: share for worker, share in shares if share})
+
+    @override
+    def step(self) -> list[GroupFailure]:
+        return self._call("step", dict.fromkeys(self._workers, ()))
+
+    @override
+    def repeat(self, done: Mapping[int, Float]) -> list[GroupFailure]:
+        shares = {worker: {i: done[i] for i in worker.indices if i in done} for worker in self._workers}
+        return self._call("repeat", {worker: share for worker, share in shares.items() if share})
+
+    def render(self) -> Picture | None:
+        """None: pictures are taken in this process."""
+        return None
+
+    def close(self) -> None:
+        """Let the processes end; after ten seconds kill those that did not."""
+        atexit.unregister(self.close)
+        for worker in self._workers:
+            with suppress(WorkerLostError):  # it is gone already
+                worker.send("close")
+        deadline = time.monotonic() + CLOSE_TIMEOUT
+        for worker in self._workers:
+            worker.end(deadline)
+        self._workers.clear()
+        if self._buffers:
+            self._buffers.close()
+            self._buffers = None
+        if self._temporary_log:
+            self._temporary_log.cleanup()
+
+    def _call(self, command: str, arguments: Mapping[WorkerProcess, object]) -> list[GroupFailure]:
+        """Send a command to all these workers, then collect their answers in order."""
+        failures: list[GroupFailure] = []
+        lost: dict[WorkerProcess, WorkerLostError] = {}
+        for worker, argument in arguments.items():
+            try:
+                worker.send(command, argument)
+            except WorkerLostError as loss:
+                lost[worker] = loss
+        active = ActiveTime(POLL_S)
+        for worker in arguments:
+            try:
+                if worker not in lost:
+                    failures += worker.answer(self.buffers, self._timeout, active)
+            except WorkerLostError as loss:
+                lost[worker] = loss
+        return failures + [self._replace(worker, command, loss) for worker, loss in lost.items()]
+
+    def _replace(self, worker: WorkerProcess, command: str, loss: WorkerLostError) -> GroupFailure:
+        """Replace a lost process; its sub-environments wait for a reset."""
+        envs = tuple(worker.indices)
+        at_work = [i for i in envs if self.buffers.call_started[i] > 0]
+        self.buffers.mark_skipped(envs)
+        self.buffers.call_started[list(envs)] = 0.0
+        fault = GroupFailure(
+            envs=envs,
+            culprit=at_work[0] if at_work else None,
+            what=f"{worker.name} with {self.name} {loss.what} in {command}",
+            why=loss.why,
+            trace=loss.output,
+        )
+        worker.start()
+        ready = worker.wait_ready(self._timeout)
+        if ready.spec != self.spec:
+            raise EnvError(
+                f"{self.name} built again has other spaces",
+                where=f"environments {', '.join(map(str, envs))}, {worker.name}",
+                why=f"it was {self.spec} and is {ready.spec}",
+                fix="an environment has to keep its spaces during a run",
+            ) from loss
+        worker.send("buffers", self.buffers.name)
+        return fault

@@ -1,0 +1,20 @@
+"""Small environments with a known optimum, by id: ``algorithm.env.toys:ToyHybrid-v0``."""
+
+from __future__ import annotations
+
+import gymnasium as gym
+
+_STEP_LIMITS = {"ToyHallway": 50, "ToyCorridor": 120}
+_MODULES = {
+    "basic": ("ToyContinuous", "ToyDiscrete", "ToyBranches", "ToyHybrid", "ToyMasked"),
+    "cameras": ("ToyTwoCameras",),
+    "catch": ("ToyCatch", "ToyHiddenCatch"),
+    "corridor": ("ToyCorridor",),
+    "memory": ("ToyRecall", "ToyQueue", "ToyHallway"),
+}
+
+for _module, _classes in _MODULES.items():
+    for _class in _classes:
+        gym.register(
+            f"{_class}-v0", f"{__name__}.{_module}:{_class}", max_episode_steps=_STEP_LIMITS.get(_class)
+        )

@@ -1,0 +1,52 @@
+"""What is said when the package of an environment is not installed."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+import gymnasium as gym
+import pytest
+
+from algorithm.env.install_hints import _EXTRAS, advice
+
+
+def importing(name: str, monkeypatch: pytest.MonkeyPatch) -> Exception:
+    """What gymnasium raises for an environment of a package that is not there."""
+    for package in ("ale_py", "Box2D", "cv2", "minigrid"):
+        monkeypatch.setitem(sys.modules, package, None)
+    for module in ("gymnasium.envs.box2d", "gymnasium.envs.box2d.lunar_lander"):
+        monkeypatch.delitem(sys.modules, module, raising=False)
+    with pytest.raises((ImportError, gym.error.DependencyNotInstalled)) as caught:
+        gym.make(name)
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("name", "extra"),
+    [
+        ("ale_py:ALE/Pong-v5", "atari"),
+        ("LunarLander-v3", "box2d"),
+        ("minigrid:MiniGrid-Empty-5x5-v0", "minigrid"),
+    ],
+)
+def test_a_missing_package_is_told_with_its_extra(
+    name: str, extra: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert f'pip install -e ".[{extra}]"' in advice(importing(name, monkeypatch), "else")
+
+
+def test_atari_preprocessing_without_opencv_is_told_with_its_extra() -> None:
+    error = gym.error.DependencyNotInstalled('opencv-python package not installed, run `pip install "…"`')
+    assert '".[atari]"' in advice(error, "else")
+
+
+@pytest.mark.parametrize("error", [ImportError("No module named 'mine'"), ValueError("ale_py is too loud")])
+def test_other_errors_have_other_advice(error: Exception) -> None:
+    assert advice(error, "else") == "else"
+
+
+def test_the_extras_exist(root: Path) -> None:
+    extras = re.findall(r"^(\w+) = \[", (root / "pyproject.toml").read_text("utf-8"), re.M)
+    assert set(_EXTRAS.values()) <= set(extras)
