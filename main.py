@@ -65,7 +65,7 @@ def _play(options: TrainOptions) -> int:
     folder = find_env(options.env)
     _say(options, f"{folder.label}: loading torch")
     with interruptible_imports():
-        from algorithm.run.playing.play import play  # torch takes seconds: the line above comes first
+        from algorithm.evaluation.play import play  # torch takes seconds: the line above comes first
 
     return play(options, folder)
 
@@ -95,9 +95,9 @@ def _look(options: TrainOptions) -> int:
     _say(options, f"{loaded.env_label}, {loaded.source}: {doing}")
     with interruptible_imports():
         if options.check:
-            from algorithm.run.preflight.check import check_task as look
+            from algorithm.preflight.check import check_task as look
         else:
-            from algorithm.run.preflight.dry_run import dry_run as look
+            from algorithm.preflight.dry_run import dry_run as look
 
     return look(options, loaded)
 

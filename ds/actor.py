@@ -26,9 +26,9 @@ from algorithm.errors import EnvError, StorageError, UsageError, UserError
 from algorithm.run.agent import pick_device
 from algorithm.run.assembly import check_behaviours, close_env, make_env, nn_file
 from algorithm.run.console import Console, close_logging, logged, open_console, setup_logging
+from algorithm.run.failure_dump import Repros
 from algorithm.run.faults import Faults
 from algorithm.run.non_finite import Drop, OnNonFinite, Stop
-from algorithm.run.repro import Repros
 from algorithm.run.rollout import Iteration, Rollout
 from algorithm.run.rundir import MODELS
 from algorithm.run.signals import StopRequest

@@ -13,13 +13,13 @@ from algorithm.config.locate import find_env
 from algorithm.config.schema import DISTRIBUTED_DEFAULTS
 from algorithm.env.base import VecEnv
 from algorithm.errors import UsageError
+from algorithm.evaluation.play import play
 from algorithm.replay.buffer import ReplayBuffer
 from algorithm.run.agent import Agent, MakeReplay
 from algorithm.run.assembly import nn_file
 from algorithm.run.faults import Faults
 from algorithm.run.feed import Feed
 from algorithm.run.files import write_json
-from algorithm.run.playing.play import play
 from algorithm.run.resume import resume
 from algorithm.run.session import Session, train
 from algorithm.run.timing import Stopwatch

@@ -12,8 +12,8 @@ import numpy as np
 from algorithm.data import Array, Bool, Float
 from algorithm.env.base import Observation, StepResult, Trace
 from algorithm.errors import NumericalError
+from algorithm.run.failure_dump import Repros
 from algorithm.run.faults import Faults
-from algorithm.run.repro import Repros
 from algorithm.sac.actor import ActorOutput
 
 TOLD = 10

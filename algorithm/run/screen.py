@@ -14,11 +14,11 @@ import torch
 from algorithm.config.loader import LoadedConfig
 from algorithm.config.schema import BaseConfig, Config
 from algorithm.env.base import VecEnv
+from algorithm.evaluation.evaluate import Performance
 from algorithm.nn.normalise import vector_names
 from algorithm.run.agent import Agent
 from algorithm.run.console import Rows
 from algorithm.run.offers import has_display, playing_commands
-from algorithm.run.playing.evaluate import Performance
 from algorithm.run.rundir import RunDir
 from algorithm.run.trainer import Outcome
 from algorithm.sac.config import SacConfig

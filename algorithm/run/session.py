@@ -19,11 +19,13 @@ from algorithm.config.source import inline
 from algorithm.env.base import VecEnv
 from algorithm.env.outside import outside
 from algorithm.errors import EnvError, StorageError, UsageError, UserError
+from algorithm.evaluation.video import Films, no_films
 from algorithm.run.agent import Agent, pick_device
 from algorithm.run.assembly import close_env, env_file, make_agents, make_env, nn_file
 from algorithm.run.checkpoints.checkpoint import Checkpoint
 from algorithm.run.checkpoints.keeper import Keeper
 from algorithm.run.console import Console, Rows, close_logging, open_console, setup_logging
+from algorithm.run.failure_dump import Repros
 from algorithm.run.faults import Faults
 from algorithm.run.lock import RunLock
 from algorithm.run.logs.metrics import MetricsLogger
@@ -31,10 +33,8 @@ from algorithm.run.memory import MemoryBudget
 from algorithm.run.non_finite import Drop, OnNonFinite, Stop
 from algorithm.run.pages.curves import plot_curve, read_series
 from algorithm.run.pages.report import write_report
-from algorithm.run.playing.film import Films, no_films
 from algorithm.run.provenance import made_with
 from algorithm.run.randomness import seed_globally
-from algorithm.run.repro import Repros
 from algorithm.run.rundir import RunDir
 from algorithm.run.saver import Saver
 from algorithm.run.screen import finish_screen, result_json, start_screen

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from algorithm.data import State
-from algorithm.run.playing.evaluate import Performance
+from algorithm.evaluation.evaluate import Performance
 from algorithm.run.rollout import Episode
 
 SHOWN_RETURNS = 20

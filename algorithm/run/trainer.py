@@ -13,12 +13,12 @@ import psutil
 
 from algorithm.config.schema import Config
 from algorithm.env.base import VecEnv
+from algorithm.evaluation.evaluate import Performance, Visitor, Watcher, evaluate
 from algorithm.run.console import Console, Evaluation, Progress
 from algorithm.run.guard import diverged
 from algorithm.run.logs.metrics import MetricsLogger, Rate
 from algorithm.run.non_finite import OnNonFinite
 from algorithm.run.pace import Every
-from algorithm.run.playing.evaluate import Performance, Visitor, Watcher, evaluate
 from algorithm.run.rollout import Episode
 from algorithm.run.saver import Saver
 from algorithm.run.signals import StopRequest

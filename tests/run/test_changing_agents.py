@@ -15,10 +15,10 @@ from algorithm.config.loader import load_config
 from algorithm.data import Segment
 from algorithm.env.base import Observation
 from algorithm.errors import NumericalError
+from algorithm.evaluation import play
 from algorithm.replay.buffer import ReplayBuffer, UniformSampler
 from algorithm.run import session
 from algorithm.run.group import Group
-from algorithm.run.playing import play
 from algorithm.run.rollout import Episode, Iteration, Rollout
 from algorithm.sac.actor import ActorOutput
 from algorithm.spec import DEFAULT_BEHAVIOUR

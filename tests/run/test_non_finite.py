@@ -19,10 +19,10 @@ from algorithm.env.registry import make_vec_env
 from algorithm.errors import NumericalError
 from algorithm.replay.buffer import ReplayBuffer, UniformSampler
 from algorithm.run.console import open_console
+from algorithm.run.failure_dump import Repros, main
 from algorithm.run.faults import Faults
 from algorithm.run.logs.metrics import read_metrics
 from algorithm.run.non_finite import TOLD, Drop, Stop, examine
-from algorithm.run.repro import Repros, main
 from algorithm.run.rollout import Rollout
 from algorithm.run.seeding import episode_seeds
 from algorithm.sac.actor import ActorOutput
@@ -236,7 +236,7 @@ def test_a_few_are_written_down_and_told_the_others_counted(tmp_path):
         "reward of 'default' agent 0, step 2 of its episode, after action [",
         "it is nan · episode dropped",
         "non_finite_1.json",
-        "python -m algorithm.run.repro",
+        "python -m algorithm.run.failure_dump",
     ]:
         assert fragment in first
     assert "only counted" in faults.lines[TOLD - 1][0]
@@ -269,7 +269,7 @@ def test_by_default_the_run_ends_and_says_how_to_see_it_again(tmp_path, event, s
         for _ in range(20):
             rollout.step()
     assert caught.value.exit_code == 5 and caught.value.what.startswith("the environment returned")
-    for fragment in [*said, "python -m algorithm.run.repro", "non_finite_", "on_non_finite: drop"]:
+    for fragment in [*said, "python -m algorithm.run.failure_dump", "non_finite_", "on_non_finite: drop"]:
         assert fragment in str(caught.value)
     assert len(list((tmp_path / "faults").iterdir())) == 1
 
@@ -282,7 +282,7 @@ def test_a_policy_that_gives_nan_is_named(tmp_path):
         rollout.step()
     env.close()
     assert "log-probability[0]" in caught.value.where and "learning_rate" in caught.value.fix
-    assert "algorithm.run.repro" not in caught.value.fix and not (tmp_path / "faults").exists()
+    assert "algorithm.run.failure_dump" not in caught.value.fix and not (tmp_path / "faults").exists()
     assert len(player.segments) == 3
 
 

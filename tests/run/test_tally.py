@@ -7,7 +7,7 @@ import json
 import pytest
 
 from algorithm.data import State
-from algorithm.run.playing.evaluate import Performance
+from algorithm.evaluation.evaluate import Performance
 from algorithm.run.rollout import Episode
 from algorithm.run.tally import MAX_EPISODES, SHOWN_RETURNS, Tally
 

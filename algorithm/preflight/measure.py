@@ -13,9 +13,9 @@ import torch
 from algorithm.config.schema import Config
 from algorithm.data import Segment
 from algorithm.env.base import VecEnv
+from algorithm.evaluation.evaluate import Visitor
+from algorithm.preflight.plan import Measured
 from algorithm.run.agent import Agent
-from algorithm.run.playing.evaluate import Visitor
-from algorithm.run.preflight.plan import Measured
 from algorithm.run.rollout import Rollout
 
 _SHARES = {"warm-up": 0.1, "steps": 0.35, "updates": 0.35, "evaluation": 0.2}  # of the time

@@ -14,7 +14,7 @@ import numpy as np
 
 from algorithm.env.base import Picture, VecEnv
 from algorithm.errors import EnvError
-from algorithm.run.playing.watching import NOBODY, Nobody, Watcher
+from algorithm.evaluation.callbacks import NOBODY, Nobody, Watcher
 from algorithm.run.rollout import Episode
 
 DEFAULT_FPS = 30.0

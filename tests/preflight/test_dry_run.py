@@ -12,9 +12,9 @@ from algorithm.config.cli import parse_args
 from algorithm.config.loader import load_config
 from algorithm.config.schema import Config
 from algorithm.errors import UsageError
-from algorithm.run.preflight import dry_run as shown
-from algorithm.run.preflight.dry_run import dry_run
-from algorithm.run.preflight.plan import (
+from algorithm.preflight import dry_run as shown
+from algorithm.preflight.dry_run import dry_run
+from algorithm.preflight.plan import (
     FILE_BYTES,
     OTHER_BYTES,
     SUMMARY_BYTES,

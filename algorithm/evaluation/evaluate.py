@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from algorithm.data import Array, Bool, Float
 from algorithm.env.base import VecEnv
 from algorithm.errors import EnvError
+from algorithm.evaluation.callbacks import NOBODY, Show, Watcher, shown
 from algorithm.run.non_finite import OnNonFinite
-from algorithm.run.playing.watching import NOBODY, Show, Watcher, shown
 from algorithm.run.rollout import Episode, Player
 from algorithm.run.statistics import Interval, mean_interval
 from algorithm.sac.actor import Actor, ActorOutput

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from algorithm.errors import EnvError, StorageError
-from algorithm.run.playing.evaluate import evaluate
-from algorithm.run.playing.film import Film
-from algorithm.run.playing.record import Recording
+from algorithm.evaluation.evaluate import evaluate
+from algorithm.evaluation.recording import Recording
+from algorithm.evaluation.video import Film
 from algorithm.run.rollout import Episode
 from algorithm.spec import DEFAULT_BEHAVIOUR
+from tests.evaluation.test_video import Noisy
 from tests.run.small_disk import fill, on_a_small_disk
-from tests.run.test_film import Noisy
 from tests.toys_agents import Attentive, Both, Guests, allowed, carried, chosen, random_script, see, tale
 
 ONE = {DEFAULT_BEHAVIOUR: Attentive()}

@@ -9,10 +9,10 @@ import pytest
 
 from algorithm.data import Segment
 from algorithm.errors import EnvError
-from algorithm.run.playing import evaluate as module
-from algorithm.run.playing import watching
-from algorithm.run.playing.evaluate import Performance, evaluate
-from algorithm.run.playing.watching import NOBODY, Audience, Callback, Nobody
+from algorithm.evaluation import callbacks
+from algorithm.evaluation import evaluate as module
+from algorithm.evaluation.callbacks import NOBODY, Audience, Callback, Nobody
+from algorithm.evaluation.evaluate import Performance, evaluate
 from algorithm.run.rollout import Episode, Rollout
 from algorithm.spec import DEFAULT_BEHAVIOUR
 from tests.run.test_changing_agents import transition
@@ -76,7 +76,7 @@ def test_nobody_costs_nothing(monkeypatch):
             given.append(dict(recorders))
             super().__init__(env, players, recorders, **options)
 
-    monkeypatch.setattr(watching, "Rollout", Noted)
+    monkeypatch.setattr(callbacks, "Rollout", Noted)
     for watcher in (NOBODY, Audience(NOBODY, Noting([])), Audience(NOBODY, Callback(print))):
         evaluate(Guests(["T"], {0}), ONE, 0, watcher=watcher)
     assert [list(recorders) for recorders in given] == [[], [], [DEFAULT_BEHAVIOUR]]

@@ -183,7 +183,7 @@ def _prepared(order: Order, alarm: Callable[[], None]) -> tuple[Lab | None, tupl
     )
 
     def same_data(lab: Lab) -> Iterator[Finding]:
-        from algorithm.run.preflight.same_data import (
+        from algorithm.preflight.replay_consistency import (
             SameData,  # loads torch, which would hide what the others leave
         )
 

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 
 from algorithm.data import Segment
 from algorithm.errors import StorageError
-from algorithm.run.playing.watching import Nobody
+from algorithm.evaluation.callbacks import Nobody
 from algorithm.run.rollout import Episode
 
 

@@ -13,9 +13,9 @@ from algorithm.env.checks.lab import Limits
 from algorithm.env.named import locate
 from algorithm.env.wrappers import located
 from algorithm.errors import EnvError
-from algorithm.run.preflight.check_sheet import Verdict, open_sheet
-from algorithm.run.preflight.commands import command
-from algorithm.run.preflight.examined import Begun, Order, examined
+from algorithm.preflight.check_printer import Verdict, open_sheet
+from algorithm.preflight.check_process import Begun, Order, examined
+from algorithm.preflight.commands import command
 
 
 def check_task(options: TrainOptions, loaded: LoadedConfig, *, limits: Limits | None = None) -> int:

@@ -1,8 +1,8 @@
 """An episode that met a number that is not finite, written down so that anybody can see it again.
 
-``python -m algorithm.run.repro FILE`` makes the environment, begins the episode with its seed, does what was
-done in it and shows every number that is not finite. To look at it with the simulator's own means, the file
-also has the actions in its own units (``env_actions``).
+``python -m algorithm.run.failure_dump FILE`` makes the environment, begins the episode with its seed, does
+what was done in it and shows every number that is not finite. To look at it with the simulator's own means,
+the file also has the actions in its own units (``env_actions``).
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ class Repros:
             path = self._write(repro)
         except StorageError as error:
             return f"no repro: {error.line}"
-        return f"python -m algorithm.run.repro {shlex.quote(str(path))}    (shows it again)"
+        return f"python -m algorithm.run.failure_dump {shlex.quote(str(path))}    (shows it again)"
 
     def _write(self, repro: Repro) -> Path:
         try:
@@ -195,7 +195,7 @@ def _not_finite(seen: Observation) -> dict[str, str]:
 
 def main(arguments: list[str] | None = None) -> int:
     """The command; 0 if the number came again, 1 if not, else the exit code of the error."""
-    parser = argparse.ArgumentParser(prog="python -m algorithm.run.repro", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m algorithm.run.failure_dump", description=__doc__)
     parser.add_argument("file", type=Path, help="faults/non_finite_….json of a run")
     try:
         path = parser.parse_args(arguments).file

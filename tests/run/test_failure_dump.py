@@ -15,8 +15,8 @@ from algorithm.config.schema import BaseConfig, Config
 from algorithm.env.base import Trace
 from algorithm.env.registry import make_vec_env
 from algorithm.errors import NumericalError, StorageError
+from algorithm.run.failure_dump import LIMIT, Repro, Repros, main, replay
 from algorithm.run.non_finite import Stop
-from algorithm.run.repro import LIMIT, Repro, Repros, main, replay
 from algorithm.run.rollout import Rollout
 from algorithm.run.seeding import episode_seeds
 from algorithm.sac.actor import ActorOutput
@@ -49,7 +49,7 @@ def meet(folder: Path, *, n: int = 2, env_name: str = NUMBERS, **base: Any) -> t
         for _ in range(4 * LENGTH):
             rollout.step()
     env.close()
-    named = re.search(r"algorithm\.run\.repro (\S+)", str(caught.value))
+    named = re.search(r"algorithm\.run\.failure_dump (\S+)", str(caught.value))
     assert named, str(caught.value)
     return caught.value, Path(named[1])
 
@@ -191,7 +191,7 @@ def test_there_are_never_more_than_a_few_and_none_is_written_over(tmp_path, monk
     repros = Repros(tmp_path / "faults", CONFIG)
     said = [record(repros, 7, TRACE) for _ in range(LIMIT)]
     assert len(list((tmp_path / "faults").iterdir())) == LIMIT == len(set(said))
-    assert said[1].startswith("python -m algorithm.run.repro faults/non_finite_7_2.json ")
+    assert said[1].startswith("python -m algorithm.run.failure_dump faults/non_finite_7_2.json ")
     again = Repros(tmp_path / "faults", CONFIG)  # as after a resume
     assert record(again, 8, TRACE) == f"no repro: there are {LIMIT} in faults"
     assert len(list((tmp_path / "faults").iterdir())) == LIMIT

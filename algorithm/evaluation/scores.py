@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from algorithm.evaluation.evaluate import Performance
 from algorithm.run.console import Rows
 from algorithm.run.files import finite_or_null
 from algorithm.run.logs.metrics import read_metrics
-from algorithm.run.playing.evaluate import Performance
 from algorithm.run.rollout import Episode
 from algorithm.run.rundir import RunDir
 from algorithm.spec import DEFAULT_BEHAVIOUR

@@ -18,6 +18,11 @@ from algorithm.config.loader import LoadedConfig, load_config_file
 from algorithm.config.locate import EnvFolder
 from algorithm.env.base import VecEnv
 from algorithm.errors import UsageError
+from algorithm.evaluation.callbacks import NOBODY, Audience, Watcher, shown
+from algorithm.evaluation.evaluate import Visitor, evaluate
+from algorithm.evaluation.recording import Recording
+from algorithm.evaluation.scores import Logged, Scores, scores_json, scores_of, table
+from algorithm.evaluation.video import Film, Films
 from algorithm.run.agent import Agent, pick_device
 from algorithm.run.assembly import close_env, load_networks_into, make_agents, make_env
 from algorithm.run.checkpoints.keeper import find_checkpoint
@@ -26,11 +31,7 @@ from algorithm.run.faults import Faults
 from algorithm.run.files import write_json
 from algorithm.run.memory import MemoryBudget
 from algorithm.run.offers import can_be_watched, has_display
-from algorithm.run.playing.evaluate import Visitor, evaluate
-from algorithm.run.playing.film import Film, Films
-from algorithm.run.playing.record import Recording
-from algorithm.run.playing.scores import Logged, Scores, scores_json, scores_of, table
-from algorithm.run.playing.watching import NOBODY, Audience, Watcher, shown
+from algorithm.run.resume import find_run
 from algorithm.run.rollout import Episode, Iteration
 from algorithm.run.rundir import RunDir
 from algorithm.run.signals import StopRequest
@@ -108,13 +109,6 @@ def _refuse_contradictions(options: TrainOptions) -> None:
             why="an environment either opens a window or hands out its pictures",
             fix="leave one of them out",
         )
-
-
-def find_run(options: TrainOptions, folder: EnvFolder) -> RunDir:
-    """That of ``--name``, else the one started last. Raises StorageError if there is none."""
-    if options.name is None:
-        return RunDir.newest(folder.label, argument=options.env)
-    return RunDir.open(folder.label, options.name, argument=options.env)
 
 
 @dataclass(frozen=True)

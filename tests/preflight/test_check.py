@@ -16,10 +16,10 @@ from algorithm.env.checker import Check, examine
 from algorithm.env.checks.finding import Checked, Level, error, note, ok, warning
 from algorithm.env.checks.lab import Copy, Lab, Limits, Setting
 from algorithm.env.checks.recipe import RawRecipe
-from algorithm.run.preflight.check_sheet import LiveSheet, PlainSheet, Verdict
-from algorithm.run.preflight.commands import command
-from algorithm.run.preflight.examined import Begun, Order, examined
-from algorithm.run.preflight.same_data import SameData, first_difference, plain_rows
+from algorithm.preflight.check_printer import LiveSheet, PlainSheet, Verdict
+from algorithm.preflight.check_process import Begun, Order, examined
+from algorithm.preflight.commands import command
+from algorithm.preflight.replay_consistency import SameData, first_difference, plain_rows
 from main import main
 from tests import toys_check as toys
 
@@ -48,7 +48,7 @@ def order(toy: str, *, timeout: float = 60.0, limits: Limits = LIMITS) -> Order:
 def task(tmp_path, monkeypatch):
     """Writes a task with one of the toys and returns the command line for it."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("algorithm.run.preflight.check.Limits", lambda: LIMITS)
+    monkeypatch.setattr("algorithm.preflight.check.Limits", lambda: LIMITS)
 
     def written(toy: str) -> list[str]:
         folder = tmp_path / "task"

@@ -11,10 +11,10 @@ import pytest
 
 from algorithm.env.registry import make_vec_env
 from algorithm.errors import EnvError
-from algorithm.run.playing import film as module
-from algorithm.run.playing.evaluate import Performance, evaluate
-from algorithm.run.playing.film import Encoder, Film, FilmError, Films, film_path, no_films
-from algorithm.run.playing.watching import NOBODY
+from algorithm.evaluation import video as module
+from algorithm.evaluation.callbacks import NOBODY
+from algorithm.evaluation.evaluate import Performance, evaluate
+from algorithm.evaluation.video import Encoder, Film, FilmError, Films, film_path, no_films
 from algorithm.run.seeding import episode_seeds
 from algorithm.spec import DEFAULT_BEHAVIOUR, AgentSpec
 from tests.toys_agents import Attentive, Guests

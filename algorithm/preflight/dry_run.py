@@ -16,18 +16,9 @@ from algorithm.config.cli import TrainOptions
 from algorithm.config.loader import LoadedConfig
 from algorithm.config.schema import Config
 from algorithm.env.base import VecEnv
-from algorithm.run.agent import Agent, pick_device
-from algorithm.run.assembly import close_env, make_agents, make_env
-from algorithm.run.console import Console, Rows, open_console
-from algorithm.run.faults import Faults
-from algorithm.run.files import json_text
-from algorithm.run.live import clock_time
-from algorithm.run.memory import MemoryBudget, format_bytes, free_memory
-from algorithm.run.names import expand_name
-from algorithm.run.non_finite import Stop
-from algorithm.run.preflight.commands import command
-from algorithm.run.preflight.measure import Measurement
-from algorithm.run.preflight.plan import (
+from algorithm.preflight.commands import command
+from algorithm.preflight.measure import Measurement
+from algorithm.preflight.plan import (
     FILE_BYTES,
     TENSOR_BYTES,
     Disk,
@@ -42,6 +33,15 @@ from algorithm.run.preflight.plan import (
     memory,
     planned_steps,
 )
+from algorithm.run.agent import Agent, pick_device
+from algorithm.run.assembly import close_env, make_agents, make_env
+from algorithm.run.console import Console, Rows, open_console
+from algorithm.run.faults import Faults
+from algorithm.run.files import json_text
+from algorithm.run.live import clock_time
+from algorithm.run.memory import MemoryBudget, format_bytes, free_memory
+from algorithm.run.names import expand_name
+from algorithm.run.non_finite import Stop
 from algorithm.run.randomness import seed_globally
 from algorithm.run.rundir import MODELS, RunDir
 from algorithm.run.screen import start_screen
