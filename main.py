@@ -56,6 +56,8 @@ def _command(options: TrainOptions) -> int:
         return _report(options)
     if options.resume:
         return _resume(options)
+    if options.failure:
+        return _replay(options, options.failure)
     if options.check or options.dry_run:
         return _look(options)
     return _train(options)
@@ -100,6 +102,15 @@ def _look(options: TrainOptions) -> int:
             from algorithm.preflight.dry_run import dry_run as look
 
     return look(options, loaded)
+
+
+def _replay(options: TrainOptions, failure: str) -> int:
+    folder = find_env(options.env)
+    _show_notices(options)
+    _say(options, f"{folder.label}: replaying {failure}")
+    from algorithm.preflight.check import check_failure
+
+    return check_failure(Path(failure))
 
 
 def _train(options: TrainOptions) -> int:

@@ -1,40 +1,33 @@
-"""An episode that met a number that is not finite, written down so that anybody can see it again.
+"""Dumps of episodes that met a number that is not finite: all that replaying one needs.
 
-``python -m algorithm.run.failure_dump FILE`` makes the environment, begins the episode with its seed, does
-what was done in it and shows every number that is not finite. To look at it with the simulator's own means,
-the file also has the actions in its own units (``env_actions``).
+``main.py ENV --check --from FILE`` replays a dump (:func:`~algorithm.preflight.check.check_failure`). The
+file also holds the actions in the environment's own units, for the simulator's own tools.
 """
 
 from __future__ import annotations
 
-import argparse
-import logging
 import shlex
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from algorithm.config.program import program
 from algorithm.config.schema import Config
-from algorithm.env.base import Observation, StepResult, Trace
+from algorithm.env.base import Trace
 from algorithm.env.named import locate
-from algorithm.env.registry import make_vec_env
 from algorithm.env.wrappers import located
-from algorithm.errors import StorageError, UserError
+from algorithm.errors import StorageError
 from algorithm.reading import read_json
 from algorithm.run.files import write_text
 
 LIMIT = 10
-"""Files that a run writes at most."""
-
-_LOGGER = logging.getLogger(__name__)
+"""Maximum number of files per run."""
 
 
-class Repro(BaseModel):
-    """What it takes to see the number again."""
+class FailureDump(BaseModel):
+    """The environment, the seed and the actions of an episode, and the number that ended it."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
@@ -57,25 +50,27 @@ class Repro(BaseModel):
     env_actions: list[Any]  # the same in the environment's own units
 
     @classmethod
-    def read(cls, path: Path) -> Repro:
-        """Raises StorageError for a file that holds none."""
+    def read(cls, path: Path) -> FailureDump:
+        """Read a dump. Raises StorageError for any other file."""
         try:
             return cls.model_validate(read_json(path))
         except ValidationError as error:
             first = error.errors()[0]
             place = ".".join(map(str, first["loc"])) or "its JSON"
             why = f"{place} is missing or not what a run writes there"
-            raise StorageError("this is no repro of a run", where=path, why=why) from error
+            raise StorageError("this is no failure dump of a run", where=path, why=why) from error
 
 
-class Repros:
-    """Writes them into ``folder``, which is made with the first one, until there are ``LIMIT``.
+class FailureDumps:
+    """Writer of the dumps of a run, at most ``LIMIT``.
 
-    task: its folder, where an environment of its own lies
+    folder: is made with the first dump
+    env:    the task as the command line names it
+    task:   folder of the task, which may hold its environment
     """
 
-    def __init__(self, folder: Path, config: Config, task: Path | None = None) -> None:
-        self._folder, self._config, self._task = folder, config, task
+    def __init__(self, folder: Path, config: Config, *, env: str, task: Path | None = None) -> None:
+        self._folder, self._config, self._env, self._task = folder, config, env, task
 
     def record(
         self,
@@ -88,19 +83,17 @@ class Repros:
         episode_step: int,
         environment_step: int,
     ) -> str:
-        """Write one; returns for a person the command that shows it again, or why there is none."""
+        """Write a dump; return the command that replays it, or the reason why there is none."""
         if len(list(self._folder.glob("non_finite_*.json"))) >= LIMIT:
-            return f"no repro: there are {LIMIT} in {_shown(self._folder)}"
+            return f"no dump: there are {LIMIT} in {_shown(self._folder)}"
         found = trace()
         if found is None:
-            return (
-                "no repro: this environment does not say which episode it was (base_config.workers: 1 does)"
-            )
+            return "no dump: this environment does not say which episode it was (base_config.workers: 1 does)"
         seed, episode, length = found.seed, found.episode, len(found.actions)
-        if not episode_step and found.next_seed is not None:  # the one that has just begun
+        if not episode_step and found.next_seed is not None:  # it is the next episode's first observation
             seed, episode, length = found.next_seed, found.episode + 1, 0
         base = self._config.base_config
-        repro = Repro(
+        dump = FailureDump(
             what=what,
             value=value,
             behaviour=behaviour,
@@ -119,101 +112,26 @@ class Repros:
             env_actions=found.env_actions[:length],
         )
         try:
-            path = self._write(repro)
+            path = self._write(dump)
         except StorageError as error:
-            return f"no repro: {error.line}"
-        return f"python -m algorithm.run.failure_dump {shlex.quote(str(path))}    (shows it again)"
+            return f"no dump: {error.line}"
+        command = shlex.join([*program(), self._env, "--check", "--from", str(path)])
+        return f"{command}    (replays it)"
 
-    def _write(self, repro: Repro) -> Path:
+    def _write(self, dump: FailureDump) -> Path:
         try:
             self._folder.mkdir(exist_ok=True)
         except OSError as error:
             raise StorageError.of(error, what="a folder cannot be made", where=self._folder) from error
-        name, path = f"non_finite_{repro.environment_step}", self._folder
+        name, path = f"non_finite_{dump.environment_step}", self._folder
         for more in ("", *(f"_{i}" for i in range(2, 2 + LIMIT))):
             path = self._folder / f"{name}{more}.json"
             if not path.exists():
                 break
-        write_text(path, repro.model_dump_json(indent=2) + "\n")
+        write_text(path, dump.model_dump_json(indent=2) + "\n")
         return _shown(path)
 
 
 def _shown(path: Path) -> Path:
     here = Path.cwd()
     return path.relative_to(here) if path.is_relative_to(here) else path
-
-
-def replay(repro: Repro, say: Callable[[str], None]) -> bool:
-    """Do it all again, say what is met, and return whether it is the same number at the same step.
-
-    Raises EnvError if the environment cannot be made or fails.
-    """
-    env = make_vec_env(
-        repro.env_type,
-        repro.env_name,
-        env_args=repro.env_args,
-        seed_of=lambda index, episode: repro.seed,
-        options=repro.reset_config,
-        wrappers=repro.wrappers,
-        timeout=-1,
-        restarts=0,
-    )
-    try:
-        behaviour = next(iter(env.specs))
-        found = {0: _not_finite(env.reset(episode=0)[behaviour])}
-        for step, flat in enumerate(repro.actions, start=1):
-            result = env.step({behaviour: np.array([flat], np.float32)})[behaviour]
-            found[step] = _of_step(result)
-            if result.terminated[0] or result.truncated[0]:
-                break
-    finally:
-        env.close()
-    for step, numbers in found.items():
-        for what, value in numbers.items():
-            action = repro.env_actions[step - 1] if step else "none"
-            say(f"step {step}, after action {action}: {what} is {value}")
-    return found.get(repro.episode_step, {}).get(repro.what) == repro.value
-
-
-def _of_step(result: StepResult) -> dict[str, str]:
-    """What an action led to, in the one environment there is."""
-    ended = result.final is not None and (result.terminated[0] or result.truncated[0])
-    numbers = _not_finite(result.final if ended and result.final else result)
-    return ({} if np.isfinite(result.reward[0]) else {"reward": str(float(result.reward[0]))}) | numbers
-
-
-def _not_finite(seen: Observation) -> dict[str, str]:
-    """``observation 'name'[2]`` -> ``nan``, of every number that is not finite."""
-    found = {}
-    for name, value in seen.obs.items():
-        if value.dtype.kind != "f":
-            continue
-        for place in np.argwhere(~np.isfinite(value[0])).tolist():
-            found[f"observation {name!r}{place or ''}"] = str(float(value[0][tuple(place)]))
-    return found
-
-
-def main(arguments: list[str] | None = None) -> int:
-    """The command; 0 if the number came again, 1 if not, else the exit code of the error."""
-    parser = argparse.ArgumentParser(prog="python -m algorithm.run.failure_dump", description=__doc__)
-    parser.add_argument("file", type=Path, help="faults/non_finite_….json of a run")
-    try:
-        path = parser.parse_args(arguments).file
-        repro = Repro.read(path)
-        print(f"{repro.env_name}, seed {repro.seed}, {len(repro.actions)} steps")
-        print(f"the run met: {repro.what} is {repro.value}, step {repro.episode_step}")
-        same = replay(repro, print)
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return error.exit_code
-    print(
-        "this is the same number"
-        if same
-        else "the number did not come again: the environment is not "
-        "determined by its seed and its actions, or it has been changed"
-    )
-    return 0 if same else 1
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -25,7 +25,7 @@ from algorithm.run.assembly import close_env, env_file, make_agents, make_env, n
 from algorithm.run.checkpoints.checkpoint import Checkpoint
 from algorithm.run.checkpoints.keeper import Keeper
 from algorithm.run.console import Console, Rows, close_logging, open_console, setup_logging
-from algorithm.run.failure_dump import Repros
+from algorithm.run.failure_dump import FailureDumps
 from algorithm.run.faults import Faults
 from algorithm.run.lock import RunLock
 from algorithm.run.logs.metrics import MetricsLogger
@@ -258,9 +258,9 @@ class Session:
     def on_non_finite(self, faults: Faults, *, most: float = math.inf) -> OnNonFinite:
         """What becomes of episodes with such numbers; ``most`` of them may be dropped."""
         config = self.loaded.config
-        repros = Repros(self.run.faults, config, self.loaded.env_dir)
+        dumps = FailureDumps(self.run.faults, config, env=self.run.argument, task=self.loaded.env_dir)
         drops = config.base_config.on_non_finite == "drop"
-        return Drop(repros, faults, most=most) if drops else Stop(repros)
+        return Drop(dumps, faults, most=most) if drops else Stop(dumps)
 
     def env(
         self,

@@ -1,4 +1,4 @@
-"""An episode with a number that is not finite, written down and seen again."""
+"""Dumps of episodes with a number that is not finite: their content, their limit, and why there is none."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ import pytest
 from algorithm.config.schema import BaseConfig, Config
 from algorithm.env.base import Trace
 from algorithm.env.registry import make_vec_env
-from algorithm.errors import NumericalError, StorageError
-from algorithm.run.failure_dump import LIMIT, Repro, Repros, main, replay
+from algorithm.errors import NumericalError
+from algorithm.run.failure_dump import LIMIT, FailureDumps
 from algorithm.run.non_finite import Stop
 from algorithm.run.rollout import Rollout
 from algorithm.run.seeding import episode_seeds
@@ -33,7 +33,7 @@ def meet(folder: Path, *, n: int = 2, env_name: str = NUMBERS, **base: Any) -> t
     """Run into a number that is not finite; the error, and the file it names."""
     keys = BaseConfig(env_type="GYM", env_name=env_name, **base)
     options = {"colour": "red"}
-    repros = Repros(folder / "faults", Config(base_config=keys, reset_config=options))
+    dumps = FailureDumps(folder / "faults", Config(base_config=keys, reset_config=options), env="task")
     env = make_vec_env(
         "GYM",
         env_name,
@@ -45,11 +45,11 @@ def meet(folder: Path, *, n: int = 2, env_name: str = NUMBERS, **base: Any) -> t
     )
     player = Playing()
     with pytest.raises(NumericalError) as caught:
-        rollout = Rollout(env, {"default": player}, on_non_finite=Stop(repros))
+        rollout = Rollout(env, {"default": player}, on_non_finite=Stop(dumps))
         for _ in range(4 * LENGTH):
             rollout.step()
     env.close()
-    named = re.search(r"algorithm\.run\.failure_dump (\S+)", str(caught.value))
+    named = re.search(r"main\.py task --check --from (\S+)", str(caught.value))
     assert named, str(caught.value)
     return caught.value, Path(named[1])
 
@@ -69,31 +69,6 @@ class Playing:
 
 def read(path: Path) -> Mapping[str, Any]:
     return json.loads(path.read_text())
-
-
-CASES = [
-    (SEEDS(1, 0), 3, "reward", "nan"),  # midway
-    (SEEDS(1, 1), 2, "obs", "inf"),  # in the second episode
-    (SEEDS(1, 0), LENGTH, "obs", "-inf"),  # where the episode ends, after which another one has begun
-    (SEEDS(1, 0), LENGTH, "reward", "nan"),
-    (SEEDS(1, 0), 0, "obs", "nan"),  # the very first observation
-    (SEEDS(1, 2), 0, "obs", "nan"),  # the first one after an end
-]
-
-
-@pytest.mark.parametrize("event", CASES)
-def test_the_same_number_is_met_again(tmp_path, event):
-    seed, step, place, number = event
-    _, path = meet(tmp_path, env_args={"events": [event]})
-    repro = Repro.read(path)
-    assert (repro.copy_index, repro.seed, repro.episode_step, repro.value) == (1, seed, step, number)
-    assert repro.seed == SEEDS(1, repro.episode) and repro.agent == 1
-    assert repro.what == ("reward" if place == "reward" else "observation 'obs'[1]")
-    assert len(repro.actions) == len(repro.env_actions) == step
-    lines: list[str] = []
-    assert replay(repro, lines.append)
-    (line,) = lines
-    assert line.startswith(f"step {step}, after action ") and line.endswith(f"is {number}")
 
 
 def test_the_file_says_all_that_is_needed(tmp_path):
@@ -124,48 +99,8 @@ def test_the_simulators_own_means_show_it_too(tmp_path):
     assert np.isinf(obs[1])
 
 
-@pytest.mark.filterwarnings("ignore:overflow encountered in cast")
-def test_wrappers_are_put_around_again(tmp_path):
-    wrappers = ({"tests.run.test_rollout:Glitch": {"number": float("1e39"), "place": "reward"}},)
-    _, path = meet(tmp_path, env_args={"events": []}, wrappers=wrappers)
-    assert Repro.read(path).value == "inf"  # in float32
-    assert replay(Repro.read(path), print)
-
-
-def test_the_command_shows_it_and_says_whether_it_came_again(tmp_path, capsys):
-    _, path = meet(tmp_path, env_args={"events": [(SEEDS(0, 0), 2, "reward", "nan")]})
-    assert main([str(path)]) == 0
-    said = capsys.readouterr().out
-    assert "step 2, after action [" in said and "reward is nan" in said and "the same number" in said
-    changed = read(path) | {"env_args": {"events": []}}
-    path.write_text(json.dumps(changed))
-    assert main([str(path)]) == 1
-    assert "did not come again" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(("text", "said"), [
-    ("{}", "what is missing or not what a run writes there"),
-    ('{"version": 2}', "version is missing or not what a run writes there"),
-    ("not json", "a JSON file is damaged"),
-    (None, "No such file"),
-])  # fmt: skip
-def test_what_is_no_repro_is_refused(tmp_path, capsys, text, said):
-    path = tmp_path / "x.json"
-    if text is not None:
-        path.write_text(text)
-    assert main([str(path)]) == StorageError.exit_code == 6
-    assert said in capsys.readouterr().err
-
-
-def test_an_environment_that_is_gone_is_said(tmp_path, capsys):
-    _, path = meet(tmp_path, env_args={"events": [(SEEDS(0, 0), 1, "reward", "nan")]})
-    path.write_text(json.dumps(read(path) | {"env_name": "Gone-v0"}))
-    assert main([str(path)]) == 4
-    assert "could not be made" in capsys.readouterr().err
-
-
-def record(repros: Repros, step: int = 7, trace: Trace | None = None) -> str:
-    return repros.record(
+def record(dumps: FailureDumps, step: int = 7, trace: Trace | None = None) -> str:
+    return dumps.record(
         lambda: trace,
         what="reward",
         value="nan",
@@ -188,17 +123,19 @@ TRACE = Trace(
 
 def test_there_are_never_more_than_a_few_and_none_is_written_over(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    repros = Repros(tmp_path / "faults", CONFIG)
-    said = [record(repros, 7, TRACE) for _ in range(LIMIT)]
+    dumps = FailureDumps(tmp_path / "faults", CONFIG, env="gym/pendulum")
+    said = [record(dumps, 7, TRACE) for _ in range(LIMIT)]
     assert len(list((tmp_path / "faults").iterdir())) == LIMIT == len(set(said))
-    assert said[1].startswith("python -m algorithm.run.failure_dump faults/non_finite_7_2.json ")
-    again = Repros(tmp_path / "faults", CONFIG)  # as after a resume
-    assert record(again, 8, TRACE) == f"no repro: there are {LIMIT} in faults"
+    assert said[1].startswith("python main.py gym/pendulum --check --from faults/non_finite_7_2.json ")
+    again = FailureDumps(tmp_path / "faults", CONFIG, env="gym/pendulum")  # as after a resume
+    assert record(again, 8, TRACE) == f"no dump: there are {LIMIT} in faults"
     assert len(list((tmp_path / "faults").iterdir())) == LIMIT
 
 
 def test_why_there_is_none_is_said(tmp_path):
-    assert "does not say which episode it was" in record(Repros(tmp_path / "faults", CONFIG))
+    assert "does not say which episode it was" in record(
+        FailureDumps(tmp_path / "faults", CONFIG, env="gym/pendulum")
+    )
     (tmp_path / "taken").write_text("")
-    said = record(Repros(tmp_path / "taken", CONFIG), trace=TRACE)
-    assert said.startswith("no repro: ") and "a file stands where a folder is needed" in said
+    said = record(FailureDumps(tmp_path / "taken", CONFIG, env="task"), trace=TRACE)
+    assert said.startswith("no dump: ") and "a file stands where a folder is needed" in said

@@ -17,9 +17,10 @@ from algorithm.data import Segment
 from algorithm.env.base import Observation, StepResult, VecEnv
 from algorithm.env.registry import make_vec_env
 from algorithm.errors import NumericalError
+from algorithm.preflight.check import replay_failure
 from algorithm.replay.buffer import ReplayBuffer, UniformSampler
 from algorithm.run.console import open_console
-from algorithm.run.failure_dump import Repros, main
+from algorithm.run.failure_dump import FailureDump, FailureDumps
 from algorithm.run.faults import Faults
 from algorithm.run.logs.metrics import read_metrics
 from algorithm.run.non_finite import TOLD, Drop, Stop, examine
@@ -87,9 +88,9 @@ class Kept(Faults):
         self.lines.append((line, told))
 
 
-def repros(folder: Path, events: Sequence[Event]) -> Repros:
+def dumps_of(folder: Path, events: Sequence[Event]) -> FailureDumps:
     base = BaseConfig(env_type="GYM", env_name=NAME, env_args={"events": list(events)})
-    return Repros(folder / "faults", Config(base_config=base))
+    return FailureDumps(folder / "faults", Config(base_config=base), env="task")
 
 
 def rollout_of(
@@ -104,7 +105,7 @@ def rollout_of(
 ) -> tuple[Rollout, Player, Kept, VecEnv]:
     env = make_vec_env("GYM", NAME, env_args={"events": list(events)}, n=n, seed_of=seed_of, workers=workers)
     player, faults = Player(env.specs["default"], spoilt), Kept()
-    written = repros(folder, events)
+    written = dumps_of(folder, events)
     rollout = Rollout(
         env,
         {"default": player},
@@ -212,7 +213,7 @@ def test_other_agents_of_the_room_begin_anew_and_those_of_others_do_not(tmp_path
     player = Player(env.specs["x"])
     player.steps = "their observations are (id, step)"
     rollout = Rollout(
-        env, {"x": player}, {"x": player}, num_envs=2, on_non_finite=Drop(repros(tmp_path, []), Kept())
+        env, {"x": player}, {"x": player}, num_envs=2, on_non_finite=Drop(dumps_of(tmp_path, []), Kept())
     )
     for _ in range(6):
         rollout.step()
@@ -236,7 +237,7 @@ def test_a_few_are_written_down_and_told_the_others_counted(tmp_path):
         "reward of 'default' agent 0, step 2 of its episode, after action [",
         "it is nan · episode dropped",
         "non_finite_1.json",
-        "python -m algorithm.run.failure_dump",
+        "python main.py task --check --from",
     ]:
         assert fragment in first
     assert "only counted" in faults.lines[TOLD - 1][0]
@@ -246,7 +247,7 @@ def test_where_a_few_are_survived_one_more_ends_the_run(tmp_path):
     events = [(episode, 2, "reward", "nan") for episode in range(30)]
     env = make_vec_env("GYM", NAME, env_args={"events": events}, seed_of=seed_of)
     player, faults = Player(env.specs["default"]), Kept()
-    drop = Drop(repros(tmp_path, events), faults, most=3)
+    drop = Drop(dumps_of(tmp_path, events), faults, most=3)
     rollout = Rollout(env, {"default": player}, on_non_finite=drop)
     with pytest.raises(NumericalError, match="not finite") as caught:
         for _ in range(100):
@@ -269,7 +270,7 @@ def test_by_default_the_run_ends_and_says_how_to_see_it_again(tmp_path, event, s
         for _ in range(20):
             rollout.step()
     assert caught.value.exit_code == 5 and caught.value.what.startswith("the environment returned")
-    for fragment in [*said, "python -m algorithm.run.failure_dump", "non_finite_", "on_non_finite: drop"]:
+    for fragment in [*said, "python main.py task --check --from", "non_finite_", "on_non_finite: drop"]:
         assert fragment in str(caught.value)
     assert len(list((tmp_path / "faults").iterdir())) == 1
 
@@ -282,7 +283,7 @@ def test_a_policy_that_gives_nan_is_named(tmp_path):
         rollout.step()
     env.close()
     assert "log-probability[0]" in caught.value.where and "learning_rate" in caught.value.fix
-    assert "algorithm.run.failure_dump" not in caught.value.fix and not (tmp_path / "faults").exists()
+    assert "--check --from" not in caught.value.fix and not (tmp_path / "faults").exists()
     assert len(player.segments) == 3
 
 
@@ -380,7 +381,7 @@ def test_a_run_survives_both_and_says_so_in_the_end(task):
     folder = task / "a"
     assert code == 0 and result(folder)["faults"]["non_finite"] == 3 + 2
     dumps = sorted((folder / "faults").iterdir())
-    assert len(dumps) == 3 + 2 and all(main([str(dump)]) == 0 for dump in dumps)
+    assert len(dumps) == 3 + 2 and all(replay_failure(FailureDump.read(dump), print) for dump in dumps)
     columns = read_metrics(folder / "metrics.csv")
     assert np.nanmax(columns["optim/skipped"]) > 0 and np.nanmax(columns["fault/non_finite"]) == 3
     assert np.isfinite([x for x in columns["loss/q"] if not np.isnan(x)]).all()
