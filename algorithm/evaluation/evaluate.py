@@ -31,7 +31,7 @@ class Performance:
         return mean_interval(self.returns)
 
 
-class Visitor:
+class EvalPolicy:
     """A player that acts with the policy; ``greedy`` takes its mode."""
 
     def __init__(self, actor: Actor, *, greedy: bool) -> None:

@@ -19,7 +19,7 @@ from algorithm.config.locate import EnvFolder
 from algorithm.env.base import VecEnv
 from algorithm.errors import UsageError
 from algorithm.evaluation.callbacks import NOBODY, Audience, Watcher, shown
-from algorithm.evaluation.evaluate import Visitor, evaluate
+from algorithm.evaluation.evaluate import EvalPolicy, evaluate
 from algorithm.evaluation.recording import Recording
 from algorithm.evaluation.scores import Logged, Scores, scores_json, scores_of, table
 from algorithm.evaluation.video import Film, Films
@@ -190,8 +190,8 @@ def _evaluate(
     return episodes
 
 
-def _visitors(agents: dict[str, Agent], *, greedy: bool) -> dict[str, Visitor]:
-    return {name: Visitor(agent.new_actor("playing"), greedy=greedy) for name, agent in agents.items()}
+def _visitors(agents: dict[str, Agent], *, greedy: bool) -> dict[str, EvalPolicy]:
+    return {name: EvalPolicy(agent.new_actor("playing"), greedy=greedy) for name, agent in agents.items()}
 
 
 def _told(console: Console, episodes: Iterator[Episode]) -> Iterator[Episode]:

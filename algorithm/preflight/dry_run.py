@@ -1,9 +1,10 @@
-"""``--dry_run``: what a training would build, and what it would cost. Nothing is written."""
+"""``--dry_run``: builds everything that a training would build and shows its cost. Writes nothing."""
 
 from __future__ import annotations
 
+import math
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from datetime import datetime, timedelta
 from functools import partial
@@ -17,25 +18,10 @@ from algorithm.config.loader import LoadedConfig
 from algorithm.config.schema import Config
 from algorithm.env.base import VecEnv
 from algorithm.preflight.commands import command
-from algorithm.preflight.measure import Measurement
-from algorithm.preflight.plan import (
-    FILE_BYTES,
-    TENSOR_BYTES,
-    Disk,
-    Duration,
-    Measured,
-    Memory,
-    Plan,
-    Sizes,
-    disk,
-    duration,
-    make_plan,
-    memory,
-    planned_steps,
-)
+from algorithm.preflight.cost import Plan, Sizes, Speed, measure
 from algorithm.run.agent import Agent, pick_device
 from algorithm.run.assembly import close_env, make_agents, make_env
-from algorithm.run.console import Console, Rows, open_console
+from algorithm.run.console import Rows, open_console
 from algorithm.run.faults import Faults
 from algorithm.run.files import json_text
 from algorithm.run.live import clock_time
@@ -48,14 +34,19 @@ from algorithm.run.screen import start_screen
 from algorithm.run.training import Training
 from algorithm.run.wiring import local_feed
 
-SECONDS = 2.0
-"""How long is measured, about."""
+SECONDS = 1.0
+"""Time for measuring each part."""
+
+_TENSOR, _FILES = (
+    100,
+    4000,
+)  # bytes of a checkpoint besides its numbers: a tensor's name, indices and manifest
 
 
 def dry_run(options: TrainOptions, loaded: LoadedConfig, *, seconds: float = SECONDS) -> int:
-    """Show the plan; returns 0. Raises what a training would raise before its first step.
+    """Show the cost of a training; return 0. Raises what a training would raise before its first step.
 
-    seconds: of measuring
+    seconds: see :func:`~algorithm.preflight.cost.measure`
     """
     config = loaded.config
     base = config.base_config
@@ -77,140 +68,120 @@ def dry_run(options: TrainOptions, loaded: LoadedConfig, *, seconds: float = SEC
         console.start(start_screen(loaded, _folder(options, loaded), env, agents, device))
         for notice in (*options.notices, *(text for agent in agents.values() for text in agent.notices)):
             console.warn(notice)
-        console.message(f"measuring for about {seconds:g} s")
-        measured = Measurement(env, eval_env, agents, config, seconds).take()
+        console.message(f"measuring steps, updates and an evaluation, about {seconds:g} s each")
+        speed = measure(env, eval_env, agents, config, seconds)
         sizes = _sizes(env, agents, config, faults)
-        _show(console, options, config, measured, sizes, env.time_limit)
+        plan = Plan.of(config, speed, env.time_limit)
+        rows = cost_rows(speed, plan, sizes, config, repeat=options.repeat, warn=console.warn)
+        console.finish(rows, [("check", command(options, "--check")), ("train", command(options))])
     return 0
 
 
 def _folder(options: TrainOptions, loaded: LoadedConfig) -> RunDir:
-    """The folder that a training would make now."""
+    """Return the folder that a training started now would make."""
     parent = MODELS.absolute() / loaded.env_label
     name = expand_name(loaded.config.base_config.name, parent)
     return RunDir(loaded.env_label, name, parent / name, options.env)
 
 
 def _sizes(env: VecEnv, agents: Mapping[str, Agent], config: Config, faults: Faults) -> Sizes:
-    """All replays as one: rows of every behaviour are written in step with the others."""
     feed = partial(local_feed, env, config.base_config, Stop())
     snapshot = Training(feed, agents, faults).snapshot({})
     tensors = [tensor for named in snapshot.tensors.values() for tensor in named.values()]
     process = psutil.Process()
-    everybody = [process, *process.children(recursive=True)]
     replays = [agent.replay for agent in agents.values()]
     return Sizes(
-        checkpoint=sum(tensor.nbytes + TENSOR_BYTES for tensor in tensors)
+        checkpoint=sum(tensor.nbytes + _TENSOR for tensor in tensors)
         + len(json_text(snapshot.state))
-        + FILE_BYTES,
+        + _FILES,
         row=sum(replay.record_type.itemsize for replay in replays),
-        row_each=sum(_rewritten(agent) for agent in agents.values()),
+        row_each=sum(
+            array.dtype.itemsize * math.prod(array.shape) / max(1, len(replay))
+            for replay in replays
+            for array in replay.state().arrays.values()
+        ),
         replay=sum(replay.nbytes for replay in replays),
         capacity=max(replay.capacity for replay in replays),
-        process=sum(each.memory_info().rss for each in everybody),
         held=max(len(replay) for replay in replays),
+        process=sum(each.memory_info().rss for each in (process, *process.children(recursive=True))),
     )
 
 
-def _rewritten(agent: Agent) -> float:
-    """Bytes of a row that every checkpoint writes anew: priorities, and carries that are refreshed."""
-    arrays = agent.replay.state().arrays
-    rows = max(1, len(agent.replay))
-    each = sum(array.dtype.itemsize * _count(array.shape) for array in arrays.values()) / rows
-    if agent.config.sac_config.refresh_carry and "carry" not in arrays:
-        each += 4 * _count(agent.player.stored_carry_shape)
-    return each
-
-
-def _count(shape: tuple[int, ...]) -> int:
-    number = 1
-    for side in shape:
-        number *= side
-    return number
-
-
-def _show(
-    console: Console,
-    options: TrainOptions,
-    config: Config,
-    measured: Measured,
-    sizes: Sizes,
-    time_limit: int | None,
-) -> None:
-    steps = planned_steps(config, measured.length or time_limit)
-    plan = make_plan(config, steps, measured, time_limit) if steps else None
-    needed, free = memory(plan, sizes), free_memory()
-    rows: list[tuple[str, str]] = [("speed", speed_line(measured))]
+def cost_rows(
+    speed: Speed, plan: Plan | None, sizes: Sizes, config: Config, *, repeat: int, warn: Callable[[str], None]
+) -> Rows:
+    """Format time, memory and disk of a training; warn where memory or disk may not suffice."""
+    rows = [("speed", _speed_text(speed))]
     if plan is None:
         rows.append(("time", "no limit is set (max_step, max_iter): it goes on until it is stopped"))
     else:
-        rows += time_rows(plan, duration(plan, measured, config.sac_config.start_step), config)
-        if options.repeat > 1:
-            rows.append(("", f"and {options.repeat} times that with --repeat {options.repeat}"))
-    rows.append(("memory", memory_line(needed, plan, sizes, free)))
-    if needed.more > free:
-        console.warn(f"memory may not suffice: {format_bytes(needed.more)} more are needed")
+        rows += time_rows(plan, speed, config.eval_config.episodes)
+        if repeat > 1:
+            rows.append(("", f"and {repeat} times that with --repeat {repeat}"))
+    rows.append(("memory", _memory_text(plan, sizes, warn)))
     if plan is not None:
-        room, space = disk(plan, config, sizes), shutil.disk_usage(_existing(MODELS.absolute())).free
-        rows.append(("disk", disk_line(room, sizes, space)))
-        if room.total > space:
-            console.warn(
-                f"the disk may not suffice: keep fewer checkpoints, or set checkpoint_config.replay to last "
-                f"or never ({format_bytes(room.total)} of {format_bytes(space)})"
-            )
-    console.finish(rows, [("check", command(options, "--check")), ("train", command(options))])
+        rows.append(("disk", _disk_text(plan, config, sizes, warn)))
+    return rows
 
 
-def speed_line(measured: Measured) -> str:
-    """Rates."""
-    parts = [f"{1 / measured.step:,.0f} steps/s"]
-    if measured.update == measured.update:  # there were updates
-        parts.append(f"{_rate(measured.update)} updates/s")
-    parts.append(f"{1 / measured.evaluation_step:,.0f} steps/s in evaluations")
-    return ", ".join(parts)
+def time_rows(plan: Plan, speed: Speed, episodes: int, now: datetime | None = None) -> Rows:
+    """Format the duration, its parts, and the end of a training that starts ``now``.
 
-
-def time_rows(plan: Plan, needed: Duration, config: Config, now: datetime | None = None) -> Rows:
-    """How long, what for, and when it is over if it begins ``now``."""
-    low, high = needed.total
-    for_what = [
-        f"{plan.steps:,} steps {clock_time(needed.acting)}",
-        f"{plan.updates:,} updates {clock_time(needed.updating)}",
-        f"{plan.evaluations:,} evaluations of {config.eval_config.episodes} episodes "
-        f"{_span(*needed.evaluating)}",
+    episodes: of each evaluation
+    """
+    acting, updating, (low, high) = plan.seconds(speed)
+    parts = [
+        f"{plan.steps:,} steps {clock_time(acting)}",
+        f"{plan.updates:,} updates {clock_time(updating)}",
+        f"{plan.evaluations:,} evaluations of {episodes} episodes {_span(low, high)}",
     ]
-    end = (now or datetime.now()) + timedelta(seconds=high)
-    day = "%H:%M" if high < 12 * 3600 else "%a %d %b, %H:%M"
+    total = acting + updating + high
+    end = (now or datetime.now()) + timedelta(seconds=total)
+    day = "%H:%M" if total < 12 * 3600 else "%a %d %b, %H:%M"
     return [
-        ("time", f"{_span(low, high)}: {', '.join(for_what)}; saving not counted"),
+        ("time", f"{_span(acting + updating + low, total)}: {', '.join(parts)}; saving not counted"),
         ("finished", f"about {end:{day}} if it starts now"),
     ]
 
 
-def memory_line(needed: Memory, plan: Plan | None, sizes: Sizes, free: int) -> str:
-    """The largest amount, and what it is made of."""
+def _speed_text(speed: Speed) -> str:
+    parts = [f"{1 / speed.step:,.0f} steps/s"]
+    if not math.isnan(speed.update):
+        parts.append(f"{1 / speed.update:,.{0 if speed.update < 0.1 else 1}f} updates/s")
+    return ", ".join([*parts, f"{1 / speed.evaluation_step:,.0f} steps/s in evaluations"])
+
+
+def _memory_text(plan: Plan | None, sizes: Sizes, warn: Callable[[str], None]) -> str:
     rows = sizes.capacity if plan is None else min(plan.rows, sizes.capacity)
+    replay = round(max(0, rows - sizes.held) / sizes.capacity * sizes.replay)
+    saving = 2 * sizes.checkpoint  # a copy of the tensors, and the file made of them
+    free = free_memory()
+    if replay + saving > free:
+        warn(f"memory may not suffice: {format_bytes(replay + saving)} more are needed")
+    peak = sizes.process + replay + saving
     return (
-        f"at most {_bytes(needed.peak)}: {_bytes(needed.now)} now, {_bytes(needed.replay)} more for "
-        f"{rows:,} rows of replay, {_bytes(needed.saving)} while saving; {_bytes(free)} free"
+        f"at most {_bytes(peak)}: {_bytes(sizes.process)} now, {_bytes(replay)} more for {rows:,} rows of "
+        f"replay, {_bytes(saving)} while saving; {_bytes(free)} free"
     )
 
 
-def disk_line(room: Disk, sizes: Sizes, free: int) -> str:
-    """The largest amount, and what it is made of."""
+def _disk_text(plan: Plan, config: Config, sizes: Sizes, warn: Callable[[str], None]) -> str:
+    number, checkpoints, replay = plan.disk(config, sizes)
+    free = shutil.disk_usage(_existing(MODELS.absolute())).free
+    if checkpoints + replay > free:
+        warn(
+            "the disk may not suffice: keep fewer checkpoints, or set checkpoint_config.replay to last or "
+            f"never ({format_bytes(checkpoints + replay)} of {format_bytes(free)})"
+        )
     return (
-        f"at most {_bytes(room.total)}: {room.kept} checkpoints of {_bytes(sizes.checkpoint)}, "
-        f"replay {_bytes(room.replay)}, log and report {_bytes(room.logs)}; {_bytes(free)} free"
+        f"at most {_bytes(checkpoints + replay)}: {number} checkpoints of {_bytes(sizes.checkpoint)}, "
+        f"replay {_bytes(replay)}; logs not counted; {_bytes(free)} free"
     )
 
 
 def _span(low: float, high: float) -> str:
-    """``4:10``, or ``4:10 to 5:30`` where they differ by more than a twentieth."""
+    """Format ``4:10``, or ``4:10 to 5:30`` where they differ by more than a twentieth."""
     return clock_time(low) if high <= 1.05 * low else f"{clock_time(low)} to {clock_time(high)}"
-
-
-def _rate(seconds: float) -> str:
-    return f"{1 / seconds:,.0f}" if seconds < 0.1 else f"{1 / seconds:.2g}"
 
 
 def _bytes(n: int) -> str:
@@ -220,5 +191,5 @@ def _bytes(n: int) -> str:
 
 
 def _existing(folder: Path) -> Path:
-    """The innermost folder of the path that is there."""
+    """Return the innermost existing folder of a path."""
     return next(parent for parent in (folder, *folder.parents) if parent.exists())

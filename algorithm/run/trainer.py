@@ -13,7 +13,7 @@ import psutil
 
 from algorithm.config.schema import Config
 from algorithm.env.base import VecEnv
-from algorithm.evaluation.evaluate import Performance, Visitor, Watcher, evaluate
+from algorithm.evaluation.evaluate import EvalPolicy, Performance, Watcher, evaluate
 from algorithm.run.console import Console, Evaluation, Progress
 from algorithm.run.guard import diverged
 from algorithm.run.logs.metrics import MetricsLogger, Rate
@@ -76,8 +76,9 @@ class Trainer:
         self._film, self._on_non_finite = film, on_non_finite
         base = config.base_config
         self._max_step, self._max_iter = base.max_step, base.max_iter
-        self._visitors = {
-            name: Visitor(agent.new_actor("evaluation"), greedy=True) for name, agent in self._agents.items()
+        self._policies = {
+            name: EvalPolicy(agent.new_actor("evaluation"), greedy=True)
+            for name, agent in self._agents.items()
         }
         self._latest_metrics: dict[str, float] = {}
         self._process = psutil.Process()
@@ -154,7 +155,7 @@ class Trainer:
         self._tally.owes_evaluation = True  # also for who saves while it goes on
         found = evaluate(
             self._eval_env,
-            self._visitors,
+            self._policies,
             self._config.eval_config.episodes,
             length_limit=self._config.base_config.max_step_each_iter,
             stop=lambda: bool(self._stop),
