@@ -10,7 +10,7 @@ import torch
 from algorithm.config.schema import Config
 from algorithm.nn.normalise import NoNormaliser, Normaliser
 from algorithm.run.agent import extensions_of, make_networks
-from algorithm.run.player import TrainingPlayer
+from algorithm.run.player import BehaviourPolicy
 from algorithm.run.seeding import stream, stream_seed
 from algorithm.sac.actor import Actor
 from algorithm.sac.model import Model
@@ -22,7 +22,7 @@ from ds.weights import Parts, acting_parts
 class Acting:
     """A player, and the modules that its weights are loaded into."""
 
-    player: TrainingPlayer
+    player: BehaviourPolicy
     parts: Parts
 
 
@@ -73,7 +73,7 @@ def make_acting(
         seed=stream_seed(own_seed, "acting", behaviour),
         extensions=extensions,
     )
-    player = TrainingPlayer(
+    player = BehaviourPolicy(
         spec,
         actor,
         stream(own_seed, "warm-up", behaviour),

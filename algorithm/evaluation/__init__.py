@@ -1,1 +1,1 @@
-"""A trained agent at work: evaluation, inference, films, recordings."""
+"""Evaluation of trained agents: episodes, videos, recordings, and the commands that play."""

@@ -1,166 +1,117 @@
-"""Who looks on while episodes are played: nobody, a function, a recording, a film."""
+"""Callbacks of evaluation episodes: none, a function per transition, several in order."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from typing import Protocol
 
 from algorithm.data import Segment
-from algorithm.env.base import VecEnv
-from algorithm.run.non_finite import OnNonFinite
-from algorithm.run.rollout import Episode, Player, Recorder, Rollout
+from algorithm.run.rollout import Episode, Recorder
 
 
-class Watcher(Protocol):
-    """Told of what happens; it must leave environments and arrays as they are."""
+class Callback(Protocol):
+    """Hooks of an evaluation; they must leave environments and arrays unchanged."""
 
     def recorder(self, behaviour: str) -> Recorder | None:
-        """Who is told of every step of the agents of a behaviour; None if nobody wants to know.
+        """Return the recorder of a behaviour's transitions, or None.
 
-        ``add`` gets a :class:`~algorithm.data.Segment` of one transition per agent and step: what it saw
-        before and after (``obs`` name -> [2, ...], ``action_mask`` [2, ΣN]), its hidden state before each of
-        these (``carry`` [2, *C], of width 0 without memory), what it did (flat ``action`` [1, A]) and got
-        (``reward``, ``terminated``, ``truncated`` [1]). ``stream`` is the agent's id, ``start_step`` the step
-        in its episode. ``close`` says that an agent's episode was lost without an end.
+        ``add`` receives a :class:`~algorithm.data.Segment` of one transition per agent and step: the
+        observations before and after (``obs`` name -> [2, ...], ``action_mask`` [2, ΣN]), the hidden states
+        before each of these (``carry`` [2, *C], of width 0 without memory), the flat ``action`` [1, A], and
+        ``reward``, ``terminated``, ``truncated`` [1]. ``stream`` is the agent's id, ``start_step`` the step
+        in its episode. ``close`` means that an agent's episode was lost without an end.
         """
         ...
 
     def begin(self) -> None:
-        """The environments stand at their first observations."""
+        """Run after the environments have been reset."""
         ...
 
     def step(self, ended: Sequence[Episode]) -> None:
-        """All environments took a step; ``ended`` are the episodes that it finished."""
+        """Run after each step of all environments; ``ended`` are the episodes that it finished."""
         ...
 
     def end(self) -> None:
-        """Nothing follows, be it that all was played, or that an error or a signal ended it."""
+        """Run at the end, also after an error or a signal."""
         ...
 
 
-class Nobody:
-    """No one looks on, which costs nothing; also the base of who wants only a part of it."""
+class NullCallback:
+    """The callback that does nothing, at no cost; a base for callbacks that need some hooks only."""
 
     def recorder(self, behaviour: str) -> Recorder | None:
-        """Nobody."""
+        """Return None."""
         return None
 
     def begin(self) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def step(self, ended: Sequence[Episode]) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def end(self) -> None:
-        """Nothing."""
+        """Do nothing."""
 
 
-NOBODY = Nobody()
+NULL_CALLBACK = NullCallback()
 
 
-class Callback(Nobody):
-    """Calls ``told(behaviour, segment)`` for every transition of every agent; see :class:`Watcher`."""
+class TransitionCallback(NullCallback):
+    """A function that is called as ``function(behaviour, segment)`` for every transition of every agent.
 
-    def __init__(self, told: Callable[[str, Segment], None]) -> None:
-        self._told = told
+    The segment is described in :meth:`Callback.recorder`.
+    """
+
+    def __init__(self, function: Callable[[str, Segment], None]) -> None:
+        self._function = function
 
     def recorder(self, behaviour: str) -> Recorder:
-        """One that calls back."""
-        return _CallingBack(behaviour, self._told)
+        """Return a recorder that calls the function."""
+        return _FunctionRecorder(behaviour, self._function)
 
 
-class Audience:
-    """Several who look on, told in their order."""
+class CallbackList:
+    """Several callbacks, run in their order."""
 
-    def __init__(self, *watchers: Watcher) -> None:
-        self._watchers = watchers
+    def __init__(self, *callbacks: Callback) -> None:
+        self._callbacks = callbacks
 
     def recorder(self, behaviour: str) -> Recorder | None:
-        """All of those who want to know."""
-        found = [watcher.recorder(behaviour) for watcher in self._watchers]
+        """Return a recorder for all callbacks that have one."""
+        found = [callback.recorder(behaviour) for callback in self._callbacks]
         recorders = [recorder for recorder in found if recorder is not None]
-        return _Recorders(recorders) if recorders else None
+        return _RecorderList(recorders) if recorders else None
 
     def begin(self) -> None:
-        """To all."""
-        for watcher in self._watchers:
-            watcher.begin()
+        """Begin all."""
+        for callback in self._callbacks:
+            callback.begin()
 
     def step(self, ended: Sequence[Episode]) -> None:
-        """To all."""
-        for watcher in self._watchers:
-            watcher.step(ended)
+        """Step all."""
+        for callback in self._callbacks:
+            callback.step(ended)
 
     def end(self) -> None:
-        """To all, even where one of them fails."""
-        _end(self._watchers)
+        """End all, even where one of them raises."""
+        with ExitStack() as stack:
+            for callback in reversed(self._callbacks):
+                stack.callback(callback.end)
 
 
-class Show:
-    """A rollout with who looks on; made by :func:`shown`."""
-
-    def __init__(self, rollout: Rollout, watcher: Watcher) -> None:
-        self.rollout, self._watcher = rollout, watcher
-
-    def step(self) -> list[Episode]:
-        """See :meth:`~algorithm.run.rollout.Rollout.step`."""
-        ended = self.rollout.step()
-        self._watcher.step(ended)
-        return ended
-
-
-@contextmanager
-def shown(
-    env: VecEnv,
-    players: Mapping[str, Player],
-    watcher: Watcher,
-    *,
-    num_envs: int | None = None,
-    length_limit: int = -1,
-    on_non_finite: OnNonFinite | None = None,
-) -> Iterator[Show]:
-    """A rollout from episode 0 on; the watcher is told its end, however that comes.
-
-    num_envs, length_limit, on_non_finite: see :class:`~algorithm.run.rollout.Rollout`
-    """
-    try:
-        found = {name: watcher.recorder(name) for name in players}
-        recorders = {name: recorder for name, recorder in found.items() if recorder is not None}
-        rollout = Rollout(
-            env,
-            players,
-            recorders,
-            num_envs=num_envs,
-            length_limit=length_limit,
-            on_non_finite=on_non_finite,
-        )
-        watcher.begin()
-        yield Show(rollout, watcher)
-    finally:
-        watcher.end()
-
-
-def _end(watchers: Sequence[Watcher]) -> None:
-    if watchers:
-        try:
-            watchers[0].end()
-        finally:
-            _end(watchers[1:])
-
-
-class _CallingBack:
-    def __init__(self, behaviour: str, told: Callable[[str, Segment], None]) -> None:
-        self._behaviour, self._told = behaviour, told
+class _FunctionRecorder:
+    def __init__(self, behaviour: str, function: Callable[[str, Segment], None]) -> None:
+        self._behaviour, self._function = behaviour, function
 
     def add(self, segment: Segment) -> None:
-        self._told(self._behaviour, segment)
+        self._function(self._behaviour, segment)
 
     def close(self, stream: int) -> None:
-        """The next transition of this agent begins with ``start_step`` 0, which says the same."""
+        """Do nothing: the agent's next transition begins with ``start_step`` 0, which says the same."""
 
 
-class _Recorders:
+class _RecorderList:
     def __init__(self, recorders: Sequence[Recorder]) -> None:
         self._recorders = recorders
 

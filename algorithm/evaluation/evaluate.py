@@ -1,21 +1,22 @@
-"""Episodes that only measure: on environments of their own, nothing stored, nothing learned."""
+"""Evaluation episodes: on environments of their own, without storing or learning."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from algorithm.data import Array, Bool, Float
 from algorithm.env.base import VecEnv
 from algorithm.errors import EnvError
-from algorithm.evaluation.callbacks import NOBODY, Show, Watcher, shown
+from algorithm.evaluation.callbacks import NULL_CALLBACK, Callback
 from algorithm.run.non_finite import OnNonFinite
-from algorithm.run.rollout import Episode, Player
+from algorithm.run.rollout import Episode, Player, Rollout
 from algorithm.run.statistics import Interval, mean_interval
 from algorithm.sac.actor import Actor, ActorOutput
 
 PATIENCE = 1000
-"""Steps in a row without anybody of the behaviours still waited for, after which nobody is expected."""
+"""Steps in a row without an agent of an unfinished behaviour, after which an evaluation gives up."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,7 @@ class Performance:
 
 
 class EvalPolicy:
-    """A player that acts with the policy; ``greedy`` takes its mode."""
+    """The policy as evaluations use it; ``greedy`` takes its mode."""
 
     def __init__(self, actor: Actor, *, greedy: bool) -> None:
         self._actor = actor
@@ -40,7 +41,7 @@ class EvalPolicy:
 
     @property
     def stored_carry_shape(self) -> tuple[int, ...]:
-        """All of the carry, attention's cache too, which no replay stores: here it is only looked at."""
+        """Shape of the whole carry, attention's cache included: recordings keep what no replay stores."""
         return self._actor.initial_carry(0).shape[1:]
 
     def initial_carry(self, n: int) -> Float:
@@ -50,76 +51,105 @@ class EvalPolicy:
     def act(
         self, obs: Mapping[str, Array], prev_action: Float, carry: Float, action_mask: Bool
     ) -> ActorOutput:
-        """The policy's action."""
+        """Return the policy's action."""
         return self._actor.act(obs, prev_action, carry, action_mask, greedy=self._greedy)
+
+
+class EvalLoop:
+    """A rollout and its callback; made by :func:`eval_loop`."""
+
+    def __init__(self, rollout: Rollout, callback: Callback) -> None:
+        self.rollout, self._callback = rollout, callback
+
+    def step(self) -> list[Episode]:
+        """See :meth:`~algorithm.run.rollout.Rollout.step`."""
+        ended = self.rollout.step()
+        self._callback.step(ended)
+        return ended
+
+
+@contextmanager
+def eval_loop(
+    env: VecEnv,
+    players: Mapping[str, Player],
+    callback: Callback,
+    *,
+    num_envs: int | None = None,
+    length_limit: int = -1,
+    on_non_finite: OnNonFinite | None = None,
+) -> Iterator[EvalLoop]:
+    """Start a rollout at episode 0; the callback's ``end`` runs in any case.
+
+    num_envs, length_limit, on_non_finite: see :class:`~algorithm.run.rollout.Rollout`
+    """
+    try:
+        found = {name: callback.recorder(name) for name in players}
+        recorders = {name: recorder for name, recorder in found.items() if recorder is not None}
+        rollout = Rollout(
+            env,
+            players,
+            recorders,
+            num_envs=num_envs,
+            length_limit=length_limit,
+            on_non_finite=on_non_finite,
+        )
+        callback.begin()
+        yield EvalLoop(rollout, callback)
+    finally:
+        callback.end()
 
 
 def evaluate(
     env: VecEnv,
-    visitors: Mapping[str, Player],
+    players: Mapping[str, Player],
     episodes: int,
     *,
     length_limit: int = -1,
     stop: Callable[[], bool] = lambda: False,
     on_episode: Callable[[Episode], None] = lambda episode: None,
-    watcher: Watcher = NOBODY,
+    callback: Callback = NULL_CALLBACK,
     on_non_finite: OnNonFinite | None = None,
 ) -> dict[str, Performance] | None:
     """Play until every behaviour has finished ``episodes`` episodes.
 
-    The environments begin at episode 0, so every call plays the same starts: what changes is the policy.
+    The environments begin at episode 0, so every call plays the same starts; only the policy differs.
 
-    on_episode: told of every episode that counts, the first ``episodes`` of each behaviour
-    watcher:    told of every step
-    on_non_finite: what becomes of an episode with such numbers; by default it ends everything. One that is
-        dropped does not count
+    on_episode: called with each episode that counts, the first ``episodes`` of each behaviour
+    on_non_finite: policy for episodes with such numbers, which do not count; by default the first one raises
 
-    Returns None if ``stop`` became true on the way. Raises EnvError if for ``PATIENCE`` steps nobody was
-    there of the behaviours that have not finished.
+    Returns None if ``stop`` became true on the way. Raises EnvError if unfinished behaviours had no agents
+    for ``PATIENCE`` steps.
     """
-    done: dict[str, list[Episode]] = {name: [] for name in visitors}
-    with shown(env, visitors, watcher, length_limit=length_limit, on_non_finite=on_non_finite) as show:
-        absence = _Absence(show, done, episodes)
-        while absence.awaited:
+    done: dict[str, list[Episode]] = {name: [] for name in players}
+    absent = 0  # steps in a row without an agent of an unfinished behaviour
+
+    def unfinished() -> set[str]:
+        return {name for name, finished in done.items() if len(finished) < episodes}
+
+    with eval_loop(env, players, callback, length_limit=length_limit, on_non_finite=on_non_finite) as loop:
+        while unfinished():
             if stop():
                 return None
-            for episode in show.step():
+            for episode in loop.step():
                 finished = done[episode.behaviour]
                 if len(finished) < episodes:
                     finished.append(episode)
                     on_episode(episode)
-            absence.look()
+            missing = unfinished()
+            absent = 0 if missing & {name for name, _ in loop.rollout.agents} else absent + 1
+            if missing and absent == PATIENCE:
+                raise _no_agents({name: len(done[name]) for name in done if name in missing}, episodes, loop)
     return {
         name: Performance(tuple(e.total for e in finished), tuple(e.length for e in finished))
         for name, finished in done.items()
     }
 
 
-class _Absence:
-    """Sees to it that nobody waits for agents that never come."""
-
-    def __init__(self, show: Show, done: Mapping[str, list[Episode]], episodes: int) -> None:
-        self._show, self._done, self._episodes = show, done, episodes
-        self._steps = 0
-
-    @property
-    def awaited(self) -> list[str]:
-        """Behaviours that still have episodes to finish."""
-        return [name for name, finished in self._done.items() if len(finished) < self._episodes]
-
-    def look(self) -> None:
-        """Count a step. Raises EnvError with the one that is too many."""
-        awaited = self.awaited
-        if not awaited or any(name in awaited for name, _ in self._show.rollout.agents):
-            self._steps = 0
-            return
-        self._steps += 1
-        if self._steps < PATIENCE:
-            return
-        missing = ", ".join(f"{name!r} ({len(self._done[name])} of {self._episodes})" for name in awaited)
-        raise EnvError(
-            f"an evaluation waits for agents that do not come: {missing}",
-            where=f"environment step {self._show.rollout.steps} of the evaluation",
-            why=f"for {PATIENCE:,} steps no agent of these behaviours was there",
-            fix="mend the environment so that every behaviour it announces gets agents, or announce fewer",
-        )
+def _no_agents(finished: Mapping[str, int], episodes: int, loop: EvalLoop) -> EnvError:
+    missing = ", ".join(f"{name!r} ({number} of {episodes})" for name, number in finished.items())
+    return EnvError(
+        f"an evaluation waits for agents that do not come: {missing}",
+        where=f"environment step {loop.rollout.steps} of the evaluation",
+        why=f"for {PATIENCE:,} steps no agent of these behaviours was there",
+        fix="make the environment give agents to every behaviour that it announces, or announce fewer",
+    )

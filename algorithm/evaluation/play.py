@@ -1,16 +1,18 @@
-"""Playing with the networks of a checkpoint: ``--run``, ``--eval N`` and ``--video``. Nothing is learned.
+"""``--run``, ``--eval N`` and ``--video``: episodes with the networks of a checkpoint, without learning.
 
-Written are ``evaluation.json`` and ``videos/`` in the run's folder, and the file of ``--record``.
+Writes ``evaluation.json`` and ``videos/`` in the run's folder, and the file of ``--record``.
 """
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import torch
 
 from algorithm.config.cli import TrainOptions, config_flags
@@ -18,17 +20,17 @@ from algorithm.config.loader import LoadedConfig, load_config_file
 from algorithm.config.locate import EnvFolder
 from algorithm.env.base import VecEnv
 from algorithm.errors import UsageError
-from algorithm.evaluation.callbacks import NOBODY, Audience, Watcher, shown
-from algorithm.evaluation.evaluate import EvalPolicy, evaluate
+from algorithm.evaluation.callbacks import NULL_CALLBACK, Callback, CallbackList
+from algorithm.evaluation.evaluate import EvalPolicy, Performance, eval_loop, evaluate
 from algorithm.evaluation.recording import Recording
-from algorithm.evaluation.scores import Logged, Scores, scores_json, scores_of, table
-from algorithm.evaluation.video import Film, Films
+from algorithm.evaluation.video import VideoRecorder, VideoRecorders
 from algorithm.run.agent import Agent, pick_device
 from algorithm.run.assembly import close_env, load_networks_into, make_agents, make_env
 from algorithm.run.checkpoints.keeper import find_checkpoint
 from algorithm.run.console import Console, Rows, open_console
 from algorithm.run.faults import Faults
-from algorithm.run.files import write_json
+from algorithm.run.files import finite_or_null, write_json
+from algorithm.run.logs.metrics import read_metrics
 from algorithm.run.memory import MemoryBudget
 from algorithm.run.offers import can_be_watched, has_display
 from algorithm.run.resume import find_run
@@ -37,22 +39,22 @@ from algorithm.run.rundir import RunDir
 from algorithm.run.signals import StopRequest
 from algorithm.spec import DEFAULT_BEHAVIOUR
 
-# The limits and the number of environments of the training do not count here, those of the command line do.
-# A step size that falls to 0 at max_step must have one, though nothing is learned.
-_OWN_LIMITS = (f"base_config.max_step={10**15}", "base_config.max_iter=-1", "base_config.n_envs=1")
+# Replace those of the training; the command line comes after them. max_step must be a number, since a
+# learning rate that falls to 0 needs one.
+_LIMITS = (f"base_config.max_step={10**15}", "base_config.max_iter=-1", "base_config.n_envs=1")
 
 
 def play(options: TrainOptions, folder: EnvFolder) -> int:
-    """Play with a trained agent as the command line says; returns the exit code.
+    """Play with a trained agent as the command line says; return the exit code.
 
-    ``--run`` until ``max_iter``, ``max_step`` or a signal; ``--eval N`` N episodes of each behaviour with the
-    deterministic policy; ``--video`` alone one such episode. The newest run of the environment unless
-    ``--name`` says which, with its own configuration and networks. ``--eval`` on one environment plays the
-    very episodes of an evaluation while training.
+    ``--run`` plays until ``max_iter``, ``max_step`` or a signal; ``--eval N`` plays N episodes of each
+    behaviour with the deterministic policy; ``--video`` alone plays one such episode. The run is that of
+    ``--name`` or the newest, with its own configuration and networks. ``--eval`` on one environment plays the
+    same episodes as the evaluations of the training.
     """
     _refuse_contradictions(options)
     run = find_run(options, folder)
-    overrides = (*_OWN_LIMITS, *options.overrides)
+    overrides = (*_LIMITS, *options.overrides)
     loaded = load_config_file(
         run.config, overrides, config_flags(options), options.seed, env=folder, require_runnable=True
     )
@@ -77,22 +79,22 @@ def play(options: TrainOptions, folder: EnvFolder) -> int:
         )
         stack.callback(close_env, env, console.warn)
         nn_folder = folder.path if options.use_env_nn else run.path
-        # Playing stores nothing: whatever replay the run had, not a page of it is touched.
+        # Nothing is stored, so no page of the replays is touched and their size does not matter.
         memory = MemoryBudget(free=sys.maxsize)
         agents = make_agents(loaded, env.specs, nn_folder, pick_device(options.device), memory=memory)
         step = load_networks_into(agents, checkpoint)
         acting = "sampled" if options.run and not options.disable_sample else "deterministic"
         console.message(f"playing {run.shown(checkpoint)}, {acting} actions; Ctrl-C ends")
-        watching = _Watching.of(options, run, env, step, console)
+        files = _Files.of(options, run, env, step, console)
         if options.run:
-            episodes = list(_told(console, _play(loaded, agents, env, stop, options, watching.watcher)))
+            episodes = list(_shown(console, _play(loaded, agents, env, stop, options, files.callback)))
             _finish_run(console, run, scores_of(episodes), step, acting)
-            for name, text in watching.rows:
+            for name, text in files.rows:
                 console.message(f"{name}: {text}")
         else:
-            episodes = _evaluate(console, loaded, agents, env, stop, options.eval or 1, watching.watcher)
-            scores, seen = scores_of(episodes), watching.rows
-            _finish_eval(console, run, loaded, options, scores, step, stop, seen, env.render_modes)
+            episodes = _evaluate(console, loaded, agents, env, stop, options.eval or 1, files.callback)
+            scores = scores_of(episodes)
+            _finish_eval(console, run, loaded, options, scores, step, stop, files.rows, env.render_modes)
     return stop.exit_code
 
 
@@ -112,31 +114,28 @@ def _refuse_contradictions(options: TrainOptions) -> None:
 
 
 @dataclass(frozen=True)
-class _Watching:
-    """Film and recording that the command line asks for."""
+class _Files:
+    """Video and recording that the command line asks for."""
 
     run: RunDir
-    film: Film | None
+    video: VideoRecorder | None
     recording: Recording | None
 
     @classmethod
-    def of(cls, options: TrainOptions, run: RunDir, env: VecEnv, step: int, console: Console) -> _Watching:
-        film = None
-        if options.video:
-            film = Films(env, run.videos, warn=console.warn)(step)
-        return cls(run, film, Recording(Path(options.record)) if options.record else None)
+    def of(cls, options: TrainOptions, run: RunDir, env: VecEnv, step: int, console: Console) -> _Files:
+        video = VideoRecorders(env, run.videos, warn=console.warn)(step) if options.video else None
+        return cls(run, video, Recording(Path(options.record)) if options.record else None)
 
     @property
-    def watcher(self) -> Watcher:
-        watchers = [watcher for watcher in (self.film, self.recording) if watcher is not None]
-        return Audience(*watchers) if watchers else NOBODY
+    def callback(self) -> Callback:
+        return CallbackList(*(one for one in (self.video, self.recording) if one is not None))
 
     @property
     def rows(self) -> Rows:
-        """What there is to see afterwards."""
+        """Files that were written."""
         rows = []
-        if self.film is not None and self.film.saved:
-            rows.append(("film", self.run.shown(self.film.path)))
+        if self.video is not None and self.video.saved:
+            rows.append(("film", self.run.shown(self.video.path)))
         if self.recording is not None and self.recording.episodes:
             shown = self.run.shown(self.recording.path)
             rows.append(("recording", f"{shown}, {self.recording.episodes} episodes"))
@@ -149,15 +148,15 @@ def _play(
     env: VecEnv,
     stop: StopRequest,
     options: TrainOptions,
-    watcher: Watcher = NOBODY,
+    callback: Callback = NULL_CALLBACK,
 ) -> Iterator[Episode]:
     base = loaded.config.base_config
-    visitors = _visitors(agents, greedy=options.disable_sample)
-    with shown(env, visitors, watcher, num_envs=base.n_envs, length_limit=base.max_step_each_iter) as show:
-        rollout = show.rollout
+    policies, limit = _policies(agents, greedy=options.disable_sample), base.max_step_each_iter
+    with eval_loop(env, policies, callback, num_envs=base.n_envs, length_limit=limit) as loop:
+        rollout = loop.rollout
         iteration, iterations = Iteration(rollout), 0
         while not stop and not 0 < base.max_step <= rollout.steps and iterations != base.max_iter:
-            episodes = show.step()
+            episodes = loop.step()
             yield from episodes
             iterations += iteration.ends(episodes)
 
@@ -169,9 +168,9 @@ def _evaluate(
     env: VecEnv,
     stop: StopRequest,
     num_episodes: int,
-    watcher: Watcher,
+    callback: Callback,
 ) -> list[Episode]:
-    """The episodes that count, as many as were finished before a signal."""
+    """Return the episodes that count, as many as were finished before a signal."""
     episodes: list[Episode] = []
 
     def on_episode(episode: Episode) -> None:
@@ -180,21 +179,21 @@ def _evaluate(
 
     evaluate(
         env,
-        _visitors(agents, greedy=True),
+        _policies(agents, greedy=True),
         num_episodes,
         length_limit=loaded.config.base_config.max_step_each_iter,
         stop=lambda: bool(stop),
         on_episode=on_episode,
-        watcher=watcher,
+        callback=callback,
     )
     return episodes
 
 
-def _visitors(agents: dict[str, Agent], *, greedy: bool) -> dict[str, EvalPolicy]:
+def _policies(agents: dict[str, Agent], *, greedy: bool) -> dict[str, EvalPolicy]:
     return {name: EvalPolicy(agent.new_actor("playing"), greedy=greedy) for name, agent in agents.items()}
 
 
-def _told(console: Console, episodes: Iterator[Episode]) -> Iterator[Episode]:
+def _shown(console: Console, episodes: Iterator[Episode]) -> Iterator[Episode]:
     for number, episode in enumerate(episodes, start=1):
         console.message(_line(number, episode))
         yield episode
@@ -225,14 +224,14 @@ def _finish_eval(
     scores: Scores,
     step: int,
     stop: StopRequest,
-    seen: Rows,
+    files: Rows,
     render_modes: Sequence[str],
 ) -> None:
     config = loaded.config
     logged = Logged(
         run=run, step=step, episodes=config.eval_config.episodes, num_envs=config.base_config.n_envs
     )
-    rows = [("checkpoint", f"step {step:,}"), *table(scores, logged), *seen]
+    rows = [("checkpoint", f"step {step:,}"), *table(scores, logged), *files]
     if stop.signal is not None:
         rows.append(("ended by", f"{stop.signal.name}, before all episodes were finished"))
     if scores and options.eval is not None:  # a film alone does not replace an evaluation
@@ -248,3 +247,87 @@ def _write(run: RunDir, scores: Scores, step: int, acting: str) -> Path:
     path = run.path / "evaluation.json"
     write_json(path, {"step": step, "acting": acting, "behaviours": scores_json(scores)})
     return path
+
+
+Scores = dict[str, Performance]
+"""Performances by behaviour, in the order in which they first finished an episode."""
+
+
+def scores_of(episodes: Sequence[Episode]) -> Scores:
+    """Group episodes by behaviour; a behaviour without any is left out."""
+    scores = {}
+    for behaviour in dict.fromkeys(episode.behaviour for episode in episodes):
+        own = [episode for episode in episodes if episode.behaviour == behaviour]
+        scores[behaviour] = Performance(tuple(e.total for e in own), tuple(e.length for e in own))
+    return scores
+
+
+def scores_json(scores: Scores) -> object:
+    """Return the content of ``evaluation.json``."""
+    return finite_or_null(
+        {
+            behaviour: {
+                "mean": performance.interval.mean,
+                "ci95": [performance.interval.low, performance.interval.high],
+                "returns": performance.returns,
+                "lengths": performance.lengths,
+            }
+            for behaviour, performance in scores.items()
+        }
+    )
+
+
+def table(scores: Scores, logged: Logged | None) -> Rows:
+    """Format rows for the console, several per behaviour; compare with ``logged`` if given."""
+    rows = []
+    for behaviour, performance in scores.items():
+        own = [
+            ("episodes", f"{len(performance.returns)}"),
+            ("mean return", performance.interval.text),
+            ("min and max", f"{min(performance.returns):.1f} and {max(performance.returns):.1f}"),
+            ("length", f"{float(np.mean(performance.lengths)):.1f} steps"),
+        ]
+        if logged is not None and (verdict := logged.verdict(behaviour, performance)):
+            own.append(("logged", verdict))
+        who = "" if behaviour == DEFAULT_BEHAVIOUR else f"{behaviour}: "
+        rows += [(f"{who}{name}", value) for name, value in own]
+    return rows
+
+
+@dataclass(frozen=True, kw_only=True)
+class Logged:
+    """Evaluation that a run logged while training, at the step of a checkpoint.
+
+    episodes: of each evaluation while training
+    num_envs: environments of the evaluation to compare
+    """
+
+    run: RunDir
+    step: int
+    episodes: int
+    num_envs: int
+
+    def mean(self, behaviour: str) -> float | None:
+        """Return the logged ``eval/return_mean``, or None. Raises StorageError for a damaged file."""
+        if not self.run.metrics_csv.exists():
+            return None
+        metrics = read_metrics(self.run.metrics_csv)
+        level = "" if behaviour == DEFAULT_BEHAVIOUR else f"{behaviour}/"
+        found = dict(zip(metrics["step"], metrics.get(f"{level}eval/return_mean", []), strict=False))
+        mean = found.get(float(self.step), math.nan)
+        return None if math.isnan(mean) else mean
+
+    def verdict(self, behaviour: str, performance: Performance) -> str | None:
+        """Compare a performance with the logged one; None where there is none of as many episodes."""
+        logged = self.mean(behaviour)
+        if logged is None or len(performance.returns) != self.episodes:
+            return None
+        if self.num_envs > 1:
+            return f"{logged:.1f}, of other episodes: each of {self.num_envs} environments has its own seeds"
+        mean = performance.interval.mean
+        if mean == logged:
+            return "the same, to the last bit"
+        return (
+            f"{logged:.6g}, which differs by {mean - logged:+.3g}: "
+            "another seed, configuration, device or version plays differently"
+        )

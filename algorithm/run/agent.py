@@ -25,7 +25,7 @@ from algorithm.run.guard import Guard
 from algorithm.run.insertion import LargestPriority, OwnTdError
 from algorithm.run.memory import MemoryBudget
 from algorithm.run.pace import FreshPace, Pace, UpdatePace
-from algorithm.run.player import TrainingPlayer
+from algorithm.run.player import BehaviourPolicy
 from algorithm.run.recalled import NothingRecalled, Recall, Recalled
 from algorithm.run.recent import Recent
 from algorithm.run.seeding import stream, stream_seed
@@ -102,7 +102,7 @@ class Agent:
         self._device = device
         self._seed = seed
         self._behaviour = behaviour
-        self.player = TrainingPlayer(
+        self.player = BehaviourPolicy(
             spec,
             self.new_actor("acting", exploring=not greedy),
             stream(seed, "warm-up", behaviour),

@@ -19,7 +19,7 @@ from algorithm.config.source import inline
 from algorithm.env.base import VecEnv
 from algorithm.env.outside import outside
 from algorithm.errors import EnvError, StorageError, UsageError, UserError
-from algorithm.evaluation.video import Films, no_films
+from algorithm.evaluation.video import VideoRecorders, no_video
 from algorithm.run.agent import Agent, pick_device
 from algorithm.run.assembly import close_env, env_file, make_agents, make_env, nn_file
 from algorithm.run.checkpoints.checkpoint import Checkpoint
@@ -209,7 +209,7 @@ class Session:
         watched = self.options.render and self.wire is not OneProcess  # nothing else happens here
         eval_env = self.env("evaluate", 1, faults, render=watched, film=video)
         wiring = self.wire(self, eval_env, faults)
-        film = Films(eval_env, run.videos, warn=console.warn) if video else no_films
+        film = VideoRecorders(eval_env, run.videos, warn=console.warn) if video else no_video
         networks = run.path if start and not self.options.use_env_nn else self.loaded.env_dir
         agents = make_agents(
             self.loaded,

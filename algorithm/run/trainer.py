@@ -13,7 +13,8 @@ import psutil
 
 from algorithm.config.schema import Config
 from algorithm.env.base import VecEnv
-from algorithm.evaluation.evaluate import EvalPolicy, Performance, Watcher, evaluate
+from algorithm.evaluation.callbacks import Callback
+from algorithm.evaluation.evaluate import EvalPolicy, Performance, evaluate
 from algorithm.run.console import Console, Evaluation, Progress
 from algorithm.run.guard import diverged
 from algorithm.run.logs.metrics import MetricsLogger, Rate
@@ -52,7 +53,7 @@ class Trainer:
     eval_env: the one environment that evaluations run on
     config:   limits and intervals
     saver:    writes the checkpoints
-    film:     makes the watcher of an evaluation from its step, which may film it
+    film:     returns the callback of an evaluation at a step, which may record a video
     on_non_finite: what becomes of episodes with such numbers in evaluations
     stop:     becomes true when a signal asks the run to end
     """
@@ -67,7 +68,7 @@ class Trainer:
         console: Console,
         metrics: MetricsLogger,
         stop: StopRequest,
-        film: Callable[[int], Watcher],
+        film: Callable[[int], Callback],
         on_non_finite: OnNonFinite,
     ) -> None:
         self._training, self._eval_env, self._config = training, eval_env, config
@@ -159,7 +160,7 @@ class Trainer:
             self._config.eval_config.episodes,
             length_limit=self._config.base_config.max_step_each_iter,
             stop=lambda: bool(self._stop),
-            watcher=self._film(step),
+            callback=self._film(step),
             on_non_finite=self._on_non_finite,
         )
         self._watch.skip()

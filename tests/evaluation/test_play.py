@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from algorithm.evaluation.evaluate import Performance
-from algorithm.evaluation.scores import Logged, table
+from algorithm.evaluation.play import Logged, table
 from algorithm.run import session
 from algorithm.run.logs.metrics import read_metrics
 from algorithm.run.rundir import RunDir

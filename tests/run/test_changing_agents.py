@@ -330,7 +330,7 @@ def test_playing_counts_iterations_of_those_who_are_there(monkeypatch, iteration
     env = Guests(script, set())
     step = env.step
     env.step = lambda actions: steps.append(1) or step(actions)
-    monkeypatch.setattr(play, "Visitor", lambda actor, greedy: actor)
+    monkeypatch.setattr(play, "EvalPolicy", lambda actor, greedy: actor)
     base = SimpleNamespace(n_envs=1, max_step_each_iter=-1, max_step=-1, max_iter=iterations)
     loaded = SimpleNamespace(config=SimpleNamespace(base_config=base))
     agents = {DEFAULT_BEHAVIOUR: SimpleNamespace(new_actor=lambda purpose: Attentive())}

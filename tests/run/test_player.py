@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from algorithm.run.player import TrainingPlayer
+from algorithm.run.player import BehaviourPolicy
 from algorithm.spec import ActionSpec, AgentSpec, ObsSpec
 
 HYBRID = AgentSpec(ObsSpec(("obs",), ((3,),), ("float32",)), ActionSpec((3, 2), 2))
@@ -18,12 +18,12 @@ class _Memoryless:
         return carry
 
 
-def player(*, c: float = 1.0, d: float = 1.0) -> TrainingPlayer:
+def player(*, c: float = 1.0, d: float = 1.0) -> BehaviourPolicy:
     rng = np.random.default_rng(0)
-    return TrainingPlayer(HYBRID, _Memoryless(), rng, warming_up=True, repeat_c=c, repeat_d=d)
+    return BehaviourPolicy(HYBRID, _Memoryless(), rng, warming_up=True, repeat_c=c, repeat_d=d)
 
 
-def act(one: TrainingPlayer, prev: np.ndarray, mask: np.ndarray | None = None):
+def act(one: BehaviourPolicy, prev: np.ndarray, mask: np.ndarray | None = None):
     n = len(prev)
     mask = HYBRID.action.all_allowed(n) if mask is None else mask
     return one.act({}, prev, np.zeros((n, 0), np.float32), mask)
