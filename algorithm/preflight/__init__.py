@@ -1,1 +1,1 @@
-"""Before a training: what would go wrong (``--check``), and what it would cost (``--dry_run``)."""
+"""Commands before a training: its obstacles (``--check``) and its cost (``--dry_run``)."""

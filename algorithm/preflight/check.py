@@ -19,26 +19,26 @@ from algorithm.env.named import locate
 from algorithm.env.registry import make_vec_env
 from algorithm.env.wrappers import located
 from algorithm.errors import EnvError
-from algorithm.preflight.check_printer import Verdict, open_sheet
-from algorithm.preflight.check_process import Begun, Order, examined
+from algorithm.preflight.check_printer import Verdict, open_printer
+from algorithm.preflight.check_process import CheckRequest, CheckStarted, run_checks
 from algorithm.preflight.commands import command
 from algorithm.run.failure_dump import FailureDump
 
 
 def check_task(options: TrainOptions, loaded: LoadedConfig, *, limits: Limits | None = None) -> int:
-    """Show what was found; returns 0, or 4 if there is an error among it."""
+    """Show the findings about an environment; return 0, or 4 if one of them is an error."""
     began = time.monotonic()
     counts: Counter[Level] = Counter()
-    messages = examined(order_of(loaded, limits or Limits()))
-    with open_sheet(quiet=options.quiet) as sheet, closing(messages):
-        sheet.begin(f"{loaded.config.base_config.env_name}, {_source(loaded)}")
+    messages = run_checks(request_of(loaded, limits or Limits()))
+    with open_printer(quiet=options.quiet) as printer, closing(messages):
+        printer.begin(f"{loaded.config.base_config.env_name}, {_source(loaded)}")
         for message in messages:
-            if isinstance(message, Begun):
-                sheet.at_work(message.group, message.title)
+            if isinstance(message, CheckStarted):
+                printer.at_work(message.group, message.title)
                 continue
             counts.update(finding.level for finding in message.findings)
-            sheet.show(message)
-        sheet.end(
+            printer.show(message)
+        printer.end(
             Verdict(
                 errors=counts[Level.ERROR],
                 warnings=counts[Level.WARNING],
@@ -51,10 +51,10 @@ def check_task(options: TrainOptions, loaded: LoadedConfig, *, limits: Limits | 
     return EnvError.exit_code if counts[Level.ERROR] else 0
 
 
-def order_of(loaded: LoadedConfig, limits: Limits) -> Order:
-    """What a training with this configuration would run."""
+def request_of(loaded: LoadedConfig, limits: Limits) -> CheckRequest:
+    """Return the request to check what a training with this configuration would run."""
     base = loaded.config.base_config
-    return Order(
+    return CheckRequest(
         env_name=locate(base.env_name, loaded.env_dir),
         env_args=base.env_args or {},
         wrappers=located(base.wrappers, loaded.env_dir),

@@ -1,4 +1,4 @@
-"""The process in which an environment is examined: it may die or hang there without harm to who asked."""
+"""Process that checks an environment, which may hang or crash there without harm to the command."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ from algorithm.env.worker import pass_over_signals
 from algorithm.env.wrappers import Wrapper
 from algorithm.run.seeding import episode_seeds
 
-_HANGING = "Timeout ("  # how faulthandler begins
-_OUTPUT_LINES = 25  # of the end of what it printed, told with its death
+_HANGING = "Timeout ("  # first words of faulthandler
+_OUTPUT_LINES = 25  # last lines of its output that the finding of its death holds
 _CHECKS = Path(checks.__file__).parent
 
 
-class Begun(NamedTuple):
-    """A check has begun."""
+class CheckStarted(NamedTuple):
+    """Message that a check has begun."""
 
     group: str
     title: str
 
 
 @dataclass(frozen=True, kw_only=True)
-class Order:
-    """What is to be examined, as a training with this configuration would run it; sent to the process.
+class CheckRequest:
+    """Environment to check, as a training would run it; sent to the process.
 
     timeout: seconds after which a call counts as hanging, -1 never
     """
@@ -61,20 +61,20 @@ class Order:
     limits: Limits
 
 
-def examined(order: Order) -> Generator[Begun | Checked, None, None]:
-    """What comes of it, as soon as it is known. The death of the process is a finding like others."""
+def run_checks(request: CheckRequest) -> Generator[CheckStarted | Checked, None, None]:
+    """Yield what the process finds, at once. The death of the process is a finding like others."""
     with tempfile.TemporaryDirectory(prefix="check_") as folder:
         output = Path(folder) / "output.txt"
         output.touch()
-        context = multiprocessing.get_context("spawn")  # a fresh process: what it holds is the environment's
+        context = multiprocessing.get_context("spawn")  # fresh: all that it leaks is the environment's
         connection, theirs = context.Pipe(duplex=False)
-        process = context.Process(target=_examine, args=(theirs, order, output), name="examination")
+        process = context.Process(target=_examine, args=(theirs, request, output), name="check")
         process.start()
         assert process.pid is not None
         outside().end_group_after(process.pid)
         theirs.close()  # so that its death closes the pipe
         try:
-            yield from _received(connection, process, order, output)
+            yield from _received(connection, process, request, output)
         finally:
             process.kill()
             process.join()
@@ -84,32 +84,32 @@ def examined(order: Order) -> Generator[Begun | Checked, None, None]:
 
 
 def _received(
-    connection: Connection, process: BaseProcess, order: Order, output: Path
-) -> Iterator[Begun | Checked]:
-    at = Begun("environment", "made")
+    connection: Connection, process: BaseProcess, request: CheckRequest, output: Path
+) -> Iterator[CheckStarted | Checked]:
+    at = CheckStarted("environment", "made")
     while True:
         try:
             message = connection.recv()
         except EOFError:
             process.join()
-            finding = _death(order, process.exitcode, output.read_text(errors="replace"))
+            finding = _death(request, process.exitcode, output.read_text(errors="replace"))
             yield Checked(group=at.group, title=at.title, findings=(finding,))
             return
         if message is None:
             return
-        if isinstance(message, Begun):
+        if isinstance(message, CheckStarted):
             at = message
         yield message
 
 
-def _death(order: Order, code: int | None, printed: str) -> Finding:
+def _death(request: CheckRequest, code: int | None, printed: str) -> Finding:
     _, hanging, stacks = printed.rpartition(_HANGING)
     if hanging:
         return error(
             "the environment hangs",
             where="the first line of the trace",
-            why=f"no answer for {order.timeout:g} s (base_config.env_timeout); the rest was not looked at",
-            fix="mend it, or raise env_timeout; with base_config.workers a copy that hangs is started anew",
+            why=f"no answer for {request.timeout:g} s (base_config.env_timeout); the rest was not looked at",
+            fix="fix it, or raise env_timeout; with base_config.workers a copy that hangs is started anew",
             trace=_stack(f"{hanging}{stacks}"),
         )
     died = code is not None and code < 0
@@ -117,15 +117,15 @@ def _death(order: Order, code: int | None, printed: str) -> Finding:
     return error(
         "the environment ended the process",
         why=f"{why}; the rest was not looked at",
-        fix="mend it; with base_config.workers a training survives env_restarts such ends",
+        fix="fix it; with base_config.workers a training survives env_restarts such ends",
         trace=_stack(printed),
     )
 
 
 def _stack(printed: str) -> str:
-    """The environment's part of the stack that faulthandler printed, innermost call first.
+    """Return the environment's part of faulthandler's stack, innermost call first.
 
-    The end of all that was printed, if there is no such stack.
+    Without such a stack, return the end of the output.
     """
     for block in printed.split("\n\n"):
         lines = block.strip().splitlines()
@@ -136,66 +136,66 @@ def _stack(printed: str) -> str:
     return "\n".join(printed.strip().splitlines()[-_OUTPUT_LINES:])
 
 
-def _examine(connection: Connection, order: Order, output: Path) -> None:
-    """Runs in the process of its own."""
+def _examine(connection: Connection, request: CheckRequest, output: Path) -> None:
+    """Run the checks; the main function of the process."""
     lead_group()
-    pass_over_signals()  # they are for who asked: this process is killed then
+    pass_over_signals()  # the command handles them and kills this process
     threading.Thread(target=_leave_with_parent, name="parent watch", daemon=True).start()
     with output.open("ab") as file, redirected(file):
         faulthandler.enable(file)
 
         def alarm() -> None:
-            if order.timeout > 0:
-                seconds = order.timeout + order.limits.seconds
+            if request.timeout > 0:
+                seconds = request.timeout + request.limits.seconds
                 faulthandler.dump_traceback_later(seconds, exit=True, file=file)
 
         alarm()
-        lab, all_checks = _prepared(order, alarm)
+        lab, all_checks = _prepared(request, alarm)
         if lab is None:
-            connection.send(_only_a_vector_class(order))
+            connection.send(_only_a_vector_class(request))
         else:
             for checked in examine(
-                lab, all_checks, begins=lambda c: connection.send(Begun(c.group, c.title))
+                lab, all_checks, begins=lambda c: connection.send(CheckStarted(c.group, c.title))
             ):
                 connection.send(checked)
         faulthandler.cancel_dump_traceback_later()
         connection.send(None)
 
 
-def _prepared(order: Order, alarm: Callable[[], None]) -> tuple[Lab | None, tuple[Check, ...]]:
+def _prepared(request: CheckRequest, alarm: Callable[[], None]) -> tuple[Lab | None, tuple[Check, ...]]:
     recipe = RawRecipe(
-        env_id=order.env_name, env_args=order.env_args, wrappers=order.wrappers, options=order.options
+        env_id=request.env_name, env_args=request.env_args, wrappers=request.wrappers, options=request.options
     )
-    if has_vector_class(order.env_name, 1):
+    if has_vector_class(request.env_name, 1):
         return None, ()
-    seed_of = episode_seeds(order.seed, "train")
-    plain = not (order.workers or order.wrappers)
+    seed_of = episode_seeds(request.seed, "train")
+    plain = not (request.workers or request.wrappers)
     setting = Setting(
         seed_of=lambda episode: seed_of(0, episode),
-        options=order.options,
-        n_envs=order.n_envs,
-        workers=order.workers,
-        length_limit=order.length_limit,
-        normalised=order.normalised,
-        rewards_scaled=order.rewards_scaled,
-        reward_scale=order.reward_scale,
-        vector_class=plain and has_vector_class(order.env_name, order.n_envs),
+        options=request.options,
+        n_envs=request.n_envs,
+        workers=request.workers,
+        length_limit=request.length_limit,
+        normalised=request.normalised,
+        rewards_scaled=request.rewards_scaled,
+        reward_scale=request.reward_scale,
+        vector_class=plain and has_vector_class(request.env_name, request.n_envs),
     )
 
-    def same_data(lab: Lab) -> Iterator[Finding]:
-        from algorithm.preflight.replay_consistency import (
-            SameData,  # loads torch, which would hide what the others leave
-        )
+    def compare_replay(lab: Lab) -> Iterator[Finding]:
+        # Not before the other checks: torch's threads and files would hide those that an environment leaves.
+        from algorithm.preflight.replay_consistency import ReplayConsistency
 
-        compare = SameData(recipe=recipe, seed_of=seed_of, timeout=order.timeout)
+        compare = ReplayConsistency(recipe=recipe, seed_of=seed_of, timeout=request.timeout)
         yield from compare(lab)
 
-    return Lab(recipe.raw, setting, order.limits, alarm=alarm), (*CHECKS, Check("replay", "data", same_data))
+    lab = Lab(recipe.raw, setting, request.limits, alarm=alarm)
+    return lab, (*CHECKS, Check("replay", "data", compare_replay))
 
 
-def _only_a_vector_class(order: Order) -> Checked:
+def _only_a_vector_class(request: CheckRequest) -> Checked:
     finding = warning(
-        f"{order.env_name} brings only a vector class",
+        f"{request.env_name} brings only a vector class",
         why="what is looked at here are single environments",
         fix="register an entry_point for single ones to have them checked",
     )

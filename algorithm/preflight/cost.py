@@ -98,12 +98,12 @@ class Plan:
         )
 
     def seconds(self, speed: Speed) -> tuple[float, float, tuple[float, float]]:
-        """Time of acting, of updates and, from and to, of evaluations."""
+        """Return the time of acting, of updates and, from and to, of evaluations."""
         low, high = (steps * speed.evaluation_step for steps in self.evaluation_steps)
         return self.steps * speed.step, self.updates * speed.update if self.updates else 0.0, (low, high)
 
     def disk(self, config: Config, sizes: Sizes) -> tuple[int, int, int]:
-        """Number of checkpoints at the end, their bytes and those of the replay, at most.
+        """Return the number of checkpoints at the end, their bytes and those of the replay, at most.
 
         Checkpoints share the rows of their replays. The newest need one replay and the rows since the oldest
         of them; the best one and the milestones may each need another replay.

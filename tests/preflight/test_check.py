@@ -16,18 +16,18 @@ from algorithm.env.checker import Check, examine
 from algorithm.env.checks.finding import Checked, Level, error, note, ok, warning
 from algorithm.env.checks.lab import Copy, Lab, Limits, Setting
 from algorithm.env.checks.recipe import RawRecipe
-from algorithm.preflight.check_printer import LiveSheet, PlainSheet, Verdict
-from algorithm.preflight.check_process import Begun, Order, examined
+from algorithm.preflight.check_printer import LivePrinter, PlainPrinter, Verdict
+from algorithm.preflight.check_process import CheckRequest, CheckStarted, run_checks
 from algorithm.preflight.commands import command
-from algorithm.preflight.replay_consistency import SameData, first_difference, plain_rows
+from algorithm.preflight.replay_consistency import ReplayConsistency, first_difference, plain_rows
 from main import main
 from tests import toys_check as toys
 
 LIMITS = Limits(steps=60, compared=30, episodes=5, seconds=60.0, total=300.0)  # counts end it, no clock
 
 
-def order(toy: str, *, timeout: float = 60.0, limits: Limits = LIMITS) -> Order:
-    return Order(
+def request(toy: str, *, timeout: float = 60.0, limits: Limits = LIMITS) -> CheckRequest:
+    return CheckRequest(
         env_name=f"tests.toys_check:{toy}-v0",
         env_args={},
         wrappers=(),
@@ -88,7 +88,7 @@ def test_an_error_returns_4(task, capfd):
 
 @pytest.mark.fault("F13")
 def test_a_hang_is_a_finding_with_the_stack():
-    *before, last = examined(order("Hanging", timeout=1.0, limits=replace(LIMITS, seconds=0.5)))
+    *before, last = run_checks(request("Hanging", timeout=1.0, limits=replace(LIMITS, seconds=0.5)))
     assert isinstance(last, Checked) and (last.title, last.level) == ("keeps going", Level.ERROR)
     (found,) = last.findings
     assert found.what == "the environment hangs"
@@ -96,12 +96,12 @@ def test_a_hang_is_a_finding_with_the_stack():
     first, *_, last_call = found.trace.splitlines()
     assert "toys_check.py" in first and first.endswith("in step")
     assert "gymnasium" in last_call  # and none of our own
-    assert Begun("environment", "keeps going") in before
+    assert CheckStarted("environment", "keeps going") in before
 
 
 @pytest.mark.fault("F12")
 def test_a_crash_is_a_finding_with_the_stack():
-    *_, last = examined(order("Crashing"))
+    *_, last = run_checks(request("Crashing"))
     (found,) = last.findings
     assert found.what == "the environment ended the process"
     assert "SIGSEGV" in found.why
@@ -114,8 +114,8 @@ def examinations() -> list[int]:
 
 
 def test_whoever_stops_listening_leaves_no_process():
-    messages = examined(order("Sound"))
-    assert next(messages) == Begun("environment", "made")
+    messages = run_checks(request("Sound"))
+    assert next(messages) == CheckStarted("environment", "made")
     assert len(examinations()) == 1
     messages.close()
     assert examinations() == []
@@ -126,7 +126,9 @@ def compared(toy) -> Checked:
     lab = Lab(toy, Setting(seed_of=lambda episode: episode), LIMITS)
     recipe = RawRecipe(env_id=f"tests.toys_check:{toy.__name__}-v0", env_args={})
     seeds = lambda copy, episode: 100 * copy + episode  # noqa: E731
-    (found,) = examine(lab, [Check("replay", "data", SameData(recipe=recipe, seed_of=seeds, timeout=60.0))])
+    (found,) = examine(
+        lab, [Check("replay", "data", ReplayConsistency(recipe=recipe, seed_of=seeds, timeout=60.0))]
+    )
     return found
 
 
@@ -185,19 +187,19 @@ FOUND = [
 VERDICT = Verdict(errors=1, warnings=1, notes=1, seconds=2.0, dry_run="", train="")
 
 
-def drawn(sheet) -> str:
-    with sheet:
-        sheet.begin("Task-v0, config.yaml")
+def drawn(printer) -> str:
+    with printer:
+        printer.begin("Task-v0, config.yaml")
         for checked in FOUND:
-            sheet.at_work(checked.group, checked.title)
-            sheet.show(checked)
-        sheet.end(VERDICT)
+            printer.at_work(checked.group, checked.title)
+            printer.show(checked)
+        printer.end(VERDICT)
     return ""
 
 
 def test_lines_for_a_file():
     stream = io.StringIO()
-    drawn(PlainSheet(stream))
+    drawn(PlainPrinter(stream))
     lines = stream.getvalue().splitlines()
     assert lines[:4] == [
         "check of Task-v0, config.yaml",
@@ -214,14 +216,14 @@ def test_lines_for_a_file():
     assert f"{'':26}trace  one" in lines and f"{'':33}  two" in lines
     assert lines[-2:] == [
         "found  1 error, 1 warning, 1 note, in 2.0 s",
-        "next   mend what is an error and check again",
+        "next   fix the errors and check again",
     ]
 
 
 @pytest.mark.parametrize("width", [80, 120])
 def test_a_terminal_of_any_width_shows_all_of_it(width):
     stream = io.StringIO()
-    drawn(LiveSheet(stream, width=width))
+    drawn(LivePrinter(stream, width=width))
     lines = stream.getvalue().splitlines()
     assert max(map(len, lines)) <= min(width, 100)
     words = " ".join(" ".join(lines).split())
@@ -233,7 +235,7 @@ def test_a_terminal_of_any_width_shows_all_of_it(width):
 
 def test_quiet_leaves_out_what_is_fine():
     stream = io.StringIO()
-    drawn(PlainSheet(stream, least=Level.WARNING))
+    drawn(PlainPrinter(stream, least=Level.WARNING))
     assert "obs 3" not in stream.getvalue() and "something" not in stream.getvalue()
     assert "obs[2] has mean 800" in stream.getvalue()
 

@@ -19,7 +19,7 @@ import pytest
 from algorithm.config import load_config
 from algorithm.config.cli import parse_args
 from algorithm.config.cli_ds import parse_distributed
-from algorithm.preflight.check_printer import LiveSheet, Verdict
+from algorithm.preflight.check_printer import LivePrinter, Verdict
 from algorithm.run.live import LiveConsole
 from algorithm.run.offers import playing_commands
 from algorithm.run.rundir import RunDir
@@ -116,7 +116,7 @@ def test_the_check_ends_with_commands_of_one_line(width):
     verdict = Verdict(
         errors=0, warnings=0, notes=0, seconds=1.0, dry_run=f"{command} --dry_run", train=command
     )
-    LiveSheet(stream, width=width).end(verdict)
+    LivePrinter(stream, width=width).end(verdict)
     lines = plain(stream).splitlines()
     assert any(line.endswith(command) for line in lines)
     assert any(line.endswith(f"{command} --dry_run") for line in lines)
