@@ -56,6 +56,8 @@ def _command(options: TrainOptions) -> int:
         return _report(options)
     if options.resume:
         return _resume(options)
+    if options.failure:
+        return _replay(options, options.failure)
     if options.check or options.dry_run:
         return _look(options)
     return _train(options)
@@ -65,7 +67,7 @@ def _play(options: TrainOptions) -> int:
     folder = find_env(options.env)
     _say(options, f"{folder.label}: loading torch")
     with interruptible_imports():
-        from algorithm.run.playing.play import play  # torch takes seconds: the line above comes first
+        from algorithm.evaluation.play import play  # torch takes seconds: the line above comes first
 
     return play(options, folder)
 
@@ -95,11 +97,20 @@ def _look(options: TrainOptions) -> int:
     _say(options, f"{loaded.env_label}, {loaded.source}: {doing}")
     with interruptible_imports():
         if options.check:
-            from algorithm.run.preflight.check import check_task as look
+            from algorithm.preflight.check import check_task as look
         else:
-            from algorithm.run.preflight.dry_run import dry_run as look
+            from algorithm.preflight.dry_run import dry_run as look
 
     return look(options, loaded)
+
+
+def _replay(options: TrainOptions, failure: str) -> int:
+    folder = find_env(options.env)
+    _show_notices(options)
+    _say(options, f"{folder.label}: replaying {failure}")
+    from algorithm.preflight.check import check_failure
+
+    return check_failure(Path(failure))
 
 
 def _train(options: TrainOptions) -> int:

@@ -30,7 +30,7 @@ from algorithm.experience.non_finite import Drop, OnNonFinite, Stop
 from algorithm.families import family
 from algorithm.roles import Acting
 from algorithm.run.console import Console, close_logging, logged, open_console, setup_logging
-from algorithm.run.repro import Repros
+from algorithm.run.failure_dump import FailureDumps
 from algorithm.run.rundir import MODELS
 from algorithm.train.assembly import check_behaviours, close_env, make_env, nn_file
 from algorithm.train.signals import StopRequest
@@ -281,9 +281,10 @@ class _Work:
 
     def _on_non_finite(self, faults: Faults, folder: Path) -> OnNonFinite:
         config = self.loaded.config
-        repros = Repros(folder / "faults", config, self.loaded.env_dir)
+        env, task = self.options.train.env, self.loaded.env_dir
+        dumps = FailureDumps(folder / "faults", config, env=env, task=task)
         drops = config.base_config.on_non_finite == "drop"
-        return Drop(repros, faults, most=math.inf) if drops else Stop(repros)
+        return Drop(dumps, faults, most=math.inf) if drops else Stop(dumps)
 
 
 def _folder(welcome: Welcome) -> Path:

@@ -13,11 +13,11 @@ from algorithm.config.locate import find_env
 from algorithm.config.schema import DISTRIBUTED_DEFAULTS
 from algorithm.env.base import VecEnv
 from algorithm.errors import UsageError
+from algorithm.evaluation.play import play
 from algorithm.experience.faults import Faults
 from algorithm.replay.buffer import ReplayBuffer
 from algorithm.roles import Agent, Collector, MakeReplay
 from algorithm.run.files import write_json
-from algorithm.run.playing.play import play
 from algorithm.spec import AgentSpec
 from algorithm.timing import Stopwatch
 from algorithm.train.assembly import nn_file

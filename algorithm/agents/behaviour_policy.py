@@ -1,4 +1,4 @@
-"""Who acts while training: at random at first, then the policy."""
+"""The behaviour policy: random actions during the warm-up, then samples of the policy."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class BehaviourPolicy:
     rng:        of random actions
     repeat_c:   mean number of steps that a random continuous part is held, ≥ 1
     repeat_d:   the same of random choices
-    warming_up: act uniformly at random; whoever counts the steps sets it
+    warming_up: act uniformly at random; set by the agent, which counts the steps
     greedy:     take the policy's mode instead of a sample
     """
 
@@ -50,7 +50,7 @@ class BehaviourPolicy:
     def act(
         self, obs: Mapping[str, Array], prev_action: Float, carry: Float, action_mask: Bool
     ) -> ActorOutput:
-        """Sampled from the policy, or random while ``warming_up``.
+        """Return a sample of the policy, or a random action while ``warming_up``.
 
         A random action is uniform. Each of its parts is held for a geometric number of steps: pushes that
         change direction at each step cancel out, and a task of momentum shows little of itself (arXiv
@@ -78,12 +78,12 @@ class BehaviourPolicy:
         return held
 
     def state(self) -> State:
-        """Of its random numbers, and whether it is warming up."""
+        """Return the state of its random numbers, and whether it is warming up."""
         meta = {"warming_up": self.warming_up, "warm_up": self._rng.bit_generator.state}
         return State({"actor": self._actor.random_state()}, meta)
 
     def load_state(self, state: State) -> None:
-        """Go on from what :meth:`state` gave."""
+        """Continue from what :meth:`state` returned."""
         self._actor.load_random_state(state.arrays["actor"].astype(np.uint8))
         self._rng.bit_generator.state = state.meta["warm_up"]
         self.warming_up = state.meta["warming_up"]

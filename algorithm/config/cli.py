@@ -58,6 +58,7 @@ class TrainOptions:
     ckpt:   the checkpoint to restore.
     eval:   episodes of an evaluation with the deterministic policy.
     record: file for what is seen and done while playing.
+    failure: dump of an episode for ``--check`` to replay.
     report: names of runs.
     notices: sentences to show because a flag has no effect.
     """
@@ -72,6 +73,7 @@ class TrainOptions:
     video: bool = False
     record: str | None = None
     check: bool = False
+    failure: str | None = None
     dry_run: bool = False
     report: tuple[str, ...] = ()
     logger_in_file: bool = False
@@ -155,6 +157,12 @@ def _train_parser() -> argparse.ArgumentParser:
     what.add_argument(
         "--check", action="store_true", help="look for what would keep ENV from being learned, train nothing"
     )
+    what.add_argument(
+        "--from",
+        dest="failure",
+        metavar="FILE",
+        help="with --check: replay an episode with a number that is not finite, from faults/ of a run",
+    )
     what.add_argument("--dry_run", action="store_true", help="say what a training would cost, train nothing")
     what.add_argument(
         "--report", nargs="+", metavar="NAME", help="write the page of a run, or compare several"
@@ -198,6 +206,8 @@ def refuse_mixed(options: TrainOptions) -> None:
                 "--record needs --run or --eval", "only what is played can be kept", "add --run or --eval N"
             )
         )
+    if options.failure and not options.check:
+        leave(cannot("--from needs --check", "it is a file for the check to replay", "add --check"))
     if options.repeat > 1 and options.resume:
         leave(cannot("--repeat and --resume cannot go together", "one run is resumed", "leave one out"))
 

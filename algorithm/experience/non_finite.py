@@ -13,7 +13,7 @@ from algorithm.data import ActorOutput, Array, Bool, Float
 from algorithm.env.base import Observation, StepResult, Trace
 from algorithm.errors import NumericalError
 from algorithm.experience.faults import Faults
-from algorithm.run.repro import Repros
+from algorithm.run.failure_dump import FailureDumps
 
 TOLD = 10
 """Dropped episodes that a run warns of; further ones are only counted."""
@@ -77,16 +77,16 @@ class OnNonFinite(Protocol):
 class Stop:
     """The run ends (``on_non_finite: stop``).
 
-    repros: where the episode is written down; None for nowhere
+    dumps: writer of the dump of the episode; None writes none
     """
 
-    def __init__(self, repros: Repros | None = None) -> None:
-        self._repros = repros
+    def __init__(self, dumps: FailureDumps | None = None) -> None:
+        self._dumps = dumps
 
     def met(self, bad: BadNumber, trace: Callable[[], Trace | None], step: int) -> None:
         """Raise it, with the command that shows the number again."""
         error = bad.error
-        again = _recorded(self._repros, bad, trace, step) if self._repros else ""
+        again = _recorded(self._dumps, bad, trace, step) if self._dumps else ""
         drop = "base_config.on_non_finite: drop    (leaves such episodes out and goes on)"
         fix = "\n".join(filter(None, (error.fix, again, drop)))
         raise NumericalError(error.what, where=error.where, why=error.why, fix=fix)
@@ -95,13 +95,13 @@ class Stop:
 class Drop:
     """What came before this step is kept, and a new episode begins (``on_non_finite: drop``).
 
-    repros: where they are written down
+    dumps: writer of their dumps
     faults: who counts them, and warns of the first ``TOLD``
     most:   one more than so many ends the run after all; for evaluations, which wait for whole episodes
     """
 
-    def __init__(self, repros: Repros, faults: Faults, *, most: float = math.inf) -> None:
-        self._repros, self._faults, self._most, self._left = repros, faults, most, most
+    def __init__(self, dumps: FailureDumps, faults: Faults, *, most: float = math.inf) -> None:
+        self._dumps, self._faults, self._most, self._left = dumps, faults, most, most
         self._told = 0
 
     def met(self, bad: BadNumber, trace: Callable[[], Trace | None], step: int) -> None:
@@ -114,16 +114,16 @@ class Drop:
         parts = [error.what, error.where, error.why, "episode dropped"]
         if told:
             self._told += 1
-            parts.append(_recorded(self._repros, bad, trace, step))
+            parts.append(_recorded(self._dumps, bad, trace, step))
             parts.append("further ones are only counted (fault/non_finite)" if self._told == TOLD else "")
         self._faults.dropped(" · ".join(filter(None, parts)), told=told)
 
 
-def _recorded(repros: Repros, bad: BadNumber, trace: Callable[[], Trace | None], step: int) -> str:
+def _recorded(dumps: FailureDumps, bad: BadNumber, trace: Callable[[], Trace | None], step: int) -> str:
     """The command that shows it again, or why there is none."""
     if bad.number.of_policy:
         return ""
-    return repros.record(
+    return dumps.record(
         trace,
         what=bad.number.what,
         value=str(bad.number.value),

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from algorithm.data import State
+from algorithm.evaluation.evaluate import Performance
 from algorithm.roles import Episode
-from algorithm.run.playing.evaluate import Performance
 
 SHOWN_RETURNS = 20
 

@@ -15,7 +15,6 @@ from algorithm.errors import StorageError, UsageError
 from algorithm.run.checkpoints.checkpoint import checkpoint_steps, load_checkpoint
 from algorithm.run.checkpoints.keeper import find_checkpoint
 from algorithm.run.console import Console
-from algorithm.run.playing.play import find_run
 from algorithm.run.rundir import RunDir
 from algorithm.train.runtime import OneProcess, Wire
 from algorithm.train.session import Start, run_training
@@ -53,6 +52,13 @@ def resume(
         return _start(checkpoint, changed, wanted, run)
 
     return run_training(options, wanted, arguments, run, start=start, wire=wire).exit_code
+
+
+def find_run(options: TrainOptions, folder: EnvFolder) -> RunDir:
+    """That of ``--name``, else the one started last. Raises StorageError if there is none."""
+    if options.name is None:
+        return RunDir.newest(folder.label, argument=options.env)
+    return RunDir.open(folder.label, options.name, argument=options.env)
 
 
 def _refuse_other_kind(run: RunDir, *, is_learner: bool) -> None:

@@ -20,6 +20,7 @@ from algorithm.config.yaml_io import inline
 from algorithm.env.base import VecEnv
 from algorithm.env.pool.monitor_process import monitor_process
 from algorithm.errors import EnvError, StorageError, UsageError, UserError
+from algorithm.evaluation.video import VideoRecorders, no_video
 from algorithm.experience.faults import Faults
 from algorithm.experience.non_finite import Drop, OnNonFinite, Stop
 from algorithm.replay.budget import MemoryBudget
@@ -27,13 +28,12 @@ from algorithm.roles import Agent
 from algorithm.run.checkpoints.checkpoint import Checkpoint
 from algorithm.run.checkpoints.keeper import Keeper
 from algorithm.run.console import Console, Rows, close_logging, open_console, setup_logging
+from algorithm.run.failure_dump import FailureDumps
 from algorithm.run.lock import RunLock
 from algorithm.run.logs.metrics import MetricsLogger
 from algorithm.run.pages.curves import plot_curve, read_series
 from algorithm.run.pages.report import write_report
-from algorithm.run.playing.film import Films, no_films
 from algorithm.run.provenance import made_with
-from algorithm.run.repro import Repros
 from algorithm.run.rundir import RunDir
 from algorithm.run.screen import finish_screen, result_json, start_screen
 from algorithm.train.assembly import close_env, env_file, make_agents, make_env, nn_file
@@ -210,7 +210,7 @@ class Session:
         watched = self.options.render and self.wire is not OneProcess  # nothing else happens here
         eval_env = self.env("evaluate", 1, faults, render=watched, film=video)
         wiring = self.wire(self, eval_env, faults)
-        film = Films(eval_env, run.videos, warn=console.warn) if video else no_films
+        film = VideoRecorders(eval_env, run.videos, warn=console.warn) if video else no_video
         networks = run.path if start and not self.options.use_env_nn else self.loaded.env_dir
         agents = make_agents(
             self.loaded,
@@ -259,9 +259,9 @@ class Session:
     def on_non_finite(self, faults: Faults, *, most: float = math.inf) -> OnNonFinite:
         """What becomes of episodes with such numbers; ``most`` of them may be dropped."""
         config = self.loaded.config
-        repros = Repros(self.run.faults, config, self.loaded.env_dir)
+        dumps = FailureDumps(self.run.faults, config, env=self.run.argument, task=self.loaded.env_dir)
         drops = config.base_config.on_non_finite == "drop"
-        return Drop(repros, faults, most=most) if drops else Stop(repros)
+        return Drop(dumps, faults, most=most) if drops else Stop(dumps)
 
     def env(
         self,

@@ -15,11 +15,12 @@ from algorithm.agents.divergence import diverged
 from algorithm.agents.schedules import Every
 from algorithm.config.schema import Config
 from algorithm.env.base import VecEnv
+from algorithm.evaluation.callbacks import Callback
+from algorithm.evaluation.evaluate import EvalPolicy, Performance, evaluate
 from algorithm.experience.non_finite import OnNonFinite
 from algorithm.roles import Episode
 from algorithm.run.console import Console, Evaluation, Progress
 from algorithm.run.logs.metrics import MetricsLogger, Rate
-from algorithm.run.playing.evaluate import Performance, Visitor, Watcher, evaluate
 from algorithm.train.checkpointer import Checkpointer
 from algorithm.train.signals import StopRequest
 from algorithm.train.state import TrainState
@@ -52,7 +53,7 @@ class Trainer:
     eval_env: the one environment that evaluations run on
     config:   limits and intervals
     saver:    writes the checkpoints
-    film:     makes the watcher of an evaluation from its step, which may film it
+    film:     returns the callback of an evaluation at a step, which may record a video
     on_non_finite: what becomes of episodes with such numbers in evaluations
     stop:     becomes true when a signal asks the run to end
     """
@@ -67,7 +68,7 @@ class Trainer:
         console: Console,
         metrics: MetricsLogger,
         stop: StopRequest,
-        film: Callable[[int], Watcher],
+        film: Callable[[int], Callback],
         on_non_finite: OnNonFinite,
     ) -> None:
         self._training, self._eval_env, self._config = training, eval_env, config
@@ -76,8 +77,9 @@ class Trainer:
         self._film, self._on_non_finite = film, on_non_finite
         base = config.base_config
         self._max_step, self._max_iter = base.max_step, base.max_iter
-        self._visitors = {
-            name: Visitor(agent.new_policy("evaluation"), greedy=True) for name, agent in self._agents.items()
+        self._policies = {
+            name: EvalPolicy(agent.new_policy("evaluation"), greedy=True)
+            for name, agent in self._agents.items()
         }
         self._latest_metrics: dict[str, float] = {}
         self._process = psutil.Process()
@@ -154,11 +156,11 @@ class Trainer:
         self._tally.owes_evaluation = True  # also for who saves while it goes on
         found = evaluate(
             self._eval_env,
-            self._visitors,
+            self._policies,
             self._config.eval_config.episodes,
             length_limit=self._config.base_config.max_step_each_iter,
             stop=lambda: bool(self._stop),
-            watcher=self._film(step),
+            callback=self._film(step),
             on_non_finite=self._on_non_finite,
         )
         self._watch.skip()

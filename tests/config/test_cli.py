@@ -139,6 +139,8 @@ def test_every_refusal_begins_as_an_error(capsys):
         ("--check --dry_run", "--check and --dry_run cannot go together"),
         ("--report a --eval 3", "--run, --eval or --video and --report cannot go together"),
         ("--repeat 2 --resume", "--repeat and --resume cannot go together"),
+        ("--from x.json", "--from needs --check"),
+        ("--from x.json --dry_run", "--from needs --check"),
         ("--record x.npz --video", "--record needs --run or --eval"),
         ("--eval 0", "0 is not a whole number ≥ 1"),
         ("--report", "expected at least one argument"),

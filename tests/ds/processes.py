@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import multiprocessing
 import os
@@ -89,5 +90,6 @@ def _main(folder: str, output: str, arguments: list[str], namespace: str, descri
     from main_ds import main
 
     code = main(arguments)
-    sys.stdout.flush()
+    with contextlib.suppress(OSError):  # its disk may be full, and the program's own code counts
+        sys.stdout.flush()
     os._exit(code)

@@ -15,11 +15,11 @@ from algorithm.config.loader import load_config
 from algorithm.data import ActorOutput, Segment
 from algorithm.env.base import Observation
 from algorithm.errors import NumericalError
+from algorithm.evaluation import play
 from algorithm.experience.agent_processor import AgentProcessor
 from algorithm.experience.collector import Iteration, LocalCollector
 from algorithm.replay.buffer import ReplayBuffer, UniformSampler
 from algorithm.roles import Episode
-from algorithm.run.playing import play
 from algorithm.spec import DEFAULT_BEHAVIOUR
 from algorithm.train import session
 from tests.toys_agents import SPEC, START, Attentive, Both, Guests, carried, chosen, random_script, see, tale
@@ -332,7 +332,7 @@ def test_playing_counts_iterations_of_those_who_are_there(monkeypatch, iteration
     env = Guests(script, set())
     step = env.step
     env.step = lambda actions: steps.append(1) or step(actions)
-    monkeypatch.setattr(play, "Visitor", lambda actor, greedy: actor)
+    monkeypatch.setattr(play, "EvalPolicy", lambda actor, greedy: actor)
     base = SimpleNamespace(n_envs=1, max_step_each_iter=-1, max_step=-1, max_iter=iterations)
     loaded = SimpleNamespace(config=SimpleNamespace(base_config=base))
     agents = {DEFAULT_BEHAVIOUR: SimpleNamespace(new_policy=lambda purpose: Attentive())}

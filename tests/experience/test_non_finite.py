@@ -20,10 +20,11 @@ from algorithm.errors import NumericalError
 from algorithm.experience.collector import LocalCollector
 from algorithm.experience.faults import Faults
 from algorithm.experience.non_finite import TOLD, Drop, Stop, examine
+from algorithm.preflight.check import replay_failure
 from algorithm.replay.buffer import ReplayBuffer, UniformSampler
 from algorithm.run.console import open_console
+from algorithm.run.failure_dump import FailureDump, FailureDumps
 from algorithm.run.logs.metrics import read_metrics
-from algorithm.run.repro import Repros, main
 from algorithm.seeding import episode_seeds
 from algorithm.spec import AgentSpec
 from tests.run.sessions import result, run
@@ -86,9 +87,9 @@ class Kept(Faults):
         self.lines.append((line, told))
 
 
-def repros(folder: Path, events: Sequence[Event]) -> Repros:
+def dumps_of(folder: Path, events: Sequence[Event]) -> FailureDumps:
     base = BaseConfig(env_type="GYM", env_name=NAME, env_args={"events": list(events)})
-    return Repros(folder / "faults", Config(base_config=base))
+    return FailureDumps(folder / "faults", Config(base_config=base), env="task")
 
 
 def rollout_of(
@@ -103,7 +104,7 @@ def rollout_of(
 ) -> tuple[LocalCollector, Player, Kept, VecEnv]:
     env = make_vec_env("GYM", NAME, env_args={"events": list(events)}, n=n, seed_of=seed_of, workers=workers)
     player, faults = Player(env.specs["default"], spoilt), Kept()
-    written = repros(folder, events)
+    written = dumps_of(folder, events)
     rollout = LocalCollector(
         env,
         {"default": player},
@@ -211,7 +212,7 @@ def test_other_agents_of_the_room_begin_anew_and_those_of_others_do_not(tmp_path
     player = Player(env.specs["x"])
     player.steps = "their observations are (id, step)"
     rollout = LocalCollector(
-        env, {"x": player}, {"x": player}, num_envs=2, on_non_finite=Drop(repros(tmp_path, []), Kept())
+        env, {"x": player}, {"x": player}, num_envs=2, on_non_finite=Drop(dumps_of(tmp_path, []), Kept())
     )
     for _ in range(6):
         rollout.step()
@@ -235,7 +236,7 @@ def test_a_few_are_written_down_and_told_the_others_counted(tmp_path):
         "reward of 'default' agent 0, step 2 of its episode, after action [",
         "it is nan · episode dropped",
         "non_finite_1.json",
-        "python -m algorithm.run.repro",
+        "python main.py task --check --from",
     ]:
         assert fragment in first
     assert "only counted" in faults.lines[TOLD - 1][0]
@@ -245,7 +246,7 @@ def test_where_a_few_are_survived_one_more_ends_the_run(tmp_path):
     events = [(episode, 2, "reward", "nan") for episode in range(30)]
     env = make_vec_env("GYM", NAME, env_args={"events": events}, seed_of=seed_of)
     player, faults = Player(env.specs["default"]), Kept()
-    drop = Drop(repros(tmp_path, events), faults, most=3)
+    drop = Drop(dumps_of(tmp_path, events), faults, most=3)
     rollout = LocalCollector(env, {"default": player}, on_non_finite=drop)
     with pytest.raises(NumericalError, match="not finite") as caught:
         for _ in range(100):
@@ -268,7 +269,7 @@ def test_by_default_the_run_ends_and_says_how_to_see_it_again(tmp_path, event, s
         for _ in range(20):
             rollout.step()
     assert caught.value.exit_code == 5 and caught.value.what.startswith("the environment returned")
-    for fragment in [*said, "python -m algorithm.run.repro", "non_finite_", "on_non_finite: drop"]:
+    for fragment in [*said, "python main.py task --check --from", "non_finite_", "on_non_finite: drop"]:
         assert fragment in str(caught.value)
     assert len(list((tmp_path / "faults").iterdir())) == 1
 
@@ -281,7 +282,7 @@ def test_a_policy_that_gives_nan_is_named(tmp_path):
         rollout.step()
     env.close()
     assert "log-probability[0]" in caught.value.where and "learning_rate" in caught.value.fix
-    assert "algorithm.run.repro" not in caught.value.fix and not (tmp_path / "faults").exists()
+    assert "--check --from" not in caught.value.fix and not (tmp_path / "faults").exists()
     assert len(player.segments) == 3
 
 
@@ -379,7 +380,7 @@ def test_a_run_survives_both_and_says_so_in_the_end(task):
     folder = task / "a"
     assert code == 0 and result(folder)["faults"]["non_finite"] == 3 + 2
     dumps = sorted((folder / "faults").iterdir())
-    assert len(dumps) == 3 + 2 and all(main([str(dump)]) == 0 for dump in dumps)
+    assert len(dumps) == 3 + 2 and all(replay_failure(FailureDump.read(dump), print) for dump in dumps)
     columns = read_metrics(folder / "metrics.csv")
     assert np.nanmax(columns["optim/skipped"]) > 0 and np.nanmax(columns["fault/non_finite"]) == 3
     assert np.isfinite([x for x in columns["loss/q"] if not np.isnan(x)]).all()

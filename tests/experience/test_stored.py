@@ -56,7 +56,7 @@ def test_counting_environment_through_training(agent_and_rollout):
         batch = agent.replay.sample() if step % 10 == 0 else None
         if batch is not None:
             check(batch, lengths)
-    assert agent.sac.updates == 600 - 40
+    assert agent.updates == 600 - 40
     assert agent.replay.next_id > 4 * 150
 
 

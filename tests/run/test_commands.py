@@ -19,9 +19,9 @@ import pytest
 from algorithm.config import load_config
 from algorithm.config.cli import parse_args
 from algorithm.config.cli_ds import parse_distributed
+from algorithm.preflight.check_printer import LivePrinter, Verdict
 from algorithm.run.live import LiveConsole
 from algorithm.run.offers import playing_commands
-from algorithm.run.preflight.check_sheet import LiveSheet, Verdict
 from algorithm.run.rundir import RunDir
 from main import main
 from tests.run.test_console import Terminal, plain
@@ -44,7 +44,7 @@ def task(tmp_path, monkeypatch):
     """``task(env_name)`` makes a task of that environment; returns the folder of its runs."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("algorithm.run.screen.has_display", lambda: True)
-    monkeypatch.setattr("algorithm.run.playing.play.has_display", lambda: True)
+    monkeypatch.setattr("algorithm.evaluation.play.has_display", lambda: True)
 
     def make(env_name):
         (tmp_path / "task").mkdir(exist_ok=True)
@@ -116,7 +116,7 @@ def test_the_check_ends_with_commands_of_one_line(width):
     verdict = Verdict(
         errors=0, warnings=0, notes=0, seconds=1.0, dry_run=f"{command} --dry_run", train=command
     )
-    LiveSheet(stream, width=width).end(verdict)
+    LivePrinter(stream, width=width).end(verdict)
     lines = plain(stream).splitlines()
     assert any(line.endswith(command) for line in lines)
     assert any(line.endswith(f"{command} --dry_run") for line in lines)
@@ -181,7 +181,7 @@ def test_a_window_that_nobody_can_see_is_told(task, capsys, monkeypatch, there):
     monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
     task("CartPole-v1")
     assert main(["./task", "-n", "a", "--device=cpu", "--quiet"]) == 0
-    monkeypatch.setattr("algorithm.run.playing.play.has_display", lambda: there)
+    monkeypatch.setattr("algorithm.evaluation.play.has_display", lambda: there)
     capsys.readouterr()
     assert main(["./task", "--watch", "--max_iter=1", "--quiet"]) == 0
     said = "".join(capsys.readouterr())

@@ -6,8 +6,8 @@ import pytest
 
 from algorithm.config import load_config
 from algorithm.config.schema import Config
+from algorithm.evaluation.evaluate import Performance
 from algorithm.run import screen
-from algorithm.run.playing.evaluate import Performance
 from algorithm.sac.config import SacConfig
 from algorithm.spec import ActionSpec, AgentSpec, ObsSpec
 

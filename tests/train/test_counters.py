@@ -7,8 +7,8 @@ import json
 import pytest
 
 from algorithm.data import State
+from algorithm.evaluation.evaluate import Performance
 from algorithm.roles import Episode
-from algorithm.run.playing.evaluate import Performance
 from algorithm.train.counters import MAX_EPISODES, SHOWN_RETURNS, Counters
 
 

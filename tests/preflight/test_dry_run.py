@@ -1,8 +1,9 @@
-"""What a training will cost: the arithmetic with fixed measurements, and the whole of ``--dry_run`` once."""
+"""Cost of a training: the arithmetic with fixed measurements, and the whole of ``--dry_run``."""
 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from datetime import datetime
 
 import psutil
@@ -12,56 +13,18 @@ from algorithm.config.cli import parse_args
 from algorithm.config.loader import load_config
 from algorithm.config.schema import Config
 from algorithm.errors import UsageError
-from algorithm.run.preflight import dry_run as shown
-from algorithm.run.preflight.dry_run import dry_run
-from algorithm.run.preflight.plan import (
-    FILE_BYTES,
-    OTHER_BYTES,
-    SUMMARY_BYTES,
-    TENSOR_BYTES,
-    Disk,
-    Duration,
-    Measured,
-    Memory,
-    Plan,
-    Sizes,
-    disk,
-    duration,
-    make_plan,
-    memory,
-    num_times,
-    planned_steps,
-)
+from algorithm.preflight.cost import Plan, Sizes, Speed, num_times
+from algorithm.preflight.dry_run import cost_rows, dry_run, time_rows
 from tests.run.sessions import run
 
-MEASURED = Measured(
-    warm_up_step=0.001,
-    step=0.002,
-    update=0.01,
-    evaluation_step=0.004,
-    updates_per_step=0.5,
-    length=40.0,
-)
-SIZES = Sizes(checkpoint=1000, row=30, row_each=8, replay=40_000, capacity=1000, process=5_000_000, held=100)
-PLAN = Plan(
-    steps=3000,
-    updates=1250,
-    evaluations=3,
-    evaluation_steps=(1200, 6000),
-    checkpoints=4,
-    summaries=6,
-    rows=3076,
-)
+SPEED = Speed(step=0.002, update=0.01, evaluation_step=0.004, updates_per_step=0.5, length=40.0)
+SIZES = Sizes(checkpoint=1000, row=30, row_each=8, replay=40_000, capacity=1000, held=100, process=5_000_000)
+PLAN = Plan(steps=3000, updates=1250, evaluations=3, evaluation_steps=(1200, 6000), checkpoints=4, rows=3076)
 
 
 def configured(**blocks) -> Config:
     base = {"max_step": 3000, **blocks.pop("base_config", {})}
-    sac = {
-        "start_step": 500,
-        "write_summary_per_step": 500,
-        "save_model_per_step": 800,
-        **blocks.pop("sac_config", {}),
-    }
+    sac = {"start_step": 500, "save_model_per_step": 800, **blocks.pop("sac_config", {})}
     return Config.model_validate(
         {"base_config": base, "sac_config": sac, "eval_config": {"per_step": 1000}, **blocks}
     )
@@ -70,7 +33,7 @@ def configured(**blocks) -> Config:
 @pytest.mark.parametrize(
     ("steps", "interval", "times"), [(3000, 1000, 3), (3001, 1000, 4), (999, 1000, 1), (5000, -1, 1)]
 )
-def test_what_is_due_is_also_done_at_the_end(steps, interval, times):
+def test_an_interval_is_due_at_the_end_too(steps, interval, times):
     assert num_times(steps, interval) == times
 
 
@@ -85,36 +48,31 @@ def test_what_is_due_is_also_done_at_the_end(steps, interval, times):
         ({"max_step": 300, "max_iter": 10}, 40.0, 300),
     ],
 )
-def test_what_limits_a_run(base, length, steps):
-    assert planned_steps(configured(base_config=base), length) == steps
+def test_limits_of_a_run(base, length, steps):
+    plan = Plan.of(configured(base_config=base), replace(SPEED, length=length), None)
+    assert (plan.steps if plan else None) == steps
 
 
 def test_a_plan_by_hand():
     """2500 steps after the warm-up owe 1250 updates; 3 × 10 episodes of 40 steps, at most of 200; each of the
     75 training episodes leaves one row more, and that which is open another.
     """
-    assert make_plan(configured(), 3000, MEASURED, 200) == PLAN
+    assert Plan.of(configured(), SPEED, 200) == PLAN
 
 
-def test_episodes_last_as_long_as_they_may_if_none_has_ended():
-    measured = Measured(**{**vars(MEASURED), "length": None})
-    assert make_plan(configured(), 3000, measured, 200).evaluation_steps == (6000, 6000)
-    cut = configured(base_config={"max_step_each_iter": 50})
-    assert make_plan(cut, 3000, measured, 200).evaluation_steps == (1500, 1500)
-    assert make_plan(configured(), 3000, measured, None).evaluation_steps == (0, 0)
+@pytest.mark.parametrize(("each_iter", "limit", "steps"), [(-1, 200, 6000), (50, 200, 1500), (-1, None, 0)])
+def test_episodes_last_as_long_as_they_may_if_none_has_ended(each_iter, limit, steps):
+    config = configured(base_config={"max_step_each_iter": each_iter})
+    plan = Plan.of(config, replace(SPEED, length=None), limit)
+    assert plan is not None and plan.evaluation_steps == (steps, steps)
 
 
 def test_a_duration_by_hand():
-    """500 × 1 ms + 2500 × 2 ms; 1250 × 10 ms; 1200 to 6000 × 4 ms."""
-    needed = duration(PLAN, MEASURED, start_step=500)
-    assert needed == Duration(pytest.approx(5.5), pytest.approx(12.5), pytest.approx((4.8, 24.0)))
-    assert needed.total == pytest.approx((22.8, 42.0))
-
-
-def test_without_updates_their_time_does_not_matter():
-    plan = Plan(**{**vars(PLAN), "updates": 0})
-    measured = Measured(**{**vars(MEASURED), "update": math.nan})
-    assert duration(plan, measured, start_step=500).updating == 0.0
+    """3000 × 2 ms; 1250 × 10 ms; 1200 to 6000 × 4 ms."""
+    acting, updating, evaluating = PLAN.seconds(SPEED)
+    assert (acting, updating, *evaluating) == pytest.approx((6.0, 12.5, 4.8, 24.0))
+    unknown = replace(SPEED, update=math.nan)
+    assert replace(PLAN, updates=0).seconds(unknown)[1] == 0.0
 
 
 @pytest.mark.parametrize(
@@ -133,36 +91,44 @@ def test_without_updates_their_time_does_not_matter():
 )
 def test_disk_by_hand(kept, number, rows, each):
     """A row is 30 bytes, and 8 more in each checkpoint for the 1000 rows that live."""
-    found = disk(PLAN, configured(checkpoint_config=kept), SIZES)
-    logs = 6 * SUMMARY_BYTES + OTHER_BYTES
-    assert found == Disk(checkpoints=1000 * number, kept=number, replay=30 * rows + 8000 * each, logs=logs)
-    assert found.total == 1000 * number + 30 * rows + 8000 * each + logs
+    found = PLAN.disk(configured(checkpoint_config=kept), SIZES)
+    assert found == (number, 1000 * number, 30 * rows + 8000 * each)
 
 
-def test_memory_by_hand():
-    """900 of 1000 rows are still to come; saving takes twice a checkpoint."""
-    full = Memory(now=5_000_000, replay=36_000, saving=2000)
-    assert memory(PLAN, SIZES) == memory(None, SIZES) == full
-    assert (full.more, full.peak) == (38_000, 5_038_000)
-    short = Plan(**{**vars(PLAN), "rows": 350})
-    assert memory(short, SIZES).replay == 10_000
-    assert memory(Plan(**{**vars(PLAN), "rows": 50}), SIZES).replay == 0
+@pytest.mark.parametrize(("rows", "text"), [
+    (3076, "at most 4.8 MB: 4.8 MB now, 35 KB more for 1,000 rows of replay, 2 KB while saving"),
+    (350, "at most 4.8 MB: 4.8 MB now, 10 KB more for 350 rows of replay, 2 KB while saving"),
+    (50, "at most 4.8 MB: 4.8 MB now, 0 KB more for 50 rows of replay, 2 KB while saving"),
+])  # fmt: skip
+def test_memory_by_hand(rows, text):
+    """A row takes 40 bytes, 100 rows are held already; saving takes twice a checkpoint."""
+    warned: list[str] = []
+    told = dict(cost_rows(SPEED, replace(PLAN, rows=rows), SIZES, configured(), repeat=2, warn=warned.append))
+    assert told["memory"].startswith(text) and not warned
+    assert told[""] == "and 2 times that with --repeat 2"
 
 
-def test_the_time_is_told_with_what_it_goes_into():
+def test_too_little_room_is_warned_of():
+    warned: list[str] = []
+    huge = replace(SIZES, checkpoint=2**60)
+    cost_rows(SPEED, PLAN, huge, configured(), repeat=1, warn=warned.append)
+    assert [line.split(":")[0] for line in warned] == ["memory may not suffice", "the disk may not suffice"]
+
+
+def test_the_time_is_told_with_its_parts():
     noon = datetime(2030, 1, 1, 12, 0)
-    rows = shown.time_rows(PLAN, Duration(60.0, 120.0, (10.0, 100.0)), configured(), noon)
-    assert rows == [
+    speed = replace(SPEED, step=0.02, update=0.096, evaluation_step=0.01)
+    assert time_rows(PLAN, speed, 10, noon) == [
         (
             "time",
-            "3:10 to 4:40: 3,000 steps 1:00, 1,250 updates 2:00, 3 evaluations of 10 episodes 0:10 to 1:40; "
+            "3:12 to 4:00: 3,000 steps 1:00, 1,250 updates 2:00, 3 evaluations of 10 episodes 0:12 to 1:00; "
             "saving not counted",
         ),
         ("finished", "about 12:04 if it starts now"),
     ]
-    late = shown.time_rows(PLAN, Duration(60.0, 86400.0, (10.0, 10.0)), configured(), noon)
-    assert late[0][1].startswith("24:01:10: 3,000 steps")
-    assert late[1][1] == "about Wed 02 Jan, 12:01 if it starts now"
+    late = time_rows(replace(PLAN, evaluation_steps=(1000, 1000)), replace(speed, step=28.8), 10, noon)
+    assert late[0][1].startswith("24:02:10: 3,000 steps")
+    assert late[1][1] == "about Wed 02 Jan, 12:02 if it starts now"
 
 
 def planned(capsys, *flags: str) -> dict[str, str]:
@@ -220,25 +186,23 @@ def test_what_a_training_refuses_is_refused(task, capsys, monkeypatch):
         planned(capsys, "-o", "base_config.name=taken")
 
 
-def test_sizes_on_disk_are_those_of_a_training(task, capsys):
+def test_sizes_on_disk_are_those_of_a_training(task, capsys, monkeypatch):
     """260 steps of Pendulum, one whole episode and a piece of the next one: 262 rows, two checkpoints."""
-    found: list[Disk] = []
+    found: list[tuple[int, int, int]] = []
+    disk = Plan.disk
 
-    def noted(room: Disk, sizes: Sizes, free: int) -> str:
-        found.append(room)
-        return "kept"
+    def noted(self: Plan, config: Config, sizes: Sizes) -> tuple[int, int, int]:
+        found.append(disk(self, config, sizes))
+        return found[-1]
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(shown, "disk_line", noted)
-        planned(capsys)
-    (room,) = found
+    monkeypatch.setattr(Plan, "disk", noted)
+    planned(capsys)
+    ((number, nbytes, replay),) = found
     assert run("-n", "real", "--quiet", "--seed", "1") == 0
     real = task / "real"
     checkpoints = list(real.glob("checkpoints/step_*"))
-    assert len(checkpoints) == 2 <= room.kept
+    assert len(checkpoints) == 2 <= number
     sizes = [sum(file.stat().st_size for file in folder.iterdir()) for folder in checkpoints]
-    assert max(sizes) == pytest.approx(room.checkpoints / room.kept, rel=0.1)
-    replay = sum(file.stat().st_size for file in real.glob("replay/*"))
-    assert 0.7 * room.replay < replay <= room.replay
-    everything = sum(file.stat().st_size for file in real.rglob("*") if file.is_file())
-    assert everything < room.total + FILE_BYTES + TENSOR_BYTES
+    assert max(sizes) == pytest.approx(nbytes / number, rel=0.1)
+    written = sum(file.stat().st_size for file in real.glob("replay/*"))
+    assert 0.7 * replay < written <= replay + 1000  # the headers of the files

@@ -1,4 +1,4 @@
-"""How the findings of ``--check`` look: in a terminal, in a file, or next to nothing."""
+"""Output of ``--check``: coloured in a terminal, lines in a file, warnings and errors alone if quiet."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _STYLES = {Level.OK: "green", Level.NOTE: "blue", Level.WARNING: "bold yellow", 
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """What it comes to. dry_run, train: the commands that may come next."""
+    """Result of a check. dry_run, train: the commands that may come next."""
 
     errors: int
     warnings: int
@@ -36,25 +36,25 @@ class Verdict:
 
     @property
     def level(self) -> Level:
-        """The worst there is."""
+        """The worst level."""
         return Level.ERROR if self.errors else Level.WARNING if self.warnings else Level.OK
 
     @property
     def commands(self) -> list[tuple[str, str]]:
-        """(purpose, command) of what may come next; none while there is something to mend."""
+        """(purpose, command) of what may come next; none if there is an error."""
         return [] if self.errors else [("what a training costs", self.dry_run), ("train", self.train)]
 
     @property
     def rows(self) -> list[tuple[str, str]]:
         """(name, text) for the last panel."""
         counts = ((self.errors, "error"), (self.warnings, "warning"), (self.notes, "note"))
-        told = ", ".join(f"{n or 'no'} {word}{'s' * (n != 1)}" for n, word in counts)
-        rows = [("found", f"{told}, in {self.seconds:.1f} s")]
-        return [*rows, ("next", "mend what is an error and check again")] if self.errors else rows
+        found = ", ".join(f"{n or 'no'} {word}{'s' * (n != 1)}" for n, word in counts)
+        rows = [("found", f"{found}, in {self.seconds:.1f} s")]
+        return [*rows, ("next", "fix the errors and check again")] if self.errors else rows
 
 
-class PlainSheet:
-    """Lines, for pipes and files.
+class PlainPrinter:
+    """Printer of plain lines, for pipes and files.
 
     least: findings below this level are left out
     """
@@ -63,24 +63,24 @@ class PlainSheet:
         self._stream, self._least = stream, least
         self._group = ""
 
-    def __enter__(self) -> PlainSheet:
+    def __enter__(self) -> PlainPrinter:
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Nothing to give back."""
+        """Do nothing."""
 
     def begin(self, title: str) -> None:
-        """What is looked at."""
+        """Print the title."""
         if self._least is Level.OK:
             self._print(f"check of {title}")
 
     def at_work(self, group: str, title: str) -> None:
-        """Nothing: the next line tells what came of it."""
+        """Do nothing: the next line holds the result."""
 
     def show(self, checked: CheckResult) -> None:
-        """A line for each finding, and one for each of where, why and what to do."""
+        """Print a line for each finding, and one for each of where, why and what to do."""
         for title, finding in _lines(checked, self._least):
             if checked.group != self._group:
                 self._group = checked.group
@@ -91,7 +91,7 @@ class PlainSheet:
                     self._print(" " * (_TITLE + _WORD + 6) + f"{label if i == 0 else '':<6} {line}")
 
     def end(self, verdict: Verdict) -> None:
-        """The last words."""
+        """Print the result and the next commands."""
         for name, text in verdict.rows:
             self._print(f"{name:<6} {text}")
         for purpose, command in verdict.commands:
@@ -101,8 +101,8 @@ class PlainSheet:
         print(line.rstrip(), file=self._stream, flush=True)
 
 
-class LiveSheet(PlainSheet):
-    """The same in colours, folded to the terminal's width, with a sign of life below."""
+class LivePrinter(PlainPrinter):
+    """Printer for a terminal: in colours, folded to its width, with a progress line."""
 
     def __init__(self, stream: TextIO, *, width: int | None = None) -> None:
         super().__init__(stream)
@@ -112,24 +112,24 @@ class LiveSheet(PlainSheet):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Give the terminal back."""
+        """Remove the progress line."""
         if self._status:
             self._status.stop()
             self._status = None
 
     def begin(self, title: str) -> None:
-        """What is looked at."""
+        """Print the title and start the progress line."""
         self._terminal.print(Text.assemble(("check  ", "bold cyan"), title))
         self._status = self._terminal.status("starting", spinner="line")
         self._status.start()
 
     def at_work(self, group: str, title: str) -> None:
-        """What is being looked at."""
+        """Update the progress line."""
         if self._status:
             self._status.update(Text(f"{group}: {title}", style="dim"))
 
     def show(self, checked: CheckResult) -> None:
-        """A row for each finding, and one for each of where, why and what to do."""
+        """Print a row for each finding, and one for each of where, why and what to do."""
         if checked.group != self._group:
             self._group = checked.group
             self._terminal.print(Text(f"\n{self._group}", style="bold cyan"))
@@ -145,7 +145,7 @@ class LiveSheet(PlainSheet):
         self._terminal.print(table)
 
     def end(self, verdict: Verdict) -> None:
-        """The last words, in a frame of the worst level's colour."""
+        """Print the result in a frame of the worst level's colour, and the next commands."""
         self.__exit__(None, None, None)
         table = Table.grid(padding=(0, 2))
         table.add_column(style="dim", no_wrap=True)
@@ -164,18 +164,21 @@ class LiveSheet(PlainSheet):
         return min(self._terminal.width, _MAX_WIDTH)
 
 
-def open_sheet(*, quiet: bool = False, stream: TextIO | None = None) -> PlainSheet:
-    """What suits ``stream``, standard output by default. quiet: only warnings, errors and the verdict."""
+def open_printer(*, quiet: bool = False, stream: TextIO | None = None) -> PlainPrinter:
+    """Return the printer for ``stream``, standard output by default.
+
+    quiet: print only warnings, errors and the verdict
+    """
     stream = stream or sys.stdout
     if quiet:
-        return PlainSheet(stream, least=Level.WARNING)
+        return PlainPrinter(stream, least=Level.WARNING)
     if stream.isatty() and os.environ.get("TERM") != "dumb":
-        return LiveSheet(stream)
-    return PlainSheet(stream)
+        return LivePrinter(stream)
+    return PlainPrinter(stream)
 
 
 def _lines(checked: CheckResult, least: Level) -> Iterator[tuple[str, Finding]]:
-    """The findings with the check's title before the first one."""
+    """Yield the findings, with the check's title before the first one."""
     shown = [finding for finding in checked.findings if finding.level >= least]
     for i, finding in enumerate(shown):
         yield ("" if i else checked.title), finding

@@ -1,7 +1,4 @@
-"""What was seen, done, got and remembered in each episode, as one ``.npz`` of plain arrays.
-
-The layout stands in ``docs/evaluation.md``.
-"""
+"""Recordings of episodes: one ``.npz`` of plain arrays, described in ``docs/evaluation.md``."""
 
 from __future__ import annotations
 
@@ -16,15 +13,15 @@ from numpy.typing import ArrayLike
 
 from algorithm.data import Segment
 from algorithm.errors import StorageError
+from algorithm.evaluation.callbacks import NullCallback
 from algorithm.roles import Episode
-from algorithm.run.playing.watching import Nobody
 
 
-class Recording(Nobody):
-    """Writes every finished episode when it ends, in that order; only open ones are held in memory.
+class Recording(NullCallback):
+    """Observations, actions, rewards and carries of all finished episodes, in the order in which they end.
 
-    The file appears at the end, whole, if an episode was finished; one of that name is replaced. Every method
-    may raise StorageError, which leaves no half file.
+    Only open episodes are held in memory. The file appears at the end, complete, if an episode was finished,
+    and replaces one of that name. Every method may raise StorageError, which leaves no incomplete file.
     """
 
     def __init__(self, path: Path) -> None:
@@ -40,21 +37,21 @@ class Recording(Nobody):
         return len(self._episodes)
 
     def recorder(self, behaviour: str) -> _Track:
-        """Collects the behaviour's transitions."""
+        """Return a recorder that collects the behaviour's transitions."""
         return _Track(behaviour, self._open)
 
     def begin(self) -> None:
-        """Open the file, so that a path that cannot be written to is known before anything is played."""
+        """Open the file: a path that cannot be written to fails before anything is played."""
         if self.path.is_dir():
             raise StorageError(
                 "the recording cannot be written", where=self.path, why="it is a folder", fix="name a file"
             )
-        with self._told():
+        with self._storage_errors():
             self._file = zipfile.ZipFile(self._draft, "w", zipfile.ZIP_DEFLATED, compresslevel=1)
 
     def step(self, ended: Sequence[Episode]) -> None:
         """Write the episodes that ended."""
-        with self._told():
+        with self._storage_errors():
             for episode in ended:
                 self._write(episode)
 
@@ -66,7 +63,7 @@ class Recording(Nobody):
             self._discard()
             return
         episodes = self._episodes
-        with self._told():
+        with self._storage_errors():
             self._array("behaviour", np.array([e.behaviour for e in episodes], np.str_))
             self._array("agent", np.array([e.agent for e in episodes], np.int64))
             self._array("length", np.array([e.length for e in episodes], np.int64))
@@ -93,8 +90,8 @@ class Recording(Nobody):
             np.lib.format.write_array(member, np.asanyarray(value), allow_pickle=False)
 
     @contextlib.contextmanager
-    def _told(self) -> Iterator[None]:
-        """Turn an error of the system into one for a person."""
+    def _storage_errors(self) -> Iterator[None]:
+        """Discard the file on an OSError and raise StorageError."""
         try:
             yield
         except OSError as error:
@@ -111,7 +108,7 @@ class Recording(Nobody):
 
 
 class _Track:
-    """Appends to the open episodes of one behaviour."""
+    """Recorder of the open episodes of one behaviour."""
 
     def __init__(self, behaviour: str, open_episodes: dict[tuple[str, int], list[Segment]]) -> None:
         self._behaviour, self._open = behaviour, open_episodes

@@ -1,4 +1,4 @@
-"""The process in which an environment is examined: it may die or hang there without harm to who asked."""
+"""Process that checks an environment, which may hang or crash there without harm to the command."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ from algorithm.env.redirect_output import redirected
 from algorithm.env.wrappers import Wrapper
 from algorithm.seeding import episode_seeds
 
-_HANGING = "Timeout ("  # how faulthandler begins
-_OUTPUT_LINES = 25  # of the end of what it printed, told with its death
+_HANGING = "Timeout ("  # first words of faulthandler
+_OUTPUT_LINES = 25  # last lines of its output that the finding of its death holds
 _CHECKS = Path(checks.__file__).parent
 
 
-class Begun(NamedTuple):
-    """A check has begun."""
+class CheckStarted(NamedTuple):
+    """Message that a check has begun."""
 
     group: str
     title: str
 
 
 @dataclass(frozen=True, kw_only=True)
-class Order:
-    """What is to be examined, as a training with this configuration would run it; sent to the process.
+class CheckRequest:
+    """Environment to check, as a training would run it; sent to the process.
 
     timeout: seconds after which a call counts as hanging, -1 never
     """
@@ -60,20 +60,20 @@ class Order:
     limits: CheckLimits
 
 
-def examined(order: Order) -> Generator[Begun | CheckResult, None, None]:
-    """What comes of it, as soon as it is known. The death of the process is a finding like others."""
+def check_in_process(request: CheckRequest) -> Generator[CheckStarted | CheckResult, None, None]:
+    """Yield what the process finds, at once. The death of the process is a finding like others."""
     with tempfile.TemporaryDirectory(prefix="check_") as folder:
         output = Path(folder) / "output.txt"
         output.touch()
-        context = multiprocessing.get_context("spawn")  # a fresh process: what it holds is the environment's
+        context = multiprocessing.get_context("spawn")  # fresh: all that it leaks is the environment's
         connection, theirs = context.Pipe(duplex=False)
-        process = context.Process(target=_examine, args=(theirs, order, output), name="examination")
+        process = context.Process(target=_examine, args=(theirs, request, output), name="check")
         process.start()
         assert process.pid is not None
         monitor_process().kill_group_on_exit(process.pid)
         theirs.close()  # so that its death closes the pipe
         try:
-            yield from _received(connection, process, order, output)
+            yield from _received(connection, process, request, output)
         finally:
             process.kill()
             process.join()
@@ -83,32 +83,32 @@ def examined(order: Order) -> Generator[Begun | CheckResult, None, None]:
 
 
 def _received(
-    connection: Connection, process: BaseProcess, order: Order, output: Path
-) -> Iterator[Begun | CheckResult]:
-    at = Begun("environment", "made")
+    connection: Connection, process: BaseProcess, request: CheckRequest, output: Path
+) -> Iterator[CheckStarted | CheckResult]:
+    at = CheckStarted("environment", "made")
     while True:
         try:
             message = connection.recv()
         except EOFError:
             process.join()
-            finding = _death(order, process.exitcode, output.read_text(errors="replace"))
+            finding = _death(request, process.exitcode, output.read_text(errors="replace"))
             yield CheckResult(group=at.group, title=at.title, findings=(finding,))
             return
         if message is None:
             return
-        if isinstance(message, Begun):
+        if isinstance(message, CheckStarted):
             at = message
         yield message
 
 
-def _death(order: Order, code: int | None, printed: str) -> Finding:
+def _death(request: CheckRequest, code: int | None, printed: str) -> Finding:
     _, hanging, stacks = printed.rpartition(_HANGING)
     if hanging:
         return error(
             "the environment hangs",
             where="the first line of the trace",
-            why=f"no answer for {order.timeout:g} s (base_config.env_timeout); the rest was not looked at",
-            fix="mend it, or raise env_timeout; with base_config.workers a copy that hangs is started anew",
+            why=f"no answer for {request.timeout:g} s (base_config.env_timeout); the rest was not looked at",
+            fix="fix it, or raise env_timeout; with base_config.workers a copy that hangs is started anew",
             trace=_stack(f"{hanging}{stacks}"),
         )
     died = code is not None and code < 0
@@ -116,15 +116,15 @@ def _death(order: Order, code: int | None, printed: str) -> Finding:
     return error(
         "the environment ended the process",
         why=f"{why}; the rest was not looked at",
-        fix="mend it; with base_config.workers a training survives env_restarts such ends",
+        fix="fix it; with base_config.workers a training survives env_restarts such ends",
         trace=_stack(printed),
     )
 
 
 def _stack(printed: str) -> str:
-    """The environment's part of the stack that faulthandler printed, innermost call first.
+    """Return the environment's part of faulthandler's stack, innermost call first.
 
-    The end of all that was printed, if there is no such stack.
+    Without such a stack, return the end of the output.
     """
     for block in printed.split("\n\n"):
         lines = block.strip().splitlines()
@@ -135,26 +135,26 @@ def _stack(printed: str) -> str:
     return "\n".join(printed.strip().splitlines()[-_OUTPUT_LINES:])
 
 
-def _examine(connection: Connection, order: Order, output: Path) -> None:
-    """Runs in the process of its own."""
+def _examine(connection: Connection, request: CheckRequest, output: Path) -> None:
+    """Run the checks; the main function of the process."""
     become_group_leader()
-    ignore_stop_signals()  # they are for who asked: this process is killed then
+    ignore_stop_signals()  # the command handles them and kills this process
     threading.Thread(target=_leave_with_parent, name="parent watch", daemon=True).start()
     with output.open("ab") as file, redirected(file):
         faulthandler.enable(file)
 
-        def restart_timer() -> None:
-            if order.timeout > 0:
-                seconds = order.timeout + order.limits.seconds
+        def alarm() -> None:
+            if request.timeout > 0:
+                seconds = request.timeout + request.limits.seconds
                 faulthandler.dump_traceback_later(seconds, exit=True, file=file)
 
-        restart_timer()
-        context, all_checks = _prepared(order, restart_timer)
+        alarm()
+        context, all_checks = _prepared(request, alarm)
         if context is None:
-            connection.send(_only_a_vector_class(order))
+            connection.send(_only_a_vector_class(request))
         else:
             for checked in run_checks(
-                context, all_checks, on_start=lambda c: connection.send(Begun(c.group, c.title))
+                context, all_checks, on_start=lambda c: connection.send(CheckStarted(c.group, c.title))
             ):
                 connection.send(checked)
         faulthandler.cancel_dump_traceback_later()
@@ -162,44 +162,41 @@ def _examine(connection: Connection, order: Order, output: Path) -> None:
 
 
 def _prepared(
-    order: Order, restart_timer: Callable[[], None]
+    request: CheckRequest, alarm: Callable[[], None]
 ) -> tuple[CheckContext | None, tuple[Check, ...]]:
     recipe = GymRecipe(
-        env_id=order.env_name, env_args=order.env_args, wrappers=order.wrappers, options=order.options
+        env_id=request.env_name, env_args=request.env_args, wrappers=request.wrappers, options=request.options
     )
-    if has_vector_class(order.env_name, 1):
+    if has_vector_class(request.env_name, 1):
         return None, ()
-    seed_of = episode_seeds(order.seed, "train")
-    plain = not (order.workers or order.wrappers)
+    seed_of = episode_seeds(request.seed, "train")
+    plain = not (request.workers or request.wrappers)
     setting = CheckConfig(
         seed_of=lambda episode: seed_of(0, episode),
-        options=order.options,
-        n_envs=order.n_envs,
-        workers=order.workers,
-        length_limit=order.length_limit,
-        normalised=order.normalised,
-        rewards_scaled=order.rewards_scaled,
-        reward_scale=order.reward_scale,
-        vector_class=plain and has_vector_class(order.env_name, order.n_envs),
+        options=request.options,
+        n_envs=request.n_envs,
+        workers=request.workers,
+        length_limit=request.length_limit,
+        normalised=request.normalised,
+        rewards_scaled=request.rewards_scaled,
+        reward_scale=request.reward_scale,
+        vector_class=plain and has_vector_class(request.env_name, request.n_envs),
     )
 
-    def same_data(context: CheckContext) -> Iterator[Finding]:
-        from algorithm.run.preflight.same_data import (
-            SameData,  # loads torch, which would hide what the others leave
-        )
+    def compare_replay(context: CheckContext) -> Iterator[Finding]:
+        # Not before the other checks: torch's threads and files would hide those that an environment leaves.
+        from algorithm.preflight.replay_consistency import ReplayConsistency
 
-        compare = SameData(recipe=recipe, seed_of=seed_of, timeout=order.timeout)
+        compare = ReplayConsistency(recipe=recipe, seed_of=seed_of, timeout=request.timeout)
         yield from compare(context)
 
-    return CheckContext(recipe.make_gym_env, setting, order.limits, on_call=restart_timer), (
-        *CHECKS,
-        Check("replay", "data", same_data),
-    )
+    context = CheckContext(recipe.make_gym_env, setting, request.limits, on_call=alarm)
+    return context, (*CHECKS, Check("replay", "data", compare_replay))
 
 
-def _only_a_vector_class(order: Order) -> CheckResult:
+def _only_a_vector_class(request: CheckRequest) -> CheckResult:
     finding = warning(
-        f"{order.env_name} brings only a vector class",
+        f"{request.env_name} brings only a vector class",
         why="what is looked at here are single environments",
         fix="register an entry_point for single ones to have them checked",
     )

@@ -1,4 +1,4 @@
-"""Command lines for the task that was looked at, as it was asked for."""
+"""Command lines for the task of a check or a dry run."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from algorithm.config.yaml_io import inline
 
 
 def command(options: TrainOptions, *flags: str) -> str:
-    """``python main.py`` with the environment, section and settings of ``options``, and with ``flags``."""
+    """Return ``python main.py`` with the environment and settings of ``options``, and with ``flags``."""
     given = {
         "-c": options.config,
         "--agents": options.agents,

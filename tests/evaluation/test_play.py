@@ -15,13 +15,13 @@ import imageio_ffmpeg
 import numpy as np
 import pytest
 
+from algorithm.evaluation.evaluate import Performance
+from algorithm.evaluation.play import Logged, table
 from algorithm.run.logs.metrics import read_metrics
-from algorithm.run.playing.evaluate import Performance
-from algorithm.run.playing.scores import Logged, table
 from algorithm.run.rundir import RunDir
 from algorithm.train import session
+from tests.preflight.test_check import LIMITS
 from tests.run.sessions import TASK, run, weights_hash
-from tests.run.test_check import LIMITS
 
 ROOT = Path(__file__).resolve().parents[2]
 SHORT = "base_config.max_step_each_iter=20"
@@ -113,7 +113,7 @@ def test_a_fresh_process_reproduces_what_was_logged_to_the_last_bit(tmp_path, mo
     ids=" ".join,
 )
 def test_a_flag_without_effect_is_told_whatever_is_done(folder, capsys, monkeypatch, flags):
-    monkeypatch.setattr("algorithm.run.preflight.check.Limits", lambda: LIMITS)
+    monkeypatch.setattr("algorithm.preflight.check.CheckLimits", lambda: LIMITS)
     assert run(*flags, "--quiet", "-p", "5006", "--editor") == 0
     said = capsys.readouterr()
     told = [line for line in (said.out + said.err).splitlines() if "has no effect on GYM" in line]

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from algorithm.errors import EnvError, StorageError
+from algorithm.evaluation.evaluate import evaluate
+from algorithm.evaluation.recording import Recording
+from algorithm.evaluation.video import VideoRecorder
 from algorithm.roles import Episode
-from algorithm.run.playing.evaluate import evaluate
-from algorithm.run.playing.film import Film
-from algorithm.run.playing.record import Recording
 from algorithm.spec import DEFAULT_BEHAVIOUR
+from tests.evaluation.test_video import Noisy
 from tests.run.small_disk import fill, on_a_small_disk
-from tests.run.test_film import Noisy
 from tests.toys_agents import Attentive, Both, Guests, allowed, carried, chosen, random_script, see, tale
 
 ONE = {DEFAULT_BEHAVIOUR: Attentive()}
@@ -23,7 +23,7 @@ ONE = {DEFAULT_BEHAVIOUR: Attentive()}
 
 def record(path: Path, env, players, episodes: int, **options) -> list[Episode]:
     told: list[Episode] = []
-    evaluate(env, players, episodes, on_episode=told.append, watcher=Recording(path), **options)
+    evaluate(env, players, episodes, on_episode=told.append, callback=Recording(path), **options)
     return told
 
 
@@ -80,7 +80,7 @@ def test_a_file_of_that_name_is_replaced_when_the_new_one_is_whole(tmp_path):
     path = tmp_path / "a.npz"
     path.write_text("old")
     with pytest.raises(EnvError):
-        evaluate(_Failing([".", "."], {0}), ONE, 1, watcher=Recording(path))
+        evaluate(_Failing([".", "."], {0}), ONE, 1, callback=Recording(path))
     assert path.read_text() == "old"
     record(path, Guests(["T"], {0}), ONE, 1)
     with np.load(path) as file:
@@ -110,7 +110,7 @@ def test_a_full_disk_costs_a_film_and_ends_a_recording_and_leaves_half_of_neithe
     def act() -> None:
         told: list[str] = []
         env = Noisy(script, {0})
-        seen = evaluate(env, ONE, 2, watcher=Film(env, tmp_path / "a.mp4", 30.0, warn=told.append))
+        seen = evaluate(env, ONE, 2, callback=VideoRecorder(env, tmp_path / "a.mp4", 30.0, warn=told.append))
         (warning,) = told
         assert warning.startswith("the film cannot be written") and "No space left on device" in warning
         assert seen == alone is not None and not list(tmp_path.iterdir())

@@ -16,18 +16,18 @@ from algorithm.env.checks.checker import Check, run_checks
 from algorithm.env.checks.context import CheckConfig, CheckContext, CheckLimits, EnvInstance
 from algorithm.env.checks.finding import CheckResult, Level, error, note, ok, warning
 from algorithm.env.gym import GymRecipe
-from algorithm.run.preflight.check_sheet import LiveSheet, PlainSheet, Verdict
-from algorithm.run.preflight.commands import command
-from algorithm.run.preflight.examined import Begun, Order, examined
-from algorithm.run.preflight.same_data import SameData, first_difference, plain_rows
+from algorithm.preflight.check_printer import LivePrinter, PlainPrinter, Verdict
+from algorithm.preflight.check_process import CheckRequest, CheckStarted, check_in_process
+from algorithm.preflight.commands import command
+from algorithm.preflight.replay_consistency import ReplayConsistency, first_difference, plain_rows
 from main import main
 from tests import toys_check as toys
 
 LIMITS = CheckLimits(steps=60, compared=30, episodes=5, seconds=60.0, total=300.0)  # counts end it, no clock
 
 
-def order(toy: str, *, timeout: float = 60.0, limits: CheckLimits = LIMITS) -> Order:
-    return Order(
+def request(toy: str, *, timeout: float = 60.0, limits: CheckLimits = LIMITS) -> CheckRequest:
+    return CheckRequest(
         env_name=f"tests.toys_check:{toy}-v0",
         env_args={},
         wrappers=(),
@@ -48,7 +48,7 @@ def order(toy: str, *, timeout: float = 60.0, limits: CheckLimits = LIMITS) -> O
 def task(tmp_path, monkeypatch):
     """Writes a task with one of the toys and returns the command line for it."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("algorithm.run.preflight.check.CheckLimits", lambda: LIMITS)
+    monkeypatch.setattr("algorithm.preflight.check.CheckLimits", lambda: LIMITS)
 
     def written(toy: str) -> list[str]:
         folder = tmp_path / "task"
@@ -88,7 +88,7 @@ def test_an_error_returns_4(task, capfd):
 
 @pytest.mark.fault("F13")
 def test_a_hang_is_a_finding_with_the_stack():
-    *before, last = examined(order("Hanging", timeout=1.0, limits=replace(LIMITS, seconds=0.5)))
+    *before, last = check_in_process(request("Hanging", timeout=1.0, limits=replace(LIMITS, seconds=0.5)))
     assert isinstance(last, CheckResult) and (last.title, last.level) == ("keeps going", Level.ERROR)
     (found,) = last.findings
     assert found.what == "the environment hangs"
@@ -96,12 +96,12 @@ def test_a_hang_is_a_finding_with_the_stack():
     first, *_, last_call = found.trace.splitlines()
     assert "toys_check.py" in first and first.endswith("in step")
     assert "gymnasium" in last_call  # and none of our own
-    assert Begun("environment", "keeps going") in before
+    assert CheckStarted("environment", "keeps going") in before
 
 
 @pytest.mark.fault("F12")
 def test_a_crash_is_a_finding_with_the_stack():
-    *_, last = examined(order("Crashing"))
+    *_, last = check_in_process(request("Crashing"))
     (found,) = last.findings
     assert found.what == "the environment ended the process"
     assert "SIGSEGV" in found.why
@@ -114,8 +114,8 @@ def examinations() -> list[int]:
 
 
 def test_whoever_stops_listening_leaves_no_process():
-    messages = examined(order("Sound"))
-    assert next(messages) == Begun("environment", "made")
+    messages = check_in_process(request("Sound"))
+    assert next(messages) == CheckStarted("environment", "made")
     assert len(examinations()) == 1
     messages.close()
     assert examinations() == []
@@ -127,7 +127,7 @@ def compared(toy) -> CheckResult:
     recipe = GymRecipe(env_id=f"tests.toys_check:{toy.__name__}-v0", env_args={})
     seeds = lambda copy, episode: 100 * copy + episode  # noqa: E731
     (found,) = run_checks(
-        context, [Check("replay", "data", SameData(recipe=recipe, seed_of=seeds, timeout=60.0))]
+        context, [Check("replay", "data", ReplayConsistency(recipe=recipe, seed_of=seeds, timeout=60.0))]
     )
     return found
 
@@ -144,8 +144,8 @@ def test_what_does_not_repeat_is_not_compared():
 
 def test_a_plain_loop_by_hand():
     """The drunkard of seed 5, cut off after three steps: then seed 6 begins."""
-    instance = EnvInstance(toys.Sound(), None, 0.0)
-    rows = plain_rows(instance, lambda episode: 5 + episode, 0, 5, limit=3)
+    copy = EnvInstance(toys.Sound(), None, 0.0)
+    rows = plain_rows(copy, lambda episode: 5 + episode, 0, 5, limit=3)
     assert rows["step"].tolist() == [0, 1, 2, 0, 1]
     assert rows["goes on"].tolist() == [True, True, False, True, False]
     assert not rows["previous action"][[0, 3]].any()
@@ -187,19 +187,19 @@ FOUND = [
 VERDICT = Verdict(errors=1, warnings=1, notes=1, seconds=2.0, dry_run="", train="")
 
 
-def drawn(sheet) -> str:
-    with sheet:
-        sheet.begin("Task-v0, config.yaml")
+def drawn(printer) -> str:
+    with printer:
+        printer.begin("Task-v0, config.yaml")
         for checked in FOUND:
-            sheet.at_work(checked.group, checked.title)
-            sheet.show(checked)
-        sheet.end(VERDICT)
+            printer.at_work(checked.group, checked.title)
+            printer.show(checked)
+        printer.end(VERDICT)
     return ""
 
 
 def test_lines_for_a_file():
     stream = io.StringIO()
-    drawn(PlainSheet(stream))
+    drawn(PlainPrinter(stream))
     lines = stream.getvalue().splitlines()
     assert lines[:4] == [
         "check of Task-v0, config.yaml",
@@ -216,14 +216,14 @@ def test_lines_for_a_file():
     assert f"{'':26}trace  one" in lines and f"{'':33}  two" in lines
     assert lines[-2:] == [
         "found  1 error, 1 warning, 1 note, in 2.0 s",
-        "next   mend what is an error and check again",
+        "next   fix the errors and check again",
     ]
 
 
 @pytest.mark.parametrize("width", [80, 120])
 def test_a_terminal_of_any_width_shows_all_of_it(width):
     stream = io.StringIO()
-    drawn(LiveSheet(stream, width=width))
+    drawn(LivePrinter(stream, width=width))
     lines = stream.getvalue().splitlines()
     assert max(map(len, lines)) <= min(width, 100)
     words = " ".join(" ".join(lines).split())
@@ -235,7 +235,7 @@ def test_a_terminal_of_any_width_shows_all_of_it(width):
 
 def test_quiet_leaves_out_what_is_fine():
     stream = io.StringIO()
-    drawn(PlainSheet(stream, least=Level.WARNING))
+    drawn(PlainPrinter(stream, least=Level.WARNING))
     assert "obs 3" not in stream.getvalue() and "something" not in stream.getvalue()
     assert "obs[2] has mean 800" in stream.getvalue()
 

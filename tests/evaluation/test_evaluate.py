@@ -1,4 +1,4 @@
-"""Evaluations: who is waited for, who looks on, and that looking on changes nothing."""
+"""Evaluations: agents that are waited for, and callbacks, which change nothing."""
 
 from __future__ import annotations
 
@@ -9,12 +9,11 @@ import pytest
 
 from algorithm.data import Segment
 from algorithm.errors import EnvError
+from algorithm.evaluation import evaluate as module
+from algorithm.evaluation.callbacks import NULL_CALLBACK, CallbackList, NullCallback, TransitionCallback
+from algorithm.evaluation.evaluate import Performance, evaluate
 from algorithm.experience.collector import LocalCollector
 from algorithm.roles import Episode
-from algorithm.run.playing import evaluate as module
-from algorithm.run.playing import watching
-from algorithm.run.playing.evaluate import Performance, evaluate
-from algorithm.run.playing.watching import NOBODY, Audience, Callback, Nobody
 from algorithm.spec import DEFAULT_BEHAVIOUR
 from tests.experience.test_changing_agents import transition
 from tests.toys_agents import Attentive, Both, Guests, random_script, tale
@@ -22,7 +21,7 @@ from tests.toys_agents import Attentive, Both, Guests, random_script, tale
 ONE = {DEFAULT_BEHAVIOUR: Attentive()}
 
 
-class Noting(Nobody):
+class Noting(NullCallback):
     """Writes down what it is told, with a name before it."""
 
     def __init__(self, told: list[Any], name: str = "", *, fails: bool = False) -> None:
@@ -40,7 +39,7 @@ class Noting(Nobody):
             raise OSError("cannot end")
 
 
-def test_a_watcher_is_told_all_that_each_agent_saw_did_got_and_remembered(rng):
+def test_a_callback_receives_all_that_each_agent_saw_did_got_and_remembered(rng):
     """The same as a plain loop over each agent; ``transition`` looks at observations, actions and carries."""
     script = random_script(rng, 60, 5)
     first = {0, 1, 2}
@@ -52,24 +51,23 @@ def test_a_watcher_is_told_all_that_each_agent_saw_did_got_and_remembered(rng):
         played.append(1)
         return len(played) > len(script)
 
-    watcher = Callback(lambda behaviour, segment: segments.append(segment))
-    assert evaluate(env, ONE, 10**6, stop=stop, length_limit=4, watcher=watcher) is None
+    callback = TransitionCallback(lambda behaviour, segment: segments.append(segment))
+    assert evaluate(env, ONE, 10**6, stop=stop, length_limit=4, callback=callback) is None
     rows, _, _ = tale(script, first, 4)
     assert Counter(map(transition, segments)) == Counter(rows)
     assert {segment.carry.shape for segment in segments} == {(2, 2)}
 
 
-def test_whoever_looks_on_sees_the_same_episodes_end(rng):
+def test_callbacks_change_no_episode(rng):
     script = random_script(rng, 200, 4)
     told: list[Any] = []
-    watcher = Audience(NOBODY, Noting(told), Callback(lambda behaviour, segment: None))
-    alone, seen = (evaluate(Guests(script, {0, 1}), ONE, 12, watcher=w) for w in (NOBODY, watcher))
+    callback = CallbackList(NULL_CALLBACK, Noting(told), TransitionCallback(lambda behaviour, segment: None))
+    alone, seen = (evaluate(Guests(script, {0, 1}), ONE, 12, callback=w) for w in (NULL_CALLBACK, callback))
     assert alone == seen is not None
     assert told[0] == "begin" and told[-1] == "end" and sum(told[1:-1]) >= 12
 
 
-def test_nobody_costs_nothing(monkeypatch):
-    """No transition is even put together."""
+def test_without_a_recorder_no_transition_is_made(monkeypatch):
     given = []
 
     class Noted(LocalCollector):
@@ -77,9 +75,10 @@ def test_nobody_costs_nothing(monkeypatch):
             given.append(dict(recorders))
             super().__init__(env, players, recorders, **options)
 
-    monkeypatch.setattr(watching, "LocalCollector", Noted)
-    for watcher in (NOBODY, Audience(NOBODY, Noting([])), Audience(NOBODY, Callback(print))):
-        evaluate(Guests(["T"], {0}), ONE, 0, watcher=watcher)
+    monkeypatch.setattr(module, "LocalCollector", Noted)
+    for more in ([], [Noting([])], [TransitionCallback(print)]):
+        callback = CallbackList(NULL_CALLBACK, *more)
+        evaluate(Guests(["T"], {0}), ONE, 0, callback=callback)
     assert [list(recorders) for recorders in given] == [[], [], [DEFAULT_BEHAVIOUR]]
 
 
@@ -94,19 +93,19 @@ def test_the_end_is_told_however_it_comes(how):
                 raise EnvError("no picture")
 
     if how == "stop":
-        evaluate(Guests(["."] * 9, {0}), ONE, 1, stop=lambda: len(told) > 3, watcher=Failing(told))
+        evaluate(Guests(["."] * 9, {0}), ONE, 1, stop=lambda: len(told) > 3, callback=Failing(told))
         assert told == ["begin", 0, 0, 0, "end"]
     else:
         with pytest.raises((StopIteration, IndexError, EnvError)):  # the script is over
-            evaluate(Guests([".", "."], {0}), ONE, 1, watcher=Failing(told))
+            evaluate(Guests([".", "."], {0}), ONE, 1, callback=Failing(told))
         assert told == (["begin", 0, 0, "end"] if how == "error" else ["begin", "end"])
 
 
-def test_all_of_an_audience_are_told_in_their_order_even_of_an_end_that_one_cannot_take():
+def test_callbacks_of_a_list_run_in_order_and_all_end_even_if_one_raises():
     told: list[Any] = []
-    watcher = Audience(Noting(told, "a", fails=True), Noting(told, "b"))
+    callback = CallbackList(Noting(told, "a", fails=True), Noting(told, "b"))
     with pytest.raises(OSError, match="cannot end"):
-        evaluate(Guests(["T"], {0}), ONE, 1, watcher=watcher)
+        evaluate(Guests(["T"], {0}), ONE, 1, callback=callback)
     assert told == ["abegin", "bbegin", ("a", 1), ("b", 1), "aend", "bend"]
 
 
@@ -125,7 +124,7 @@ def test_nobody_waits_for_agents_that_never_come(monkeypatch):
     seen: list[Any] = []
     script = ["."] * 9 + ["T"] + ["."] * 9
     with pytest.raises(EnvError, match=r"do not come: 'b' \(0 of 1\)") as raised:
-        evaluate(both(script, ["."] * 20), players(), 1, watcher=Noting(seen))
+        evaluate(both(script, ["."] * 20), players(), 1, callback=Noting(seen))
     assert len(seen) == 1 + 10 + 3 + 1, "the step that ended the last episode is the first one of the wait"
     assert raised.value.exit_code == 4 and "for 4 steps" in raised.value.why
 

@@ -1,4 +1,4 @@
-"""Films of episodes: pictures of an environment, streamed to ffmpeg while they are made."""
+"""Videos of episodes: an environment's pictures, streamed to ffmpeg."""
 
 from __future__ import annotations
 
@@ -14,27 +14,32 @@ import numpy as np
 
 from algorithm.env.base import Picture, VecEnv
 from algorithm.errors import EnvError
+from algorithm.evaluation.callbacks import NULL_CALLBACK, Callback, NullCallback
 from algorithm.roles import Episode
-from algorithm.run.playing.watching import NOBODY, Nobody, Watcher
 
 DEFAULT_FPS = 30.0
-"""Frames per second where an environment does not say its own."""
+"""Frames per second of environments that state none."""
 
 _CLOSING_S = 60.0
 _PICTURES = ("-v", "error", "-y", "-nostdin", "-f", "rawvideo", "-pix_fmt", "rgb24")
-# H.264 as players know it holds a colour for four pixels, so both sides are made even.
+# Players expect 4:2:0 chroma subsampling, which needs even sides.
 _MP4 = ("-an", "-pix_fmt", "yuv420p", "-vf", "pad=ceil(iw/2)*2:ceil(ih/2)*2", "-f", "mp4")
 
 
-class FilmError(Exception):
-    """A film cannot be written; the message says why."""
+class VideoError(Exception):
+    """The reason why a video cannot be written."""
 
 
 class Encoder:
-    """An ``.mp4`` from pictures, one after the other; memory does not grow with their number.
+    """An ``.mp4`` of pictures added one by one; memory does not grow with their number.
 
-    The file appears when it is closed, whole. Every method but ``discard`` may raise FilmError; the encoder
-    is then to be discarded.
+    The file appears when it is closed, complete. Every method but ``discard`` may raise VideoError; the
+    encoder must then be discarded.
+
+    Not ``imageio_ffmpeg.write_frames``: its ``close`` ignores ffmpeg's exit code, so a video that a full disk
+    has cut off passes for a complete one, and the reason is lost. Counting the frames afterwards would find
+    it, for 0.3 s per 200 pictures. It also runs Python code between fork and exec, which is unsafe beside
+    threads and takes 20 to 30 ms instead of 1.
 
     shape: (height, width) of every picture in pixels
     fps:   pictures per second
@@ -49,64 +54,64 @@ class Encoder:
         ]
         try:
             path.parent.mkdir(exist_ok=True)
-            self._said = tempfile.TemporaryFile()  # noqa: SIM115 - it lasts as long as ffmpeg
+            self._messages = tempfile.TemporaryFile()  # noqa: SIM115 - it lasts as long as ffmpeg
             self._ffmpeg = subprocess.Popen(
                 command,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
-                stderr=self._said,
-                start_new_session=True,  # Ctrl-C is for us; ffmpeg ends when its input does
+                stderr=self._messages,
+                start_new_session=True,  # Ctrl-C is handled here; ffmpeg ends when its input does
             )
         except OSError as error:
-            raise FilmError(str(error)) from error
+            raise VideoError(str(error)) from error
 
     def write(self, picture: Picture) -> None:
         """Add a picture."""
         if picture.shape != (*self._shape, 3) or picture.dtype != np.uint8:
-            raise FilmError(f"a picture is {picture.dtype} {picture.shape}, not uint8 {(*self._shape, 3)}")
+            raise VideoError(f"a picture is {picture.dtype} {picture.shape}, not uint8 {(*self._shape, 3)}")
         assert self._ffmpeg.stdin is not None
         try:
             self._ffmpeg.stdin.write(np.ascontiguousarray(picture).data)
         except OSError as error:
-            raise FilmError(self._reason(str(error))) from error
+            raise VideoError(self._reason(str(error))) from error
 
     def close(self) -> None:
-        """Finish the film and give it its name."""
+        """Complete the video and give the file its name."""
         try:
             self._ffmpeg.communicate(timeout=_CLOSING_S)  # closes its input
             if self._ffmpeg.returncode:
-                raise FilmError(self._reason(f"ffmpeg ended with code {self._ffmpeg.returncode}"))
+                raise VideoError(self._reason(f"ffmpeg ended with code {self._ffmpeg.returncode}"))
             self._draft.replace(self._path)
         except subprocess.TimeoutExpired as error:
-            raise FilmError(f"ffmpeg did not end within {_CLOSING_S:g} s") from error
+            raise VideoError(f"ffmpeg did not end within {_CLOSING_S:g} s") from error
         except OSError as error:
-            raise FilmError(self._reason(str(error))) from error
-        self._said.close()
+            raise VideoError(self._reason(str(error))) from error
+        self._messages.close()
 
     def discard(self) -> None:
-        """Leave no half film."""
+        """End ffmpeg and remove the incomplete file."""
         self._ffmpeg.kill()
-        with contextlib.suppress(OSError):  # what it has not taken of its input
+        with contextlib.suppress(OSError):  # of input that was not read
             self._ffmpeg.communicate()
-        self._said.close()
+        self._messages.close()
         with contextlib.suppress(OSError):
             self._draft.unlink()
 
     def _reason(self, otherwise: str) -> str:
-        """The first thing that ffmpeg complained of, without the address of who complained."""
+        """Return ffmpeg's first message without the address in front of it."""
         with contextlib.suppress(subprocess.TimeoutExpired):
-            self._ffmpeg.wait(1.0)  # it has closed its input and is about to say why
-        self._said.seek(0)
-        lines = self._said.read().decode(errors="replace").splitlines()
+            self._ffmpeg.wait(1.0)  # it has closed its input and is about to write the message
+        self._messages.seek(0)
+        lines = self._messages.read().decode(errors="replace").splitlines()
         return re.sub(r"^\[[^]]*\] ", "", lines[0]) if lines else otherwise
 
 
-class Film(Nobody):
-    """Films the first episode of an agent of environment 0, from its first picture on.
+class VideoRecorder(NullCallback):
+    """Video of the first episode of an agent of environment 0, from its first picture on.
 
-    An environment that resets itself does so within the step that ends the episode, so what the last action
-    led to is not in the film. A film that cannot be written costs one warning and the film; ``path`` is
-    there, whole, if it is ``saved``.
+    An environment that resets itself does so within the step that ends the episode, so the picture after the
+    last action is not included. A video that fails costs one warning and nothing else; ``path`` exists,
+    complete, if it is ``saved``.
 
     agent: id of an agent that lives in environment 0
     """
@@ -119,16 +124,16 @@ class Film(Nobody):
         self._encoder: Encoder | None = None
 
     def begin(self) -> None:
-        """Film the first picture."""
+        """Add the first picture."""
         try:
             picture = self._picture()
             self._encoder = Encoder(self.path, picture.shape[:2], self._fps)
             self._encoder.write(picture)
-        except FilmError as error:
+        except VideoError as error:
             self._give_up(error)
 
     def step(self, ended: Sequence[Episode]) -> None:
-        """Film a picture, or end the film with the episode."""
+        """Add a picture, or complete the video if the episode has ended."""
         if self._encoder is None:
             return
         if any(episode.agent == self._agent for episode in ended):
@@ -136,16 +141,16 @@ class Film(Nobody):
             return
         try:
             self._encoder.write(self._picture())
-        except FilmError as error:
+        except VideoError as error:
             self._give_up(error)
 
     def end(self) -> None:
-        """Finish the film, be the episode finished or not."""
+        """Complete the video, also of an unfinished episode."""
         if self._encoder is None:
             return
         try:
             self._encoder.close()
-        except FilmError as error:
+        except VideoError as error:
             self._give_up(error)
         else:
             self._encoder, self.saved = None, True
@@ -154,26 +159,26 @@ class Film(Nobody):
         try:
             picture = self._env.render()
         except EnvError as error:
-            raise FilmError(error.line) from error
+            raise VideoError(error.line) from error
         if picture is None:
-            raise FilmError("the environment gives no picture any more")
+            raise VideoError("the environment gives no picture any more")
         return picture
 
-    def _give_up(self, error: FilmError) -> None:
+    def _give_up(self, error: VideoError) -> None:
         encoder, self._encoder = self._encoder, None
         if encoder is not None:
             encoder.discard()
         self._warn(f"the film cannot be written · {self.path} · {error} · all else goes on without it")
 
 
-class Films:
-    """A film of the first episode of each evaluation on an environment, made of nothing but its step.
+class VideoRecorders:
+    """Maker of a video recorder for the first episode of each evaluation on an environment.
 
-    env:    with pictures; it is reset, to see whether they are there
-    folder: the films are ``step_000004000_episode_1.mp4`` and so on in it
-    warn:   told of every film that cannot be written
+    env:    is reset, to see whether it has pictures
+    folder: of the videos, ``step_000004000_episode_1.mp4`` and so on
+    warn:   called for every video that fails
 
-    Raises EnvError if the environment has no pictures, so that this is known before anything is played.
+    Raises EnvError if the environment has no pictures, before anything is played.
     """
 
     def __init__(self, env: VecEnv, folder: Path, *, warn: Callable[[str], None]) -> None:
@@ -184,29 +189,29 @@ class Films:
                 "the environment has no pictures to make a film of",
                 where="--video or eval_config.video",
                 why="its render mode rgb_array gives none",
-                fix="leave the film out, or teach the environment that render mode",
+                fix="leave the film out, or add that render mode to the environment",
             )
 
-    def __call__(self, step: int) -> Film:
-        """Who films the evaluation at ``step``."""
-        path = film_path(self._folder, step)
-        return Film(self._env, path, self._env.fps or DEFAULT_FPS, warn=self._warn)
+    def __call__(self, step: int) -> VideoRecorder:
+        """Return the recorder of the evaluation at ``step``."""
+        path = video_path(self._folder, step)
+        return VideoRecorder(self._env, path, self._env.fps or DEFAULT_FPS, warn=self._warn)
 
 
-def no_films(step: int) -> Watcher:
-    """Who films where no films are wanted."""
-    return NOBODY
+def no_video(step: int) -> Callback:
+    """Return the callback of an evaluation without a video."""
+    return NULL_CALLBACK
 
 
-def film_path(folder: Path, step: int, episode: int = 1) -> Path:
-    """Where the film of an episode, counted from 1, with the networks of ``step`` is or would be."""
+def video_path(folder: Path, step: int, episode: int = 1) -> Path:
+    """Return the path of the video of an episode, counted from 1, with the networks of ``step``."""
     return folder / f"step_{step:09d}_episode_{episode}.mp4"
 
 
 def _ffmpeg() -> str:
-    """The program that comes with imageio, or the system's. Raises FilmError."""
+    """Return the path of imageio's ffmpeg, or of the system's. Raises VideoError."""
     try:
         path: str = imageio_ffmpeg.get_ffmpeg_exe()
     except RuntimeError as error:
-        raise FilmError("there is no ffmpeg: install imageio-ffmpeg, or ffmpeg itself") from error
+        raise VideoError("there is no ffmpeg: install imageio-ffmpeg, or ffmpeg itself") from error
     return path

@@ -1,4 +1,4 @@
-"""The proof: what the replay holds is what plain environments bring, one by one, from the same seeds."""
+"""Comparison of the replay with plain loops over single environments with the same seeds."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ _STEPS = 200  # of each copy
 _REPLAY_BYTES = 256 * 2**20  # memory that may go into it
 
 Table = dict[str, Array]
-"""Field -> a row for each transition of one copy, in the order they were taken."""
+"""Field -> a row for each transition of one copy, in the request they were taken."""
 
 
-class Dice:
-    """A player whose actions anybody else can draw again: those of copy i come from the seed i."""
+class RandomPolicy:
+    """Policy of random actions that can be drawn again: those of copy i come from the seed i."""
 
     stored_carry_shape: tuple[int, ...] = (0,)
 
@@ -42,37 +42,37 @@ class Dice:
         self._rngs = [np.random.default_rng(i) for i in range(n)]
 
     def initial_carry(self, n: int) -> Float:
-        """Nothing is remembered."""
+        """Return empty carries."""
         return np.zeros((n, 0), np.float32)
 
     def act(
         self, obs: Mapping[str, Array], prev_action: Float, carry: Float, action_mask: Bool
     ) -> ActorOutput:
-        """See :class:`~algorithm.roles.Policy`."""
+        """Return random allowed actions."""
         drawn = [self._spec.random(rng, action_mask[i : i + 1]) for i, rng in enumerate(self._rngs)]
         action, z, logp = (np.concatenate(part) for part in zip(*drawn, strict=True))
         return ActorOutput(action=action, z=z, behaviour_logp=logp, carry=carry)
 
 
-class Ledger:
-    """A recorder that stores and remembers where."""
+class IdRecorder:
+    """Recorder of transitions and of the ids under which the replay stores them."""
 
     def __init__(self, replay: ReplayBuffer, n: int) -> None:
         self._replay = replay
         self.ids: list[list[int]] = [[] for _ in range(n)]
 
     def add(self, segment: Segment) -> None:
-        """See :class:`~algorithm.roles.Recorder`."""
+        """Store a segment."""
         self.ids[segment.stream] += self._replay.add(segment).tolist()
 
     def close(self, stream: int) -> None:
-        """See :class:`~algorithm.roles.Recorder`."""
+        """End the chain of rows of an agent."""
         self._replay.close(stream)
 
 
 @dataclass(frozen=True, kw_only=True)
-class SameData:
-    """Compares what a rollout stored with plain loops, for two copies in this process and one in a worker.
+class ReplayConsistency:
+    """Check that a rollout stores what plain loops return: two copies in this process, one in a worker.
 
     recipe:  makes the copies
     seed_of: (copy, episode) -> seed
@@ -84,9 +84,9 @@ class SameData:
     timeout: float
 
     def __call__(self, context: CheckContext) -> Iterator[Finding]:
-        """See :class:`~algorithm.env.checks.checker.Check`."""
+        """Compare; see :class:`~algorithm.env.checks.checker.Check`."""
         if not context.cached(measure_repeatability).exact:
-            yield note("not compared: episodes do not repeat", why="so two loops cannot bring the same")
+            yield note("not compared: episodes do not repeat", why="two loops cannot return the same then")
             return
         transitions = episodes = 0
         arrangements: dict[str, tuple[int, Callable[[], Executor]]] = {
@@ -116,18 +116,18 @@ class SameData:
         def refuse(fault: Fault) -> None:
             if fault.harmless:
                 return
-            raise AssertionError(f"no failure is survived: {fault.line}")
+            raise AssertionError(f"no failure is survived here: {fault.line}")
 
         with closing(EnvPool(executor(), seed_of=self.seed_of, restarts=0, on_fault=refuse)) as env:
             spec = env.specs[DEFAULT_BEHAVIOUR]
             capacity = 2 * n * max(2, min(_STEPS, _REPLAY_BYTES // Layout(spec).row_bytes // 2 // n)) + 2
             replay = ReplayBuffer(spec, capacity=capacity, batch_size=1, n_step=2, sampler=UniformSampler())
-            ledger = Ledger(replay, n)
+            recorder = IdRecorder(replay, n)
             over = context.deadline(0.5)
             rollout = LocalCollector(
                 env,
-                {DEFAULT_BEHAVIOUR: Dice(spec.action, n)},
-                {DEFAULT_BEHAVIOUR: ledger},
+                {DEFAULT_BEHAVIOUR: RandomPolicy(spec.action, n)},
+                {DEFAULT_BEHAVIOUR: recorder},
                 num_envs=n,
                 length_limit=limit,
             )
@@ -135,7 +135,7 @@ class SameData:
                 rollout.step()
                 if over():
                     break
-        return [stored_rows(replay, ids, spec) for ids in ledger.ids]
+        return [stored_rows(replay, ids, spec) for ids in recorder.ids]
 
     def _plain(self, context: CheckContext, i: int, count: int) -> Table:
         with context.instance() as instance:
@@ -145,7 +145,7 @@ class SameData:
 
 
 def stored_rows(replay: ReplayBuffer, ids: list[int], spec: AgentSpec) -> Table:
-    """What the learner reads under ``ids``. The replay's windows must have two steps."""
+    """Return what the learner reads under ``ids``. The replay's windows must have two steps."""
     batch = replay.windows(np.array(ids, np.int64))
     found: Table = {
         "step": batch.step[:, 0].numpy(),
@@ -164,7 +164,7 @@ def stored_rows(replay: ReplayBuffer, ids: list[int], spec: AgentSpec) -> Table:
 
 
 def plain_rows(instance: EnvInstance, seed_of: Callable[[int], int], i: int, count: int, limit: int) -> Table:
-    """The same of a plain loop over one environment. Raises FindingError.
+    """Return the same of a plain loop over one environment. Raises FindingError.
 
     seed_of: episode -> seed; i: seed of the actions; limit: steps after which an episode is cut off, -1 never
     """
@@ -199,7 +199,7 @@ def plain_rows(instance: EnvInstance, seed_of: Callable[[int], int], i: int, cou
 
 
 def first_difference(stored: Table, expected: Table) -> str:
-    """Where two tables differ first, for a person; empty if they do not."""
+    """Describe the first difference of two tables; empty if there is none."""
     different = [
         (int(rows[0]), name)
         for name, value in expected.items()
@@ -221,17 +221,17 @@ def _differing(one: Array, other: Array) -> Any:  # noqa: ANN401 - an array of r
 
 
 def _read(instance: EnvInstance, obs: Any) -> dict[str, Array]:  # noqa: ANN401 - a space may hold anything
-    """As a replay of this agent would hold it: arrays of our own, in the dtypes of the spec."""
+    """Return copies of the observation's arrays in the dtypes of the spec, as a replay stores them."""
     values = instance.adapter.observations.read(obs)
     return {name: np.array(values[name], dtype) for name, _, dtype in instance.spec.obs.items()}
 
 
 def _differs(arrangement: str, i: int, difference: str) -> Finding:
     return error(
-        "the replay holds something else than a plain loop brings",
+        "the replay holds something else than a plain loop returns",
         where=f"{arrangement}, copy {i}, {difference}",
         why="an episode repeats where the environment is alone, so copies influence each other, "
-        "or a process that begins anew brings other numbers",
+        "or a new process returns other numbers",
         fix="look for what all copies share, such as attributes of the class, files and modules; until then "
         "set base_config.workers to n_envs: a process for each",
     )

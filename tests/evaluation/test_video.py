@@ -1,4 +1,4 @@
-"""Films: what is in them, when they end, and that nothing else suffers where they fail."""
+"""Videos: what is in them, when they end, and that nothing else suffers where they fail."""
 
 from __future__ import annotations
 
@@ -11,10 +11,17 @@ import pytest
 
 from algorithm.env.registry import make_vec_env
 from algorithm.errors import EnvError
-from algorithm.run.playing import film as module
-from algorithm.run.playing.evaluate import Performance, evaluate
-from algorithm.run.playing.film import Encoder, Film, FilmError, Films, film_path, no_films
-from algorithm.run.playing.watching import NOBODY
+from algorithm.evaluation import video as module
+from algorithm.evaluation.callbacks import NULL_CALLBACK
+from algorithm.evaluation.evaluate import Performance, evaluate
+from algorithm.evaluation.video import (
+    Encoder,
+    VideoError,
+    VideoRecorder,
+    VideoRecorders,
+    no_video,
+    video_path,
+)
 from algorithm.seeding import episode_seeds
 from algorithm.spec import DEFAULT_BEHAVIOUR, AgentSpec
 from tests.toys_agents import Attentive, Guests
@@ -56,13 +63,13 @@ def pictures(path: Path) -> tuple[dict, list[np.ndarray]]:
     return found, [np.frombuffer(frame, np.uint8).reshape(height, width, 3) for frame in frames]
 
 
-def played(env, watcher, episodes: int = 1, **options):
-    return evaluate(env, ONE, episodes, watcher=watcher, **options)
+def played(env, callback, episodes: int = 1, **options):
+    return evaluate(env, ONE, episodes, callback=callback, **options)
 
 
-def filmed(path: Path, env, episodes: int = 1, **options) -> tuple[Film, list[str]]:
+def filmed(path: Path, env, episodes: int = 1, **options) -> tuple[VideoRecorder, list[str]]:
     told: list[str] = []
-    film = Film(env, path, env.fps, warn=told.append)
+    film = VideoRecorder(env, path, env.fps, warn=told.append)
     played(env, film, episodes, **options)
     return film, told
 
@@ -128,8 +135,8 @@ def test_pictures_that_fail_on_the_way_cost_the_film_and_nothing_else(tmp_path, 
     env.late = late
     path = tmp_path / "a.mp4"
     told: list[str] = []
-    film = Film(env, path, 30.0, warn=told.append)
-    assert played(env, film) == played(Painted(["."] * 5 + ["T"], {0}), NOBODY)
+    film = VideoRecorder(env, path, 30.0, warn=told.append)
+    assert played(env, film) == played(Painted(["."] * 5 + ["T"], {0}), NULL_CALLBACK)
     (warning,) = told
     assert "the film cannot be written" in warning and str(path) in warning
     assert not film.saved and not list(tmp_path.iterdir())
@@ -172,7 +179,7 @@ def raising(error: type[Exception]):
 def test_returns_are_the_same_with_a_film_and_without(tmp_path):
     """Pendulum with pictures and without, played by somebody who looks at what he sees."""
 
-    class Player:
+    class Policy:
         stored_carry_shape = (0,)
 
         def __init__(self, spec: AgentSpec) -> None:
@@ -190,16 +197,16 @@ def test_returns_are_the_same_with_a_film_and_without(tmp_path):
 
     found: list[dict[str, Performance] | None] = []
     for film in (False, True):
-        env = make_vec_env("GYM", "Pendulum-v1", seed_of=episode_seeds(1, "evaluate"), film=film)
-        films = Films(env, tmp_path, warn=print) if film else no_films
-        players = {DEFAULT_BEHAVIOUR: Player(env.specs[DEFAULT_BEHAVIOUR])}
+        env = make_vec_env("GYM", "Pendulum-v1", seed_of=episode_seeds(1, "evaluate"), video=film)
+        films = VideoRecorders(env, tmp_path, warn=print) if film else no_video
+        players = {DEFAULT_BEHAVIOUR: Policy(env.specs[DEFAULT_BEHAVIOUR])}
         for step in (100, 200):
-            found.append(evaluate(env, players, 2, watcher=films(step), length_limit=12))
+            found.append(evaluate(env, players, 2, callback=films(step), length_limit=12))
         env.close()
     assert found[0] == found[1] == found[2] == found[3] is not None
-    assert film_path(tmp_path, 100).name == "step_000000100_episode_1.mp4"
-    assert sorted(tmp_path.iterdir()) == [film_path(tmp_path, step) for step in (100, 200)]
-    about, shown = pictures(film_path(tmp_path, 100))
+    assert video_path(tmp_path, 100).name == "step_000000100_episode_1.mp4"
+    assert sorted(tmp_path.iterdir()) == [video_path(tmp_path, step) for step in (100, 200)]
+    about, shown = pictures(video_path(tmp_path, 100))
     assert about["fps"] == 30.0 and about["source_size"] == (500, 500) and len(shown) == 12
     assert not np.array_equal(shown[0], shown[-1])
 
@@ -210,13 +217,13 @@ def test_an_environment_without_pictures_is_refused_before_anything_is_trained(t
             return None
 
     with pytest.raises(EnvError, match="no pictures") as raised:
-        Films(Unseen(["T"], {0}), tmp_path, warn=print)
+        VideoRecorders(Unseen(["T"], {0}), tmp_path, warn=print)
     assert "--video or eval_config.video" in raised.value.where and raised.value.exit_code == 4
 
 
 def test_an_encoder_says_what_is_wrong_with_a_picture(tmp_path):
     encoder = Encoder(tmp_path / "a.mp4", (32, 32), 30.0)
-    with pytest.raises(FilmError, match="float64"):
+    with pytest.raises(VideoError, match="float64"):
         encoder.write(np.zeros((32, 32, 3)))  # type: ignore[arg-type]
     encoder.discard()
     assert not list(tmp_path.iterdir())

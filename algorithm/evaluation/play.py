@@ -1,0 +1,334 @@
+"""``--run``, ``--eval N`` and ``--video``: episodes with the networks of a checkpoint, without learning.
+
+Writes ``evaluation.json`` and ``videos/`` in the run's folder, and the file of ``--record``.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from algorithm.agents.networks import pick_device
+from algorithm.config.cli import TrainOptions, config_flags
+from algorithm.config.loader import LoadedConfig, load_config_file
+from algorithm.config.locate import EnvFolder
+from algorithm.env.base import VecEnv
+from algorithm.errors import UsageError
+from algorithm.evaluation.callbacks import NULL_CALLBACK, Callback, CallbackList
+from algorithm.evaluation.evaluate import EvalPolicy, Performance, eval_loop, evaluate
+from algorithm.evaluation.recording import Recording
+from algorithm.evaluation.video import VideoRecorder, VideoRecorders
+from algorithm.experience.collector import Iteration
+from algorithm.experience.faults import Faults
+from algorithm.replay.budget import MemoryBudget
+from algorithm.roles import Agent, Episode
+from algorithm.run.checkpoints.keeper import find_checkpoint
+from algorithm.run.console import Console, Rows, open_console
+from algorithm.run.files import finite_or_null, write_json
+from algorithm.run.logs.metrics import read_metrics
+from algorithm.run.offers import can_be_watched, has_display
+from algorithm.run.rundir import RunDir
+from algorithm.spec import DEFAULT_BEHAVIOUR
+from algorithm.train.assembly import close_env, load_networks_into, make_agents, make_env
+from algorithm.train.resume import find_run
+from algorithm.train.signals import StopRequest
+
+# Replace those of the training; the command line comes after them. max_step must be a number, since a
+# learning rate that falls to 0 needs one.
+_LIMITS = (f"base_config.max_step={10**15}", "base_config.max_iter=-1", "base_config.n_envs=1")
+
+
+def play(options: TrainOptions, folder: EnvFolder) -> int:
+    """Play with a trained agent as the command line says; return the exit code.
+
+    ``--run`` plays until ``max_iter``, ``max_step`` or a signal; ``--eval N`` plays N episodes of each
+    behaviour with the deterministic policy; ``--video`` alone plays one such episode. The run is that of
+    ``--name`` or the newest, with its own configuration and networks. ``--eval`` on one environment plays the
+    same episodes as the evaluations of the training.
+    """
+    _refuse_contradictions(options)
+    run = find_run(options, folder)
+    overrides = (*_LIMITS, *options.overrides)
+    loaded = load_config_file(
+        run.config, overrides, config_flags(options), options.seed, env=folder, require_runnable=True
+    )
+    torch.set_num_threads(loaded.config.sac_config.threads)
+    with ExitStack() as stack:
+        console = stack.enter_context(open_console(quiet=options.quiet))
+        stop = stack.enter_context(StopRequest())
+        for text in options.notices:
+            console.warn(text)
+        if options.render and not has_display():
+            console.warn("there is no display: no window can be seen, --video films instead")
+        checkpoint = find_checkpoint(run.checkpoints, options.ckpt, warn=console.warn)
+        n_envs = loaded.config.base_config.n_envs
+        env = make_env(
+            loaded.config,
+            "evaluate",
+            n_envs,
+            folder=folder.path,
+            faults=Faults(console),
+            render=options.render,
+            film=options.video,
+        )
+        stack.callback(close_env, env, console.warn)
+        nn_folder = folder.path if options.use_env_nn else run.path
+        # Nothing is stored, so no page of the replays is touched and their size does not matter.
+        memory = MemoryBudget(free=sys.maxsize)
+        agents = make_agents(loaded, env.specs, nn_folder, pick_device(options.device), memory=memory)
+        step = load_networks_into(agents, checkpoint)
+        acting = "sampled" if options.run and not options.disable_sample else "deterministic"
+        console.message(f"playing {run.shown(checkpoint)}, {acting} actions; Ctrl-C ends")
+        files = _Files.of(options, run, env, step, console)
+        if options.run:
+            episodes = list(_shown(console, _play(loaded, agents, env, stop, options, files.callback)))
+            _finish_run(console, run, scores_of(episodes), step, acting)
+            for name, text in files.rows:
+                console.message(f"{name}: {text}")
+        else:
+            episodes = _evaluate(console, loaded, agents, env, stop, options.eval or 1, files.callback)
+            scores = scores_of(episodes)
+            _finish_eval(console, run, loaded, options, scores, step, stop, files.rows, env.render_modes)
+    return stop.exit_code
+
+
+def _refuse_contradictions(options: TrainOptions) -> None:
+    if options.run and options.eval is not None:
+        raise UsageError(
+            "--run and --eval exclude each other",
+            why="--eval plays N episodes with the deterministic policy, --run until a limit, with sampling",
+            fix="leave one of them out",
+        )
+    if options.render and options.video:
+        raise UsageError(
+            "--render and --video exclude each other",
+            why="an environment either opens a window or hands out its pictures",
+            fix="leave one of them out",
+        )
+
+
+@dataclass(frozen=True)
+class _Files:
+    """Video and recording that the command line asks for."""
+
+    run: RunDir
+    video: VideoRecorder | None
+    recording: Recording | None
+
+    @classmethod
+    def of(cls, options: TrainOptions, run: RunDir, env: VecEnv, step: int, console: Console) -> _Files:
+        video = VideoRecorders(env, run.videos, warn=console.warn)(step) if options.video else None
+        return cls(run, video, Recording(Path(options.record)) if options.record else None)
+
+    @property
+    def callback(self) -> Callback:
+        return CallbackList(*(one for one in (self.video, self.recording) if one is not None))
+
+    @property
+    def rows(self) -> Rows:
+        """Files that were written."""
+        rows = []
+        if self.video is not None and self.video.saved:
+            rows.append(("film", self.run.shown(self.video.path)))
+        if self.recording is not None and self.recording.episodes:
+            shown = self.run.shown(self.recording.path)
+            rows.append(("recording", f"{shown}, {self.recording.episodes} episodes"))
+        return rows
+
+
+def _play(
+    loaded: LoadedConfig,
+    agents: dict[str, Agent],
+    env: VecEnv,
+    stop: StopRequest,
+    options: TrainOptions,
+    callback: Callback = NULL_CALLBACK,
+) -> Iterator[Episode]:
+    base = loaded.config.base_config
+    policies, limit = _policies(agents, greedy=options.disable_sample), base.max_step_each_iter
+    with eval_loop(env, policies, callback, num_envs=base.n_envs, length_limit=limit) as loop:
+        rollout = loop.rollout
+        iteration, iterations = Iteration(rollout), 0
+        while not stop and not 0 < base.max_step <= rollout.steps and iterations != base.max_iter:
+            episodes = loop.step()
+            yield from episodes
+            iterations += iteration.ends(episodes)
+
+
+def _evaluate(
+    console: Console,
+    loaded: LoadedConfig,
+    agents: dict[str, Agent],
+    env: VecEnv,
+    stop: StopRequest,
+    num_episodes: int,
+    callback: Callback,
+) -> list[Episode]:
+    """Return the episodes that count, as many as were finished before a signal."""
+    episodes: list[Episode] = []
+
+    def on_episode(episode: Episode) -> None:
+        episodes.append(episode)
+        console.message(_line(len(episodes), episode))
+
+    evaluate(
+        env,
+        _policies(agents, greedy=True),
+        num_episodes,
+        length_limit=loaded.config.base_config.max_step_each_iter,
+        stop=lambda: bool(stop),
+        on_episode=on_episode,
+        callback=callback,
+    )
+    return episodes
+
+
+def _policies(agents: dict[str, Agent], *, greedy: bool) -> dict[str, EvalPolicy]:
+    return {name: EvalPolicy(agent.new_policy("playing"), greedy=greedy) for name, agent in agents.items()}
+
+
+def _shown(console: Console, episodes: Iterator[Episode]) -> Iterator[Episode]:
+    for number, episode in enumerate(episodes, start=1):
+        console.message(_line(number, episode))
+        yield episode
+
+
+def _line(number: int, episode: Episode) -> str:
+    who = "" if episode.behaviour == DEFAULT_BEHAVIOUR else f"{episode.behaviour} "
+    outcome = f"return {episode.total:>10.2f}  length {episode.length}"
+    return f"episode {number:>4}  {who}agent {episode.agent}  {outcome}"
+
+
+def _finish_run(console: Console, run: RunDir, scores: Scores, step: int, acting: str) -> None:
+    for behaviour, performance in scores.items():
+        console.message(
+            f"{behaviour}: mean return {performance.interval.text}, {len(performance.returns)} episodes"
+        )
+    if not scores:
+        console.message("no episode was finished")
+        return
+    console.message(f"written to {run.shown(_write(run, scores, step, acting))}")
+
+
+def _finish_eval(
+    console: Console,
+    run: RunDir,
+    loaded: LoadedConfig,
+    options: TrainOptions,
+    scores: Scores,
+    step: int,
+    stop: StopRequest,
+    files: Rows,
+    render_modes: Sequence[str],
+) -> None:
+    config = loaded.config
+    logged = Logged(
+        run=run, step=step, episodes=config.eval_config.episodes, num_envs=config.base_config.n_envs
+    )
+    rows = [("checkpoint", f"step {step:,}"), *table(scores, logged), *files]
+    if stop.signal is not None:
+        rows.append(("ended by", f"{stop.signal.name}, before all episodes were finished"))
+    if scores and options.eval is not None:  # a film alone does not replace an evaluation
+        rows.append(("file", run.shown(_write(run, scores, step, "deterministic"))))
+    commands = []
+    if can_be_watched(render_modes, display=has_display()):
+        watch = run.command("-n", run.name, "--watch", f"--ckpt={step}")  # acting as it was measured
+        commands.append(("watch", watch))
+    console.finish(rows, commands)
+
+
+def _write(run: RunDir, scores: Scores, step: int, acting: str) -> Path:
+    path = run.path / "evaluation.json"
+    write_json(path, {"step": step, "acting": acting, "behaviours": scores_json(scores)})
+    return path
+
+
+Scores = dict[str, Performance]
+"""Performances by behaviour, in the order in which they first finished an episode."""
+
+
+def scores_of(episodes: Sequence[Episode]) -> Scores:
+    """Group episodes by behaviour; a behaviour without any is left out."""
+    scores = {}
+    for behaviour in dict.fromkeys(episode.behaviour for episode in episodes):
+        own = [episode for episode in episodes if episode.behaviour == behaviour]
+        scores[behaviour] = Performance(tuple(e.total for e in own), tuple(e.length for e in own))
+    return scores
+
+
+def scores_json(scores: Scores) -> object:
+    """Return the content of ``evaluation.json``."""
+    return finite_or_null(
+        {
+            behaviour: {
+                "mean": performance.interval.mean,
+                "ci95": [performance.interval.low, performance.interval.high],
+                "returns": performance.returns,
+                "lengths": performance.lengths,
+            }
+            for behaviour, performance in scores.items()
+        }
+    )
+
+
+def table(scores: Scores, logged: Logged | None) -> Rows:
+    """Format rows for the console, several per behaviour; compare with ``logged`` if given."""
+    rows = []
+    for behaviour, performance in scores.items():
+        own = [
+            ("episodes", f"{len(performance.returns)}"),
+            ("mean return", performance.interval.text),
+            ("min and max", f"{min(performance.returns):.1f} and {max(performance.returns):.1f}"),
+            ("length", f"{float(np.mean(performance.lengths)):.1f} steps"),
+        ]
+        if logged is not None and (verdict := logged.verdict(behaviour, performance)):
+            own.append(("logged", verdict))
+        who = "" if behaviour == DEFAULT_BEHAVIOUR else f"{behaviour}: "
+        rows += [(f"{who}{name}", value) for name, value in own]
+    return rows
+
+
+@dataclass(frozen=True, kw_only=True)
+class Logged:
+    """Evaluation that a run logged while training, at the step of a checkpoint.
+
+    episodes: of each evaluation while training
+    num_envs: environments of the evaluation to compare
+    """
+
+    run: RunDir
+    step: int
+    episodes: int
+    num_envs: int
+
+    def mean(self, behaviour: str) -> float | None:
+        """Return the logged ``eval/return_mean``, or None. Raises StorageError for a damaged file."""
+        if not self.run.metrics_csv.exists():
+            return None
+        metrics = read_metrics(self.run.metrics_csv)
+        level = "" if behaviour == DEFAULT_BEHAVIOUR else f"{behaviour}/"
+        found = dict(zip(metrics["step"], metrics.get(f"{level}eval/return_mean", []), strict=False))
+        mean = found.get(float(self.step), math.nan)
+        return None if math.isnan(mean) else mean
+
+    def verdict(self, behaviour: str, performance: Performance) -> str | None:
+        """Compare a performance with the logged one; None where there is none of as many episodes."""
+        logged = self.mean(behaviour)
+        if logged is None or len(performance.returns) != self.episodes:
+            return None
+        if self.num_envs > 1:
+            return f"{logged:.1f}, of other episodes: each of {self.num_envs} environments has its own seeds"
+        mean = performance.interval.mean
+        if mean == logged:
+            return "the same, to the last bit"
+        return (
+            f"{logged:.6g}, which differs by {mean - logged:+.3g}: "
+            "another seed, configuration, device or version plays differently"
+        )

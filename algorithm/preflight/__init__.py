@@ -1,0 +1,1 @@
+"""Commands before a training: its obstacles (``--check``) and its cost (``--dry_run``)."""

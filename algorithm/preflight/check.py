@@ -1,0 +1,139 @@
+"""``--check``: findings about an environment before it is trained on, and replays of failed episodes."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+
+from algorithm.config.cli import TrainOptions
+from algorithm.config.loader import LoadedConfig
+from algorithm.env.base import Observation, StepResult
+from algorithm.env.checks.context import CheckLimits
+from algorithm.env.checks.finding import Level
+from algorithm.env.env_id import resolve_env_id
+from algorithm.env.registry import make_vec_env
+from algorithm.env.wrappers import resolve_wrappers
+from algorithm.errors import EnvError
+from algorithm.preflight.check_printer import Verdict, open_printer
+from algorithm.preflight.check_process import CheckRequest, CheckStarted, check_in_process
+from algorithm.preflight.commands import command
+from algorithm.run.failure_dump import FailureDump
+
+
+def check_task(options: TrainOptions, loaded: LoadedConfig, *, limits: CheckLimits | None = None) -> int:
+    """Show the findings about an environment; return 0, or 4 if one of them is an error."""
+    began = time.monotonic()
+    counts: Counter[Level] = Counter()
+    messages = check_in_process(request_of(loaded, limits or CheckLimits()))
+    with open_printer(quiet=options.quiet) as printer, closing(messages):
+        printer.begin(f"{loaded.config.base_config.env_name}, {_source(loaded)}")
+        for message in messages:
+            if isinstance(message, CheckStarted):
+                printer.at_work(message.group, message.title)
+                continue
+            counts.update(finding.level for finding in message.findings)
+            printer.show(message)
+        printer.end(
+            Verdict(
+                errors=counts[Level.ERROR],
+                warnings=counts[Level.WARNING],
+                notes=counts[Level.NOTE],
+                seconds=time.monotonic() - began,
+                dry_run=command(options, "--dry_run"),
+                train=command(options),
+            )
+        )
+    return EnvError.exit_code if counts[Level.ERROR] else 0
+
+
+def request_of(loaded: LoadedConfig, limits: CheckLimits) -> CheckRequest:
+    """Return the request to check what a training with this configuration would run."""
+    base = loaded.config.base_config
+    return CheckRequest(
+        env_name=resolve_env_id(base.env_name, loaded.env_dir),
+        env_args=base.env_args or {},
+        wrappers=resolve_wrappers(base.wrappers, loaded.env_dir),
+        options=loaded.config.reset_config,
+        seed=loaded.seed,
+        n_envs=base.n_envs,
+        workers=base.workers,
+        length_limit=base.max_step_each_iter,
+        normalised=loaded.config.sac_config.use_normalization,
+        rewards_scaled=loaded.config.sac_config.reward_scaling,
+        reward_scale=base.reward_scale,
+        timeout=base.env_timeout,
+        limits=limits,
+    )
+
+
+def _source(loaded: LoadedConfig) -> str:
+    return loaded.source if loaded.file is None else f"{loaded.env_label}/{loaded.source}"
+
+
+def check_failure(path: Path) -> int:
+    """Replay the failure dump of ``path``; return 0 if the same number occurs again, else 1.
+
+    Raises StorageError for a file that is no dump, EnvError if the environment cannot be made or fails.
+    """
+    dump = FailureDump.read(path)
+    print(f"{dump.env_name}, seed {dump.seed}, {len(dump.actions)} steps")
+    print(f"in the run: {dump.what} was {dump.value}, step {dump.episode_step}")
+    if replay_failure(dump, print):
+        print("the same number again")
+        return 0
+    print(
+        "the number did not occur again: the environment is not determined by its seed and its actions, "
+        "or it has been changed"
+    )
+    return 1
+
+
+def replay_failure(dump: FailureDump, say: Callable[[str], None]) -> bool:
+    """Replay an episode and report its non-finite numbers; return whether the dump's is among them."""
+    env = make_vec_env(
+        dump.env_type,
+        dump.env_name,
+        env_args=dump.env_args,
+        seed_of=lambda index, episode: dump.seed,
+        options=dump.reset_config,
+        wrappers=dump.wrappers,
+        timeout=-1,
+        restarts=0,
+    )
+    try:
+        behaviour = next(iter(env.specs))
+        found = {0: _non_finite(env.reset(episode=0)[behaviour])}
+        for step, flat in enumerate(dump.actions, start=1):
+            result = env.step({behaviour: np.array([flat], np.float32)})[behaviour]
+            found[step] = _non_finite_of_step(result)
+            if result.terminated[0] or result.truncated[0]:
+                break
+    finally:
+        env.close()
+    for step, numbers in found.items():
+        for what, value in numbers.items():
+            action = dump.env_actions[step - 1] if step else "none"
+            say(f"step {step}, after action {action}: {what} is {value}")
+    return found.get(dump.episode_step, {}).get(dump.what) == dump.value
+
+
+def _non_finite_of_step(result: StepResult) -> dict[str, str]:
+    ended = result.final is not None and (result.terminated[0] or result.truncated[0])
+    numbers = _non_finite(result.final if ended and result.final else result)
+    return ({} if np.isfinite(result.reward[0]) else {"reward": str(float(result.reward[0]))}) | numbers
+
+
+def _non_finite(seen: Observation) -> dict[str, str]:
+    """``observation 'name'[2]`` -> ``nan``, for every number that is not finite."""
+    found = {}
+    for name, value in seen.obs.items():
+        if value.dtype.kind != "f":
+            continue
+        for place in np.argwhere(~np.isfinite(value[0])).tolist():
+            found[f"observation {name!r}{place or ''}"] = str(float(value[0][tuple(place)]))
+    return found

@@ -1,1 +1,0 @@
-"""A trained agent at work: evaluation, inference, films, recordings."""
