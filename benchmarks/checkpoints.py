@@ -16,8 +16,8 @@ import numpy as np
 import torch
 
 from algorithm.replay.buffer import ReplayBuffer
-from algorithm.run.checkpoints.checkpoint import Snapshot, load_replay
-from algorithm.run.checkpoints.keeper import Keeper, find_checkpoint
+from algorithm.runs.checkpoints.checkpoint import Snapshot, load_replay
+from algorithm.runs.checkpoints.keeper import Keeper, find_checkpoint
 from benchmarks.harness import Bench, smoke
 from benchmarks.inside import make_replay
 from benchmarks.samples import make_segment, make_spec

@@ -30,8 +30,8 @@ from algorithm.run.faults import Faults
 from algorithm.run.non_finite import Drop, OnNonFinite, Stop
 from algorithm.run.repro import Repros
 from algorithm.run.rollout import Iteration, Rollout
-from algorithm.run.rundir import MODELS
 from algorithm.run.signals import StopRequest
+from algorithm.runs.rundir import MODELS
 from ds.acting import Acting, actor_seed, make_acting, with_noise
 from ds.agreement import agreed, digest
 from ds.client import Client

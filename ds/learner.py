@@ -18,11 +18,11 @@ from algorithm.run.agent import Agent, MakeReplay
 from algorithm.run.assembly import nn_file
 from algorithm.run.faults import Faults
 from algorithm.run.feed import Feed
-from algorithm.run.files import write_json
 from algorithm.run.playing.play import play
 from algorithm.run.resume import resume
 from algorithm.run.session import Session, train
 from algorithm.run.timing import Stopwatch
+from algorithm.runs.files import write_json
 from algorithm.spec import AgentSpec
 from ds.actors import Actors
 from ds.agreement import agreed

@@ -22,6 +22,7 @@ ORDER = (
     "algorithm.extensions",
     "algorithm.env",
     "algorithm.config",
+    "algorithm.runs",
     "algorithm.run",
     "main",
 )

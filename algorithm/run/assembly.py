@@ -16,11 +16,11 @@ from algorithm.env.registry import make_vec_env
 from algorithm.errors import EnvError, ModelError, StorageError, UsageError
 from algorithm.replay.buffer import ReplayBuffer
 from algorithm.run.agent import Agent, MakeReplay
-from algorithm.run.checkpoints.checkpoint import load_checkpoint
 from algorithm.run.faults import Faults
 from algorithm.run.memory import MemoryBudget
-from algorithm.run.names import behaviour_level
 from algorithm.run.seeding import episode_seeds
+from algorithm.runs.checkpoints.checkpoint import load_checkpoint
+from algorithm.runs.names import behaviour_level
 from algorithm.spec import AgentSpec
 
 

@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 from algorithm.config.cli import TrainOptions
 from algorithm.config.loader import LoadedConfig
 from algorithm.run.console import open_console
-from algorithm.run.files import write_json
 from algorithm.run.pages.curves import plot_curve, read_series
 from algorithm.run.pages.summary import repeat_rows, repeat_summary
-from algorithm.run.rundir import RunDir
 from algorithm.run.session import Trained, train
+from algorithm.runs.files import write_json
+from algorithm.runs.rundir import RunDir
 
 
 def train_repeatedly(

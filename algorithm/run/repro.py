@@ -25,7 +25,7 @@ from algorithm.env.registry import make_vec_env
 from algorithm.env.wrappers import located
 from algorithm.errors import StorageError, UserError
 from algorithm.reading import read_json
-from algorithm.run.files import write_text
+from algorithm.runs.files import write_text
 
 LIMIT = 10
 """Files that a run writes at most."""

@@ -12,14 +12,14 @@ from algorithm.config.cli import TrainOptions, config_flags
 from algorithm.config.loader import LoadedConfig, load_config, load_config_file
 from algorithm.config.locate import EnvFolder
 from algorithm.errors import StorageError, UsageError
-from algorithm.run.checkpoints.checkpoint import checkpoint_steps, load_checkpoint
-from algorithm.run.checkpoints.keeper import find_checkpoint
 from algorithm.run.console import Console
 from algorithm.run.playing.play import find_run
-from algorithm.run.rundir import RunDir
 from algorithm.run.session import Start, conduct
 from algorithm.run.training import fitting
 from algorithm.run.wiring import OneProcess, Wire
+from algorithm.runs.checkpoints.checkpoint import checkpoint_steps, load_checkpoint
+from algorithm.runs.checkpoints.keeper import find_checkpoint
+from algorithm.runs.rundir import RunDir
 
 
 def resume(

@@ -8,12 +8,12 @@ from collections.abc import Callable, Mapping
 import torch
 
 from algorithm.errors import StorageError
-from algorithm.run.checkpoints.checkpoint import Snapshot, load_checkpoint
-from algorithm.run.checkpoints.keeper import Keeper, SaveCost
 from algorithm.run.console import Console
 from algorithm.run.guard import diverged
-from algorithm.run.names import behaviour_level
 from algorithm.run.training import Training
+from algorithm.runs.checkpoints.checkpoint import Snapshot, load_checkpoint
+from algorithm.runs.checkpoints.keeper import Keeper, SaveCost
+from algorithm.runs.names import behaviour_level
 
 FAILURES = 3
 """Attempts in a row that may fail; the last one ends the run."""

@@ -19,8 +19,8 @@ from algorithm.run.agent import Agent
 from algorithm.run.console import Rows
 from algorithm.run.offers import has_display, playing_commands
 from algorithm.run.playing.evaluate import Performance
-from algorithm.run.rundir import RunDir
 from algorithm.run.trainer import Outcome
+from algorithm.runs.rundir import RunDir
 from algorithm.sac.config import SacConfig
 from algorithm.spec import DEFAULT_BEHAVIOUR, AgentSpec
 

@@ -21,27 +21,27 @@ from algorithm.env.outside import outside
 from algorithm.errors import EnvError, StorageError, UsageError, UserError
 from algorithm.run.agent import Agent, pick_device
 from algorithm.run.assembly import close_env, env_file, make_agents, make_env, nn_file
-from algorithm.run.checkpoints.checkpoint import Checkpoint
-from algorithm.run.checkpoints.keeper import Keeper
 from algorithm.run.console import Console, Rows, close_logging, open_console, setup_logging
 from algorithm.run.faults import Faults
-from algorithm.run.lock import RunLock
-from algorithm.run.logs.metrics import MetricsLogger
 from algorithm.run.memory import MemoryBudget
 from algorithm.run.non_finite import Drop, OnNonFinite, Stop
 from algorithm.run.pages.curves import plot_curve, read_series
 from algorithm.run.pages.report import write_report
 from algorithm.run.playing.film import Films, no_films
-from algorithm.run.provenance import made_with
 from algorithm.run.randomness import seed_globally
 from algorithm.run.repro import Repros
-from algorithm.run.rundir import RunDir
 from algorithm.run.saver import Saver
 from algorithm.run.screen import finish_screen, result_json, start_screen
 from algorithm.run.signals import StopRequest
 from algorithm.run.trainer import Outcome, Trainer
 from algorithm.run.training import Training, fitting
 from algorithm.run.wiring import OneProcess, Wire, Wiring
+from algorithm.runs.checkpoints.checkpoint import Checkpoint
+from algorithm.runs.checkpoints.keeper import Keeper
+from algorithm.runs.lock import RunLock
+from algorithm.runs.logs.metrics import MetricsLogger
+from algorithm.runs.provenance import made_with
+from algorithm.runs.rundir import RunDir
 
 _DROPPED_IN_EVALUATIONS = 100  # episodes; an evaluation waits for whole ones
 

@@ -15,7 +15,6 @@ from algorithm.config.schema import Config
 from algorithm.env.base import VecEnv
 from algorithm.run.console import Console, Evaluation, Progress
 from algorithm.run.guard import diverged
-from algorithm.run.logs.metrics import MetricsLogger, Rate
 from algorithm.run.non_finite import OnNonFinite
 from algorithm.run.pace import Every
 from algorithm.run.playing.evaluate import Performance, Visitor, Watcher, evaluate
@@ -23,6 +22,7 @@ from algorithm.run.rollout import Episode
 from algorithm.run.saver import Saver
 from algorithm.run.signals import StopRequest
 from algorithm.run.training import Training
+from algorithm.runs.logs.metrics import MetricsLogger, Rate
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,17 +10,17 @@ from types import MappingProxyType
 from algorithm.data import State
 from algorithm.errors import StorageError
 from algorithm.run.agent import Agent
-from algorithm.run.checkpoints.checkpoint import Checkpoint, Snapshot, load_replay
-from algorithm.run.checkpoints.manifest import STATE
 from algorithm.run.faults import Faults
 from algorithm.run.feed import Feed
 from algorithm.run.health.watchdog import Health
-from algorithm.run.names import behaviour_level
-from algorithm.run.provenance import what_differs
 from algorithm.run.randomness import GlobalRandom
 from algorithm.run.rollout import Iteration
 from algorithm.run.tally import Tally
 from algorithm.run.timing import Stopwatch
+from algorithm.runs.checkpoints.checkpoint import Checkpoint, Snapshot, load_replay
+from algorithm.runs.checkpoints.manifest import STATE
+from algorithm.runs.names import behaviour_level
+from algorithm.runs.provenance import what_differs
 from algorithm.spec import DEFAULT_BEHAVIOUR
 
 
@@ -30,7 +30,7 @@ class Training:
     make_feed: where the agents' transitions come from; told a watch to charge its time to
     agents: one per behaviour
     faults: what the environments have been told to report to
-    made_with: versions and code, see :func:`~algorithm.run.provenance.made_with`
+    made_with: versions and code, see :func:`~algorithm.runs.provenance.made_with`
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class Training:
     def snapshot(self, metrics: Mapping[str, object]) -> Snapshot:
         """Everything as it is now, between two steps.
 
-        metrics: state of what has been logged, see :class:`~algorithm.run.logs.metrics.MetricsLogger`
+        metrics: state of what has been logged, see :class:`~algorithm.runs.logs.metrics.MetricsLogger`
         """
         state = State.joined(
             {

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from algorithm.run.logs.metrics import read_metrics
+from algorithm.runs.logs.metrics import read_metrics
 from tests.ds import processes
 from tests.ds.marked import SCALES
 

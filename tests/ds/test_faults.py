@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from algorithm.config.loader import load_config
-from algorithm.run.logs.metrics import read_metrics
+from algorithm.runs.logs.metrics import read_metrics
 from algorithm.spec import ActionSpec, AgentSpec, ObsSpec
 from ds import certificates
 from ds.agreement import agreed, digest

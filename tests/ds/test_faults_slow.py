@@ -16,7 +16,7 @@ from multiprocessing.process import BaseProcess
 import psutil
 import pytest
 
-from algorithm.run.logs.metrics import read_metrics
+from algorithm.runs.logs.metrics import read_metrics
 from tests.ds import networks
 from tests.ds.processes import finish
 from tests.ds.scene import LENGTH, Scene, missing, whole

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from algorithm.data import State
 from algorithm.run.feed import Feed
 from algorithm.run.group import Episode
-from algorithm.run.logs.metrics import METRICS
 from algorithm.run.rollout import Iteration
 from algorithm.run.timing import Stopwatch
+from algorithm.runs.logs.metrics import METRICS
 from ds import streams
 from ds.actors import Actors
 from ds.board import Board

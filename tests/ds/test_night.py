@@ -18,7 +18,7 @@ from multiprocessing.process import BaseProcess
 import psutil
 import pytest
 
-from algorithm.run.logs.metrics import read_metrics
+from algorithm.runs.logs.metrics import read_metrics
 from tests.ds import networks
 from tests.ds.scene import TASK, Scene, whole
 

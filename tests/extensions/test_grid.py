@@ -15,8 +15,8 @@ from algorithm.extensions import make_extensions
 from algorithm.extensions.options import Build
 from algorithm.nn.loader import load_networks
 from algorithm.run.agent import Agent
-from algorithm.run.logs.metrics import METRICS
 from algorithm.run.memory import MemoryBudget
+from algorithm.runs.logs.metrics import METRICS
 from algorithm.sac.config import SacConfig
 from algorithm.sac.learner import Sac
 from algorithm.spec import ActionSpec, AgentSpec, ObsSpec

@@ -12,7 +12,7 @@ import time
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
-from algorithm.run.logs.metrics import read_metrics
+from algorithm.runs.logs.metrics import read_metrics
 
 LIMIT = 120.0  # seconds until something is wrong
 

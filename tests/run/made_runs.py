@@ -9,7 +9,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from algorithm.config.loader import dump_config, load_config
-from algorithm.run.rundir import RunDir
+from algorithm.runs.rundir import RunDir
 
 CURVE = {
     "rollout/return_mean": (-9.0, -8.0, -5.0, -3.0),

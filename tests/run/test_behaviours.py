@@ -14,8 +14,8 @@ from algorithm.config.locate import find_env
 from algorithm.data import State
 from algorithm.env.base import Observation, StepResult
 from algorithm.run import assembly, resume, session
-from algorithm.run.checkpoints.checkpoint import load_checkpoint
-from algorithm.run.logs.metrics import read_metrics
+from algorithm.runs.checkpoints.checkpoint import load_checkpoint
+from algorithm.runs.logs.metrics import read_metrics
 from algorithm.spec import ActionSpec, AgentSpec, ObsSpec
 from tests.run.killing import what_must_agree
 

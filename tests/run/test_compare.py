@@ -113,7 +113,7 @@ def test_a_comparison_by_hand():
 
 
 def _opened(name):
-    from algorithm.run.rundir import RunDir
+    from algorithm.runs.rundir import RunDir
 
     return RunDir.open("task", name, argument="./task")
 

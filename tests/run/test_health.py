@@ -11,7 +11,7 @@ from algorithm.config.schema import Config
 from algorithm.run.health.history import WATCHED, WINDOW, History, Row
 from algorithm.run.health.rules import make_rules
 from algorithm.run.health.watchdog import Health
-from algorithm.run.logs.metrics import METRICS
+from algorithm.runs.logs.metrics import METRICS
 
 RECORDED = Path(__file__).resolve().parents[1] / "golden" / "health"
 """Of real runs, with the columns that are watched, to six digits."""

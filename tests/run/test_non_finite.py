@@ -20,11 +20,11 @@ from algorithm.errors import NumericalError
 from algorithm.replay.buffer import ReplayBuffer, UniformSampler
 from algorithm.run.console import open_console
 from algorithm.run.faults import Faults
-from algorithm.run.logs.metrics import read_metrics
 from algorithm.run.non_finite import TOLD, Drop, Stop, examine
 from algorithm.run.repro import Repros, main
 from algorithm.run.rollout import Rollout
 from algorithm.run.seeding import episode_seeds
+from algorithm.runs.logs.metrics import read_metrics
 from algorithm.sac.actor import ActorOutput
 from algorithm.spec import AgentSpec
 from tests.run.sessions import result, run

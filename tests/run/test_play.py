@@ -16,10 +16,10 @@ import numpy as np
 import pytest
 
 from algorithm.run import session
-from algorithm.run.logs.metrics import read_metrics
 from algorithm.run.playing.evaluate import Performance
 from algorithm.run.playing.scores import Logged, table
-from algorithm.run.rundir import RunDir
+from algorithm.runs.logs.metrics import read_metrics
+from algorithm.runs.rundir import RunDir
 from tests.run.sessions import TASK, run, weights_hash
 from tests.run.test_check import LIMITS
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from algorithm.run.logs.metrics import read_metrics
+from algorithm.runs.logs.metrics import read_metrics
 from tests.run.sessions import result, run
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -14,8 +14,8 @@ from algorithm.run.playing.film import Film
 from algorithm.run.playing.record import Recording
 from algorithm.run.rollout import Episode
 from algorithm.spec import DEFAULT_BEHAVIOUR
-from tests.run.small_disk import fill, on_a_small_disk
 from tests.run.test_film import Noisy
+from tests.runs.small_disk import fill, on_a_small_disk
 from tests.toys_agents import Attentive, Both, Guests, allowed, carried, chosen, random_script, see, tale
 
 ONE = {DEFAULT_BEHAVIOUR: Attentive()}

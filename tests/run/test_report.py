@@ -9,10 +9,10 @@ import pytest
 
 from algorithm.config.cli import parse_args
 from algorithm.errors import StorageError
-from algorithm.run.lock import Holder
 from algorithm.run.pages.facts import Facts
 from algorithm.run.pages.report import write_report
 from algorithm.run.pages.sections import LARGEST_VIDEO
+from algorithm.runs.lock import Holder
 from tests.run.made_runs import ARGUMENTS, CURVE, RESULT, make_run, metrics_text
 from tests.run.pages import read
 

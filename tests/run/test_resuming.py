@@ -15,16 +15,16 @@ import pytest
 import torch
 
 from algorithm.config import load_config_file
-from algorithm.run import provenance
-from algorithm.run.checkpoints.keeper import Keeper
-from algorithm.run.logs.metrics import read_metrics
 from algorithm.run.trainer import Trainer
+from algorithm.runs import provenance
+from algorithm.runs.checkpoints.keeper import Keeper
+from algorithm.runs.logs.metrics import read_metrics
 from algorithm.sac.actor import Actor
 from algorithm.sac.learner import Sac
 from tests.run.killing import what_must_agree
-from tests.run.kills import Killed
-from tests.run.malice import sign
 from tests.run.sessions import result, run
+from tests.runs.kills import Killed
+from tests.runs.malice import sign
 
 SHORT = ("-o", "base_config.max_step=200")
 

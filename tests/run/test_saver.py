@@ -14,9 +14,9 @@ import pytest
 import torch
 
 from algorithm.errors import NumericalError, StorageError
-from algorithm.run.checkpoints.checkpoint import Snapshot
-from algorithm.run.checkpoints.keeper import Keeper, SaveCost
 from algorithm.run.saver import FAILURES, Saver
+from algorithm.runs.checkpoints.checkpoint import Snapshot
+from algorithm.runs.checkpoints.keeper import Keeper, SaveCost
 
 FULL = StorageError("the checkpoint cannot be written", where="here", why="the disk is full", fix="make room")
 

@@ -14,8 +14,8 @@ import pytest
 
 from algorithm.config import load_config_file
 from algorithm.run import trainer, training
-from algorithm.run.logs.metrics import read_metrics
 from algorithm.run.timing import Stopwatch
+from algorithm.runs.logs.metrics import read_metrics
 from tests.run.sessions import result, run, weights_hash
 
 ROOT = Path(__file__).resolve().parents[2]

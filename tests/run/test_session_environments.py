@@ -8,7 +8,7 @@ import pytest
 
 from algorithm.errors import EnvError
 from algorithm.run import session
-from algorithm.run.logs.metrics import read_metrics
+from algorithm.runs.logs.metrics import read_metrics
 from tests.run.sessions import result, run, weights_hash
 
 

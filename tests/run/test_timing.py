@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from algorithm.run.logs.metrics import METRICS
 from algorithm.run.timing import MEASURED, Stopwatch
+from algorithm.runs.logs.metrics import METRICS
 
 
 class Clock:

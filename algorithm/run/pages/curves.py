@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from algorithm.errors import StorageError
-from algorithm.run.logs.metrics import read_metrics
 from algorithm.run.pages.wording import counted
 from algorithm.run.statistics import bootstrap_band
+from algorithm.runs.logs.metrics import read_metrics
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

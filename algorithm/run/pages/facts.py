@@ -14,9 +14,9 @@ from algorithm.config.errors import ConfigError
 from algorithm.config.loader import LoadedConfig, load_config_file
 from algorithm.errors import StorageError
 from algorithm.reading import read_bytes, read_json, read_lines
-from algorithm.run.lock import Holder
-from algorithm.run.logs.metrics import METRICS, read_metrics
-from algorithm.run.rundir import RunDir
+from algorithm.runs.lock import Holder
+from algorithm.runs.logs.metrics import METRICS, read_metrics
+from algorithm.runs.rundir import RunDir
 from algorithm.spec import DEFAULT_BEHAVIOUR
 
 _Read = TypeVar("_Read")

@@ -16,7 +16,7 @@ from algorithm.run.pages.facts import FINISHED, Facts, Score, lookup
 from algorithm.run.pages.html import Content, Markup, commands, join, pairs, section, table, tag
 from algorithm.run.pages.settings import differences, options_of, preset_of
 from algorithm.run.pages.wording import counted, duration, plus_minus, short
-from algorithm.run.rundir import RunDir
+from algorithm.runs.rundir import RunDir
 from algorithm.spec import DEFAULT_BEHAVIOUR
 
 _PURPOSES = {"evaluate": "Evaluate 100 episodes", "watch": "Watch it", "film": "Film an episode"}

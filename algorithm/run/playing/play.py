@@ -20,10 +20,8 @@ from algorithm.env.base import VecEnv
 from algorithm.errors import UsageError
 from algorithm.run.agent import Agent, pick_device
 from algorithm.run.assembly import close_env, load_networks_into, make_agents, make_env
-from algorithm.run.checkpoints.keeper import find_checkpoint
 from algorithm.run.console import Console, Rows, open_console
 from algorithm.run.faults import Faults
-from algorithm.run.files import write_json
 from algorithm.run.memory import MemoryBudget
 from algorithm.run.offers import can_be_watched, has_display
 from algorithm.run.playing.evaluate import Visitor, evaluate
@@ -32,8 +30,10 @@ from algorithm.run.playing.record import Recording
 from algorithm.run.playing.scores import Logged, Scores, scores_json, scores_of, table
 from algorithm.run.playing.watching import NOBODY, Audience, Watcher, shown
 from algorithm.run.rollout import Episode, Iteration
-from algorithm.run.rundir import RunDir
 from algorithm.run.signals import StopRequest
+from algorithm.runs.checkpoints.keeper import find_checkpoint
+from algorithm.runs.files import write_json
+from algorithm.runs.rundir import RunDir
 from algorithm.spec import DEFAULT_BEHAVIOUR
 
 # The limits and the number of environments of the training do not count here, those of the command line do.

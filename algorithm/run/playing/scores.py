@@ -9,11 +9,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from algorithm.run.console import Rows
-from algorithm.run.files import finite_or_null
-from algorithm.run.logs.metrics import read_metrics
 from algorithm.run.playing.evaluate import Performance
 from algorithm.run.rollout import Episode
-from algorithm.run.rundir import RunDir
+from algorithm.runs.files import finite_or_null
+from algorithm.runs.logs.metrics import read_metrics
+from algorithm.runs.rundir import RunDir
 from algorithm.spec import DEFAULT_BEHAVIOUR
 
 Scores = dict[str, Performance]

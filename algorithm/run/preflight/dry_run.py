@@ -20,10 +20,8 @@ from algorithm.run.agent import Agent, pick_device
 from algorithm.run.assembly import close_env, make_agents, make_env
 from algorithm.run.console import Console, Rows, open_console
 from algorithm.run.faults import Faults
-from algorithm.run.files import json_text
 from algorithm.run.live import clock_time
 from algorithm.run.memory import MemoryBudget, format_bytes, free_memory
-from algorithm.run.names import expand_name
 from algorithm.run.non_finite import Stop
 from algorithm.run.preflight.commands import command
 from algorithm.run.preflight.measure import Measurement
@@ -43,10 +41,12 @@ from algorithm.run.preflight.plan import (
     planned_steps,
 )
 from algorithm.run.randomness import seed_globally
-from algorithm.run.rundir import MODELS, RunDir
 from algorithm.run.screen import start_screen
 from algorithm.run.training import Training
 from algorithm.run.wiring import local_feed
+from algorithm.runs.files import json_text
+from algorithm.runs.names import expand_name
+from algorithm.runs.rundir import MODELS, RunDir
 
 SECONDS = 2.0
 """How long is measured, about."""

@@ -6,7 +6,7 @@ import hashlib
 import pickle
 from pathlib import Path
 
-from algorithm.run.files import json_text
+from algorithm.runs.files import json_text
 
 
 class Trap:

@@ -24,7 +24,7 @@ from torch import Tensor
 from algorithm.data import Array
 from algorithm.errors import StorageError
 from algorithm.replay.buffer import ReplayBuffer
-from algorithm.run.checkpoints.manifest import (
+from algorithm.runs.checkpoints.manifest import (
     MANIFEST,
     NAME,
     STATE,
@@ -38,14 +38,14 @@ from algorithm.run.checkpoints.manifest import (
     read_listed,
     read_manifest,
 )
-from algorithm.run.checkpoints.segments import (
+from algorithm.runs.checkpoints.segments import (
     PATTERN,
     SegmentWriter,
     WrittenReplay,
     read_replay,
     try_to_remove,
 )
-from algorithm.run.files import json_text, make_folder, remove_unfinished, sync_folder, write_durably
+from algorithm.runs.files import json_text, make_folder, remove_unfinished, sync_folder, write_durably
 
 INDEX = "replay.json"
 GIVEN_UP = "replay.given_up.json"

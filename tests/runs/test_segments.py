@@ -17,8 +17,8 @@ import torch
 from algorithm.data import Segment
 from algorithm.errors import StorageError
 from algorithm.replay.buffer import FreshSampler, PrioritizedSampler, ReplayBuffer, UniformSampler
-from algorithm.run.checkpoints import segments
-from algorithm.run.checkpoints.checkpoint import (
+from algorithm.runs.checkpoints import segments
+from algorithm.runs.checkpoints.checkpoint import (
     Snapshot,
     check_replay,
     give_up_replay,
@@ -27,14 +27,14 @@ from algorithm.run.checkpoints.checkpoint import (
     remove_segments,
     save_checkpoint,
 )
-from algorithm.run.checkpoints.keeper import find_checkpoint
+from algorithm.runs.checkpoints.keeper import find_checkpoint
 from algorithm.spec import ActionSpec, AgentSpec, ObsSpec
 from tests.oracles_replay import digest, stored
 from tests.replay.buffers import result
-from tests.run.kills import child
-from tests.run.malice import Trap, pickled, sign
-from tests.run.small_disk import fill, limit_files, on_a_small_disk
-from tests.run.snapshots import files_of, grow, make_replay, never, save
+from tests.runs.kills import child
+from tests.runs.malice import Trap, pickled, sign
+from tests.runs.small_disk import fill, limit_files, on_a_small_disk
+from tests.runs.snapshots import files_of, grow, make_replay, never, save
 
 
 def sizes(run: Path) -> dict[str, int]:

@@ -12,7 +12,7 @@ from typing import Literal
 from algorithm.config.cli import Ckpt
 from algorithm.errors import StorageError
 from algorithm.reading import read_json
-from algorithm.run.checkpoints.checkpoint import (
+from algorithm.runs.checkpoints.checkpoint import (
     Snapshot,
     check_replay,
     checkpoint_of,
@@ -26,8 +26,8 @@ from algorithm.run.checkpoints.checkpoint import (
     save_checkpoint,
     set_aside,
 )
-from algorithm.run.checkpoints.segments import try_to_remove
-from algorithm.run.files import write_json
+from algorithm.runs.checkpoints.segments import try_to_remove
+from algorithm.runs.files import write_json
 
 Replays = Literal["always", "last", "never"]
 """Which checkpoints keep the replay: all, only the newest, none."""

@@ -16,7 +16,7 @@ from typing import Any, BinaryIO
 
 from algorithm.errors import StorageError
 from algorithm.reading import open_plain, parse_json, read_bytes
-from algorithm.run.files import json_text
+from algorithm.runs.files import json_text
 
 SCHEMA = 5
 """Version of the layout; a reader refuses any other."""

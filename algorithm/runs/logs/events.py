@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from algorithm.run.logs.growing import GrowingFile
-from algorithm.run.logs.sinks import naming
+from algorithm.runs.logs.growing import GrowingFile
+from algorithm.runs.logs.sinks import naming
 
 if TYPE_CHECKING:
     import numpy as np

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from algorithm.errors import StorageError
-from algorithm.run.checkpoints.checkpoint import (
+from algorithm.runs.checkpoints.checkpoint import (
     Snapshot,
     checkpoint_of,
     checkpoint_steps,
@@ -27,11 +27,11 @@ from algorithm.run.checkpoints.checkpoint import (
     save_checkpoint,
     set_aside,
 )
-from algorithm.run.checkpoints.keeper import find_checkpoint
+from algorithm.runs.checkpoints.keeper import find_checkpoint
 from tests.oracles_replay import digest
-from tests.run.kills import deaths
-from tests.run.malice import Trap, pickled, sign
-from tests.run.snapshots import content, files_of, grow, make_replay, never, restore, save
+from tests.runs.kills import deaths
+from tests.runs.malice import Trap, pickled, sign
+from tests.runs.snapshots import content, files_of, grow, make_replay, never, restore, save
 
 
 def test_what_was_saved_is_loaded(tmp_path):

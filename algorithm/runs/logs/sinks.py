@@ -1,4 +1,4 @@
-"""Rows of metrics on the disk: ``metrics.csv`` and ``metrics.jsonl``; for TensorBoard ``run/logs/events.py``.
+"""Rows of metrics on the disk: ``metrics.csv`` and ``metrics.jsonl``; for TensorBoard ``events.py``.
 
 A sink either has the whole row or, after a StorageError, nothing of it. Those of a resumed run first drop all
 that lies behind the last row that counts.
@@ -19,8 +19,8 @@ from typing import Protocol
 
 from algorithm.errors import StorageError
 from algorithm.reading import parse_json, read_bytes
-from algorithm.run.files import write_text
-from algorithm.run.logs.growing import GrowingFile
+from algorithm.runs.files import write_text
+from algorithm.runs.logs.growing import GrowingFile
 
 MOST = 2**30
 """Bytes of a file of metrics that is read."""

@@ -16,10 +16,10 @@ import numpy as np
 import pytest
 
 from algorithm.errors import StorageError
-from algorithm.run.files import write_text
-from algorithm.run.logs.metrics import METRICS, MetricsLogger, Rate, read_metrics
-from tests.run.kills import Killed
-from tests.run.small_disk import files_no_larger_than, fill, on_a_small_disk
+from algorithm.runs.files import write_text
+from algorithm.runs.logs.metrics import METRICS, MetricsLogger, Rate, read_metrics
+from tests.runs.kills import Killed
+from tests.runs.small_disk import files_no_larger_than, fill, on_a_small_disk
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -279,7 +279,7 @@ def test_damaged_and_missing_files_are_told_and_gone_on_with(opened, tmp_path, w
 WRITER = """\
 import json, os, sys
 from pathlib import Path
-from algorithm.run.logs.metrics import MetricsLogger
+from algorithm.runs.logs.metrics import MetricsLogger
 
 folder, last = Path(sys.argv[1]), int(sys.argv[2])
 saved = folder / "state.json"

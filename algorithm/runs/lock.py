@@ -21,7 +21,7 @@ import psutil
 
 from algorithm.errors import StorageError, UsageError
 from algorithm.reading import parse_json, read_bytes
-from algorithm.run.files import write_durably
+from algorithm.runs.files import write_durably
 
 _SAME_START_S = 2.0
 """The system counts the seconds since its start in whole ones, and a clock may be corrected a little."""

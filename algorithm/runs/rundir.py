@@ -17,9 +17,9 @@ from typing import cast
 from algorithm.config.program import program
 from algorithm.errors import StorageError, UsageError
 from algorithm.reading import read_json, read_lines
-from algorithm.run.files import finite_or_null, write_bytes, write_json, write_text
-from algorithm.run.names import candidates, check_name, is_name
-from algorithm.run.provenance import file_state, git_state, host, library_versions
+from algorithm.runs.files import finite_or_null, write_bytes, write_json, write_text
+from algorithm.runs.names import candidates, check_name, is_name
+from algorithm.runs.provenance import file_state, git_state, host, library_versions
 
 MODELS = Path("models")
 """Where runs go: below the current directory."""

@@ -18,17 +18,17 @@ import torch
 
 from algorithm.errors import StorageError
 from algorithm.replay.buffer import ReplayBuffer
-from algorithm.run.checkpoints.checkpoint import (
+from algorithm.runs.checkpoints.checkpoint import (
     Snapshot,
     checkpoint_of,
     checkpoint_steps,
     load_checkpoint,
     load_replay,
 )
-from algorithm.run.checkpoints.keeper import Keeper, find_checkpoint
+from algorithm.runs.checkpoints.keeper import Keeper, find_checkpoint
 from tests.oracles_replay import digest
-from tests.run.kills import deaths, failures
-from tests.run.snapshots import files_of, grow, make_replay, never, restore
+from tests.runs.kills import deaths, failures
+from tests.runs.snapshots import files_of, grow, make_replay, never, restore
 
 
 def keeper(run: Path, *, keep=2, best=True, warn=never, **kwargs) -> Keeper:

@@ -25,8 +25,8 @@ import numpy as np
 from algorithm.data import Array
 from algorithm.replay.buffer import ReplayBuffer, ReplayState
 from algorithm.replay.records import PIECE_BYTES, Pieces, Records, SavedPart
-from algorithm.run.checkpoints.manifest import Entry, check_hash, damaged, open_listed
-from algorithm.run.files import make_folder, put, sync_folder
+from algorithm.runs.checkpoints.manifest import Entry, check_hash, damaged, open_listed
+from algorithm.runs.files import make_folder, put, sync_folder
 
 PATTERN = "seg_*.npy"
 """All files that are written here."""

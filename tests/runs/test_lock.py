@@ -16,9 +16,9 @@ import psutil
 import pytest
 
 from algorithm.errors import StorageError, UsageError
-from algorithm.run import lock
-from algorithm.run.lock import Holder, RunLock
-from tests.run.kills import Killed
+from algorithm.runs import lock
+from algorithm.runs.lock import Holder, RunLock
+from tests.runs.kills import Killed
 
 ROOT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.fault("F24")
@@ -158,7 +158,7 @@ def test_a_lock_of_another_machine_is_refused_with_the_way_out(path):
 
 def test_the_lock_of_a_killed_process_is_taken_over(path, told):
     code = (
-        "import os, signal, sys; from pathlib import Path; from algorithm.run.lock import RunLock\n"
+        "import os, signal, sys; from pathlib import Path; from algorithm.runs.lock import RunLock\n"
         "with RunLock(Path(sys.argv[1]), notice=print): os.kill(os.getpid(), signal.SIGKILL)"
     )
     killed = subprocess.run(
@@ -315,7 +315,7 @@ RACER = """\
 import sys
 from pathlib import Path
 from algorithm.errors import UsageError
-from algorithm.run.lock import RunLock
+from algorithm.runs.lock import RunLock
 
 path, inside, rounds = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
 held = refused = 0

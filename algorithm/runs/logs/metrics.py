@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 
 from algorithm.errors import StorageError
 from algorithm.reading import read_text
-from algorithm.run.logs.events import EVENT_FILES, EventSink, Picture
-from algorithm.run.logs.sinks import MOST, CsvSink, JsonlSink, Patient, naming
-from algorithm.run.names import behaviour_level
+from algorithm.runs.logs.events import EVENT_FILES, EventSink, Picture
+from algorithm.runs.logs.sinks import MOST, CsvSink, JsonlSink, Patient, naming
+from algorithm.runs.names import behaviour_level
 from algorithm.spec import DEFAULT_BEHAVIOUR
 
 _TOO_MANY = 2**53  # steps: from there on floats leave some out
