@@ -17,7 +17,7 @@ import torch
 
 from algorithm.replay.buffer import ReplayBuffer
 from algorithm.runs.checkpoints.checkpoint import Snapshot, load_replay
-from algorithm.runs.checkpoints.keeper import Keeper, find_checkpoint
+from algorithm.runs.checkpoints.manager import CheckpointManager, find_checkpoint
 from benchmarks.harness import Bench, smoke
 from benchmarks.inside import make_replay
 from benchmarks.samples import make_segment, make_spec
@@ -90,12 +90,14 @@ def save(transitions: int, carry: int, further: int, folder: str) -> Answer:
 
     while replay.num_transitions < transitions:
         add(EPISODE)
-    keeper = Keeper(Path(folder, "checkpoints"), Path(folder, "replay"), keep=3, best=True, warn=print)
+    manager = CheckpointManager(
+        Path(folder, "checkpoints"), Path(folder, "replay"), keep=3, best=True, warn=print
+    )
     tensors = {name: {"all": torch.rand(n)} for name, n in PARAMETERS.items()}
     answer: dict[str, Any] = {"seconds": {}, "bytes": {}, "peak_mb": {}}
     for name, step in (("first", transitions), ("next", transitions + further)):
         snapshot = Snapshot(step=step, tensors=tensors, state={}, replays={"": replay})
-        saved, took = _measured(lambda snapshot=snapshot: keeper.save(snapshot))
+        saved, took = _measured(lambda snapshot=snapshot: manager.save(snapshot))
         answer["bytes"][name] = saved.bytes_written
         for what, value in took.items():
             answer[what][name] = value

@@ -18,7 +18,7 @@ from algorithm.run.session import Start, conduct
 from algorithm.run.training import fitting
 from algorithm.run.wiring import OneProcess, Wire
 from algorithm.runs.checkpoints.checkpoint import checkpoint_steps, load_checkpoint
-from algorithm.runs.checkpoints.keeper import find_checkpoint
+from algorithm.runs.checkpoints.manager import find_checkpoint
 from algorithm.runs.rundir import RunDir
 
 

@@ -37,7 +37,7 @@ from algorithm.run.trainer import Outcome, Trainer
 from algorithm.run.training import Training, fitting
 from algorithm.run.wiring import OneProcess, Wire, Wiring
 from algorithm.runs.checkpoints.checkpoint import Checkpoint
-from algorithm.runs.checkpoints.keeper import Keeper
+from algorithm.runs.checkpoints.manager import CheckpointManager
 from algorithm.runs.lock import RunLock
 from algorithm.runs.logs.metrics import MetricsLogger
 from algorithm.runs.provenance import made_with
@@ -226,8 +226,8 @@ class Session:
         if start and own_env is not None and run.has_other(own_env):
             notices.append(f"the environment's file {own_env.name} has been changed since")
         self._write_down(agents, networks, start, eval_env.render_modes, own_env)
-        keeper = self._keeper(start)
-        saver = Saver(keeper, training, console, self.lock.check)
+        manager = self._manager(start)
+        saver = Saver(manager, training, console, self.lock.check)
         for name, agent in agents.items():
             agent.guard.attach(restore=partial(saver.networks, name), report=faults)
         with fitting(start.folder if start else run.path):
@@ -323,9 +323,9 @@ class Session:
         apart = {f"{self.loaded.for_behaviour(name).sac_config.nn}.py" for name in agents}
         return made_with(self.loaded.env_dir, apart | {own_env.name} if own_env else apart)
 
-    def _keeper(self, start: Start | None) -> Keeper:
+    def _manager(self, start: Start | None) -> CheckpointManager:
         kept = self.loaded.config.checkpoint_config
-        keeper = Keeper(
+        manager = CheckpointManager(
             self.run.checkpoints,
             self.run.replay,
             keep=kept.keep,
@@ -335,8 +335,8 @@ class Session:
             warn=self.console.warn,
         )
         if start:
-            keeper.resume(start.saved.step)
-        return keeper
+            manager.resume(start.saved.step)
+        return manager
 
     def _warn(self, agents: Mapping[str, Agent], notices: Sequence[str], *, exact: bool) -> None:
         warn = self.console.warn

@@ -21,12 +21,6 @@ _HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Zl", "Zp"})
 """Categories of Unicode: what steers a terminal, has no form of its own, or is no character."""
 
 
-def env_label(folder: Path, envs: Path) -> str:
-    """The ``<env>`` of a run's path: the folder's path below ``envs``, else its last name."""
-    folder, envs = folder.resolve(), envs.resolve()
-    return folder.relative_to(envs).as_posix() if folder.is_relative_to(envs) else folder.name
-
-
 def behaviour_level(behaviour: str) -> str:
     """The folder level of a behaviour under checkpoints and log; empty for the default behaviour.
 

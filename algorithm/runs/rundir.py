@@ -37,7 +37,7 @@ class _Start:
 class RunDir:
     """Paths of one run, absolute. Build it with ``create``, ``open`` or ``newest``.
 
-    env:      the environment's label, see ``env_label``.
+    env:      the environment's label, such as ``gym/pendulum``.
     name:     the run's own name, placeholders already replaced.
     path:     the folder.
     argument: what the user types for the environment, for the commands shown to him.

@@ -19,7 +19,7 @@ from algorithm.config.loader import load_config_file
 from algorithm.errors import UserError
 from algorithm.run.pages.report import write_report
 from algorithm.runs import rundir
-from algorithm.runs.checkpoints.keeper import Keeper, find_checkpoint
+from algorithm.runs.checkpoints.manager import CheckpointManager, find_checkpoint
 from algorithm.runs.lock import Holder
 from algorithm.runs.logs.sinks import CsvSink, JsonlSink
 from algorithm.runs.rundir import RunDir, run_names
@@ -82,8 +82,8 @@ def readers(folder: Path):
         )
     yield lambda: CsvSink.resume(opened.metrics_csv, 200, ["step", "loss/q"], warned.append)
     yield lambda: JsonlSink.resume(opened.metrics_jsonl, 200, warned.append)
-    keeper = Keeper(opened.checkpoints, opened.replay, keep=2, best=True, warn=warned.append)
-    yield lambda: keeper.resume(150)
+    manager = CheckpointManager(opened.checkpoints, opened.replay, keep=2, best=True, warn=warned.append)
+    yield lambda: manager.resume(150)
 
 
 @pytest.mark.fault("F42")

@@ -17,7 +17,7 @@ import torch
 from algorithm.config import load_config_file
 from algorithm.run.trainer import Trainer
 from algorithm.runs import provenance
-from algorithm.runs.checkpoints.keeper import Keeper
+from algorithm.runs.checkpoints.manager import CheckpointManager
 from algorithm.runs.logs.metrics import read_metrics
 from algorithm.sac.actor import Actor
 from algorithm.sac.learner import Sac
@@ -232,12 +232,12 @@ def test_the_last_evaluation_is_made_up_for(task, monkeypatch, stopped):
 @pytest.mark.fault("F02")
 def test_the_best_one_is_marked_though_the_run_was_killed_before(task, monkeypatch):
     with monkeypatch.context() as patch, pytest.raises(Killed):
-        patch.setattr(Keeper, "mark_best", _dies)
+        patch.setattr(CheckpointManager, "mark_best", _dies)
         run("--seed=1", "-n", "a", "--quiet")
     checkpoints = task / "a" / "checkpoints"
     assert steps(task / "a") == [200] and not (checkpoints / "best.json").exists()
     with monkeypatch.context() as patch, pytest.raises(Killed):
-        patch.setattr(Keeper, "save", _dies)
+        patch.setattr(CheckpointManager, "save", _dies)
         run("--resume", "--quiet")
     assert json.loads((checkpoints / "best.json").read_text())["step"] == 200
 

@@ -16,13 +16,13 @@ import torch
 from algorithm.errors import NumericalError, StorageError
 from algorithm.run.saver import FAILURES, Saver
 from algorithm.runs.checkpoints.checkpoint import Snapshot
-from algorithm.runs.checkpoints.keeper import Keeper, SaveCost
+from algorithm.runs.checkpoints.manager import CheckpointManager, SaveCost
 
 FULL = StorageError("the checkpoint cannot be written", where="here", why="the disk is full", fix="make room")
 
 
 class Disk:
-    """A keeper that fails at the attempts it is told to."""
+    """A manager that fails at the attempts it is told to."""
 
     def __init__(self, *failing: int) -> None:
         self.failing, self.attempts, self.saved, self.best = failing, 0, [], []
@@ -154,8 +154,10 @@ def no_descriptors() -> Iterator[None]:
 @pytest.mark.fault("F30")
 def test_without_descriptors_a_checkpoint_is_tried_again(tmp_path):
     training, said = Training(), Said()
-    keeper = Keeper(tmp_path / "checkpoints", tmp_path / "replay", keep=1, best=True, warn=said.warn)
-    saver = Saver(keeper, training, said, lambda: None)
+    manager = CheckpointManager(
+        tmp_path / "checkpoints", tmp_path / "replay", keep=1, best=True, warn=said.warn
+    )
+    saver = Saver(manager, training, said, lambda: None)
     assert saver.save({})
     for training.tally.step in (1, 2):
         with no_descriptors():

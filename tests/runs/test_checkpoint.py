@@ -27,7 +27,7 @@ from algorithm.runs.checkpoints.checkpoint import (
     save_checkpoint,
     set_aside,
 )
-from algorithm.runs.checkpoints.keeper import find_checkpoint
+from algorithm.runs.checkpoints.manager import find_checkpoint
 from tests.oracles_replay import digest
 from tests.runs.kills import deaths
 from tests.runs.malice import Trap, pickled, sign

@@ -18,7 +18,7 @@ from algorithm.run.pages.facts import Facts
 from algorithm.run.pages.sections import command_list
 from algorithm.runs import files, names, provenance
 from algorithm.runs.files import finite_or_null, write_json
-from algorithm.runs.names import behaviour_level, check_name, env_label, expand_name
+from algorithm.runs.names import behaviour_level, check_name, expand_name
 from algorithm.runs.rundir import RunDir, run_names
 from algorithm.spec import DEFAULT_BEHAVIOUR
 
@@ -260,11 +260,6 @@ def test_no_run_at_all_says_how_to_train(monkeypatch, program):
     with pytest.raises(StorageError) as caught:
         RunDir.newest("gym/pendulum")
     assert caught.value.fix == f"train first: python {program} gym/pendulum"
-
-
-def test_env_label_is_the_path_below_envs_or_the_last_name(here):
-    assert env_label(Path("envs/gym/pendulum"), Path("envs")) == "gym/pendulum"
-    assert env_label(here / "elsewhere/task", Path("envs")) == "task"
 
 
 def test_behaviours_get_a_level_unless_there_is_only_one():

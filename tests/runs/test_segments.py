@@ -27,7 +27,7 @@ from algorithm.runs.checkpoints.checkpoint import (
     remove_segments,
     save_checkpoint,
 )
-from algorithm.runs.checkpoints.keeper import find_checkpoint
+from algorithm.runs.checkpoints.manager import find_checkpoint
 from algorithm.spec import ActionSpec, AgentSpec, ObsSpec
 from tests.oracles_replay import digest, stored
 from tests.replay.buffers import result
@@ -50,10 +50,10 @@ def loaded(run: Path, step: int, replay: ReplayBuffer | None = None, level: str 
 
 
 @pytest.mark.parametrize("sampler", [PrioritizedSampler, UniformSampler, FreshSampler])
-@pytest.mark.parametrize("piece", [64, segments.PIECE_BYTES])
-def test_a_loaded_replay_goes_on_bit_for_bit_through_many_checkpoints(tmp_path, monkeypatch, sampler, piece):
+@pytest.mark.parametrize("chunk", [64, segments.CHUNK_BYTES])
+def test_a_loaded_replay_goes_on_bit_for_bit_through_many_checkpoints(tmp_path, monkeypatch, sampler, chunk):
     """The ring of 40 rows goes round; each time another process could have gone on."""
-    monkeypatch.setattr(segments, "PIECE_BYTES", piece)
+    monkeypatch.setattr(segments, "CHUNK_BYTES", chunk)
     replay, other = make_replay(sampler()), make_replay(sampler())
     for step in range(1, 8):
         grow(replay, 5)
@@ -167,7 +167,7 @@ def test_a_replay_is_written_anew_before_it_consists_of_too_many_files(tmp_path,
     for step in range(1, 9):
         grow(replay, 2)
         save(tmp_path, step, replay=replay)
-        parts.append(len(replay.saved_parts))
+        parts.append(len(replay.saved_files))
     assert parts == [1, 2, 3, 1, 2, 3, 1, 2]
     assert digest(loaded(tmp_path, 8, make_replay(UniformSampler(), capacity=1000))) == digest(replay)
 
@@ -180,7 +180,7 @@ def test_a_larger_replay_goes_on_with_the_files_or_has_lost_rows_and_ids(tmp_pat
     larger = loaded(tmp_path, 1, make_replay(UniformSampler(), capacity=100))
     grow(larger, 3)
     save(tmp_path, 2, replay=larger)
-    assert len(larger.saved_parts) == files
+    assert len(larger.saved_files) == files
     assert digest(loaded(tmp_path, 2, make_replay(UniformSampler(), capacity=100))) == digest(larger)
 
 

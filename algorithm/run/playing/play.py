@@ -31,7 +31,7 @@ from algorithm.run.playing.scores import Logged, Scores, scores_json, scores_of,
 from algorithm.run.playing.watching import NOBODY, Audience, Watcher, shown
 from algorithm.run.rollout import Episode, Iteration
 from algorithm.run.signals import StopRequest
-from algorithm.runs.checkpoints.keeper import find_checkpoint
+from algorithm.runs.checkpoints.manager import find_checkpoint
 from algorithm.runs.files import write_json
 from algorithm.runs.rundir import RunDir
 from algorithm.spec import DEFAULT_BEHAVIOUR

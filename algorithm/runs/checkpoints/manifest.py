@@ -29,7 +29,7 @@ STATE = "state.json"
 TENSORS = ".safetensors"
 
 LARGEST = 2**50
-"""Bytes of a file that is read in pieces; it must be as long as the manifest says."""
+"""Bytes of a file that is read in chunks; it must be as long as the manifest says."""
 
 WHOLE = 2**34
 """Bytes of one that is read in one piece."""

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from algorithm.runs.logs.growing import GrowingFile
+from algorithm.runs.files import GrowingFile
 from algorithm.runs.logs.sinks import naming
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from algorithm.errors import StorageError
 from algorithm.reading import open_plain
-from algorithm.runs.logs.growing import GrowingFile
+from algorithm.runs.files import GrowingFile
 
 _LARGEST = 2**50  # bytes; only its end is read
 

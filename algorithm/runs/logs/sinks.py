@@ -19,8 +19,7 @@ from typing import Protocol
 
 from algorithm.errors import StorageError
 from algorithm.reading import parse_json, read_bytes
-from algorithm.runs.files import write_text
-from algorithm.runs.logs.growing import GrowingFile
+from algorithm.runs.files import GrowingFile, write_text
 
 MOST = 2**30
 """Bytes of a file of metrics that is read."""

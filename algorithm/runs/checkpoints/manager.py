@@ -42,7 +42,7 @@ class SaveCost:
     replay_bytes: int
 
 
-class Keeper:
+class CheckpointManager:
     """Saves the checkpoints of a run and removes those that need not stay.
 
     The order is: the checkpoint, the file that names it, the removal of others, the removal of segments that
