@@ -1,16 +1,17 @@
-"""One process at a time goes on with a run: the file ``run.lock`` in its folder."""
+"""The lock of a run: a kernel lock admits one process at a time, and ``run.lock`` names that process.
+
+The kernel releases its lock when the process ends, however it ends. ``run.lock`` is JSON for people, reports
+and other machines. Where a shared disk does not carry kernel locks between machines, it is the only evidence.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import errno
-import hashlib
 import json
 import os
-import secrets
 import shlex
 import socket
-import time
 import types
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -18,25 +19,27 @@ from datetime import datetime
 from pathlib import Path
 
 import psutil
+from filelock import BaseFileLock, FileLock, SoftFileLock, Timeout
 
 from algorithm.errors import StorageError, UsageError
 from algorithm.reading import parse_json, read_bytes
-from algorithm.runs.files import write_durably
+from algorithm.runs.files import write_bytes
 
 _SAME_START_S = 2.0
 """The system counts the seconds since its start in whole ones, and a clock may be corrected a little."""
 
-_HALF_WRITTEN_S = 0.2
-"""After so long a lock that makes no sense is not being written any more."""
+_WAIT_S = 0.3
+"""A fork of a process that was just killed needs a moment to close its copy of the kernel lock."""
 
-_ATTEMPTS = 100
+_NO_KERNEL_LOCKS = frozenset({errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.EINVAL})
+"""Errors of ``flock`` on file systems that do not support it."""
 
-_LONGEST = 4 * 2**20  # bytes of a lock; a command may be as long as the system takes
+_LONGEST = 4 * 2**20  # bytes of run.lock; a command may be as long as the system allows
 
 
 @dataclass(frozen=True)
 class Holder:
-    """The process that a lock names; ``started`` in seconds since 1970."""
+    """The process that ``run.lock`` names; ``started`` in seconds since 1970."""
 
     pid: int
     host: str
@@ -45,17 +48,17 @@ class Holder:
 
     @classmethod
     def me(cls) -> Holder:
-        """The process that asks."""
+        """Describe the calling process."""
         process = psutil.Process()
         return cls(process.pid, socket.gethostname(), process.create_time(), shlex.join(process.cmdline()))
 
     @classmethod
     def read(cls, text: str | bytes) -> Holder | None:
-        """What :attr:`text` was made of; None for anything else."""
+        """Parse :attr:`text`; None for anything else."""
         try:
             value = parse_json(text)
             holder = cls(value["pid"], value["host"], float(value["started"]), value["command"])
-            holder.since  # noqa: B018 - a moment that no calendar has
+            holder.since  # noqa: B018 - raises for a time outside of the calendar
         except (ValueError, TypeError, LookupError, ArithmeticError, OSError):
             return None
         kinds = type(holder.pid) is int, isinstance(holder.host, str), isinstance(holder.command, str)
@@ -63,26 +66,26 @@ class Holder:
 
     @property
     def text(self) -> str:
-        """What stands in the lock."""
+        """The content of ``run.lock``."""
         return json.dumps(asdict(self)) + "\n"
 
     @property
     def is_elsewhere(self) -> bool:
-        """On another machine, where nothing can be found out about it."""
+        """Whether it ran on another machine, where its state cannot be read."""
         return self.host != socket.gethostname()
 
     @property
     def lives(self) -> bool:
-        """Whether that process is still there, as far as can be known.
+        """Whether that process still runs; True if it cannot be decided.
 
-        Another one may have got its number: it then started at another time, with another command. The
-        command is asked as well because a corrected clock moves the start of every process.
+        Its number may have been given to another process, which has another start time and another command.
+        Both are compared because correcting the clock moves the start time of every process.
         """
         if self.is_elsewhere:
             return True
         try:
             process = psutil.Process(self.pid)
-            if process.status() == psutil.STATUS_ZOMBIE:  # ended, and its parent has not looked yet
+            if process.status() == psutil.STATUS_ZOMBIE:  # ended, but not yet reaped by its parent
                 return False
             if abs(process.create_time() - self.started) <= _SAME_START_S:
                 return True
@@ -94,41 +97,40 @@ class Holder:
 
     @property
     def since(self) -> str:
-        """When it started, in local time."""
+        """Start time, in local time."""
         return datetime.fromtimestamp(self.started).strftime("%Y-%m-%d %H:%M:%S")
 
     def __str__(self) -> str:
-        """For a person."""
+        """One printable line."""
         told = f"process {self.pid} on {self.host}, since {self.since}: {self.command}"
         return "".join(sign if sign.isprintable() else "?" for sign in told)
 
 
 class RunLock:
-    """Holds a run while the context is open, so that no other process writes to it.
+    """Exclusive access to a run while the context is open.
 
-    A lock is stale when its process is gone: killed, or its machine was switched off. It is then taken over,
-    with one notice. So is a damaged one, empty or half: locks are written in one piece, and on file systems
-    without hard links in a moment, so its writer died or the machine did. A lock of another machine counts
-    as held, since nobody here can know.
+    ``run.lock`` of a process that is gone is stale: it is replaced, with one notice. So is one that cannot be
+    parsed. One of another machine counts as held, because its process cannot be checked from here.
 
-    path:   the lock's file
-    notice: told of a lock that was taken over
-    Entering raises UsageError, naming who holds the run, and StorageError if the lock cannot be written.
+    path:   ``run.lock``; the kernel lock is a file beside it, see :func:`lock_files`
+    notice: called with a message when a stale lock is replaced
+    Entering raises UsageError with the process that holds the run, and StorageError if the lock cannot be
+    written.
     """
 
     def __init__(self, path: Path, *, notice: Callable[[str], None]) -> None:
         self._path, self._notice = path, notice
         self._text, self._folder = "", -1
+        self._lock: BaseFileLock | None = None
 
     def __enter__(self) -> RunLock:
         self._text = Holder.me().text
         try:
-            stale = _take(self._path, self._text)
             self._folder = self._path.parent.stat().st_ino
-            for claim in self._path.parent.glob(f"{self._path.name}.*"):
-                claim.unlink(missing_ok=True)  # of somebody killed over a lock that is not there any more
-        except _HeldError as held:
-            raise _refusal(self._path, held.holder) from None
+            self._lock = _acquire(self._path)
+            stale = self._take(self._lock)
+        except Timeout:
+            raise _refusal(self._path, _holder(self._path)) from None
         except OSError as error:
             raise StorageError.of(error, what="the run cannot be locked", where=self._path) from error
         except ValueError as error:
@@ -153,21 +155,26 @@ class RunLock:
         self.release()
 
     def release(self) -> None:
-        """Let others have the run. May be called twice."""
+        """Give up the run. May be called twice, and from any thread."""
+        lock, self._lock = self._lock, None
+        if lock is None:
+            return
         try:
-            if _read(self._path) == self._text:
-                self._path.unlink(missing_ok=True)
+            if _read(self._path) == self._text:  # else another folder stands there, with locks of its own
+                for file in lock_files(self._path):
+                    file.unlink(missing_ok=True)
+            lock.release()
         except (OSError, ValueError) as failure:  # the run itself has ended well; who comes next finds it
             self._notice(f"{self._path} cannot be removed: {failure}")
 
     def check(self) -> None:
-        """Raise StorageError where the folder is not the one that was locked, or is another's by now."""
+        """Raise StorageError if the folder was moved or replaced, or locked by another process."""
         folder = self._path.parent
         try:
             found = _read(self._path)
-            if found == self._text:  # whatever the folder's number: some network file systems change it
+            if found == self._text:  # the folder's inode is not compared: some network file systems change it
                 return
-            if found is None and folder.stat().st_ino == self._folder:  # only the lock was removed
+            if found is None and folder.stat().st_ino == self._folder:  # only run.lock was removed
                 return
             why = "another folder stands in its place" if found is None else "another process has taken it"
         except (OSError, ValueError) as error:
@@ -179,81 +186,44 @@ class RunLock:
             fix="move it back and go on with --resume; nothing more was written to it",
         )
 
+    def _take(self, lock: BaseFileLock) -> str | None:
+        """Write ``run.lock`` while ``lock`` is held; returns the stale text that it replaces.
 
-class _HeldError(Exception):
-    """The lock is that of a process that lives."""
-
-    def __init__(self, holder: Holder) -> None:
-        super().__init__(str(holder))
-        self.holder = holder
-
-
-def _take(path: Path, mine: str) -> str | None:
-    """Make ``mine`` the lock's text; returns that of a stale one it replaces. Raises _HeldError and OSError.
-
-    Of several processes that find the same stale lock only one may replace it: the one that holds a second
-    lock, named after the first one's text. It looks again before it does, because another may have held the
-    second lock, replaced the first and gone on in the meantime. The second lock may become stale like any
-    other, and is then taken over in the same way.
-    """
-    damaged = None
-    for _ in range(_ATTEMPTS):
-        if _create(path, mine):
-            return None
-        found = _read(path)
-        if found is None:  # released just now
-            continue
-        holder = Holder.read(found)
-        if holder is not None and holder.lives:
-            raise _HeldError(holder)
-        if holder is None and found != damaged:
-            damaged = found
-            time.sleep(_HALF_WRITTEN_S)
-        elif _replace(path, found, mine):
-            return found
-    raise OSError(errno.EBUSY, "it is there and is not")
+        A process named there that still runs is refused even so: it may be of a machine whose kernel locks
+        do not reach this one, or of a version of this program without them.
+        """
+        try:
+            found = _read(self._path)
+            holder = None if found is None else Holder.read(found)
+            if holder is not None and holder.lives:
+                raise _refusal(self._path, holder)
+            write_bytes(self._path, self._text.encode())
+        except BaseException:
+            Path(lock.lock_file).unlink(missing_ok=True)  # while it is held, so that waiting processes retry
+            lock.release()
+            raise
+        return found
 
 
-def _replace(path: Path, stale: str, mine: str) -> bool:
-    """Whether ``stale`` still stood in the lock, and ``mine`` does now."""
-    claim = path.with_name(f"{path.name}.{hashlib.sha256(stale.encode()).hexdigest()[:12]}")
-    _take(claim, mine)
+def lock_files(path: Path) -> tuple[Path, Path, Path]:
+    """``run.lock``, the file of the kernel lock, and the marker on file systems without kernel locks."""
+    return path, path.with_suffix(".flock"), path.with_suffix(".softlock")
+
+
+def _acquire(path: Path) -> BaseFileLock:
+    """Acquire the kernel lock, or its substitute. Raises Timeout if it is held, and OSError."""
+    _, kernel, marker = lock_files(path)
+    # The lock is shared by all threads: the watchdog releases it when the main thread hangs.
+    lock: BaseFileLock = FileLock(kernel, timeout=_WAIT_S, thread_local=False, fallback_to_soft=False)
     try:
-        if _read(path) != stale:
-            return False
-        _draft(path, mine).replace(path)
-        return True
-    finally:
-        claim.unlink(missing_ok=True)
-
-
-def _create(path: Path, text: str) -> bool:
-    """Make the file with its whole text in one step; False if there is one already."""
-    draft = _draft(path, text)
-    try:
-        os.link(draft, path)
-    except FileExistsError:
-        return False
-    except OSError:
-        return _create_without_links(path, text)
-    finally:
-        draft.unlink(missing_ok=True)
-    return True
-
-
-def _create_without_links(path: Path, text: str) -> bool:
-    try:
-        with path.open("x", encoding="utf-8") as file:
-            file.write(text)
-    except FileExistsError:
-        return False
-    return _read(path) == text  # unless somebody held it for half written
-
-
-def _draft(path: Path, text: str) -> Path:
-    draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
-    write_durably(draft, text.encode())
-    return draft
+        lock.acquire()
+    except OSError as error:
+        if error.errno not in _NO_KERNEL_LOCKS:  # Timeout has no number
+            raise
+        kernel.unlink(missing_ok=True)
+        lock = SoftFileLock(marker, timeout=_WAIT_S, thread_local=False)
+        lock.acquire()
+    return lock
 
 
 def _read(path: Path) -> str | None:
@@ -262,15 +232,24 @@ def _read(path: Path) -> str | None:
     return None
 
 
-def _refusal(path: Path, holder: Holder) -> UsageError:
-    remove = f"rm {shlex.quote(str(path))}"
-    if holder.is_elsewhere:
+def _holder(path: Path) -> Holder | None:
+    try:
+        return Holder.read(_read(path) or "")
+    except (OSError, ValueError):
+        return None
+
+
+def _refusal(path: Path, holder: Holder | None) -> UsageError:
+    remove = shlex.join(["rm", *(str(file) for file in lock_files(path) if file.exists())])
+    if holder is None or not holder.lives:
+        fix = f"wait for it; if no such process is left, nor one that it started:\n{remove}"
+    elif holder.is_elsewhere:
         fix = f"wait for it or end it there; if that machine or process is gone:\n{remove}"
     else:
         fix = f"wait for it, or end it:\nkill {holder.pid}"
     return UsageError(
         "another process is at work on this run",
         where=path,
-        why=str(holder),
+        why=str(holder) if holder else "it is not named there",
         fix=f"{fix}\nor train another run with -n",
     )

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from algorithm.errors import StorageError
 from algorithm.reading import read_json
+from algorithm.runs.lock import lock_files
 from ds.cluster.messages import Look, Order, Report
 
 _LAUNCH = Path(__file__).with_name("launch.py")
@@ -60,7 +61,8 @@ class Host:
         if order.run and order.aside and path.is_dir():
             path.rename(_free(path))
         if order.run and order.unlock:
-            (path / "run.lock").unlink(missing_ok=True)
+            for file in lock_files(path / "run.lock"):
+                file.unlink(missing_ok=True)
         self._drop_secrets()
         extra = self._keep(order.secrets) if order.secrets else ()
         self._child = subprocess.Popen(
