@@ -45,7 +45,7 @@ def _summarise(options: TrainOptions, runs: Sequence[Trained], title: str) -> No
     first = runs[0].run
     results = [trained.result for trained in runs]
     write_json(first.path / "repeat.json", repeat_summary(results))
-    series = [read_series(trained.run.metrics_csv, trained.run.name) for trained in runs]
+    series = [read_series(trained.run.metrics_jsonl, trained.run.name) for trained in runs]
     picture = first.plots / "repeat.png"
     plot_curve(picture, series, title=f"{title}, {len(runs)} seeds")
     with open_console(quiet=options.quiet) as console:

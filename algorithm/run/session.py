@@ -151,7 +151,7 @@ def _write_outcome(
         run.write_result(result)
         if outcome.last_eval:
             label = f"evaluation, mean of {loaded.config.eval_config.episodes} episodes"
-            series = read_series(run.metrics_csv, label)
+            series = read_series(run.metrics_jsonl, label)
             plot_curve(run.plots / "return.png", [series], title=f"{loaded.env_label}, {run.name}")
     except StorageError as error:
         console.warn(error.line)

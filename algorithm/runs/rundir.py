@@ -145,12 +145,12 @@ class RunDir:
 
     @property
     def metrics_csv(self) -> Path:
-        """All metrics, one row a summary."""
+        """All metrics as a table, one row a summary; written with every checkpoint and at the end."""
         return self.path / "metrics.csv"
 
     @property
     def metrics_jsonl(self) -> Path:
-        """The same, one JSON object a line."""
+        """The same, one JSON object a line, written at once."""
         return self.path / "metrics.jsonl"
 
     @property

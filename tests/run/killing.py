@@ -62,7 +62,7 @@ def what_must_agree(run: Path) -> dict[str, object]:
     state = json.loads((last / "state.json").read_text())
     del state["seconds"]
     state["metrics"] = without_times(state["metrics"])
-    metrics = {name: column for name, column in read_metrics(run / "metrics.csv").items() if timeless(name)}
+    metrics = {name: column for name, column in read_metrics(run / "metrics.jsonl").items() if timeless(name)}
     return {
         "weights": {name: entry["sha256"] for name, entry in files.items() if name.endswith(".safetensors")},
         "replay": manifest["replay"],  # every segment with its SHA-256, priorities among them

@@ -107,7 +107,7 @@ def test_each_behaviour_is_trained_and_evaluated_by_itself(trained):
     means = [result["behaviours"][name]["last_eval"]["mean"] for name in ("walker", "runner")]
     best = json.loads((folder / "checkpoints" / "best.json").read_text())
     assert best == {"step": 60, "folder": "step_000000060", "mean": pytest.approx(sum(means) / 2)}
-    columns = read_metrics(folder / "metrics.csv")
+    columns = read_metrics(folder / "metrics.jsonl")
     assert columns["walker/replay/size"][-1] > 2 * 60, "a step of two walkers is one step"
     assert {"walker/loss/q", "runner/loss/q", "walker/eval/return_mean"} <= set(columns)
     assert "runner/vtrace/rho_mean" in columns and "walker/vtrace/rho_mean" not in columns

@@ -122,7 +122,7 @@ def test_the_checkpoint_before_a_damaged_one_is_used_loudly(task, capsys):
     warnings = [line for line in said.splitlines() if "trying the one before" in line]
     assert "step 200" in said and not any("--ckpt" in line for line in warnings)
     assert (folder / "checkpoints" / "step_000000260.damaged").is_dir()
-    assert read_metrics(folder / "metrics.csv")["step"] == [100.0, 200.0, 300.0]
+    assert read_metrics(folder / "metrics.jsonl")["step"] == [100.0, 200.0, 300.0]
 
 
 @pytest.mark.fault("F41")
@@ -196,7 +196,7 @@ def test_an_earlier_checkpoint_can_be_gone_on_from(task, capsys):
     assert run("--resume", "--ckpt=200", "-o", "base_config.max_step=220") == 0
     assert "checkpoints removed of steps 260" in capsys.readouterr().out.replace("\n", " ")
     assert steps(task / "a") == [200, 220]
-    assert max(read_metrics(task / "a" / "metrics.csv")["step"]) == 220
+    assert max(read_metrics(task / "a" / "metrics.jsonl")["step"]) == 220
 
 
 def _dies(*_: object) -> None:

@@ -60,7 +60,7 @@ class Series:
 
 
 def read_series(path: Path, label: str) -> Series:
-    """The curves in a ``metrics.csv``. Raises StorageError."""
+    """The curves in a ``metrics.jsonl``. Raises StorageError."""
     return series_of(read_metrics(path), label)
 
 

@@ -76,9 +76,9 @@ class Logged:
 
     def mean(self, behaviour: str) -> float | None:
         """The logged ``eval/return_mean``; None if there is none. Raises StorageError for a damaged file."""
-        if not self.run.metrics_csv.exists():
+        if not self.run.metrics_jsonl.exists():
             return None
-        metrics = read_metrics(self.run.metrics_csv)
+        metrics = read_metrics(self.run.metrics_jsonl)
         level = "" if behaviour == DEFAULT_BEHAVIOUR else f"{behaviour}/"
         found = dict(zip(metrics["step"], metrics.get(f"{level}eval/return_mean", []), strict=False))
         mean = found.get(float(self.step), math.nan)

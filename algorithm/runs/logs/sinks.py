@@ -1,7 +1,7 @@
-"""Rows of metrics on the disk: ``metrics.csv`` and ``metrics.jsonl``; for TensorBoard ``events.py``.
+"""Rows of metrics on the disk: ``metrics.jsonl``, and the table ``metrics.csv`` that follows from it.
 
-A sink either has the whole row or, after a StorageError, nothing of it. Those of a resumed run first drop all
-that lies behind the last row that counts.
+A sink has a row whole or, after a StorageError, not at all. One of a resumed run first drops every row behind
+the last one that counts. The sink of TensorBoard stands in ``events.py``.
 """
 
 from __future__ import annotations
@@ -22,33 +22,33 @@ from algorithm.reading import parse_json, read_bytes
 from algorithm.runs.files import GrowingFile, write_text
 
 MOST = 2**30
-"""Bytes of a file of metrics that is read."""
+"""Bytes of the largest file of metrics that is read."""
 
 Row = Mapping[str, float]
-"""Values by column; NaN and infinity become an empty cell, null, or no point."""
+"""Values by column; NaN and infinity become null, an empty cell, or no point."""
 
 
 class Sink(Protocol):
-    """Takes rows in the order of their steps."""
+    """A destination of rows, in the order of their steps."""
 
     @property
     def path(self) -> Path:
-        """The file or folder they go to."""
+        """The file or folder."""
         ...
 
     def write(self, step: int, row: Row) -> None:
-        """Raises StorageError; nothing of the row counts as written then."""
+        """Write a row. Raises StorageError, with nothing of the row written."""
         ...
 
     def sync(self) -> None:
-        """Make what was written survive a power cut. Raises StorageError."""
+        """Flush to the disk what was written. Raises StorageError."""
         ...
 
 
 class Patient:
-    """Gives rows to a sink, and keeps those that could not be written until they can.
+    """A sink with a queue of the rows that could not be written yet.
 
-    error: what went wrong at the last attempt; None if all went well
+    error: that of the last attempt; None if it succeeded
     """
 
     def __init__(self, sink: Sink) -> None:
@@ -63,20 +63,20 @@ class Patient:
 
     @property
     def waiting(self) -> int:
-        """How many rows have not been written."""
+        """Number of rows that have not been written."""
         return len(self._waiting)
 
     def write(self, step: int, row: Row) -> None:
-        """The row, after all that wait."""
+        """Write the row after all that wait."""
         self._waiting.append((step, row))
         self.retry()
 
     def retry(self) -> None:
-        """Write what waits, as far as it can be."""
+        """Write what waits, as far as possible."""
         self._attempt(self._write_waiting)
 
     def sync(self) -> None:
-        """Write what waits, and make it survive a power cut."""
+        """Write what waits, and flush it to the disk."""
         self.retry()
         if self.error is None:
             self._attempt(self._sink.sync)
@@ -95,68 +95,6 @@ class Patient:
             self.error = None
 
 
-class CsvSink:
-    """A wide table. A column seen for the first time is appended, and the file rewritten with it.
-
-    Make it with ``create`` or ``resume``.
-    """
-
-    def __init__(self, path: Path, columns: Sequence[str]) -> None:
-        self._file = GrowingFile(path)
-        self.columns = list(columns)
-
-    @classmethod
-    def create(cls, path: Path) -> CsvSink:
-        """For a file that must not exist yet. Raises StorageError."""
-        _create(path)
-        return cls(path, ["step"])
-
-    @classmethod
-    def resume(cls, path: Path, last: int, columns: Sequence[str], warn: Callable[[str], None]) -> CsvSink:
-        """Cut the file back to its rows up to the step ``last`` and to the columns that there were then.
-
-        Rows that cannot be read go as well, with a warning. Raises StorageError.
-        """
-        header, *lines = _whole_lines(path, warn) or [csv_line(columns)]
-        names = _names(header)
-        if not names:
-            warn(f"{path}: the names of its columns are damaged, its rows are dropped")
-            names, lines = list(columns), []
-        known = list(columns) if names[: len(columns)] == list(columns) else names
-        rows = _up_to(last, lines, lambda line: _step_of_cells(line.split(","), len(names)), path, warn)
-        text = csv_line(known) + "".join(",".join(row.split(",")[: len(known)]) + "\n" for row in rows)
-        _replace(path, "" if known == ["step"] else text)
-        return cls(path, known)
-
-    @property
-    def path(self) -> Path:
-        """See :class:`Sink`."""
-        return self._file.path
-
-    def write(self, step: int, row: Row) -> None:
-        """See :class:`Sink`."""
-        cells = {"step": str(step)} | {name: _cell(value) for name, value in row.items()}
-        new = [name for name in cells if name not in self.columns]
-        with naming(self.path):
-            if not self.path.exists():  # a new one would begin without the names of its columns
-                raise FileNotFoundError(errno.ENOENT, "it was removed while the run wrote to it")
-            if new:
-                self._widen(new)
-            self._file.append(csv_line([cells.get(name, "") for name in self.columns]).encode())
-
-    def _widen(self, new: Sequence[str]) -> None:
-        columns = [*self.columns, *new]
-        rows = _lines(self.path)[1:]
-        write_text(self.path, csv_line(columns) + "".join(f"{row}{',' * len(new)}\n" for row in rows))
-        self.columns = columns
-        self._file = GrowingFile(self.path)  # what was torn at the end of the other file is not in this one
-
-    def sync(self) -> None:
-        """See :class:`Sink`."""
-        with naming(self.path):
-            self._file.sync()
-
-
 class JsonlSink:
     """One object a line, ``step`` first. Make it with ``create`` or ``resume``."""
 
@@ -166,14 +104,18 @@ class JsonlSink:
     @classmethod
     def create(cls, path: Path) -> JsonlSink:
         """For a file that must not exist yet. Raises StorageError."""
-        _create(path)
+        create_empty(path)
         return cls(path)
 
     @classmethod
     def resume(cls, path: Path, last: int, warn: Callable[[str], None]) -> JsonlSink:
-        """Cut the file back to its rows up to the step ``last``; otherwise as that of :class:`CsvSink`."""
-        rows = _up_to(last, _whole_lines(path, warn), _step_of_object, path, warn)
-        _replace(path, "".join(f"{row}\n" for row in rows))
+        """Cut the file back to its rows up to the step ``last``. Raises StorageError.
+
+        Rows that cannot be parsed are dropped as well, with a warning.
+        """
+        text = "".join(f"{line}\n" for line in _up_to(last, _whole_lines(path, warn), path, warn))
+        if not path.exists() or read_bytes(path, MOST) != text.encode():
+            write_text(path, text)
         return cls(path)
 
     @property
@@ -186,6 +128,8 @@ class JsonlSink:
         values = {name: value if math.isfinite(value) else None for name, value in row.items()}
         line = json.dumps({"step": step, **values}, allow_nan=False)
         with naming(self.path):
+            if not self.path.exists():  # a new one would begin in the middle, and the table after it
+                raise FileNotFoundError(errno.ENOENT, "it was removed while the run wrote to it")
             self._file.append(f"{line}\n".encode())
 
     def sync(self) -> None:
@@ -194,37 +138,41 @@ class JsonlSink:
             self._file.sync()
 
 
-def csv_line(cells: Sequence[str]) -> str:
-    """One line of a CSV file, its end included."""
-    line = io.StringIO()
-    csv.writer(line, lineterminator="\n").writerow(cells)
-    return line.getvalue()
+def parse_row(line: str) -> dict[str, float]:
+    """The values in a line of JSON, ``step`` among them; null is NaN. Raises ValueError."""
+    row = parse_json(line)
+    if not isinstance(row, dict) or type(row.get("step")) is not int:
+        raise ValueError("no object with a step")
+    for name, value in row.items():
+        if type(value) not in (int, float, type(None)):
+            raise ValueError(f"{name} is no number")
+    return {name: math.nan if value is None else value for name, value in row.items()}
 
 
-def _cell(value: float) -> str:
-    return repr(value) if math.isfinite(value) else ""
+def csv_table(columns: Mapping[str, Sequence[float]]) -> str:
+    """The text of a CSV file; empty without rows. What is not finite is an empty cell."""
+    if not columns["step"]:
+        return ""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    for step, *values in zip(*columns.values(), strict=True):
+        writer.writerow([int(step), *(repr(value) if math.isfinite(value) else "" for value in values)])
+    return text.getvalue()
 
 
-def _create(path: Path) -> None:
+def create_empty(path: Path) -> None:
+    """Create a file that must not exist yet. Raises StorageError."""
     with naming(path):
         path.open("x").close()
 
 
-def _replace(path: Path, text: str) -> None:
-    if not path.exists() or read_bytes(path, MOST) != text.encode():
-        write_text(path, text)
-
-
-def _lines(path: Path) -> list[str]:
-    """Without their ends, and without a last one that has none: it was torn by a kill."""
-    return read_bytes(path, MOST).decode("utf-8", "replace").split("\n")[:-1]
-
-
 def _whole_lines(path: Path, warn: Callable[[str], None]) -> list[str]:
+    """Lines without their ends; a last one that has none was torn by a kill, and is left out."""
     try:
-        return _lines(path)
+        return read_bytes(path, MOST).decode("utf-8", "replace").split("\n")[:-1]
     except FileNotFoundError:
-        warn(f"{path} is gone; it begins anew")
+        warn(f"{path} is gone; it begins anew, and metrics.csv with it")
         return []
     except OSError as error:
         raise StorageError.of(error, what="metrics cannot be read", where=path) from error
@@ -234,14 +182,12 @@ def _whole_lines(path: Path, warn: Callable[[str], None]) -> list[str]:
         ) from error
 
 
-def _up_to(
-    last: int, lines: Sequence[str], step_of: Callable[[str], int], path: Path, warn: Callable[[str], None]
-) -> list[str]:
-    """The lines of steps that strictly increase up to ``last``; ``step_of`` raises ValueError for damage."""
-    kept, damaged, before = [], 0, -1
+def _up_to(last: int, lines: Sequence[str], path: Path, warn: Callable[[str], None]) -> list[str]:
+    """The lines of steps that strictly increase up to ``last``."""
+    kept, damaged, before = [], 0, -1.0
     for line in lines:
         try:
-            step = step_of(line)
+            step = parse_row(line)["step"]
         except ValueError:
             damaged += 1
             continue
@@ -253,37 +199,12 @@ def _up_to(
     return kept
 
 
-def _names(header: str) -> list[str]:
-    """The names of the columns; none if the line does not give them."""
-    try:
-        names = next(csv.reader([header]), [])
-    except csv.Error:
-        return []
-    return names if names[:1] == ["step"] and len(set(names)) == len(names) else []
-
-
-def _step_of_cells(cells: Sequence[str], columns: int) -> int:
-    if len(cells) != columns:
-        raise ValueError(f"{len(cells)} cells for {columns} columns")
-    for cell in cells[1:]:
-        float(cell or "nan")
-    return int(cells[0])
-
-
-def _step_of_object(line: str) -> int:
-    value = parse_json(line)
-    if not isinstance(value, dict) or type(value.get("step")) is not int:
-        raise ValueError("no object with a step")
-    step: int = value["step"]
-    return step
-
-
 @contextlib.contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Errors of the operating system become StorageErrors about metrics at ``path``."""
+    """Turn errors of the operating system into StorageErrors about metrics at ``path``."""
     try:
         yield
     except OSError as error:
         raise StorageError.of(error, what="metrics cannot be written", where=path) from error
-    except ValueError as error:  # something else stands in their place
+    except ValueError as error:  # such as a folder in the place of the file
         raise StorageError("metrics cannot be written", where=path, why=str(error)) from error
