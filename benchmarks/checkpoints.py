@@ -111,8 +111,8 @@ def load(transitions: int, carry: int, folder: str) -> Answer:
     replay = _empty(transitions, carry)
 
     def resume() -> None:
-        path = find_checkpoint(Path(folder, "checkpoints"), warn=print, replays=Path(folder, "replay"))
-        assert load_replay(path, Path(folder, "replay"), "", replay)
+        saved = find_checkpoint(Path(folder, "checkpoints"), warn=print)
+        assert load_replay(saved.path, Path(folder, "replay"), "", replay)
 
     _, took = _measured(resume)
     took["peak_mb"] -= replay.nbytes * len(replay) / replay.capacity / 1e6

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Literal
@@ -34,10 +34,11 @@ from algorithm.run.saver import Saver
 from algorithm.run.screen import finish_screen, result_json, start_screen
 from algorithm.run.signals import StopRequest
 from algorithm.run.trainer import Outcome, Trainer
-from algorithm.run.training import Training, fitting
+from algorithm.run.training import Training, fitting, load_replays
 from algorithm.run.wiring import OneProcess, Wire, Wiring
 from algorithm.runs.checkpoints.checkpoint import Checkpoint
-from algorithm.runs.checkpoints.manager import CheckpointManager
+from algorithm.runs.checkpoints.manager import CheckpointManager, passed_over
+from algorithm.runs.checkpoints.manifest import DamagedError
 from algorithm.runs.lock import RunLock
 from algorithm.runs.logs.metrics import MetricsLogger
 from algorithm.runs.provenance import made_with
@@ -167,11 +168,11 @@ def _write_page(run: RunDir, console: Console) -> None:
 
 @dataclass(frozen=True)
 class Start:
-    """A checkpoint to go on from, which has been read and verified."""
+    """A checkpoint to go on from, read and verified but for its replays."""
 
-    folder: Path
     saved: Checkpoint
     changes: Sequence[Change]  # of the configuration since
+    older: Iterator[Checkpoint] | None  # that may take its place; None if it was asked for
 
     @property
     def rows(self) -> Rows:
@@ -211,18 +212,10 @@ class Session:
         wiring = self.wire(self, eval_env, faults)
         film = Films(eval_env, run.videos, warn=console.warn) if video else no_films
         networks = run.path if start and not self.options.use_env_nn else self.loaded.env_dir
-        agents = make_agents(
-            self.loaded,
-            wiring.scene.specs,
-            networks,
-            self.device,
-            memory=MemoryBudget(),
-            greedy=self.options.disable_sample,
-            make_replay=wiring.make_replay,
-        )
+        agents, start, empty = self._agents(wiring, networks, start)
         own_env = env_file(self.loaded)
         training = Training(wiring.feed, agents, faults, self._made_with(agents, own_env))
-        notices = training.restore(start.saved, start.folder, run.replay) if start else []
+        notices = [*empty, *training.restore(start.saved)] if start else []
         if start and own_env is not None and run.has_other(own_env):
             notices.append(f"the environment's file {own_env.name} has been changed since")
         self._write_down(agents, networks, start, eval_env.render_modes, own_env)
@@ -230,7 +223,7 @@ class Session:
         saver = Saver(manager, training, console, self.lock.check)
         for name, agent in agents.items():
             agent.guard.attach(restore=partial(saver.networks, name), report=faults)
-        with fitting(start.folder if start else run.path):
+        with fitting(start.saved.path if start else run.path):
             metrics = MetricsLogger(
                 run.log,
                 run.metrics_csv,
@@ -317,6 +310,33 @@ class Session:
             )
         if not start or start.changes:
             run.write_config(dump_config(loaded))
+
+    def _agents(
+        self, wiring: Wiring, networks: Path, start: Start | None
+    ) -> tuple[dict[str, Agent], Start | None, list[str]]:
+        """Agents with the replays of a checkpoint; returns that, and a line for each replay that it lacks.
+
+        Damage of a replay shows only while it is loaded. The checkpoint before then begins with new agents.
+        """
+        while True:
+            agents = make_agents(
+                self.loaded,
+                wiring.scene.specs,
+                networks,
+                self.device,
+                memory=MemoryBudget(),
+                greedy=self.options.disable_sample,
+                make_replay=wiring.make_replay,
+            )
+            if start is None:
+                return agents, None, []
+            try:
+                return agents, start, load_replays(agents, start.saved, self.run.replay)
+            except DamagedError as error:
+                if start.older is None:
+                    raise
+                self.console.warn(passed_over(error))
+                start = replace(start, saved=next(start.older))
 
     def _made_with(self, agents: Mapping[str, Agent], own_env: Path | None) -> Mapping[str, object]:
         """Networks are kept with the run, and of the environment's own file the manifest tells."""

@@ -87,18 +87,17 @@ class Training:
             replays={behaviour_level(name): agent.replay for name, agent in self.agents.items()},
         )
 
-    def restore(self, saved: Checkpoint, folder: Path, replays: Path) -> list[str]:
-        """Go on from a checkpoint; returns what could not be restored exactly, a line each.
+    def restore(self, saved: Checkpoint) -> list[str]:
+        """Go on from a checkpoint whose replays have been loaded.
 
-        folder, replays: where the checkpoint and the segments of the replays lie
-        Raises StorageError if it does not fit.
+        Returns what could not be restored exactly, a line each. Raises StorageError if it does not fit.
         """
-        with fitting(folder):
+        with fitting(saved.path):
             state = State({k: v.numpy() for k, v in saved.tensors["run"].items()}, saved.state["run"])
             notices = [
                 line
                 for name, agent in self.agents.items()
-                for line in self._restore_agent(name, agent, saved, state, folder, replays)
+                for line in self._restore_agent(name, agent, saved, state)
             ]
             self.tally.load_state(state.part("tally"))
             self.faults.load_state(state.part("faults"))
@@ -114,9 +113,7 @@ class Training:
         return notices
 
     @staticmethod
-    def _restore_agent(
-        name: str, agent: Agent, saved: Checkpoint, state: State, folder: Path, replays: Path
-    ) -> list[str]:
+    def _restore_agent(name: str, agent: Agent, saved: Checkpoint, state: State) -> list[str]:
         level = behaviour_level(name)
         prefix = f"{level}/" if level else ""
         own = state.part("agents").part(_part(name))
@@ -124,15 +121,27 @@ class Training:
             {file: saved.tensors[f"{prefix}{file}"] for file in ("model", "optim")},
             own.meta["own"]["updates"],
         )
-        has_replay = load_replay(folder, replays, level, agent.replay)
         agent.load_state(own)
+        if draws_on:
+            return []
         it, its = ("it", "its") if name == DEFAULT_BEHAVIOUR else (name, f"{name}'s")
-        notices = []
-        if not draws_on:
-            notices.append(f"{it} was trained on another kind of device: {its} random numbers begin anew")
-        if not has_replay:
-            notices.append(f"{its} replay was not saved (checkpoint_config.replay): it begins empty")
-        return notices
+        return [f"{it} was trained on another kind of device: {its} random numbers begin anew"]
+
+
+def load_replays(agents: Mapping[str, Agent], saved: Checkpoint, replays: Path) -> list[str]:
+    """Load the replays of a checkpoint, each hashed while it is read; returns a line for each that it lacks.
+
+    replays: folder of the segments
+    Raises DamagedError, with the replays of no use any more, and StorageError for one that does not fit.
+    """
+    with fitting(saved.path):
+        missing = [
+            name
+            for name, agent in agents.items()
+            if not load_replay(saved.path, replays, behaviour_level(name), agent.replay)
+        ]
+    owners = ("its" if name == DEFAULT_BEHAVIOUR else f"{name}'s" for name in missing)
+    return [f"{its} replay was not saved (checkpoint_config.replay): it begins empty" for its in owners]
 
 
 @contextmanager

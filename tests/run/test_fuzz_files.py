@@ -19,6 +19,7 @@ from algorithm.config.loader import load_config_file
 from algorithm.errors import UserError
 from algorithm.run.pages.report import write_report
 from algorithm.runs import rundir
+from algorithm.runs.checkpoints.checkpoint import check_replay
 from algorithm.runs.checkpoints.manager import CheckpointManager, find_checkpoint
 from algorithm.runs.lock import RunLock
 from algorithm.runs.logs.sinks import JsonlSink
@@ -77,8 +78,8 @@ def readers(folder: Path):
     yield lambda: opened.read_result()
     yield lambda: RunLock(folder / "run.lock", notice=warned.append).__enter__().release()
     for which in (None, "best", "latest"):
-        yield lambda which=which: find_checkpoint(
-            opened.checkpoints, which, warn=warned.append, replays=opened.replay
+        yield lambda which=which: check_replay(
+            find_checkpoint(opened.checkpoints, which, warn=warned.append).path, opened.replay
         )
     yield lambda: JsonlSink.resume(opened.metrics_jsonl, 200, warned.append)
     manager = CheckpointManager(opened.checkpoints, opened.replay, keep=2, best=True, warn=warned.append)

@@ -24,7 +24,7 @@ from algorithm.sac.learner import Sac
 from tests.run.killing import what_must_agree
 from tests.run.sessions import result, run
 from tests.runs.kills import Killed
-from tests.runs.malice import sign
+from tests.runs.malice import flip_a_byte, sign
 
 SHORT = ("-o", "base_config.max_step=200")
 
@@ -112,10 +112,7 @@ def test_a_run_that_is_at_work_is_not_resumed(stopped, capsys):
 def test_the_checkpoint_before_a_damaged_one_is_used_loudly(task, capsys):
     assert run("--seed=1", "-n", "a", "--quiet") == 0
     folder = task / "a"
-    for path in sorted(folder.glob("checkpoints/step_000000260/model.safetensors")):
-        data = bytearray(path.read_bytes())
-        data[-1] ^= 1
-        path.write_bytes(bytes(data))
+    flip_a_byte(folder / "checkpoints/step_000000260/model.safetensors")
     assert run("--resume", "-o", "base_config.max_step=300") == 0
     said = capsys.readouterr().out
     assert "model.safetensors" in said and "SHA-256" in said and "from" in said
@@ -123,6 +120,34 @@ def test_the_checkpoint_before_a_damaged_one_is_used_loudly(task, capsys):
     assert "step 200" in said and not any("--ckpt" in line for line in warnings)
     assert (folder / "checkpoints" / "step_000000260.damaged").is_dir()
     assert read_metrics(folder / "metrics.jsonl")["step"] == [100.0, 200.0, 300.0]
+
+
+@pytest.mark.fault("F07")
+def test_the_checkpoint_before_one_with_a_damaged_replay_is_used_loudly(task, capsys):
+    """Its newest rows are damaged, which shows only while they are loaded; then nothing of it is used."""
+    assert run("--seed=1", "-n", "b", "--quiet", "--max_step=200") == 0
+    shutil.copytree(task / "b", task / "a")
+    assert run("--resume", "-n", "b", "--quiet", "--max_step=300") == 0
+    assert run("--resume", "-n", "a", "--quiet", "--max_step=260") == 0
+    for name in ("seg_000000260.npy", "seg_000000260_priority.npy"):
+        flip_a_byte(task / "a/replay" / name)
+    assert run("--resume", "-n", "a", "--ckpt=260", "--max_step=300") == 6, "it was asked for"
+    assert "seg_000000260" in capsys.readouterr().err
+    assert run("--resume", "-n", "a", "--max_step=300") == 0
+    said = capsys.readouterr().out
+    assert "seg_000000260" in said and "trying the one before" in said and "resumed exactly" in said
+    assert (task / "a/checkpoints/step_000000260.damaged").is_dir()
+    assert what_must_agree(task / "a") == what_must_agree(task / "b")
+
+
+@pytest.mark.fault("F07")
+def test_damage_of_what_all_replays_share_leaves_none_to_resume_from(task, capsys):
+    assert run("--seed=1", "-n", "a", "--quiet") == 0
+    for file in (task / "a/replay").glob("seg_*.npy"):
+        flip_a_byte(file)
+    assert run("--resume", "--max_step=300") == 6
+    said = capsys.readouterr()
+    assert "there is no complete checkpoint" in said.err and said.out.count("trying the one before") == 2
 
 
 @pytest.mark.fault("F41")

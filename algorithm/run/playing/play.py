@@ -63,7 +63,7 @@ def play(options: TrainOptions, folder: EnvFolder) -> int:
             console.warn(text)
         if options.render and not has_display():
             console.warn("there is no display: no window can be seen, --video films instead")
-        checkpoint = find_checkpoint(run.checkpoints, options.ckpt, warn=console.warn)
+        saved = find_checkpoint(run.checkpoints, options.ckpt, warn=console.warn)
         n_envs = loaded.config.base_config.n_envs
         env = make_env(
             loaded.config,
@@ -79,9 +79,10 @@ def play(options: TrainOptions, folder: EnvFolder) -> int:
         # Playing stores nothing: whatever replay the run had, not a page of it is touched.
         memory = MemoryBudget(free=sys.maxsize)
         agents = make_agents(loaded, env.specs, nn_folder, pick_device(options.device), memory=memory)
-        step = load_networks_into(agents, checkpoint)
+        load_networks_into(agents, saved)
+        step = saved.step
         acting = "sampled" if options.run and not options.disable_sample else "deterministic"
-        console.message(f"playing {run.shown(checkpoint)}, {acting} actions; Ctrl-C ends")
+        console.message(f"playing {run.shown(saved.path)}, {acting} actions; Ctrl-C ends")
         watching = _Watching.of(options, run, env, step, console)
         if options.run:
             episodes = list(_told(console, _play(loaded, agents, env, stop, options, watching.watcher)))

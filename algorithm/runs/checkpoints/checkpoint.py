@@ -76,11 +76,13 @@ class Snapshot:
 class Checkpoint:
     """What a checkpoint holds besides replays, on the CPU.
 
+    path:    its folder.
     step:    environment steps taken.
     tensors: file stem → flat mapping of names to tensors.
     state:   counters and whatever else is JSON; tuples come back as lists.
     """
 
+    path: Path
     step: int
     tensors: dict[str, dict[str, Tensor]]
     state: dict[str, object]
@@ -139,7 +141,7 @@ def load_checkpoint(path: Path) -> Checkpoint:
     state = parsed(path / STATE, read_listed(path, STATE, manifest.files[STATE]))
     if not isinstance(state, dict):
         raise damaged(path / STATE, "it does not hold an object")
-    return Checkpoint(step=manifest.step, tensors=tensors, state=state)
+    return Checkpoint(path=path, step=manifest.step, tensors=tensors, state=state)
 
 
 def check_replay(path: Path, replays: Path) -> None:

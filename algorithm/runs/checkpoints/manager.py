@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -13,6 +13,7 @@ from algorithm.config.cli import Ckpt
 from algorithm.errors import StorageError
 from algorithm.reading import read_json
 from algorithm.runs.checkpoints.checkpoint import (
+    Checkpoint,
     Snapshot,
     check_replay,
     checkpoint_of,
@@ -179,7 +180,8 @@ class CheckpointManager:
         for step in steps:
             path = checkpoint_of(self._root, step)
             try:
-                _check(path, self._replays)
+                load_checkpoint(path)
+                check_replay(path, self._replays)
             except StorageError as error:
                 self._warn(f"{_wrong(error)} · it is called {set_aside(path).name} from now on")
                 continue
@@ -195,41 +197,34 @@ class CheckpointManager:
             self._warn(error.line)
 
 
-def find_checkpoint(
-    root: Path, which: Ckpt | None = None, *, warn: Callable[[str], None], replays: Path | None = None
-) -> Path:
-    """The folder of a checkpoint that can be loaded.
+def find_checkpoint(root: Path, which: Ckpt | None = None, *, warn: Callable[[str], None]) -> Checkpoint:
+    """Read a checkpoint, every byte verified.
 
-    which:   a step; ``latest`` or ``best``, the one that the file of that name says; or None, the newest that
-        is intact, whatever a file says.
-    warn:    told of every damaged checkpoint passed over. One that was asked for is never passed over.
-    replays: folder of the segments, if the replay is to be loaded as well: all it consists of must be intact
+    which: a step; ``latest`` or ``best``, the one that the file of that name says; or None, the newest one
+        that is intact, whatever a file says.
+    warn:  called for every damaged checkpoint passed over. One that was asked for is never passed over.
     Raises StorageError, with the steps there are, if there is none.
     """
     if which is None:
-        return _newest_intact(root, warn, replays)
+        return next(intact_checkpoints(root, warn=warn))
     path = _of_step(root, which) if isinstance(which, int) else _named_by(root / f"{which}.json")
-    _check(path, replays)
-    return path
+    return load_checkpoint(path)
 
 
-def _check(path: Path, replays: Path | None) -> None:
-    """Raise StorageError if a checkpoint cannot be loaded."""
-    load_checkpoint(path)
-    if replays is not None:
-        check_replay(path, replays)
+def intact_checkpoints(root: Path, *, warn: Callable[[str], None]) -> Iterator[Checkpoint]:
+    """The checkpoints that can be read, newest first, each read when it is asked for; replays are not.
 
-
-def _newest_intact(root: Path, warn: Callable[[str], None], replays: Path | None) -> Path:
+    warn: called for every damaged one.
+    Raises StorageError, with the steps there are, where none is left.
+    """
     steps = checkpoint_steps(root)
-    for candidate in reversed(steps):
-        path = checkpoint_of(root, candidate)
+    for step in reversed(steps):
         try:
-            _check(path, replays)
+            saved = load_checkpoint(checkpoint_of(root, step))
         except StorageError as error:
-            warn(f"{_wrong(error)} · trying the one before")
-            continue
-        return path
+            warn(passed_over(error))
+        else:
+            yield saved
     if steps:
         raise StorageError(
             "there is no complete checkpoint",
@@ -238,6 +233,11 @@ def _newest_intact(root: Path, warn: Callable[[str], None], replays: Path | None
             fix="bring back a copy of one of them, or train another run with -n",
         )
     raise _missing("there is no checkpoint", root, [])
+
+
+def passed_over(error: StorageError) -> str:
+    """The warning that a damaged checkpoint is passed over."""
+    return f"{_wrong(error)} · trying the one before"
 
 
 def _point_to(root: Path, pointer: str, step: int, **more: float) -> None:

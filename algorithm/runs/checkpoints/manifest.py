@@ -177,9 +177,13 @@ def check_hash(path: Path, entry: Entry, digest: hashlib._Hash) -> None:
         raise damaged(path, "its SHA-256 is not the one that was written")
 
 
-def damaged(where: Path, why: str) -> StorageError:
+class DamagedError(StorageError):
+    """A file of a checkpoint is missing, cannot be read, or is not what was written."""
+
+
+def damaged(where: Path, why: str) -> DamagedError:
     """The error for a file of a checkpoint that is not what was written."""
-    return StorageError("a checkpoint is damaged", where=where, why=why, fix="use another one: --ckpt STEP")
+    return DamagedError("a checkpoint is damaged", where=where, why=why, fix="use another one: --ckpt STEP")
 
 
 def is_damage(error: StorageError) -> bool:
