@@ -90,9 +90,8 @@ def save(transitions: int, carry: int, further: int, folder: str) -> Answer:
 
     while replay.num_transitions < transitions:
         add(EPISODE)
-    manager = CheckpointManager(
-        Path(folder, "checkpoints"), Path(folder, "replay"), keep=3, best=True, warn=print
-    )
+    root, replays = Path(folder, "checkpoints"), Path(folder, "replay")
+    manager = CheckpointManager(root, replays, keep=3, best=True, warn=print)
     tensors = {name: {"all": torch.rand(n)} for name, n in PARAMETERS.items()}
     answer: dict[str, Any] = {"seconds": {}, "bytes": {}, "peak_mb": {}}
     for name, step in (("first", transitions), ("next", transitions + further)):
@@ -108,13 +107,9 @@ def save(transitions: int, carry: int, further: int, folder: str) -> Answer:
 
 def load(transitions: int, carry: int, folder: str) -> Answer:
     """Verify the newest checkpoint and go on from it, as resuming does."""
-    replay = _empty(transitions, carry)
-
-    def resume() -> None:
-        saved = find_checkpoint(Path(folder, "checkpoints"), warn=print)
-        assert load_replay(saved.path, Path(folder, "replay"), "", replay)
-
-    _, took = _measured(resume)
+    root, replays, replay = Path(folder, "checkpoints"), Path(folder, "replay"), _empty(transitions, carry)
+    found, took = _measured(lambda: load_replay(find_checkpoint(root, warn=print).path, replays, "", replay))
+    assert found
     took["peak_mb"] -= replay.nbytes * len(replay) / replay.capacity / 1e6
     return {"load": took}
 
