@@ -43,7 +43,7 @@ def put(file: BinaryIO, data: bytes | memoryview) -> None:
 
 
 def write_durably(path: Path, data: bytes) -> None:
-    """Write in place and fsync, for files that nobody reads before a later rename. Raises OSError."""
+    """Write in place and fsync, for files that are read only after a later rename. Raises OSError."""
     with path.open("wb") as file:
         put(file, data)
         file.flush()
@@ -87,12 +87,12 @@ def write_json(path: Path, value: Mapping[str, object]) -> None:
 
 
 def json_text(value: Mapping[str, object]) -> str:
-    """``value`` as indented strict JSON. Raises ValueError and TypeError as ``write_json`` does."""
+    """Format ``value`` as indented strict JSON. Raises ValueError and TypeError as ``write_json`` does."""
     return json.dumps(value, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
 
 
 def finite_or_null(value: object) -> object:
-    """``value`` with every NaN and infinity, however deep, replaced by None; strict JSON knows neither."""
+    """Replace every NaN and infinity in ``value``, however deep, by None; strict JSON has neither."""
     if isinstance(value, Mapping):
         return {key: finite_or_null(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
@@ -101,10 +101,10 @@ def finite_or_null(value: object) -> object:
 
 
 class GrowingFile:
-    """A file of which only the end is ever written, a whole record at a time.
+    """A file that is only appended to, a whole record at a time.
 
-    It is opened for each record, so that a failure leaves nothing open and nothing buffered, and what a
-    kill leaves behind is at most one torn record at the end.
+    It is opened for each record, so that a failure leaves nothing open and nothing buffered. A kill leaves at
+    most one torn record at the end.
     """
 
     def __init__(self, path: Path) -> None:
@@ -132,7 +132,7 @@ class GrowingFile:
 
 
 def _appending(path: Path) -> int:
-    """A handle of a plain file, made if need be, that is written to at its end. Raises OSError."""
+    """Open a plain file for appending, and create it if need be. Raises OSError."""
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
     handle = os.open(path, flags, 0o666)
     if not stat.S_ISREG(os.fstat(handle).st_mode):  # a pipe would be waited for, a device take anything

@@ -22,7 +22,7 @@ _HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Zl", "Zp"})
 
 
 def behaviour_level(behaviour: str) -> str:
-    """The folder level of a behaviour under checkpoints and log; empty for the default behaviour.
+    """Return the folder level of a behaviour under checkpoints and log; empty for the default behaviour.
 
     Other names are percent-encoded, since an environment may choose any characters.
     """
@@ -69,7 +69,7 @@ def check_name(name: str) -> None:
 
 
 def candidates(template: str) -> Iterator[str]:
-    """Expansions of ``template`` in the order to try them: one, or endlessly many where it has ``{time}``."""
+    """Yield expansions of ``template`` in the order to try them: one, or endlessly many with ``{time}``."""
     stamp = datetime.now().strftime("%Y%m%d%H%M%S")
     yield _fill(template, stamp)
     if "{time}" in template:

@@ -1,4 +1,4 @@
-"""The checkpoints of a run: which of them stay, and which one is meant by a step, ``latest`` or ``best``."""
+"""The checkpoints of a run: which ones stay, and how a step, ``latest`` or ``best`` is resolved."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Replays = Literal["always", "last", "never"]
 
 @dataclass(frozen=True)
 class SaveCost:
-    """What a checkpoint took. replay_bytes: those of ``bytes_written`` that went into segments."""
+    """Cost of a checkpoint. replay_bytes: the part of ``bytes_written`` that went into segments."""
 
     seconds: float
     bytes_written: int
@@ -47,15 +47,15 @@ class CheckpointManager:
     """Saves the checkpoints of a run and removes those that need not stay.
 
     The order is: the checkpoint, the file that names it, the removal of others, the removal of segments that
-    nobody needs any more. Killed anywhere, what ``latest.json`` and ``best.json`` name is there and complete.
+    none needs any more. After a kill anywhere ``latest.json`` and ``best.json`` name complete checkpoints.
 
-    root:       folder of the checkpoints, written by nobody else
-    replays:    folder of the segments that they share, written by nobody else
+    root:       folder of the checkpoints, written by no other process
+    replays:    folder of the segments that they share, written by no other process
     keep:       how many of the newest stay, at least 1
     best:       whether the one with the best evaluation stays as well
     milestones: the first checkpoint at or after each of these steps stays for ever
     replay:     which of them keep the replay
-    warn:       told of what cannot be removed, and of what a resumed run leaves behind
+    warn:       called for what cannot be removed, and for what a resumed run leaves behind
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class CheckpointManager:
         return score > self._best_score
 
     def mark_best(self, score: float) -> None:
-        """The checkpoint saved last is the best one from now on. Raises StorageError."""
+        """Mark the checkpoint saved last as the best one. Raises StorageError."""
         assert self._saved_step is not None
         _point_to(self._root, "best", self._saved_step, mean=score)
         self._best_step, self._best_score = self._saved_step, score
@@ -115,7 +115,7 @@ class CheckpointManager:
         """Go on behind ``step``; called once, before anything is saved. Raises StorageError.
 
         ``best.json`` counts if it names a checkpoint up to there. Later checkpoints are removed, or, if they
-        are damaged, get a name that no reader looks at. What a killed process left half-written goes.
+        are damaged, get a name that no reader takes. Half-written leftovers of a killed process are removed.
         """
         remove_drafts(self._root)
         self._try(remove_replaced, self._root)
@@ -131,7 +131,7 @@ class CheckpointManager:
         return replace(snapshot, replays={}) if self._replay == "never" else snapshot
 
     def _tidy(self) -> None:
-        """Let go of what need not stay."""
+        """Remove what need not stay."""
         steps = checkpoint_steps(self._root)
         stay = {*steps[-self._keep :], self._best_step, *self._first_behind_milestones(steps)}
         for step in steps:
@@ -212,7 +212,7 @@ def find_checkpoint(root: Path, which: Ckpt | None = None, *, warn: Callable[[st
 
 
 def intact_checkpoints(root: Path, *, warn: Callable[[str], None]) -> Iterator[Checkpoint]:
-    """The checkpoints that can be read, newest first, each read when it is asked for; replays are not.
+    """Yield the checkpoints that can be read, newest first, each read on demand; without their replays.
 
     warn: called for every damaged one.
     Raises StorageError, with the steps there are, where none is left.
@@ -236,7 +236,7 @@ def intact_checkpoints(root: Path, *, warn: Callable[[str], None]) -> Iterator[C
 
 
 def passed_over(error: StorageError) -> str:
-    """The warning that a damaged checkpoint is passed over."""
+    """Return the warning that a damaged checkpoint is passed over."""
     return f"{_wrong(error)} · trying the one before"
 
 
@@ -253,7 +253,7 @@ def _of_step(root: Path, step: int) -> Path:
 
 
 def _named_by(pointer: Path) -> Path:
-    """The checkpoint that ``latest.json`` or ``best.json`` names."""
+    """Return the checkpoint that ``latest.json`` or ``best.json`` names."""
     root = pointer.parent
     steps = checkpoint_steps(root)
     if not pointer.exists():
@@ -267,7 +267,7 @@ def _named_by(pointer: Path) -> Path:
 
 
 def _wrong(error: StorageError) -> str:
-    """What, where and why; what to do follows."""
+    """Return the error without its advice."""
     return " · ".join(part for part in (error.what, error.where, error.why) if part)
 
 

@@ -5,7 +5,7 @@ or have changed since the last. Read in order, the later record of a row counts.
 as priorities, is an array of its own with every checkpoint.
 
 The header of a file is not parsed: it must be, byte for byte, the one that would be written for what is
-expected. So neither a pickle nor a type nor a size that somebody has put there has any effect.
+expected. So a forged pickle, type or size has no effect.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class WrittenReplay:
 
     @property
     def index(self) -> dict[str, object]:
-        """How to put them together again, as JSON."""
+        """Index of the files, as JSON, from which :func:`read_replay` restores the replay."""
         rows = [{"file": p.file.name, "rows": p.rows, "last_id": p.last_id} for p in self.parts]
         arrays = {
             name: {"file": file.name, "dtype": of.dtype.str, "shape": list(of.shape)}
@@ -78,7 +78,7 @@ class SegmentWriter:
     def write(self, folder: Path, replay: ReplayBuffer) -> WrittenReplay:
         """Write what of ``replay`` does not stand in ``folder`` yet; complete and synced. Raises OSError.
 
-        The replay is not told: :meth:`ReplayBuffer.mark_saved` is for when the checkpoint is complete.
+        The caller calls :meth:`ReplayBuffer.mark_saved` once the checkpoint is complete.
         """
         make_folder(folder)
         if not _reusable(replay.saved_files, folder):
@@ -103,7 +103,7 @@ class SegmentWriter:
             try_to_remove(file)
 
     def _new(self, folder: Path, stem: str) -> Path:
-        """A name that is not taken: the same step may be saved twice."""
+        """Return a name that is not taken: the same step may be saved twice."""
         again = (f"{stem}_{n}" for n in itertools.count(2))
         names = (folder / f"{name}.npy" for name in itertools.chain([stem], again))
         file = next(name for name in names if not os.path.lexists(name))
@@ -127,7 +127,7 @@ def write_array(file: Path, content: ArrayChunks) -> Entry:
 def read_array(
     folder: Path, name: str, entry: Entry, dtype: np.dtype[Any], shape: tuple[int, ...]
 ) -> ArrayChunks:
-    """A listed ``.npy`` file of which dtype and shape are known; what it holds is hashed on the way.
+    """Read a listed ``.npy`` file of known dtype and shape, and hash it on the way.
 
     The chunks raise StorageError, the last one at its end, if the file is not what was written.
     """
@@ -191,7 +191,7 @@ def _reusable(parts: tuple[SegmentFile, ...], folder: Path) -> bool:
 
 
 def _header(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
-    """The beginning of a ``.npy`` file of version 1.0, as NumPy's format specification (NEP 1) has it."""
+    """Return the header of a ``.npy`` file of version 1.0 (NumPy's NEP 1)."""
     descr = np.lib.format.dtype_to_descr(dtype)
     text = repr({"descr": descr, "fortran_order": False, "shape": shape}).encode()
     begin = b"\x93NUMPY\x01\x00"

@@ -17,9 +17,9 @@ _LARGEST = 2**50  # bytes; only its end is read
 
 
 class RunLog(logging.Handler):
-    """Appends whole lines to a file. What cannot be written is left out, and the log says later how much.
+    """A handler that appends whole lines to a file, and counts the lines that could not be written.
 
-    tell: told once, when the first line is left out
+    tell: called once, when the first line is left out
     Raises OSError if the file cannot be written to begin with.
     """
 

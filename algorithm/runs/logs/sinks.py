@@ -103,7 +103,7 @@ class JsonlSink:
 
     @classmethod
     def create(cls, path: Path) -> JsonlSink:
-        """For a file that must not exist yet. Raises StorageError."""
+        """Create the file, which must not exist yet. Raises StorageError."""
         create_empty(path)
         return cls(path)
 
@@ -139,7 +139,7 @@ class JsonlSink:
 
 
 def parse_row(line: str) -> dict[str, float]:
-    """The values in a line of JSON, ``step`` among them; null is NaN. Raises ValueError."""
+    """Parse a line of JSON into values, ``step`` among them; null is NaN. Raises ValueError."""
     row = parse_json(line)
     if not isinstance(row, dict) or type(row.get("step")) is not int:
         raise ValueError("no object with a step")
@@ -150,7 +150,7 @@ def parse_row(line: str) -> dict[str, float]:
 
 
 def csv_table(columns: Mapping[str, Sequence[float]]) -> str:
-    """The text of a CSV file; empty without rows. What is not finite is an empty cell."""
+    """Format a CSV file, empty without rows; values that are not finite are empty cells."""
     if not columns["step"]:
         return ""
     text = io.StringIO()
@@ -168,7 +168,7 @@ def create_empty(path: Path) -> None:
 
 
 def _whole_lines(path: Path, warn: Callable[[str], None]) -> list[str]:
-    """Lines without their ends; a last one that has none was torn by a kill, and is left out."""
+    """Read lines without their ends; a last one that has none was torn by a kill, and is left out."""
     try:
         return read_bytes(path, MOST).decode("utf-8", "replace").split("\n")[:-1]
     except FileNotFoundError:
@@ -183,7 +183,7 @@ def _whole_lines(path: Path, warn: Callable[[str], None]) -> list[str]:
 
 
 def _up_to(last: int, lines: Sequence[str], path: Path, warn: Callable[[str], None]) -> list[str]:
-    """The lines of steps that strictly increase up to ``last``."""
+    """Return the lines of steps that strictly increase up to ``last``."""
     kept, damaged, before = [], 0, -1.0
     for line in lines:
         try:
