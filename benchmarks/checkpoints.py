@@ -16,8 +16,8 @@ import numpy as np
 import torch
 
 from algorithm.replay.buffer import ReplayBuffer
-from algorithm.run.checkpoints.checkpoint import Snapshot, load_replay
-from algorithm.run.checkpoints.keeper import Keeper, find_checkpoint
+from algorithm.runs.checkpoints.checkpoint import Snapshot, load_replay
+from algorithm.runs.checkpoints.manager import CheckpointManager, find_checkpoint
 from benchmarks.harness import Bench, smoke
 from benchmarks.inside import make_replay
 from benchmarks.samples import make_segment, make_spec
@@ -90,12 +90,13 @@ def save(transitions: int, carry: int, further: int, folder: str) -> Answer:
 
     while replay.num_transitions < transitions:
         add(EPISODE)
-    keeper = Keeper(Path(folder, "checkpoints"), Path(folder, "replay"), keep=3, best=True, warn=print)
+    root, replays = Path(folder, "checkpoints"), Path(folder, "replay")
+    manager = CheckpointManager(root, replays, keep=3, best=True, warn=print)
     tensors = {name: {"all": torch.rand(n)} for name, n in PARAMETERS.items()}
     answer: dict[str, Any] = {"seconds": {}, "bytes": {}, "peak_mb": {}}
     for name, step in (("first", transitions), ("next", transitions + further)):
         snapshot = Snapshot(step=step, tensors=tensors, state={}, replays={"": replay})
-        saved, took = _measured(lambda snapshot=snapshot: keeper.save(snapshot))
+        saved, took = _measured(lambda snapshot=snapshot: manager.save(snapshot))
         answer["bytes"][name] = saved.bytes_written
         for what, value in took.items():
             answer[what][name] = value
@@ -106,13 +107,9 @@ def save(transitions: int, carry: int, further: int, folder: str) -> Answer:
 
 def load(transitions: int, carry: int, folder: str) -> Answer:
     """Verify the newest checkpoint and go on from it, as resuming does."""
-    replay = _empty(transitions, carry)
-
-    def resume() -> None:
-        path = find_checkpoint(Path(folder, "checkpoints"), warn=print, replays=Path(folder, "replay"))
-        assert load_replay(path, Path(folder, "replay"), "", replay)
-
-    _, took = _measured(resume)
+    root, replays, replay = Path(folder, "checkpoints"), Path(folder, "replay"), _empty(transitions, carry)
+    found, took = _measured(lambda: load_replay(find_checkpoint(root, warn=print).path, replays, "", replay))
+    assert found
     took["peak_mb"] -= replay.nbytes * len(replay) / replay.capacity / 1e6
     return {"load": took}
 

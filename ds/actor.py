@@ -31,7 +31,7 @@ from algorithm.families import family
 from algorithm.roles import Acting
 from algorithm.run.console import Console, close_logging, logged, open_console, setup_logging
 from algorithm.run.failure_dump import FailureDumps
-from algorithm.run.rundir import MODELS
+from algorithm.runs.rundir import MODELS
 from algorithm.train.assembly import check_behaviours, close_env, make_env, nn_file
 from algorithm.train.signals import StopRequest
 from ds.acting import actor_seed, with_noise

@@ -17,7 +17,7 @@ from algorithm.evaluation.play import play
 from algorithm.experience.faults import Faults
 from algorithm.replay.buffer import ReplayBuffer
 from algorithm.roles import Agent, Collector, MakeReplay
-from algorithm.run.files import write_json
+from algorithm.runs.files import write_json
 from algorithm.spec import AgentSpec
 from algorithm.timing import Stopwatch
 from algorithm.train.assembly import nn_file

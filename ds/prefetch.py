@@ -18,7 +18,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from algorithm.data import Int, Segment, SequenceBatch, UpdateResult
 from algorithm.replay.buffer import ReplayBuffer, ReplayState
-from algorithm.replay.records import SavedPart
+from algorithm.replay.records import SegmentFile
 from algorithm.replay.samplers import FreshSampler, Sampler
 from algorithm.spec import AgentSpec
 
@@ -115,10 +115,10 @@ class PrefetchedReplay(ReplayBuffer):
             return super().ready
 
     @property
-    def saved_parts(self) -> tuple[SavedPart, ...]:
+    def saved_files(self) -> tuple[SegmentFile, ...]:
         """See :class:`ReplayBuffer`."""
         with self._lock:
-            return super().saved_parts
+            return super().saved_files
 
     def state(self) -> ReplayState:
         """Return all but the batches that wait; a replay restored from it draws others instead.

@@ -29,9 +29,14 @@ ORDER = (
     "algorithm.families",
     "algorithm.env",
     "algorithm.config",
-    "algorithm.run",
+    "algorithm.runs",
     "algorithm.experience",
+    "algorithm.evaluation",
+    "algorithm.console",
+    "algorithm.report",
     "algorithm.train",
+    "algorithm.evaluation.play",
+    "algorithm.preflight",
     "main",
 )
 """Each may import only from its left."""

@@ -12,7 +12,7 @@ import numpy as np
 
 from algorithm.data import Segment, SequenceBatch
 from algorithm.replay.buffer import ReplayBuffer, ReplayState
-from algorithm.replay.records import Pieces
+from algorithm.replay.records import ArrayChunks
 from algorithm.spec import ActionSpec, AgentSpec, ObsSpec
 
 VECTOR = AgentSpec(ObsSpec(("obs",), ((4,),), ("float32",)), ActionSpec((), 2))
@@ -240,21 +240,21 @@ def assert_batch_equals(
 
 def stored(replay: ReplayBuffer) -> np.ndarray:
     """The records of all living rows, by id."""
-    return np.concatenate([np.empty(0, replay.record_type), *(piece.copy() for piece in replay.state().rows)])
+    return np.concatenate([np.empty(0, replay.record_type), *(chunk.copy() for chunk in replay.state().rows)])
 
 
-def whole(pieces: Pieces) -> np.ndarray:
-    """An array out of its pieces, which are used up."""
-    empty = np.empty((0, *pieces.shape[1:]), pieces.dtype)
-    array = np.concatenate([empty, *(piece.copy() for piece in pieces.pieces)])
-    assert array.shape == pieces.shape and array.dtype == pieces.dtype
+def whole(chunks: ArrayChunks) -> np.ndarray:
+    """An array out of its chunks, which are used up."""
+    empty = np.empty((0, *chunks.shape[1:]), chunks.dtype)
+    array = np.concatenate([empty, *(chunk.copy() for chunk in chunks.chunks)])
+    assert array.shape == chunks.shape and array.dtype == chunks.dtype
     return array
 
 
 def taken(replay: ReplayBuffer) -> ReplayState:
     """A state that stays as it is when the replay goes on, as if it had been written and read."""
     state = replay.state()
-    arrays = {name: Pieces.of(whole(pieces)) for name, pieces in state.arrays.items()}
+    arrays = {name: ArrayChunks.of(whole(chunks)) for name, chunks in state.arrays.items()}
     return ReplayState(json.loads(json.dumps(state.meta, allow_nan=False)), arrays, [stored(replay)])
 
 

@@ -21,7 +21,7 @@ WITHOUT_TORCH = (
     "algorithm.config.cli",
     "algorithm.config.loader",
     "algorithm.config.reference",
-    "algorithm.run.rundir",
+    "algorithm.runs.rundir",
     "algorithm.errors",
     "algorithm.run.console",
     "algorithm.env.checks.checker",
@@ -114,7 +114,8 @@ def test_starts_without_torch(name: str) -> None:
         ("ds.learner", "algorithm.sac.agent", "imports a family"),
         ("algorithm.sac.learner", "algorithm.env.vector", "stands right of"),
         ("algorithm.env.gym", "algorithm.config", "stands right of"),
-        ("algorithm.config.schema", "algorithm.train.trainer", "stands right of"),
+        ("algorithm.config.schema", "algorithm.runs.rundir", "stands right of"),
+        ("algorithm.runs.rundir", "algorithm.train.trainer", "stands right of"),
         ("algorithm.evaluation.evaluate", "algorithm.evaluation.play", "stands right of"),
         ("algorithm.evaluation.play", "algorithm.preflight.check", "stands right of"),
         ("algorithm.preflight.check", "main", "stands right of"),
@@ -206,7 +207,7 @@ def test_a_package_is_its_own_starting_point() -> None:
     ],
 )
 def test_what_executes_a_file_is_named(source: str) -> None:
-    assert len(unsafe(Module("algorithm.run.checkpoints.checkpoint", source))) == 1
+    assert len(unsafe(Module("algorithm.runs.checkpoints.checkpoint", source))) == 1
 
 
 @pytest.mark.parametrize(
@@ -221,4 +222,4 @@ def test_what_executes_a_file_is_named(source: str) -> None:
     ],
 )
 def test_what_only_looks_like_it_passes(source: str) -> None:
-    assert unsafe(Module("algorithm.run.checkpoints.checkpoint", source)) == []
+    assert unsafe(Module("algorithm.runs.checkpoints.checkpoint", source)) == []

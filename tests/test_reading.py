@@ -10,8 +10,8 @@ import pytest
 
 from algorithm.errors import StorageError
 from algorithm.reading import DEEPEST, open_plain, parse_json, read_bytes, read_json, read_lines
-from algorithm.run.logs.growing import GrowingFile
-from algorithm.run.logs.runlog import RunLog
+from algorithm.runs.files import GrowingFile
+from algorithm.runs.logs.runlog import RunLog
 
 pytestmark = pytest.mark.fault("F42")
 

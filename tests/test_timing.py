@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from algorithm.run.logs.metrics import METRICS
+from algorithm.runs.logs.metrics import METRICS
 from algorithm.timing import MEASURED, Stopwatch
 
 

@@ -29,12 +29,12 @@ from algorithm.experience.collector import Iteration
 from algorithm.experience.faults import Faults
 from algorithm.replay.budget import MemoryBudget
 from algorithm.roles import Agent, Episode
-from algorithm.run.checkpoints.keeper import find_checkpoint
 from algorithm.run.console import Console, Rows, open_console
-from algorithm.run.files import finite_or_null, write_json
-from algorithm.run.logs.metrics import read_metrics
 from algorithm.run.offers import can_be_watched, has_display
-from algorithm.run.rundir import RunDir
+from algorithm.runs.checkpoints.manager import find_checkpoint
+from algorithm.runs.files import finite_or_null, write_json
+from algorithm.runs.logs.metrics import read_metrics
+from algorithm.runs.rundir import RunDir
 from algorithm.spec import DEFAULT_BEHAVIOUR
 from algorithm.train.assembly import close_env, load_networks_into, make_agents, make_env
 from algorithm.train.resume import find_run
@@ -67,7 +67,7 @@ def play(options: TrainOptions, folder: EnvFolder) -> int:
             console.warn(text)
         if options.render and not has_display():
             console.warn("there is no display: no window can be seen, --video films instead")
-        checkpoint = find_checkpoint(run.checkpoints, options.ckpt, warn=console.warn)
+        saved = find_checkpoint(run.checkpoints, options.ckpt, warn=console.warn)
         n_envs = loaded.config.base_config.n_envs
         env = make_env(
             loaded.config,
@@ -83,9 +83,10 @@ def play(options: TrainOptions, folder: EnvFolder) -> int:
         # Nothing is stored, so no page of the replays is touched and their size does not matter.
         memory = MemoryBudget(free=sys.maxsize)
         agents = make_agents(loaded, env.specs, nn_folder, pick_device(options.device), memory=memory)
-        step = load_networks_into(agents, checkpoint)
+        load_networks_into(agents, saved)
+        step = saved.step
         acting = "sampled" if options.run and not options.disable_sample else "deterministic"
-        console.message(f"playing {run.shown(checkpoint)}, {acting} actions; Ctrl-C ends")
+        console.message(f"playing {run.shown(saved.path)}, {acting} actions; Ctrl-C ends")
         files = _Files.of(options, run, env, step, console)
         if options.run:
             episodes = list(_shown(console, _play(loaded, agents, env, stop, options, files.callback)))
@@ -310,9 +311,9 @@ class Logged:
 
     def mean(self, behaviour: str) -> float | None:
         """Return the logged ``eval/return_mean``, or None. Raises StorageError for a damaged file."""
-        if not self.run.metrics_csv.exists():
+        if not self.run.metrics_jsonl.exists():
             return None
-        metrics = read_metrics(self.run.metrics_csv)
+        metrics = read_metrics(self.run.metrics_jsonl)
         level = "" if behaviour == DEFAULT_BEHAVIOUR else f"{behaviour}/"
         found = dict(zip(metrics["step"], metrics.get(f"{level}eval/return_mean", []), strict=False))
         mean = found.get(float(self.step), math.nan)

@@ -25,11 +25,11 @@ from algorithm.preflight.cost import Plan, Sizes, Speed, measure
 from algorithm.replay.budget import MemoryBudget, format_bytes, free_memory
 from algorithm.roles import Agent
 from algorithm.run.console import Rows, open_console
-from algorithm.run.files import json_text
 from algorithm.run.live import clock_time
-from algorithm.run.names import expand_name
-from algorithm.run.rundir import MODELS, RunDir
 from algorithm.run.screen import start_screen
+from algorithm.runs.files import json_text
+from algorithm.runs.names import expand_name
+from algorithm.runs.rundir import MODELS, RunDir
 from algorithm.train.assembly import close_env, make_agents, make_env
 from algorithm.train.randomness import seed_globally
 from algorithm.train.runtime import local_feed

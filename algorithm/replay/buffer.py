@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from algorithm.data import Bool, Float, Int, Segment, SequenceBatch, UpdateResult
-from algorithm.replay.records import Pieces, Records, SavedPart
+from algorithm.replay.records import ArrayChunks, Records, SegmentFile
 from algorithm.replay.samplers import FreshSampler, PrioritizedSampler, Sampler, UniformSampler
 from algorithm.replay.storage import NEXT, PREV, STEP, Storage
 from algorithm.replay.windows import WindowReader
@@ -32,11 +32,11 @@ class ReplayState:
 
     meta:   strict JSON
     arrays: by name, what is kept beside the rows and changes all over
-    rows:   records of the living rows, in pieces
+    rows:   records of the living rows, in chunks
     """
 
     meta: Mapping[str, Any]
-    arrays: Mapping[str, Pieces]
+    arrays: Mapping[str, ArrayChunks]
     rows: Iterable[Records]
 
 
@@ -244,7 +244,7 @@ class ReplayBuffer:
             "sampler": scalars,
             "rng": self._rng.bit_generator.state,
         }
-        return ReplayState(meta, arrays, self._storage.records().pieces)
+        return ReplayState(meta, arrays, self._storage.records().chunks)
 
     def load_state(self, state: ReplayState) -> None:
         """Go on from ``state``. Its records may repeat rows: the last one counts.
@@ -298,16 +298,16 @@ class ReplayBuffer:
         """Of the records in :attr:`ReplayState.rows`: ``id`` and the columns."""
         return self._storage.record_type
 
-    def unsaved(self) -> Pieces:
+    def unsaved(self) -> ArrayChunks:
         """Records of the rows that are new, or have changed, since :meth:`mark_saved`."""
         return self._storage.unsaved()
 
     @property
-    def saved_parts(self) -> tuple[SavedPart, ...]:
+    def saved_files(self) -> tuple[SegmentFile, ...]:
         """The files that hold all other living rows, oldest first; what is in none of them is unsaved."""
         return tuple(part for part in self._storage.saved.parts if part.last_id >= self._storage.oldest)
 
-    def mark_saved(self, parts: tuple[SavedPart, ...]) -> None:
+    def mark_saved(self, parts: tuple[SegmentFile, ...]) -> None:
         """All living rows stand in ``parts`` as they are now, those of later parts counting."""
         self._storage.saved.mark(parts, self.next_id)
 

@@ -1,6 +1,6 @@
 """A replay as records, one structured row each, and which of them stand in files already.
 
-Arrays are handed over in pieces of a few megabytes, so that saving and loading need little memory.
+Arrays are handed over in chunks of a few megabytes, so that saving and loading need little memory.
 """
 
 from __future__ import annotations
@@ -19,29 +19,29 @@ from algorithm.replay.layout import Layout
 Records = NDArray[Any]
 """Structured: ``id`` and a column for each matrix."""
 
-PIECE_BYTES = 4 * 2**20
+CHUNK_BYTES = 4 * 2**20
 
 
 @dataclass(frozen=True)
-class Pieces:
-    """An array in pieces that follow one another along its first axis. It can be gone through once.
+class ArrayChunks:
+    """An array in chunks that follow one another along its first axis. It can be gone through once.
 
     dtype, shape: of the whole
-    pieces:       each is good until the next one is asked for
+    chunks:       each is good until the next one is asked for
     """
 
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
-    pieces: Iterable[Array]
+    chunks: Iterable[Array]
 
     @classmethod
-    def of(cls, array: Array) -> Pieces:
-        """One piece, or none of an empty array."""
+    def of(cls, array: Array) -> ArrayChunks:
+        """One chunk, or none of an empty array."""
         return cls(array.dtype, array.shape, [array] if array.size else [])
 
 
 @dataclass(frozen=True)
-class SavedPart:
+class SegmentFile:
     """Rows of a replay that stand in a file.
 
     file:    absolute; never written to again
@@ -61,7 +61,7 @@ class Saved:
     """What of a ring stands in files. A row that changes afterwards is touched: it is saved once more."""
 
     def __init__(self) -> None:
-        self.parts: tuple[SavedPart, ...] = ()
+        self.parts: tuple[SegmentFile, ...] = ()
         self._end = 0  # ids from here on have never been saved
         self._touched: list[int] = []
         self._refreshed = False
@@ -80,7 +80,7 @@ class Saved:
         """The carries of any rows are about to change."""
         self._refreshed |= self._end > 0
 
-    def mark(self, parts: tuple[SavedPart, ...], next_id: int) -> None:
+    def mark(self, parts: tuple[SegmentFile, ...], next_id: int) -> None:
         """All rows below ``next_id`` stand in ``parts`` as they are now, but for refreshed carries."""
         self.parts, self._end = parts, next_id
         self._touched.clear()
@@ -107,7 +107,7 @@ def record_type(layout: Layout) -> np.dtype[Any]:
 
 
 def id_ranges(first: int, end: int, row_bytes: int) -> Iterator[tuple[int, int]]:
-    """first … end − 1 in ranges (first, number) of at most :data:`PIECE_BYTES` of rows each."""
-    step = max(1, PIECE_BYTES // max(1, row_bytes))
+    """first … end − 1 in ranges (first, number) of at most :data:`CHUNK_BYTES` of rows each."""
+    step = max(1, CHUNK_BYTES // max(1, row_bytes))
     for start in range(first, end, step):
         yield start, min(step, end - start)

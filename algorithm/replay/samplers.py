@@ -8,13 +8,13 @@ from typing import Protocol
 import numpy as np
 
 from algorithm.data import Bool, Float, Int
-from algorithm.replay.records import Pieces
+from algorithm.replay.records import ArrayChunks
 from algorithm.replay.storage import FLAG_BITS, NEXT, TERMINATED, TRUNCATED, Storage
 from algorithm.replay.sumtree import Double, SumTree
 
-MAX_YOUNG = 1024  # pieces remembered before they are gone through, even if nobody asks
+MAX_YOUNG = 1024  # arrays remembered before they are gone through, even if nobody asks
 
-SamplerState = tuple[dict[str, Pieces], dict[str, float | None]]
+SamplerState = tuple[dict[str, ArrayChunks], dict[str, float | None]]
 
 
 class Sampler(Protocol):
@@ -53,7 +53,7 @@ class Sampler(Protocol):
         """Arrays, those of rows by id, and scalars. They are written out before anything else happens."""
 
     def load_state(
-        self, arrays: Mapping[str, Pieces], scalars: Mapping[str, float | None], shift: int
+        self, arrays: Mapping[str, ArrayChunks], scalars: Mapping[str, float | None], shift: int
     ) -> None:
         """Take over what ``state`` gave. The storage has been loaded before, its ids less by ``shift``.
 
@@ -109,7 +109,7 @@ class UniformSampler:
         return {}, {}
 
     def load_state(
-        self, arrays: Mapping[str, Pieces], scalars: Mapping[str, float | None], shift: int
+        self, arrays: Mapping[str, ArrayChunks], scalars: Mapping[str, float | None], shift: int
     ) -> None:
         """No state."""
 
@@ -218,7 +218,7 @@ class PrioritizedSampler:
         return {"priority": leaves}, {"beta": self.beta, "largest": self._largest}
 
     def load_state(
-        self, arrays: Mapping[str, Pieces], scalars: Mapping[str, float | None], shift: int
+        self, arrays: Mapping[str, ArrayChunks], scalars: Mapping[str, float | None], shift: int
     ) -> None:
         """See ``Sampler``."""
         priority, beta = arrays["priority"], scalars["beta"]
@@ -280,15 +280,15 @@ class FreshSampler:
     def state(self) -> SamplerState:
         """The ids that wait, in order."""
         self._settle()
-        return {"waiting": Pieces.of(np.sort(np.concatenate([self._ready, *self._young])))}, {}
+        return {"waiting": ArrayChunks.of(np.sort(np.concatenate([self._ready, *self._young])))}, {}
 
     def load_state(
-        self, arrays: Mapping[str, Pieces], scalars: Mapping[str, float | None], shift: int
+        self, arrays: Mapping[str, ArrayChunks], scalars: Mapping[str, float | None], shift: int
     ) -> None:
         """See ``Sampler``. What was ready is found ready again."""
         storage = self._storage
-        pieces = (piece.copy() for piece in arrays["waiting"].pieces)
-        waiting: Int = np.concatenate([np.empty(0, np.int64), *pieces]) - shift
+        chunks = (chunk.copy() for chunk in arrays["waiting"].chunks)
+        waiting: Int = np.concatenate([np.empty(0, np.int64), *chunks]) - shift
         waiting = waiting[waiting >= storage.oldest]
         if not ((waiting < storage.next_id) & storage.is_transition(waiting % storage.capacity)).all():
             raise ValueError(f"replay state: not all of the {waiting.size} transitions that wait are stored")

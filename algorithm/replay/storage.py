@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from algorithm.data import Array, Bool, Float, Int
 from algorithm.replay.layout import Layout
-from algorithm.replay.records import Pieces, Records, Saved, id_ranges, record_type
+from algorithm.replay.records import ArrayChunks, Records, Saved, id_ranges, record_type
 from algorithm.spec import AgentSpec
 
 PREV, NEXT, STEP = 0, 1, 2  # columns of ``links``
@@ -130,48 +130,48 @@ class Storage:
         self.links[slots, NEXT] = 1 << FLAG_BITS
         self.num_transitions += len(reward)
 
-    def records(self) -> Pieces:
+    def records(self) -> ArrayChunks:
         """All living rows by id, as records."""
-        return self._pieces_of(np.empty(0, np.int64), self.oldest)
+        return self._chunks_of(np.empty(0, np.int64), self.oldest)
 
-    def unsaved(self) -> Pieces:
+    def unsaved(self) -> ArrayChunks:
         """Records of the rows that are new or have changed since ``saved`` was last told."""
-        return self._pieces_of(*self.saved.unsaved(self.oldest, self.next_id))
+        return self._chunks_of(*self.saved.unsaved(self.oldest, self.next_id))
 
-    def in_order(self, array: Array) -> Pieces:
+    def in_order(self, array: Array) -> ArrayChunks:
         """What ``array`` [capacity, …], kept by slot, holds of the living rows, by id."""
         ranges = id_ranges(self.oldest, self.next_id, array[:1].nbytes)
-        pieces = (array[self.locate(first, n)] for first, n in ranges)
-        return Pieces(array.dtype, (len(self), *array.shape[1:]), pieces)
+        chunks = (array[self.locate(first, n)] for first, n in ranges)
+        return ArrayChunks(array.dtype, (len(self), *array.shape[1:]), chunks)
 
-    def put_in_order(self, array: Array, values: Pieces) -> None:
+    def put_in_order(self, array: Array, values: ArrayChunks) -> None:
         """The reverse of :meth:`in_order`. Raises ValueError for what is not of the rows' shape and dtype."""
         expected = (len(self), *array.shape[1:])
         if values.shape != expected or values.dtype != array.dtype:
             raise ValueError(
                 f"replay state: expected {expected} {array.dtype}, got {values.shape} {values.dtype}"
             )
-        for slots, piece in self.places(values):
-            array[slots] = piece
+        for slots, chunk in self.places(values):
+            array[slots] = chunk
 
-    def places(self, values: Pieces) -> Iterator[tuple[Index, Array]]:
-        """The slots of each of the pieces that :meth:`in_order` gave, and the piece."""
+    def places(self, values: ArrayChunks) -> Iterator[tuple[Index, Array]]:
+        """The slots of each of the chunks that :meth:`in_order` gave, and the chunk."""
         first = self.oldest
-        for piece in values.pieces:
-            yield self.locate(first, len(piece)), piece
-            first += len(piece)
+        for chunk in values.chunks:
+            yield self.locate(first, len(chunk)), chunk
+            first += len(chunk)
 
     def load(self, records: Iterable[Records], *, oldest: int, next_id: int, shift: int) -> None:
         """Become the ring whose rows oldest … next_id − 1 are alive.
 
-        records: pieces of :attr:`record_type`; where a row comes twice the last one counts, the dead do not
+        records: chunks of :attr:`record_type`; where a row comes twice the last one counts, the dead do not
         shift:   subtracted from all ids; 0, or ``oldest`` where the dead would seem alive by their ids
         Raises ValueError if a row is missing or lies ahead; the ring is then of no use any more.
         """
         self.clear()
         missing = np.ones(next_id - oldest, np.bool_)
-        for piece in records:
-            ids = piece["id"]
+        for chunk in records:
+            ids = chunk["id"]
             if ids.size and ids.max() >= next_id:
                 raise ValueError(f"replay state: there is a row {ids.max()}, the next one would be {next_id}")
             alive = ids >= oldest
@@ -179,7 +179,7 @@ class Storage:
             missing[ids - oldest] = False
             slots = (ids - shift) % self.capacity
             for name in self._columns:
-                self.arrays[name][slots] = piece[name][alive]
+                self.arrays[name][slots] = chunk[name][alive]
         if missing.any():
             raise ValueError(f"replay state: {missing.sum()} of {missing.size} rows are missing")
         self.next_id = next_id - shift
@@ -194,16 +194,16 @@ class Storage:
         self.next_id = self.num_transitions = 0
         self.saved.forget()
 
-    def _pieces_of(self, touched: Int, first: int) -> Pieces:
+    def _chunks_of(self, touched: Int, first: int) -> ArrayChunks:
         """Records of the rows ``touched`` and of all from ``first`` on."""
 
-        def pieces() -> Iterator[Array]:
+        def chunks() -> Iterator[Array]:
             for at, n in id_ranges(0, len(touched), self.record_type.itemsize):
                 yield self._record(touched[at : at + n], touched[at : at + n] % self.capacity)
             for at, n in id_ranges(first, self.next_id, self.record_type.itemsize):
                 yield self._record(np.arange(at, at + n), self.locate(at, n))
 
-        return Pieces(self.record_type, (len(touched) + self.next_id - first,), pieces())
+        return ArrayChunks(self.record_type, (len(touched) + self.next_id - first,), chunks())
 
     def _record(self, ids: Int, slots: Index) -> Records:
         out = np.empty(len(ids), self.record_type)

@@ -100,15 +100,15 @@ class SumTree:
             values = self._flat[0].take(leaves)
         return leaves, values
 
-    def load(self, pieces: Iterable[tuple[slice | Int, Array]]) -> None:
-        """Replace all leaves: those that ``pieces`` name (leaves [n], values [n]) by its values, others by 0.
+    def load(self, chunks: Iterable[tuple[slice | Int, Array]]) -> None:
+        """Replace all leaves: those that ``chunks`` name (leaves [n], values [n]) by its values, others by 0.
 
         Raises ValueError as :meth:`update` does; the tree is then of no use any more.
         """
         self._pending.clear()
         leaves = self._flat[0]
         leaves[np.flatnonzero(leaves)] = 0.0  # memory that was never touched stays so
-        for place, values in pieces:
+        for place, values in chunks:
             leaves[place] = _checked(values.astype(np.float64, copy=False))
         for level, sums in zip(self._levels, self._flat[1:], strict=True):
             sums[: len(level)] = np.add.reduce(level, axis=1)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TextIO, cast
 
 from algorithm.errors import StorageError
-from algorithm.run.logs.runlog import RunLog
+from algorithm.runs.logs.runlog import RunLog
 from algorithm.streams import Lasting
 
 Rows = Sequence[tuple[str, str]]

@@ -20,7 +20,7 @@ from algorithm.env.env_id import resolve_env_id
 from algorithm.env.wrappers import resolve_wrappers
 from algorithm.errors import StorageError
 from algorithm.reading import read_json
-from algorithm.run.files import write_text
+from algorithm.runs.files import write_text
 
 LIMIT = 10
 """Maximum number of files per run."""

@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from algorithm.run.rundir import RunDir
+from algorithm.runs.rundir import RunDir
 
 
 def playing_commands(

@@ -17,7 +17,7 @@ from algorithm.evaluation.evaluate import Performance
 from algorithm.roles import Agent
 from algorithm.run.console import Rows
 from algorithm.run.offers import has_display, playing_commands
-from algorithm.run.rundir import RunDir
+from algorithm.runs.rundir import RunDir
 from algorithm.spec import DEFAULT_BEHAVIOUR, AgentSpec
 from algorithm.train.trainer import Outcome
 

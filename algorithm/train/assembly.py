@@ -19,8 +19,8 @@ from algorithm.families import family
 from algorithm.replay.budget import MemoryBudget
 from algorithm.replay.buffer import ReplayBuffer
 from algorithm.roles import Agent, MakeReplay
-from algorithm.run.checkpoints.checkpoint import load_checkpoint
-from algorithm.run.names import behaviour_level
+from algorithm.runs.checkpoints.checkpoint import Checkpoint
+from algorithm.runs.names import behaviour_level
 from algorithm.seeding import episode_seeds
 from algorithm.spec import AgentSpec
 
@@ -147,12 +147,11 @@ def nn_file(config: Config, folder: Path) -> Path | None:
     return None if name == "nn" and not file.exists() else file
 
 
-def load_networks_into(agents: Mapping[str, Agent], checkpoint: Path) -> int:
-    """Give agents the networks of a checkpoint's folder; returns its step.
+def load_networks_into(agents: Mapping[str, Agent], saved: Checkpoint) -> None:
+    """Give agents the networks of a checkpoint.
 
     Raises StorageError if it was made by other networks.
     """
-    saved = load_checkpoint(checkpoint)
     for name, agent in agents.items():
         level = behaviour_level(name)
         prefix = f"{level}/" if level else ""
@@ -161,8 +160,7 @@ def load_networks_into(agents: Mapping[str, Agent], checkpoint: Path) -> int:
         except (KeyError, ValueError) as error:
             raise StorageError(
                 "the checkpoint does not fit this agent",
-                where=checkpoint,
+                where=saved.path,
                 why=str(error) if isinstance(error, ValueError) else f"it has no networks for {name!r}",
                 fix="use the networks and the configuration it was trained with",
             ) from error
-    return saved.step

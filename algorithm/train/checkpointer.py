@@ -9,10 +9,10 @@ import torch
 
 from algorithm.agents.divergence import diverged
 from algorithm.errors import StorageError
-from algorithm.run.checkpoints.checkpoint import Snapshot, load_checkpoint
-from algorithm.run.checkpoints.keeper import Keeper, SaveCost
 from algorithm.run.console import Console
-from algorithm.run.names import behaviour_level
+from algorithm.runs.checkpoints.checkpoint import Snapshot, load_checkpoint
+from algorithm.runs.checkpoints.manager import CheckpointManager, SaveCost
+from algorithm.runs.names import behaviour_level
 from algorithm.train.state import TrainState
 
 FAILURES = 3
@@ -22,15 +22,15 @@ _LOGGER = logging.getLogger(__name__)
 
 
 class Checkpointer:
-    """Writes checkpoints of ``training`` through ``keeper``. A full disk does not end a run at once.
+    """Writes checkpoints of ``training`` through ``manager``. A full disk does not end a run at once.
 
     check: raises StorageError where the run's folder is not there any more; nothing is made in its place
     """
 
     def __init__(
-        self, keeper: Keeper, training: TrainState, console: Console, check: Callable[[], None]
+        self, manager: CheckpointManager, training: TrainState, console: Console, check: Callable[[], None]
     ) -> None:
-        self._keeper, self._training, self._console, self._check = keeper, training, console, check
+        self._manager, self._training, self._console, self._check = manager, training, console, check
         self._failures = 0
         self._seconds, self._bytes, self._count = 0.0, 0, 0
 
@@ -45,7 +45,7 @@ class Checkpointer:
         metrics: state of what has been logged
         Raises StorageError when it fails for the third time in a row, NumericalError if it would hold NaN.
         """
-        if self._keeper.has(self._training.tally.step):
+        if self._manager.has(self._training.tally.step):
             return True
         try:
             self._write(metrics)
@@ -59,15 +59,15 @@ class Checkpointer:
 
     def save_best(self, score: float, metrics: Mapping[str, object]) -> None:
         """Write one and mark it as the best, if ``score`` is."""
-        if self._keeper.is_best(score) and self.save(metrics):
+        if self._manager.is_best(score) and self.save(metrics):
             try:
-                self._keeper.mark_best(score)
+                self._manager.mark_best(score)
             except StorageError as error:
                 self._console.warn(error.line)
 
     def save_finally(self, metrics: Mapping[str, object]) -> None:
         """Write that of the end. Raises StorageError if it cannot be written."""
-        if not self._keeper.has(self._training.tally.step):
+        if not self._manager.has(self._training.tally.step):
             try:
                 self._write(metrics)
             except StorageError as error:
@@ -75,11 +75,11 @@ class Checkpointer:
 
     def networks(self, behaviour: str) -> Mapping[str, Mapping[str, torch.Tensor]] | None:
         """What the learner of a behaviour was at the last checkpoint; None if there is none."""
-        if self._keeper.latest is None:
+        if self._manager.latest is None:
             return None
         level = behaviour_level(behaviour)
         prefix = f"{level}/" if level else ""
-        saved = load_checkpoint(self._keeper.latest).tensors
+        saved = load_checkpoint(self._manager.latest).tensors
         return {file: saved[f"{prefix}{file}"] for file in ("model", "optim")}
 
     def _write(self, metrics: Mapping[str, object]) -> None:
@@ -87,7 +87,7 @@ class Checkpointer:
         snapshot = self._training.snapshot(metrics)
         _refuse_non_finite(snapshot)
         try:
-            cost = self._keeper.save(snapshot)
+            cost = self._manager.save(snapshot)
         except OSError as error:  # such as too many open files, where the folder is only looked at
             raise StorageError.of(
                 error, what="the checkpoint cannot be written", where=error.filename or "the run's folder"
@@ -100,7 +100,7 @@ class Checkpointer:
         say(f"checkpoint of step {snapshot.step:,}: {_cost(cost)}")
 
     def _given_up(self, error: StorageError) -> StorageError:
-        last = self._keeper.latest
+        last = self._manager.latest
         return StorageError(
             error.what,
             where=error.where,

@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from algorithm.config.cli import TrainOptions
 from algorithm.config.loader import LoadedConfig
 from algorithm.run.console import open_console
-from algorithm.run.files import write_json
 from algorithm.run.pages.curves import plot_curve, read_series
 from algorithm.run.pages.summary import repeat_rows, repeat_summary
-from algorithm.run.rundir import RunDir
+from algorithm.runs.files import write_json
+from algorithm.runs.rundir import RunDir
 from algorithm.train.session import Trained, train
 
 
@@ -45,7 +45,7 @@ def _summarise(options: TrainOptions, runs: Sequence[Trained], title: str) -> No
     first = runs[0].run
     results = [trained.result for trained in runs]
     write_json(first.path / "repeat.json", repeat_summary(results))
-    series = [read_series(trained.run.metrics_csv, trained.run.name) for trained in runs]
+    series = [read_series(trained.run.metrics_jsonl, trained.run.name) for trained in runs]
     picture = first.plots / "repeat.png"
     plot_curve(picture, series, title=f"{title}, {len(runs)} seeds")
     with open_console(quiet=options.quiet) as console:

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from types import MappingProxyType
 
 from algorithm.config.cli import TrainOptions, config_flags
 from algorithm.config.loader import LoadedConfig, load_config, load_config_file
 from algorithm.config.locate import EnvFolder
-from algorithm.config.resume_rules import Change, changes, refuse
+from algorithm.config.resume_rules import changes, refuse
 from algorithm.errors import StorageError, UsageError
-from algorithm.run.checkpoints.checkpoint import checkpoint_steps, load_checkpoint
-from algorithm.run.checkpoints.keeper import find_checkpoint
 from algorithm.run.console import Console
-from algorithm.run.rundir import RunDir
+from algorithm.runs.checkpoints.checkpoint import Checkpoint, checkpoint_steps
+from algorithm.runs.checkpoints.manager import find_checkpoint, intact_checkpoints
+from algorithm.runs.rundir import RunDir
 from algorithm.train.runtime import OneProcess, Wire
 from algorithm.train.session import Start, run_training
 from algorithm.train.state import fitting
@@ -48,8 +47,13 @@ def resume(
     def start(console: Console) -> Start:
         if not checkpoint_steps(run.checkpoints):
             raise _never_saved(run)
-        checkpoint = find_checkpoint(run.checkpoints, options.ckpt, warn=console.warn, replays=run.replay)
-        return _start(checkpoint, changed, wanted, run)
+        if options.ckpt is not None:
+            saved, older = find_checkpoint(run.checkpoints, options.ckpt, warn=console.warn), None
+        else:
+            older = intact_checkpoints(run.checkpoints, warn=console.warn)
+            saved = next(older)
+        _refuse_if_done(saved, wanted, run)
+        return Start(saved, changed, older)
 
     return run_training(options, wanted, arguments, run, start=start, wire=wire).exit_code
 
@@ -99,10 +103,9 @@ def _wanted(
     )
 
 
-def _start(checkpoint: Path, changed: Sequence[Change], wanted: LoadedConfig, run: RunDir) -> Start:
-    saved = load_checkpoint(checkpoint)
+def _refuse_if_done(saved: Checkpoint, wanted: LoadedConfig, run: RunDir) -> None:
     base = wanted.config.base_config
-    with fitting(checkpoint):
+    with fitting(saved.path):
         iteration = int(saved.state["run"]["tally"]["iteration"])
     for key, done in (("max_step", saved.step), ("max_iter", iteration)):
         limit = getattr(base, key)
@@ -110,11 +113,10 @@ def _start(checkpoint: Path, changed: Sequence[Change], wanted: LoadedConfig, ru
             longer = run.training_command("-n", run.name, "--resume", f"--{key}={2 * done}")
             raise UsageError(
                 "nothing is left to do",
-                where=run.shown(checkpoint),
+                where=run.shown(saved.path),
                 why=f"base_config.{key} is {limit:,}, and the run has come to {done:,}",
                 fix=f"{longer}    (train on)",
             )
-    return Start(checkpoint, saved, changed)
 
 
 def _never_saved(run: RunDir) -> StorageError:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Literal
@@ -25,23 +25,24 @@ from algorithm.experience.faults import Faults
 from algorithm.experience.non_finite import Drop, OnNonFinite, Stop
 from algorithm.replay.budget import MemoryBudget
 from algorithm.roles import Agent
-from algorithm.run.checkpoints.checkpoint import Checkpoint
-from algorithm.run.checkpoints.keeper import Keeper
 from algorithm.run.console import Console, Rows, close_logging, open_console, setup_logging
 from algorithm.run.failure_dump import FailureDumps
-from algorithm.run.lock import RunLock
-from algorithm.run.logs.metrics import MetricsLogger
 from algorithm.run.pages.curves import plot_curve, read_series
 from algorithm.run.pages.report import write_report
-from algorithm.run.provenance import made_with
-from algorithm.run.rundir import RunDir
 from algorithm.run.screen import finish_screen, result_json, start_screen
+from algorithm.runs.checkpoints.checkpoint import Checkpoint
+from algorithm.runs.checkpoints.manager import CheckpointManager, passed_over
+from algorithm.runs.checkpoints.manifest import DamagedError
+from algorithm.runs.lock import RunLock
+from algorithm.runs.logs.metrics import MetricsLogger
+from algorithm.runs.provenance import made_with
+from algorithm.runs.rundir import RunDir
 from algorithm.train.assembly import close_env, env_file, make_agents, make_env, nn_file
 from algorithm.train.checkpointer import Checkpointer
 from algorithm.train.randomness import seed_globally
 from algorithm.train.runtime import OneProcess, Runtime, Wire
 from algorithm.train.signals import StopRequest
-from algorithm.train.state import TrainState, fitting
+from algorithm.train.state import TrainState, fitting, load_replays
 from algorithm.train.trainer import Outcome, Trainer
 
 _DROPPED_IN_EVALUATIONS = 100  # episodes; an evaluation waits for whole ones
@@ -152,7 +153,7 @@ def _write_outcome(
         run.write_result(result)
         if outcome.last_eval:
             label = f"evaluation, mean of {loaded.config.eval_config.episodes} episodes"
-            series = read_series(run.metrics_csv, label)
+            series = read_series(run.metrics_jsonl, label)
             plot_curve(run.plots / "return.png", [series], title=f"{loaded.env_label}, {run.name}")
     except StorageError as error:
         console.warn(error.line)
@@ -168,11 +169,11 @@ def _write_page(run: RunDir, console: Console) -> None:
 
 @dataclass(frozen=True)
 class Start:
-    """A checkpoint to go on from, which has been read and verified."""
+    """A checkpoint to go on from, read and verified but for its replays."""
 
-    folder: Path
     saved: Checkpoint
     changes: Sequence[Change]  # of the configuration since
+    older: Iterator[Checkpoint] | None  # that may take its place; None if it was asked for
 
     @property
     def rows(self) -> Rows:
@@ -212,26 +213,18 @@ class Session:
         wiring = self.wire(self, eval_env, faults)
         film = VideoRecorders(eval_env, run.videos, warn=console.warn) if video else no_video
         networks = run.path if start and not self.options.use_env_nn else self.loaded.env_dir
-        agents = make_agents(
-            self.loaded,
-            wiring.scene.specs,
-            networks,
-            self.device,
-            memory=MemoryBudget(),
-            greedy=self.options.disable_sample,
-            make_replay=wiring.make_replay,
-        )
+        agents, start, empty = self._agents(wiring, networks, start)
         own_env = env_file(self.loaded)
         training = TrainState(wiring.feed, agents, faults, self._made_with(agents, own_env))
-        notices = training.restore(start.saved, start.folder, run.replay) if start else []
+        notices = [*empty, *training.restore(start.saved)] if start else []
         if start and own_env is not None and run.has_other(own_env):
             notices.append(f"the environment's file {own_env.name} has been changed since")
         self._write_down(agents, networks, start, eval_env.render_modes, own_env)
-        keeper = self._keeper(start)
-        saver = Checkpointer(keeper, training, console, self.lock.check)
+        manager = self._manager(start)
+        saver = Checkpointer(manager, training, console, self.lock.check)
         for name, agent in agents.items():
             agent.attach(restore=partial(saver.networks, name), report=faults)
-        with fitting(start.folder if start else run.path):
+        with fitting(start.saved.path if start else run.path):
             metrics = MetricsLogger(
                 run.log,
                 run.metrics_csv,
@@ -319,14 +312,41 @@ class Session:
         if not start or start.changes:
             run.write_config(dump_config(loaded))
 
+    def _agents(
+        self, wiring: Runtime, networks: Path, start: Start | None
+    ) -> tuple[dict[str, Agent], Start | None, list[str]]:
+        """Agents with the replays of a checkpoint; returns that, and a line for each replay that it lacks.
+
+        Damage of a replay shows only while it is loaded. The checkpoint before then begins with new agents.
+        """
+        while True:
+            agents = make_agents(
+                self.loaded,
+                wiring.scene.specs,
+                networks,
+                self.device,
+                memory=MemoryBudget(),
+                greedy=self.options.disable_sample,
+                make_replay=wiring.make_replay,
+            )
+            if start is None:
+                return agents, None, []
+            try:
+                return agents, start, load_replays(agents, start.saved, self.run.replay)
+            except DamagedError as error:
+                if start.older is None:
+                    raise
+                self.console.warn(passed_over(error))
+                start = replace(start, saved=next(start.older))
+
     def _made_with(self, agents: Mapping[str, Agent], own_env: Path | None) -> Mapping[str, object]:
         """Networks are kept with the run, and of the environment's own file the manifest tells."""
         apart = {f"{self.loaded.for_behaviour(name).sac_config.nn}.py" for name in agents}
         return made_with(self.loaded.env_dir, apart | {own_env.name} if own_env else apart)
 
-    def _keeper(self, start: Start | None) -> Keeper:
+    def _manager(self, start: Start | None) -> CheckpointManager:
         kept = self.loaded.config.checkpoint_config
-        keeper = Keeper(
+        manager = CheckpointManager(
             self.run.checkpoints,
             self.run.replay,
             keep=kept.keep,
@@ -336,8 +356,8 @@ class Session:
             warn=self.console.warn,
         )
         if start:
-            keeper.resume(start.saved.step)
-        return keeper
+            manager.resume(start.saved.step)
+        return manager
 
     def _warn(self, agents: Mapping[str, Agent], notices: Sequence[str], *, exact: bool) -> None:
         warn = self.console.warn

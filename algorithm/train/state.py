@@ -13,10 +13,10 @@ from algorithm.experience.collector import Iteration
 from algorithm.experience.faults import Faults
 from algorithm.families import family
 from algorithm.roles import Agent, Collector
-from algorithm.run.checkpoints.checkpoint import Checkpoint, Snapshot, load_replay
-from algorithm.run.checkpoints.manifest import STATE
-from algorithm.run.names import behaviour_level
-from algorithm.run.provenance import what_differs
+from algorithm.runs.checkpoints.checkpoint import Checkpoint, Snapshot, load_replay
+from algorithm.runs.checkpoints.manifest import STATE
+from algorithm.runs.names import behaviour_level
+from algorithm.runs.provenance import what_differs
 from algorithm.spec import DEFAULT_BEHAVIOUR
 from algorithm.timing import Stopwatch
 from algorithm.train.counters import Counters
@@ -30,7 +30,7 @@ class TrainState:
     make_collector: where the agents' transitions come from; told a watch to charge its time to
     agents: one per behaviour
     faults: what the environments have been told to report to
-    made_with: versions and code, see :func:`~algorithm.run.provenance.made_with`
+    made_with: versions and code, see :func:`~algorithm.runs.provenance.made_with`
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class TrainState:
     def snapshot(self, metrics: Mapping[str, object]) -> Snapshot:
         """Everything as it is now, between two steps.
 
-        metrics: state of what has been logged, see :class:`~algorithm.run.logs.metrics.MetricsLogger`
+        metrics: state of what has been logged, see :class:`~algorithm.runs.logs.metrics.MetricsLogger`
         """
         state = State.joined(
             {
@@ -93,18 +93,17 @@ class TrainState:
             },
         )
 
-    def restore(self, saved: Checkpoint, folder: Path, replays: Path) -> list[str]:
-        """Go on from a checkpoint; returns what could not be restored exactly, a line each.
+    def restore(self, saved: Checkpoint) -> list[str]:
+        """Go on from a checkpoint whose replays have been loaded.
 
-        folder, replays: where the checkpoint and the segments of the replays lie
-        Raises StorageError if it does not fit.
+        Returns what could not be restored exactly, a line each. Raises StorageError if it does not fit.
         """
-        with fitting(folder):
+        with fitting(saved.path):
             state = State({k: v.numpy() for k, v in saved.tensors["run"].items()}, saved.state["run"])
             notices = [
                 line
                 for name, agent in self.agents.items()
-                for line in self._restore_agent(name, agent, saved, state, folder, replays)
+                for line in self._restore_agent(name, agent, saved, state)
             ]
             self.tally.load_state(state.part("tally"))
             self.faults.load_state(state.part("faults"))
@@ -120,9 +119,7 @@ class TrainState:
         return notices
 
     @staticmethod
-    def _restore_agent(
-        name: str, agent: Agent, saved: Checkpoint, state: State, folder: Path, replays: Path
-    ) -> list[str]:
+    def _restore_agent(name: str, agent: Agent, saved: Checkpoint, state: State) -> list[str]:
         level = behaviour_level(name)
         prefix = f"{level}/" if level else ""
         own = state.part("agents").part(_part(name))
@@ -130,19 +127,28 @@ class TrainState:
             {file: saved.tensors[f"{prefix}{file}"] for file in ("model", "optim")},
             own.meta["own"]["updates"],
         )
-        missing = [
-            store
-            for store, replay in agent.stores().items()
-            if not load_replay(folder, replays, _level(name, store), replay)
-        ]
         agent.load_state(own)
+        if draws_on:
+            return []
         it, its = ("it", "its") if name == DEFAULT_BEHAVIOUR else (name, f"{name}'s")
-        notices = []
-        if not draws_on:
-            notices.append(f"{it} was trained on another kind of device: {its} random numbers begin anew")
-        if missing:
-            notices.append(f"{its} replay was not saved (checkpoint_config.replay): it begins empty")
-        return notices
+        return [f"{it} was trained on another kind of device: {its} random numbers begin anew"]
+
+
+def load_replays(agents: Mapping[str, Agent], saved: Checkpoint, replays: Path) -> list[str]:
+    """Load the replays of a checkpoint, each hashed while it is read; returns a line for each that it lacks.
+
+    replays: folder of the segments
+    Raises DamagedError, with the replays of no use any more, and StorageError for one that does not fit.
+    """
+    with fitting(saved.path):
+        missing = [
+            name
+            for name, agent in agents.items()
+            for store, replay in agent.stores().items()
+            if not load_replay(saved.path, replays, _level(name, store), replay)
+        ]
+    owners = ("its" if name == DEFAULT_BEHAVIOUR else f"{name}'s" for name in missing)
+    return [f"{its} replay was not saved (checkpoint_config.replay): it begins empty" for its in owners]
 
 
 @contextmanager

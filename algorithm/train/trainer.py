@@ -20,7 +20,7 @@ from algorithm.evaluation.evaluate import EvalPolicy, Performance, evaluate
 from algorithm.experience.non_finite import OnNonFinite
 from algorithm.roles import Episode
 from algorithm.run.console import Console, Evaluation, Progress
-from algorithm.run.logs.metrics import MetricsLogger, Rate
+from algorithm.runs.logs.metrics import MetricsLogger, Rate
 from algorithm.train.checkpointer import Checkpointer
 from algorithm.train.signals import StopRequest
 from algorithm.train.state import TrainState

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from algorithm.errors import StorageError
 from algorithm.reading import read_json
+from algorithm.runs.lock import lock_files
 
 _LAUNCH = Path(__file__).with_name("launch.py")
 _LINES = 200
@@ -60,7 +61,8 @@ class Host:
         if command.run and command.aside and path.is_dir():
             path.rename(_free(path))
         if command.run and command.unlock:
-            (path / "run.lock").unlink(missing_ok=True)
+            for file in lock_files(path / "run.lock"):
+                file.unlink(missing_ok=True)
         self._drop_secrets()
         extra = self._keep(command.secrets) if command.secrets else ()
         self._child = subprocess.Popen(

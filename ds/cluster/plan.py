@@ -13,8 +13,8 @@ from algorithm.config.cli_ds import DistributedOptions
 from algorithm.config.loader import load_config, load_config_file
 from algorithm.config.locate import EnvFolder
 from algorithm.config.schema import DISTRIBUTED_DEFAULTS, Config, NetConfig
-from algorithm.run.names import expand_name
-from algorithm.run.rundir import MODELS, RunDir
+from algorithm.runs.names import expand_name
+from algorithm.runs.rundir import MODELS, RunDir
 from ds.cluster.connect import PROJECT
 
 

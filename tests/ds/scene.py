@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from algorithm.run.logs.metrics import read_metrics
+from algorithm.runs.logs.metrics import read_metrics
 from tests.ds import processes
 from tests.ds.marked import SCALES
 
@@ -110,7 +110,7 @@ class Scene:
 
     def metric(self, name: str) -> float:
         """The last value in ``metrics.csv``; −1 before the first."""
-        columns = read_metrics(self.run / "metrics.csv") if (self.run / "metrics.csv").exists() else {}
+        columns = read_metrics(self.run / "metrics.jsonl") if (self.run / "metrics.jsonl").exists() else {}
         return columns[name][-1] if columns.get(name) else -1.0
 
     def until_steps(self, more: int) -> None:

@@ -153,12 +153,13 @@ def test_a_run_is_set_aside_and_a_lock_removed_when_asked(host: Host, tmp_path: 
         assert (tmp_path / expected).is_dir()
     run.mkdir()
     (run / "run.lock").touch()
+    (run / "run.flock").touch()
     host.start(command(tmp_path, "", run="run"))
     until_ended(host)
     assert (run / "run.lock").exists()
     host.start(command(tmp_path, "", run="run", unlock=True))
     until_ended(host)
-    assert not (run / "run.lock").exists()
+    assert list(run.iterdir()) == []
 
 
 def test_a_folder_that_the_node_does_not_have(host: Host, tmp_path: Path) -> None:

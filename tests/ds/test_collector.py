@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from algorithm.data import State
 from algorithm.experience.collector import Iteration
 from algorithm.roles import Collector, Episode
-from algorithm.run.logs.metrics import METRICS
+from algorithm.runs.logs.metrics import METRICS
 from algorithm.timing import Stopwatch
 from ds import collector
 from ds.collector import MAX_ROWS, RemoteCollector

@@ -17,7 +17,7 @@ import pytest
 from msgspec.structs import replace
 
 from algorithm.config.loader import load_config
-from algorithm.run.logs.metrics import read_metrics
+from algorithm.runs.logs.metrics import read_metrics
 from algorithm.spec import ActionSpec, AgentSpec, ObsSpec
 from ds import certificates
 from ds.client import Client
@@ -154,7 +154,7 @@ def test_actors_wait_for_a_learner_that_is_slower(scene):
     assert [finish(each) for each in (learner, *actors)] == [0, 0, 0]
     stored = scene.stored()
     assert all(whole(made) and not missing(made) for made in stored.values())
-    waiting = read_metrics(scene.run / "metrics.csv")["ds/waiting"]
+    waiting = read_metrics(scene.run / "metrics.jsonl")["ds/waiting"]
     assert max(waiting) == 5, "base_config.episode_queue_size"
     assert scene.metric("ds/dropped") == scene.metric("ds/lost") == scene.metric("ds/gaps") == 0
 

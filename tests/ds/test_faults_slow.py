@@ -16,7 +16,7 @@ from multiprocessing.process import BaseProcess
 import psutil
 import pytest
 
-from algorithm.run.logs.metrics import read_metrics
+from algorithm.runs.logs.metrics import read_metrics
 from tests.ds import networks
 from tests.ds.processes import finish
 from tests.ds.scene import LENGTH, Scene, missing, whole
@@ -158,7 +158,7 @@ def test_memory_stays_as_it_is_while_actors_wait_for_their_learner(scene):
         codes = [finish(each, limit=600.0) for each in (learner, *actors)]
     assert codes == [0, 0, 0]
     assert all(whole(made) and not missing(made) for made in scene.stored().values())
-    assert max(read_metrics(scene.run / "metrics.csv")["ds/waiting"]) == 5
+    assert max(read_metrics(scene.run / "metrics.jsonl")["ds/waiting"]) == 5
     spread = [memory.spread(number) for number in range(3)]
     assert max(spread[1:]) < 8.0 and spread[0] < 32.0, spread  # the learner draws its curve at the end
     print(f"MiB {memory.samples[-1]}, spread {spread}, updates {scene.metric('step') * 8:.0f}")

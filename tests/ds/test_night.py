@@ -18,7 +18,7 @@ from multiprocessing.process import BaseProcess
 import psutil
 import pytest
 
-from algorithm.run.logs.metrics import read_metrics
+from algorithm.runs.logs.metrics import read_metrics
 from tests.ds import networks
 from tests.ds.scene import TASK, Scene, whole
 
@@ -181,7 +181,7 @@ def test_a_night_in_which_everything_fails(scene):
     finally:
         scene.close()
         line.close()
-    stored, steps = scene.stored(), read_metrics(scene.run / "metrics.csv")["step"]
+    stored, steps = scene.stored(), read_metrics(scene.run / "metrics.jsonl")["step"]
     print(f"\n{dict(night.done)}\n{len(night.said)} processes, the last {len(before)} among them")
     print(
         f"{steps[-1]:.0f} steps, {sum(map(len, stored.values()))} rows, learner at most {night.peak:.0f} MiB"

@@ -350,7 +350,7 @@ def test_what_is_on_disk_is_told_while_it_runs(make):
     replay.sample()
     assert replay.unsaved().shape == (41,)
     replay.mark_saved(())
-    assert replay.unsaved().shape == (0,) and replay.saved_parts == ()
+    assert replay.unsaved().shape == (0,) and replay.saved_files == ()
     replay.forget_saved()
     assert replay.unsaved().shape == (41,)
 

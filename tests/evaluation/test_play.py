@@ -17,8 +17,8 @@ import pytest
 
 from algorithm.evaluation.evaluate import Performance
 from algorithm.evaluation.play import Logged, table
-from algorithm.run.logs.metrics import read_metrics
-from algorithm.run.rundir import RunDir
+from algorithm.runs.logs.metrics import read_metrics
+from algorithm.runs.rundir import RunDir
 from algorithm.train import session
 from tests.preflight.test_check import LIMITS
 from tests.run.sessions import TASK, run, weights_hash
@@ -53,7 +53,7 @@ def evaluation(folder: Path) -> dict:
 
 
 def logged(folder: Path, step: int) -> float:
-    metrics = read_metrics(folder / "metrics.csv")
+    metrics = read_metrics(folder / "metrics.jsonl")
     return metrics["eval/return_mean"][metrics["step"].index(step)]
 
 
@@ -155,17 +155,18 @@ def test_what_is_compared_with_what_was_logged(folder, capsys, flags, says):
 
 
 def test_nothing_is_compared_where_nothing_was_logged(folder, capsys):
-    (folder / "metrics.csv").write_text("step,eval/return_mean\n200,\n")
+    (folder / "metrics.jsonl").write_text('{"step": 200, "eval/return_mean": null}\n')
     for step in (200, 260):
         assert run("--eval=2", f"--ckpt={step}") == 0
-    (folder / "metrics.csv").unlink()
+    (folder / "metrics.jsonl").unlink()
     assert run("--eval=2") == 0
     said = capsys.readouterr().out
     assert said.count("mean return") == 3 and "logged" not in said
 
 
 def test_behaviours_have_rows_of_their_own(tmp_path):
-    (tmp_path / "metrics.csv").write_text("step,a/eval/return_mean,b/eval/return_mean\n7,1.5,4.0\n")
+    row = {"step": 7, "a/eval/return_mean": 1.5, "b/eval/return_mean": 4.0}
+    (tmp_path / "metrics.jsonl").write_text(json.dumps(row) + "\n")
     logged = Logged(run=RunDir("task", "a", tmp_path, "task"), step=7, episodes=2, num_envs=1)
     scores = {"a": Performance((1.0, 2.0), (3, 4)), "b": Performance((5.0, 2.0), (1, 1))}
     rows = dict(table(scores, logged))

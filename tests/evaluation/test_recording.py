@@ -15,7 +15,7 @@ from algorithm.evaluation.video import VideoRecorder
 from algorithm.roles import Episode
 from algorithm.spec import DEFAULT_BEHAVIOUR
 from tests.evaluation.test_video import Noisy
-from tests.run.small_disk import fill, on_a_small_disk
+from tests.runs.small_disk import fill, on_a_small_disk
 from tests.toys_agents import Attentive, Both, Guests, allowed, carried, chosen, random_script, see, tale
 
 ONE = {DEFAULT_BEHAVIOUR: Attentive()}

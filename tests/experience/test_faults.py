@@ -9,7 +9,7 @@ import pytest
 from algorithm.env.base import Fault
 from algorithm.experience.faults import Faults
 from algorithm.run.console import close_logging, open_console, setup_logging
-from algorithm.run.logs.metrics import METRICS
+from algorithm.runs.logs.metrics import METRICS
 
 
 def fault(copy: int, trace: str = "") -> Fault:

@@ -24,7 +24,7 @@ from algorithm.preflight.check import replay_failure
 from algorithm.replay.buffer import ReplayBuffer, UniformSampler
 from algorithm.run.console import open_console
 from algorithm.run.failure_dump import FailureDump, FailureDumps
-from algorithm.run.logs.metrics import read_metrics
+from algorithm.runs.logs.metrics import read_metrics
 from algorithm.seeding import episode_seeds
 from algorithm.spec import AgentSpec
 from tests.run.sessions import result, run
@@ -381,7 +381,7 @@ def test_a_run_survives_both_and_says_so_in_the_end(task):
     assert code == 0 and result(folder)["faults"]["non_finite"] == 3 + 2
     dumps = sorted((folder / "faults").iterdir())
     assert len(dumps) == 3 + 2 and all(replay_failure(FailureDump.read(dump), print) for dump in dumps)
-    columns = read_metrics(folder / "metrics.csv")
+    columns = read_metrics(folder / "metrics.jsonl")
     assert np.nanmax(columns["optim/skipped"]) > 0 and np.nanmax(columns["fault/non_finite"]) == 3
     assert np.isfinite([x for x in columns["loss/q"] if not np.isnan(x)]).all()
     for file in folder.glob("checkpoints/step_*/*.safetensors"):

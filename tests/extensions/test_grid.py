@@ -15,7 +15,7 @@ from algorithm.extensions import make_extensions
 from algorithm.extensions.options import Build
 from algorithm.nn.loader import load_networks
 from algorithm.replay.budget import MemoryBudget
-from algorithm.run.logs.metrics import METRICS
+from algorithm.runs.logs.metrics import METRICS
 from algorithm.sac.agent import SacAgent
 from algorithm.sac.config import SacConfig
 from algorithm.sac.learner import Sac

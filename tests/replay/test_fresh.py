@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from algorithm.replay.buffer import FreshSampler, ReplayBuffer, UniformSampler
-from algorithm.replay.records import Pieces
+from algorithm.replay.records import ArrayChunks
 from algorithm.replay.samplers import MAX_YOUNG
 from tests.oracles_replay import VECTOR, NaiveReplay, make_segment, taken
 
@@ -202,7 +202,7 @@ def test_saved_state_goes_on_with_the_same_batches():
         add(original, t % 7, terminated=t % 7 == 6)
     draw(original)
     state = taken(original)
-    (waiting,) = state.arrays["waiting"].pieces
+    (waiting,) = state.arrays["waiting"].chunks
     assert waiting.size and waiting.tolist() == sorted(waiting.tolist())
     other = make_buffer(capacity=40, batch_size=3, n_step=3)
     add(other, 0, 20)
@@ -221,7 +221,7 @@ def test_a_state_of_another_sampler_or_with_too_many_waiting_is_refused():
     with pytest.raises(ValueError, match="use_replay_buffer"):
         uniform.load_state(fresh.state())
     for wrong in (np.arange(4), np.array([100]), np.array([2, 2**40])):  # 3 is no transition
-        state = replace(fresh.state(), arrays={"waiting": Pieces.of(wrong)})
+        state = replace(fresh.state(), arrays={"waiting": ArrayChunks.of(wrong)})
         with pytest.raises(ValueError, match=f"not all of the {wrong.size} transitions that wait are stored"):
             make_buffer().load_state(state)
 

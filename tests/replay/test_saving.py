@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from algorithm.replay import records
 from algorithm.replay.buffer import FreshSampler, PrioritizedSampler, ReplayBuffer, UniformSampler
-from algorithm.replay.records import SavedPart
+from algorithm.replay.records import SegmentFile
 from tests.oracles_replay import MIXED, VECTOR, digest, make_segment, stored, taken, whole
 from tests.replay.buffers import batches_equal, filled, result
 
@@ -68,8 +68,8 @@ def make(sampler=UniformSampler, capacity=20, **kwargs) -> ReplayBuffer:
 def saved(replay: ReplayBuffer) -> np.ndarray:
     """What a checkpoint would write of it."""
     new = whole(replay.unsaved())
-    part = SavedPart(Path("/somewhere"), len(new), replay.next_id - 1, 1, "")
-    replay.mark_saved((*replay.saved_parts, part))
+    part = SegmentFile(Path("/somewhere"), len(new), replay.next_id - 1, 1, "")
+    replay.mark_saved((*replay.saved_files, part))
     return new
 
 
@@ -79,11 +79,11 @@ def refresh(replay: ReplayBuffer, *ids: int) -> None:
     replay.refresh_carry(result(torch.tensor([ids]), [0.0], carry=carry))
 
 
-@pytest.mark.parametrize("piece", [1, 500, records.PIECE_BYTES], ids=["rows", "few rows", "all rows"])
+@pytest.mark.parametrize("chunk", [1, 500, records.CHUNK_BYTES], ids=["rows", "few rows", "all rows"])
 @pytest.mark.parametrize("make_sampler", [PrioritizedSampler, UniformSampler])
 @pytest.mark.parametrize("used_before", [False, True])
-def test_saved_state_goes_on_with_the_same_batches(make_sampler, used_before, piece, monkeypatch):
-    monkeypatch.setattr(records, "PIECE_BYTES", piece)
+def test_saved_state_goes_on_with_the_same_batches(make_sampler, used_before, chunk, monkeypatch):
+    monkeypatch.setattr(records, "CHUNK_BYTES", chunk)
     sizes = {"spec": MIXED, "capacity": 100, "carry_shape": (2,), "burn_in": 1, "learn": 3, "n_step": 2}
     sizes["seed"] = 5
     original = filled(make_sampler(), lengths=(30, 40, 20, 25), **sizes)
@@ -140,7 +140,7 @@ def test_what_is_saved_of_a_row_again_by_hand():
     assert saved(replay)["id"].tolist() == [2], "its last transition is truncated now"
     assert saved(replay)["id"].tolist() == []
     replay.add(make_segment(VECTOR, stream=0, episode=1, start=0, length=8, carry_shape=(2,)))
-    assert [part.rows for part in replay.saved_parts] == [2, 1, 0], "the row 3 lives, 0 to 2 do not"
+    assert [part.rows for part in replay.saved_files] == [2, 1, 0], "the row 3 lives, 0 to 2 do not"
     replay.forget_saved()
     assert saved(replay)["id"].tolist() == [*range(3, 13)]
 
@@ -159,7 +159,7 @@ def test_carries_are_saved_whole_once_saved_ones_have_been_refreshed():
     loaded = make(capacity=10)
     loaded.load_state(state)
     assert digest(loaded) == digest(replay)
-    loaded.mark_saved(replay.saved_parts)
+    loaded.mark_saved(replay.saved_files)
     assert "carry" in loaded.state().arrays, "the files still hold the old ones"
     loaded.forget_saved()
     assert "carry" not in loaded.state().arrays
@@ -245,7 +245,7 @@ def test_data_that_cannot_be_right_is_refused():
     refused("there is a row 6, the next one would be 6", rows=[ahead])
     short = {"priority": replace(state.arrays["priority"], shape=(5,))}
     refused("priorities for 6 rows", arrays=short)
-    bad = {"priority": replace(state.arrays["priority"], pieces=[np.full(6, np.nan)])}
+    bad = {"priority": replace(state.arrays["priority"], chunks=[np.full(6, np.nan)])}
     refused("finite", arrays=bad)
 
 

@@ -12,7 +12,7 @@ import stat
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.run.malice import sign
+from tests.runs.malice import sign
 
 NUMBERS = (
     "NaN",

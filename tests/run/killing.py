@@ -12,7 +12,7 @@ import time
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
-from algorithm.run.logs.metrics import read_metrics
+from algorithm.runs.logs.metrics import read_metrics
 
 LIMIT = 120.0  # seconds until something is wrong
 
@@ -62,7 +62,7 @@ def what_must_agree(run: Path) -> dict[str, object]:
     state = json.loads((last / "state.json").read_text())
     del state["seconds"]
     state["metrics"] = without_times(state["metrics"])
-    metrics = {name: column for name, column in read_metrics(run / "metrics.csv").items() if timeless(name)}
+    metrics = {name: column for name, column in read_metrics(run / "metrics.jsonl").items() if timeless(name)}
     return {
         "weights": {name: entry["sha256"] for name, entry in files.items() if name.endswith(".safetensors")},
         "replay": manifest["replay"],  # every segment with its SHA-256, priorities among them

@@ -9,7 +9,8 @@ from functools import lru_cache
 from pathlib import Path
 
 from algorithm.config.loader import dump_config, load_config
-from algorithm.run.rundir import RunDir
+from algorithm.runs.files import finite_or_null
+from algorithm.runs.rundir import RunDir
 
 CURVE = {
     "rollout/return_mean": (-9.0, -8.0, -5.0, -3.0),
@@ -34,10 +35,9 @@ ARGUMENTS = ("main.py", "./task", "-n", "run", "-o", "sac_config.tau=0.02")
 
 
 def metrics_text(columns: Mapping[str, Sequence[float]], steps: Sequence[int] = (100, 200, 300, 400)) -> str:
-    """A ``metrics.csv``; NaN is an empty cell."""
-    rows = zip(steps, *columns.values(), strict=True)
-    cells = [[repr(value) if math.isfinite(value) else "" for value in row] for row in rows]
-    return "".join(",".join(row) + "\n" for row in [["step", *columns], *cells])
+    """A ``metrics.jsonl``; NaN is null."""
+    names, rows = ["step", *columns], zip(steps, *columns.values(), strict=True)
+    return "".join(json.dumps(finite_or_null(dict(zip(names, row, strict=True)))) + "\n" for row in rows)
 
 
 @lru_cache
@@ -72,7 +72,7 @@ def make_run(
     }
     run.manifest.write_text(json.dumps(manifest))
     if metrics is not None:
-        run.metrics_csv.write_text(metrics)
+        run.metrics_jsonl.write_text(metrics)
     if result is not None:
         run.write_result(result)
     return run

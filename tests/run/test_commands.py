@@ -22,7 +22,7 @@ from algorithm.config.cli_ds import parse_distributed
 from algorithm.preflight.check_printer import LivePrinter, Verdict
 from algorithm.run.live import LiveConsole
 from algorithm.run.offers import playing_commands
-from algorithm.run.rundir import RunDir
+from algorithm.runs.rundir import RunDir
 from main import main
 from tests.run.test_console import Terminal, plain
 from tests.test_presets import LABELS

@@ -113,7 +113,7 @@ def test_a_comparison_by_hand():
 
 
 def _opened(name):
-    from algorithm.run.rundir import RunDir
+    from algorithm.runs.rundir import RunDir
 
     return RunDir.open("task", name, argument="./task")
 
@@ -135,7 +135,7 @@ def test_runs_without_evaluations_have_a_page_without_picture():
     (path,) = write_comparison(runs)
     page = read(path.read_text())
     assert "None of these runs was evaluated yet." in page.shown
-    assert "a: metrics.csv is missing" in page.shown
+    assert "a: metrics.jsonl is missing" in page.shown
 
 
 def test_equal_configurations_are_said_to_be_equal():

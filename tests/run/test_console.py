@@ -23,8 +23,8 @@ from algorithm.run.console import (
     setup_logging,
 )
 from algorithm.run.live import ASCII, UNICODE, LiveConsole, clock_time, number, spark
-from algorithm.run.logs.runlog import RunLog
-from tests.run.small_disk import files_no_larger_than
+from algorithm.runs.logs.runlog import RunLog
+from tests.runs.small_disk import files_no_larger_than
 
 
 class Terminal(io.StringIO):

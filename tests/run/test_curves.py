@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from algorithm.errors import StorageError
-from algorithm.run.files import json_text
 from algorithm.run.pages.curves import Series, common_grid, plot_curve, plot_groups, read_series
 from algorithm.run.pages.summary import repeat_rows, repeat_summary
+from algorithm.runs.files import json_text
 
 
 def series(offset=0.0, steps=(0, 1000, 2000), label="run"):
@@ -26,14 +26,13 @@ def series(offset=0.0, steps=(0, 1000, 2000), label="run"):
 
 
 def test_series_are_read_from_the_metrics(tmp_path):
-    (tmp_path / "m.csv").write_text(
-        "step,rollout/return_mean,eval/return_mean,eval/return_ci95\n"
-        "100,-5.0,,\n"
-        "200,,-4.0,0.5\n"
-        "300,,,\n"
-        "400,,-2.0,\n"
+    (tmp_path / "m.jsonl").write_text(
+        '{"step": 100, "rollout/return_mean": -5.0}\n'
+        '{"step": 200, "eval/return_mean": -4.0, "eval/return_ci95": 0.5}\n'
+        '{"step": 300, "eval/return_mean": null}\n'
+        '{"step": 400, "eval/return_mean": -2.0}\n'
     )
-    read = read_series(tmp_path / "m.csv", "x")
+    read = read_series(tmp_path / "m.jsonl", "x")
     assert read.label == "x"
     assert read.eval_step.tolist() == [200, 400]
     assert read.eval_return.tolist() == [-4, -2]
@@ -43,8 +42,8 @@ def test_series_are_read_from_the_metrics(tmp_path):
 
 
 def test_a_run_that_was_never_evaluated_gives_empty_series(tmp_path):
-    (tmp_path / "m.csv").write_text("step,loss/q\n1,2\n")
-    read = read_series(tmp_path / "m.csv", "x")
+    (tmp_path / "m.jsonl").write_text('{"step": 1, "loss/q": 2}\n')
+    read = read_series(tmp_path / "m.jsonl", "x")
     assert len(read.eval_step) == len(read.train_step) == 0
     plot_curve(tmp_path / "x.png", [read])
     plot_curve(tmp_path / "y.png", [read, read])

@@ -17,12 +17,13 @@ from hypothesis import strategies as st
 from algorithm.config.errors import ConfigError
 from algorithm.config.loader import load_config_file
 from algorithm.errors import UserError
-from algorithm.run import rundir
-from algorithm.run.checkpoints.keeper import Keeper, find_checkpoint
-from algorithm.run.lock import Holder
-from algorithm.run.logs.sinks import CsvSink, JsonlSink
 from algorithm.run.pages.report import write_report
-from algorithm.run.rundir import RunDir, run_names
+from algorithm.runs import rundir
+from algorithm.runs.checkpoints.checkpoint import check_replay
+from algorithm.runs.checkpoints.manager import CheckpointManager, find_checkpoint
+from algorithm.runs.lock import RunLock
+from algorithm.runs.logs.sinks import JsonlSink
+from algorithm.runs.rundir import RunDir, run_names
 from tests.run.damage import fresh, hurt
 from tests.run.sessions import TASK, run
 
@@ -75,15 +76,14 @@ def readers(folder: Path):
     yield lambda: opened.has_other(Path(__file__))
     yield lambda: opened.note_resumed(arguments=[], step=1, overrides=["a.b=1"])
     yield lambda: opened.read_result()
-    yield lambda: Holder.read((folder / "run.lock").read_bytes()) if (folder / "run.lock").is_file() else None
+    yield lambda: RunLock(folder / "run.lock", notice=warned.append).__enter__().release()
     for which in (None, "best", "latest"):
-        yield lambda which=which: find_checkpoint(
-            opened.checkpoints, which, warn=warned.append, replays=opened.replay
+        yield lambda which=which: check_replay(
+            find_checkpoint(opened.checkpoints, which, warn=warned.append).path, opened.replay
         )
-    yield lambda: CsvSink.resume(opened.metrics_csv, 200, ["step", "loss/q"], warned.append)
     yield lambda: JsonlSink.resume(opened.metrics_jsonl, 200, warned.append)
-    keeper = Keeper(opened.checkpoints, opened.replay, keep=2, best=True, warn=warned.append)
-    yield lambda: keeper.resume(150)
+    manager = CheckpointManager(opened.checkpoints, opened.replay, keep=2, best=True, warn=warned.append)
+    yield lambda: manager.resume(150)
 
 
 @pytest.mark.fault("F42")

@@ -9,10 +9,10 @@ import pytest
 
 from algorithm.config.cli import parse_args
 from algorithm.errors import StorageError
-from algorithm.run.lock import Holder
 from algorithm.run.pages.facts import Facts
 from algorithm.run.pages.report import write_report
 from algorithm.run.pages.sections import LARGEST_VIDEO
+from algorithm.runs.lock import Holder
 from tests.run.made_runs import ARGUMENTS, CURVE, RESULT, make_run, metrics_text
 from tests.run.pages import read
 
@@ -147,7 +147,7 @@ def test_a_single_episode_has_no_interval():
 
 def test_a_run_without_metrics_says_so():
     page = page_of(make_run(metrics=None, result=None))
-    assert "metrics.csv is missing" in page.shown
+    assert "metrics.jsonl is missing" in page.shown
     assert "Nothing was measured yet." in page.shown
     assert "ended without a result" in page.shown
 
@@ -155,8 +155,12 @@ def test_a_run_without_metrics_says_so():
 @pytest.mark.parametrize(
     ("file", "content", "told"),
     [
-        ("metrics.csv", b"step,loss/q\n100,abc\n", "metrics.csv cannot be used: metrics are damaged"),
-        ("metrics.csv", b"\xff\xfe\x00", "metrics.csv cannot be used"),
+        (
+            "metrics.jsonl",
+            b'{"step": 1, "a": "a"}\n',
+            "metrics.jsonl cannot be used: metrics are damaged",
+        ),
+        ("metrics.jsonl", b"\xff\xfe\x00", "metrics.jsonl cannot be used"),
         ("manifest.json", b"{", "manifest.json cannot be used: a JSON file is damaged"),
         ("manifest.json", b"[]", "manifest.json cannot be used"),
         ("result.json", b"null", "result.json cannot be used"),

@@ -13,8 +13,8 @@ from algorithm.config.loader import load_config
 from algorithm.config.locate import find_env
 from algorithm.data import State
 from algorithm.env.base import Observation, StepResult
-from algorithm.run.checkpoints.checkpoint import load_checkpoint
-from algorithm.run.logs.metrics import read_metrics
+from algorithm.runs.checkpoints.checkpoint import load_checkpoint
+from algorithm.runs.logs.metrics import read_metrics
 from algorithm.spec import ActionSpec, AgentSpec, ObsSpec
 from algorithm.train import assembly, resume, session
 from tests.run.killing import what_must_agree
@@ -107,7 +107,7 @@ def test_each_behaviour_is_trained_and_evaluated_by_itself(trained):
     means = [result["behaviours"][name]["last_eval"]["mean"] for name in ("walker", "runner")]
     best = json.loads((folder / "checkpoints" / "best.json").read_text())
     assert best == {"step": 60, "folder": "step_000000060", "mean": pytest.approx(sum(means) / 2)}
-    columns = read_metrics(folder / "metrics.csv")
+    columns = read_metrics(folder / "metrics.jsonl")
     assert columns["walker/replay/size"][-1] > 2 * 60, "a step of two walkers is one step"
     assert {"walker/loss/q", "runner/loss/q", "walker/eval/return_mean"} <= set(columns)
     assert "runner/vtrace/rho_mean" in columns and "walker/vtrace/rho_mean" not in columns
@@ -124,7 +124,7 @@ def test_a_checkpoint_holds_each_and_gives_each_back(trained):
         stack.callback(env.close)
         device = session.pick_device("cpu")
         agents = assembly.make_agents(loaded, env.specs, folder, device, memory=session.MemoryBudget())
-        assert assembly.load_networks_into(agents, path) == 60
+        assembly.load_networks_into(agents, saved)
     for name, agent in agents.items():
         for key, value in agent.sac.tensors()["model"].items():
             assert np.array_equal(value.numpy(), saved.tensors[f"{name}/model"][key].numpy())

@@ -14,15 +14,15 @@ import pytest
 import torch
 
 from algorithm.errors import NumericalError, StorageError
-from algorithm.run.checkpoints.checkpoint import Snapshot
-from algorithm.run.checkpoints.keeper import Keeper, SaveCost
+from algorithm.runs.checkpoints.checkpoint import Snapshot
+from algorithm.runs.checkpoints.manager import CheckpointManager, SaveCost
 from algorithm.train.checkpointer import FAILURES, Checkpointer
 
 FULL = StorageError("the checkpoint cannot be written", where="here", why="the disk is full", fix="make room")
 
 
 class Disk:
-    """A keeper that fails at the attempts it is told to."""
+    """A manager that fails at the attempts it is told to."""
 
     def __init__(self, *failing: int) -> None:
         self.failing, self.attempts, self.saved, self.best = failing, 0, [], []
@@ -154,8 +154,10 @@ def no_descriptors() -> Iterator[None]:
 @pytest.mark.fault("F30")
 def test_without_descriptors_a_checkpoint_is_tried_again(tmp_path):
     training, said = TrainState(), Said()
-    keeper = Keeper(tmp_path / "checkpoints", tmp_path / "replay", keep=1, best=True, warn=said.warn)
-    saver = Checkpointer(keeper, training, said, lambda: None)
+    manager = CheckpointManager(
+        tmp_path / "checkpoints", tmp_path / "replay", keep=1, best=True, warn=said.warn
+    )
+    saver = Checkpointer(manager, training, said, lambda: None)
     assert saver.save({})
     for training.tally.step in (1, 2):
         with no_descriptors():

@@ -10,7 +10,7 @@ import pytest
 
 from algorithm.agents.health import WINDOW, History, Row
 from algorithm.config.schema import Config
-from algorithm.run.logs.metrics import METRICS
+from algorithm.runs.logs.metrics import METRICS
 from algorithm.sac.family import FAMILY
 from algorithm.sac.health import WATCHED, make_rules
 from algorithm.train.health import HealthMonitor

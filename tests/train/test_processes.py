@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from algorithm.run.logs.metrics import read_metrics
+from algorithm.runs.logs.metrics import read_metrics
 from tests.run.sessions import result, run
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -95,7 +95,7 @@ def test_a_hang_in_the_main_process_loses_nothing_that_was_learned(task, capsys)
     assert "environment 0: its last step was interrupted; its open episode ends as truncated" in said
     assert "lock is taken over" not in said
     assert result(task / "a")["steps"] == 80
-    assert read_metrics(task / "a" / "metrics.csv")["step"][-1] == 80
+    assert read_metrics(task / "a" / "metrics.jsonl")["step"][-1] == 80
 
 
 LEAVING = """\

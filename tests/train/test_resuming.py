@@ -16,15 +16,15 @@ import torch
 
 from algorithm.actions.actor import Actor
 from algorithm.config import load_config_file
-from algorithm.run import provenance
-from algorithm.run.checkpoints.keeper import Keeper
-from algorithm.run.logs.metrics import read_metrics
+from algorithm.runs import provenance
+from algorithm.runs.checkpoints.manager import CheckpointManager
+from algorithm.runs.logs.metrics import read_metrics
 from algorithm.sac.learner import Sac
 from algorithm.train.trainer import Trainer
 from tests.run.killing import what_must_agree
-from tests.run.kills import Killed
-from tests.run.malice import sign
 from tests.run.sessions import result, run
+from tests.runs.kills import Killed
+from tests.runs.malice import flip_a_byte, sign
 
 SHORT = ("-o", "base_config.max_step=200")
 
@@ -112,17 +112,42 @@ def test_a_run_that_is_at_work_is_not_resumed(stopped, capsys):
 def test_the_checkpoint_before_a_damaged_one_is_used_loudly(task, capsys):
     assert run("--seed=1", "-n", "a", "--quiet") == 0
     folder = task / "a"
-    for path in sorted(folder.glob("checkpoints/step_000000260/model.safetensors")):
-        data = bytearray(path.read_bytes())
-        data[-1] ^= 1
-        path.write_bytes(bytes(data))
+    flip_a_byte(folder / "checkpoints/step_000000260/model.safetensors")
     assert run("--resume", "-o", "base_config.max_step=300") == 0
     said = capsys.readouterr().out
     assert "model.safetensors" in said and "SHA-256" in said and "from" in said
     warnings = [line for line in said.splitlines() if "trying the one before" in line]
     assert "step 200" in said and not any("--ckpt" in line for line in warnings)
     assert (folder / "checkpoints" / "step_000000260.damaged").is_dir()
-    assert read_metrics(folder / "metrics.csv")["step"] == [100.0, 200.0, 300.0]
+    assert read_metrics(folder / "metrics.jsonl")["step"] == [100.0, 200.0, 300.0]
+
+
+@pytest.mark.fault("F07")
+def test_the_checkpoint_before_one_with_a_damaged_replay_is_used_loudly(task, capsys):
+    """Its newest rows are damaged, which shows only while they are loaded; then nothing of it is used."""
+    assert run("--seed=1", "-n", "b", "--quiet", "--max_step=200") == 0
+    shutil.copytree(task / "b", task / "a")
+    assert run("--resume", "-n", "b", "--quiet", "--max_step=300") == 0
+    assert run("--resume", "-n", "a", "--quiet", "--max_step=260") == 0
+    for name in ("seg_000000260.npy", "seg_000000260_priority.npy"):
+        flip_a_byte(task / "a/replay" / name)
+    assert run("--resume", "-n", "a", "--ckpt=260", "--max_step=300") == 6, "it was asked for"
+    assert "seg_000000260" in capsys.readouterr().err
+    assert run("--resume", "-n", "a", "--max_step=300") == 0
+    said = capsys.readouterr().out
+    assert "seg_000000260" in said and "trying the one before" in said and "resumed exactly" in said
+    assert (task / "a/checkpoints/step_000000260.damaged").is_dir()
+    assert what_must_agree(task / "a") == what_must_agree(task / "b")
+
+
+@pytest.mark.fault("F07")
+def test_damage_of_what_all_replays_share_leaves_none_to_resume_from(task, capsys):
+    assert run("--seed=1", "-n", "a", "--quiet") == 0
+    for file in (task / "a/replay").glob("seg_*.npy"):
+        flip_a_byte(file)
+    assert run("--resume", "--max_step=300") == 6
+    said = capsys.readouterr()
+    assert "there is no complete checkpoint" in said.err and said.out.count("trying the one before") == 2
 
 
 @pytest.mark.fault("F41")
@@ -196,7 +221,7 @@ def test_an_earlier_checkpoint_can_be_gone_on_from(task, capsys):
     assert run("--resume", "--ckpt=200", "-o", "base_config.max_step=220") == 0
     assert "checkpoints removed of steps 260" in capsys.readouterr().out.replace("\n", " ")
     assert steps(task / "a") == [200, 220]
-    assert max(read_metrics(task / "a" / "metrics.csv")["step"]) == 220
+    assert max(read_metrics(task / "a" / "metrics.jsonl")["step"]) == 220
 
 
 def _dies(*_: object) -> None:
@@ -232,12 +257,12 @@ def test_the_last_evaluation_is_made_up_for(task, monkeypatch, stopped):
 @pytest.mark.fault("F02")
 def test_the_best_one_is_marked_though_the_run_was_killed_before(task, monkeypatch):
     with monkeypatch.context() as patch, pytest.raises(Killed):
-        patch.setattr(Keeper, "mark_best", _dies)
+        patch.setattr(CheckpointManager, "mark_best", _dies)
         run("--seed=1", "-n", "a", "--quiet")
     checkpoints = task / "a" / "checkpoints"
     assert steps(task / "a") == [200] and not (checkpoints / "best.json").exists()
     with monkeypatch.context() as patch, pytest.raises(Killed):
-        patch.setattr(Keeper, "save", _dies)
+        patch.setattr(CheckpointManager, "save", _dies)
         run("--resume", "--quiet")
     assert json.loads((checkpoints / "best.json").read_text())["step"] == 200
 

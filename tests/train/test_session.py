@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from algorithm.config import load_config_file
-from algorithm.run.logs.metrics import read_metrics
+from algorithm.runs.logs.metrics import read_metrics
 from algorithm.timing import Stopwatch
 from algorithm.train import state as training
 from algorithm.train import trainer
@@ -52,7 +52,7 @@ def test_a_run_leaves_what_it_promises(task, capsys):
     assert min(found["time"].values()) > 0.0 and set(found["faults"].values()) == {0}
     assert found["last_eval"]["step"] == 260 and found["last_eval"]["episodes"] == 2
     assert load_config_file(folder / "config.yaml").config.base_config.max_step == 260
-    metrics = read_metrics(folder / "metrics.csv")
+    metrics = read_metrics(folder / "metrics.jsonl")
     assert metrics["step"] == [100.0, 200.0, 260.0]
     shares = [metrics[f"time/share_{part}"] for part in ("act", "step", "store", "sample", "update")]
     assert all(0.0 < sum(row) < 1.0 for row in list(zip(*shares, strict=True))[:2])  # of the summaries
@@ -198,7 +198,7 @@ def test_an_endless_task_is_cut_into_iterations(task):
 def test_summary_save_and_final_evaluation_may_meet_in_the_last_step(task):
     """All three write to the row of step 200, whatever their order."""
     assert run("-n", "a", "--quiet", "-o", "base_config.max_step=200", "-o", "eval_config.per_step=-1") == 0
-    metrics = read_metrics(task / "a" / "metrics.csv")
+    metrics = read_metrics(task / "a" / "metrics.jsonl")
     assert metrics["step"] == [100.0, 200.0]
     assert metrics["eval/return_mean"][-1] == result(task / "a")["last_eval"]["mean"]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from algorithm.errors import EnvError
-from algorithm.run.logs.metrics import read_metrics
+from algorithm.runs.logs.metrics import read_metrics
 from algorithm.train import session
 from tests.run.sessions import result, run, weights_hash
 
@@ -16,7 +16,7 @@ def test_wrappers_are_shown_and_count_in_training_and_evaluation(task, capsys):
     wrappers = "[{ClipReward: {max_reward: 0.0}}, {TimeLimit: {max_episode_steps: 30}}]"
     assert run("-n", "a", "-o", f"base_config.wrappers={wrappers}") == 0
     assert "ClipReward(max_reward=0.0), TimeLimit(max_episode_steps=30)" in capsys.readouterr().out
-    metrics = read_metrics(task / "a" / "metrics.csv")
+    metrics = read_metrics(task / "a" / "metrics.jsonl")
     assert metrics["rollout/length"][:2] == metrics["eval/length"][1:] == [30.0, 30.0]
 
 
@@ -45,7 +45,7 @@ def test_a_failing_environment_is_started_anew_and_the_run_goes_on(task, capsys)
     found = result(task / "a")
     assert found["steps"] == 260 and found["updates"] == 40, "a failed step does not count"
     assert found["faults"]["env_restarts"] == 2
-    metrics = read_metrics(task / "a" / "metrics.csv")
+    metrics = read_metrics(task / "a" / "metrics.jsonl")
     assert metrics["fault/env_restarts"][:2] == [1.0, 2.0]
     assert metrics["replay/size"][1] == 200 + 6, "200 transitions; episodes of 22, 50, 50, 6, 50 and 22 steps"
     said = capsys.readouterr().out

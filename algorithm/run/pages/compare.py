@@ -10,7 +10,6 @@ from urllib.parse import quote
 
 from algorithm.config.cli import TrainOptions
 from algorithm.config.locate import EnvFolder
-from algorithm.run.files import write_text
 from algorithm.run.pages.curves import Series, common_grid, plot_groups
 from algorithm.run.pages.experiments import (
     Experiment,
@@ -25,8 +24,9 @@ from algorithm.run.pages.html import Content, Markup, commands, join, notice, pa
 from algorithm.run.pages.report import write_report
 from algorithm.run.pages.settings import differences
 from algorithm.run.pages.svg import Line, large_figure
-from algorithm.run.rundir import RunDir, no_run_matches, run_names
 from algorithm.run.statistics import bootstrap_band, mean_interval
+from algorithm.runs.files import write_text
+from algorithm.runs.rundir import RunDir, no_run_matches, run_names
 from algorithm.spec import DEFAULT_BEHAVIOUR
 from algorithm.wording import counted, listed, plus_minus, short
 

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from algorithm.errors import StorageError
-from algorithm.run.logs.metrics import read_metrics
 from algorithm.run.statistics import bootstrap_band
+from algorithm.runs.logs.metrics import read_metrics
 from algorithm.wording import counted
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class Series:
 
 
 def read_series(path: Path, label: str) -> Series:
-    """The curves in a ``metrics.csv``. Raises StorageError."""
+    """The curves in a ``metrics.jsonl``. Raises StorageError."""
     return series_of(read_metrics(path), label)
 
 

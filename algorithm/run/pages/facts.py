@@ -14,9 +14,9 @@ from algorithm.config.errors import ConfigError
 from algorithm.config.loader import LoadedConfig, load_config_file
 from algorithm.errors import StorageError
 from algorithm.reading import read_bytes, read_json, read_lines
-from algorithm.run.lock import Holder
-from algorithm.run.logs.metrics import METRICS, read_metrics
-from algorithm.run.rundir import RunDir
+from algorithm.runs.lock import Holder
+from algorithm.runs.logs.metrics import METRICS, read_metrics
+from algorithm.runs.rundir import RunDir
 from algorithm.spec import DEFAULT_BEHAVIOUR
 
 _Read = TypeVar("_Read")
@@ -43,7 +43,7 @@ class Score:
 class Facts:
     """A run as its files describe it; what cannot be read is empty, and named in ``problems``.
 
-    metrics:  behaviour -> columns; empty without a readable ``metrics.csv``
+    metrics:  behaviour -> columns; empty without a readable ``metrics.jsonl``
     manifest, result: the contents of those files
     overrides: what was given with ``-o``
     problems: one line each
@@ -66,7 +66,7 @@ class Facts:
         manifest = files.read(run.manifest, read_json, empty)
         result = files.read(run.result, read_json, empty) if run.result.exists() else empty
         overrides = tuple(files.read(run.overrides, read_lines, ()) if run.overrides.exists() else ())
-        columns = files.read(run.metrics_csv, read_metrics, no_metrics)
+        columns = files.read(run.metrics_jsonl, read_metrics, no_metrics)
         return cls(run, config, manifest, result, _by_behaviour(columns), overrides, tuple(files.problems))
 
     @property

@@ -1,10 +1,10 @@
-"""The checkpoints of a run: which of them stay, and which one is meant by a step, ``latest`` or ``best``."""
+"""The checkpoints of a run: which ones stay, and how a step, ``latest`` or ``best`` is resolved."""
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -12,7 +12,8 @@ from typing import Literal
 from algorithm.config.cli import Ckpt
 from algorithm.errors import StorageError
 from algorithm.reading import read_json
-from algorithm.run.checkpoints.checkpoint import (
+from algorithm.runs.checkpoints.checkpoint import (
+    Checkpoint,
     Snapshot,
     check_replay,
     checkpoint_of,
@@ -26,8 +27,8 @@ from algorithm.run.checkpoints.checkpoint import (
     save_checkpoint,
     set_aside,
 )
-from algorithm.run.checkpoints.segments import try_to_remove
-from algorithm.run.files import write_json
+from algorithm.runs.checkpoints.segments import try_to_remove
+from algorithm.runs.files import write_json
 
 Replays = Literal["always", "last", "never"]
 """Which checkpoints keep the replay: all, only the newest, none."""
@@ -35,26 +36,26 @@ Replays = Literal["always", "last", "never"]
 
 @dataclass(frozen=True)
 class SaveCost:
-    """What a checkpoint took. replay_bytes: those of ``bytes_written`` that went into segments."""
+    """Cost of a checkpoint. replay_bytes: the part of ``bytes_written`` that went into segments."""
 
     seconds: float
     bytes_written: int
     replay_bytes: int
 
 
-class Keeper:
+class CheckpointManager:
     """Saves the checkpoints of a run and removes those that need not stay.
 
     The order is: the checkpoint, the file that names it, the removal of others, the removal of segments that
-    nobody needs any more. Killed anywhere, what ``latest.json`` and ``best.json`` name is there and complete.
+    none needs any more. After a kill anywhere ``latest.json`` and ``best.json`` name complete checkpoints.
 
-    root:       folder of the checkpoints, written by nobody else
-    replays:    folder of the segments that they share, written by nobody else
+    root:       folder of the checkpoints, written by no other process
+    replays:    folder of the segments that they share, written by no other process
     keep:       how many of the newest stay, at least 1
     best:       whether the one with the best evaluation stays as well
     milestones: the first checkpoint at or after each of these steps stays for ever
     replay:     which of them keep the replay
-    warn:       told of what cannot be removed, and of what a resumed run leaves behind
+    warn:       called for what cannot be removed, and for what a resumed run leaves behind
     """
 
     def __init__(
@@ -104,7 +105,7 @@ class Keeper:
         return score > self._best_score
 
     def mark_best(self, score: float) -> None:
-        """The checkpoint saved last is the best one from now on. Raises StorageError."""
+        """Mark the checkpoint saved last as the best one. Raises StorageError."""
         assert self._saved_step is not None
         _point_to(self._root, "best", self._saved_step, mean=score)
         self._best_step, self._best_score = self._saved_step, score
@@ -114,7 +115,7 @@ class Keeper:
         """Go on behind ``step``; called once, before anything is saved. Raises StorageError.
 
         ``best.json`` counts if it names a checkpoint up to there. Later checkpoints are removed, or, if they
-        are damaged, get a name that no reader looks at. What a killed process left half-written goes.
+        are damaged, get a name that no reader takes. Half-written leftovers of a killed process are removed.
         """
         remove_drafts(self._root)
         self._try(remove_replaced, self._root)
@@ -130,7 +131,7 @@ class Keeper:
         return replace(snapshot, replays={}) if self._replay == "never" else snapshot
 
     def _tidy(self) -> None:
-        """Let go of what need not stay."""
+        """Remove what need not stay."""
         steps = checkpoint_steps(self._root)
         stay = {*steps[-self._keep :], self._best_step, *self._first_behind_milestones(steps)}
         for step in steps:
@@ -179,7 +180,8 @@ class Keeper:
         for step in steps:
             path = checkpoint_of(self._root, step)
             try:
-                _check(path, self._replays)
+                load_checkpoint(path)
+                check_replay(path, self._replays)
             except StorageError as error:
                 self._warn(f"{_wrong(error)} · it is called {set_aside(path).name} from now on")
                 continue
@@ -195,41 +197,34 @@ class Keeper:
             self._warn(error.line)
 
 
-def find_checkpoint(
-    root: Path, which: Ckpt | None = None, *, warn: Callable[[str], None], replays: Path | None = None
-) -> Path:
-    """The folder of a checkpoint that can be loaded.
+def find_checkpoint(root: Path, which: Ckpt | None = None, *, warn: Callable[[str], None]) -> Checkpoint:
+    """Read a checkpoint, every byte verified.
 
-    which:   a step; ``latest`` or ``best``, the one that the file of that name says; or None, the newest that
-        is intact, whatever a file says.
-    warn:    told of every damaged checkpoint passed over. One that was asked for is never passed over.
-    replays: folder of the segments, if the replay is to be loaded as well: all it consists of must be intact
+    which: a step; ``latest`` or ``best``, the one that the file of that name says; or None, the newest one
+        that is intact, whatever a file says.
+    warn:  called for every damaged checkpoint passed over. One that was asked for is never passed over.
     Raises StorageError, with the steps there are, if there is none.
     """
     if which is None:
-        return _newest_intact(root, warn, replays)
+        return next(intact_checkpoints(root, warn=warn))
     path = _of_step(root, which) if isinstance(which, int) else _named_by(root / f"{which}.json")
-    _check(path, replays)
-    return path
+    return load_checkpoint(path)
 
 
-def _check(path: Path, replays: Path | None) -> None:
-    """Raise StorageError if a checkpoint cannot be loaded."""
-    load_checkpoint(path)
-    if replays is not None:
-        check_replay(path, replays)
+def intact_checkpoints(root: Path, *, warn: Callable[[str], None]) -> Iterator[Checkpoint]:
+    """Yield the checkpoints that can be read, newest first, each read on demand; without their replays.
 
-
-def _newest_intact(root: Path, warn: Callable[[str], None], replays: Path | None) -> Path:
+    warn: called for every damaged one.
+    Raises StorageError, with the steps there are, where none is left.
+    """
     steps = checkpoint_steps(root)
-    for candidate in reversed(steps):
-        path = checkpoint_of(root, candidate)
+    for step in reversed(steps):
         try:
-            _check(path, replays)
+            saved = load_checkpoint(checkpoint_of(root, step))
         except StorageError as error:
-            warn(f"{_wrong(error)} · trying the one before")
-            continue
-        return path
+            warn(passed_over(error))
+        else:
+            yield saved
     if steps:
         raise StorageError(
             "there is no complete checkpoint",
@@ -238,6 +233,11 @@ def _newest_intact(root: Path, warn: Callable[[str], None], replays: Path | None
             fix="bring back a copy of one of them, or train another run with -n",
         )
     raise _missing("there is no checkpoint", root, [])
+
+
+def passed_over(error: StorageError) -> str:
+    """Return the warning that a damaged checkpoint is passed over."""
+    return f"{_wrong(error)} · trying the one before"
 
 
 def _point_to(root: Path, pointer: str, step: int, **more: float) -> None:
@@ -253,7 +253,7 @@ def _of_step(root: Path, step: int) -> Path:
 
 
 def _named_by(pointer: Path) -> Path:
-    """The checkpoint that ``latest.json`` or ``best.json`` names."""
+    """Return the checkpoint that ``latest.json`` or ``best.json`` names."""
     root = pointer.parent
     steps = checkpoint_steps(root)
     if not pointer.exists():
@@ -267,7 +267,7 @@ def _named_by(pointer: Path) -> Path:
 
 
 def _wrong(error: StorageError) -> str:
-    """What, where and why; what to do follows."""
+    """Return the error without its advice."""
     return " · ".join(part for part in (error.what, error.where, error.why) if part)
 
 

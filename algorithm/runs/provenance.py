@@ -1,4 +1,4 @@
-"""What a run was made with: versions of the libraries, commit of the program, machine."""
+"""Provenance of a run: versions of the libraries, commit of the program, machine."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ SOURCE = Path(__file__).resolve().parents[2]
 
 
 def host() -> dict[str, object]:
-    """Name, system and number of processors of this machine."""
+    """Return name, system and number of processors of the machine."""
     return {"name": socket.gethostname(), "system": platform.platform(), "cpus": os.cpu_count()}
 
 
 def library_versions() -> dict[str, str | None]:
-    """Installed versions of the main libraries; None for one that is missing. Imports none of them."""
+    """Return the installed versions of the main libraries, None for a missing one; imports none of them."""
     versions: dict[str, str | None] = dict.fromkeys(LIBRARIES)
     for name in LIBRARIES:
         with contextlib.suppress(metadata.PackageNotFoundError):
@@ -36,11 +36,11 @@ def library_versions() -> dict[str, str | None]:
 
 
 def made_with(task: Path, apart: Collection[str] = ()) -> dict[str, str | None]:
-    """What decides, beside configuration and seed, which numbers a training comes to.
+    """Return versions and code, which decide the results beside configuration and seed.
 
     task:  its folder; what it imports may lie beside its ``config.yaml``
-    apart: files in it that somebody else looks after
-    Returns versions, and the SHA-256 of the program's code and of the task's.
+    apart: files in it that are compared elsewhere
+    Code is given by its SHA-256: the program's and the task's.
     """
     versions = library_versions()
     own = [file for file in task.glob("*.py") if file.name not in apart and (task / "config.yaml").is_file()]
@@ -53,7 +53,7 @@ def made_with(task: Path, apart: Collection[str] = ()) -> dict[str, str | None]:
 
 
 def what_differs(before: Mapping[str, object], now: Mapping[str, object]) -> list[str]:
-    """A line for each entry of :func:`made_with` that is another one by now."""
+    """Return a line for each entry of :func:`made_with` that has changed."""
     changed = [name for name in now if name in before and before[name] != now[name]]
     return [
         f"{name} has been changed since"
@@ -73,12 +73,12 @@ def _digest(files: Iterable[Path], root: Path) -> str:
 
 
 def file_state(file: Path) -> dict[str, object]:
-    """Path and checksum of a file. Raises OSError."""
+    """Return path and checksum of a file. Raises OSError."""
     return {"path": str(file), "sha256": hashlib.sha256(file.read_bytes()).hexdigest()}
 
 
 def git_state(source: Path = SOURCE) -> dict[str, object] | None:
-    """Commit of the program's checkout and whether files were changed since; None outside of one."""
+    """Return the commit of the program's checkout, and whether files changed since; None without one."""
     if shutil.which("git") is None:
         return None
 
@@ -93,5 +93,5 @@ def git_state(source: Path = SOURCE) -> dict[str, object] | None:
         if Path(top).resolve() != source.resolve():  # installed somewhere inside another project
             return None
         return {"commit": commit, "changed": bool(git("status", "--porcelain"))}
-    except (subprocess.SubprocessError, OSError):  # no repository, no commit yet, not allowed to look
+    except (subprocess.SubprocessError, OSError):  # no repository, no commit yet, no permission
         return None

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from algorithm.run import files
-from algorithm.run.checkpoints import segments
+from algorithm.runs import files
+from algorithm.runs.checkpoints import segments
 
 CALLS = tuple(
     [(os, name) for name in ("unlink", "rmdir")]

@@ -11,15 +11,15 @@ from pathlib import Path
 
 from algorithm.errors import StorageError
 from algorithm.reading import open_plain
-from algorithm.run.logs.growing import GrowingFile
+from algorithm.runs.files import GrowingFile
 
 _LARGEST = 2**50  # bytes; only its end is read
 
 
 class RunLog(logging.Handler):
-    """Appends whole lines to a file. What cannot be written is left out, and the log says later how much.
+    """A handler that appends whole lines to a file, and counts the lines that could not be written.
 
-    tell: told once, when the first line is left out
+    tell: called once, when the first line is left out
     Raises OSError if the file cannot be written to begin with.
     """
 

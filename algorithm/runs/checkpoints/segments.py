@@ -1,11 +1,11 @@
-"""Replays on disk: ``.npy`` files that are written once, in pieces, and shared by checkpoints.
+"""Replays on disk: ``.npy`` files that are written once, in chunks, and shared by checkpoints.
 
 A replay's rows stand in segments, as records with their ids. A checkpoint adds one: the rows that are new
 or have changed since the last. Read in order, the later record of a row counts. What changes all over, such
 as priorities, is an array of its own with every checkpoint.
 
 The header of a file is not parsed: it must be, byte for byte, the one that would be written for what is
-expected. So neither a pickle nor a type nor a size that somebody has put there has any effect.
+expected. So a forged pickle, type or size has no effect.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ import numpy as np
 
 from algorithm.data import Array
 from algorithm.replay.buffer import ReplayBuffer, ReplayState
-from algorithm.replay.records import PIECE_BYTES, Pieces, Records, SavedPart
-from algorithm.run.checkpoints.manifest import Entry, check_hash, damaged, open_listed
-from algorithm.run.files import make_folder, put, sync_folder
+from algorithm.replay.records import CHUNK_BYTES, ArrayChunks, Records, SegmentFile
+from algorithm.runs.checkpoints.manifest import Entry, check_hash, damaged, open_listed
+from algorithm.runs.files import make_folder, put, sync_folder
 
 PATTERN = "seg_*.npy"
 """All files that are written here."""
@@ -46,8 +46,8 @@ class WrittenReplay:
     bytes_written: into files that are new
     """
 
-    parts: tuple[SavedPart, ...]
-    arrays: Mapping[str, tuple[Path, Pieces, Entry]]
+    parts: tuple[SegmentFile, ...]
+    arrays: Mapping[str, tuple[Path, ArrayChunks, Entry]]
     meta: Mapping[str, Any]
     bytes_written: int
 
@@ -59,7 +59,7 @@ class WrittenReplay:
 
     @property
     def index(self) -> dict[str, object]:
-        """How to put them together again, as JSON."""
+        """Index of the files, as JSON, from which :func:`read_replay` restores the replay."""
         rows = [{"file": p.file.name, "rows": p.rows, "last_id": p.last_id} for p in self.parts]
         arrays = {
             name: {"file": file.name, "dtype": of.dtype.str, "shape": list(of.shape)}
@@ -78,17 +78,17 @@ class SegmentWriter:
     def write(self, folder: Path, replay: ReplayBuffer) -> WrittenReplay:
         """Write what of ``replay`` does not stand in ``folder`` yet; complete and synced. Raises OSError.
 
-        The replay is not told: :meth:`ReplayBuffer.mark_saved` is for when the checkpoint is complete.
+        The caller calls :meth:`ReplayBuffer.mark_saved` once the checkpoint is complete.
         """
         make_folder(folder)
-        if not _reusable(replay.saved_parts, folder):
+        if not _reusable(replay.saved_files, folder):
             replay.forget_saved()
-        parts, state = replay.saved_parts, replay.state()
+        parts, state = replay.saved_files, replay.state()
         rows, known = replay.unsaved(), len(parts)
         if rows.shape[0]:
             file = self._new(folder, f"seg_{self._step:09d}")
             entry = write_array(file, rows)
-            parts += (SavedPart(file, rows.shape[0], replay.next_id - 1, entry.nbytes, entry.sha256),)
+            parts += (SegmentFile(file, rows.shape[0], replay.next_id - 1, entry.nbytes, entry.sha256),)
         arrays = {}
         for name, array in state.arrays.items():
             file = self._new(folder, f"seg_{self._step:09d}_{name}")
@@ -103,7 +103,7 @@ class SegmentWriter:
             try_to_remove(file)
 
     def _new(self, folder: Path, stem: str) -> Path:
-        """A name that is not taken: the same step may be saved twice."""
+        """Return a name that is not taken: the same step may be saved twice."""
         again = (f"{stem}_{n}" for n in itertools.count(2))
         names = (folder / f"{name}.npy" for name in itertools.chain([stem], again))
         file = next(name for name in names if not os.path.lexists(name))
@@ -111,7 +111,7 @@ class SegmentWriter:
         return file
 
 
-def write_array(file: Path, content: Pieces) -> Entry:
+def write_array(file: Path, content: ArrayChunks) -> Entry:
     """Write a new ``.npy`` file, durably, and hash it on the way. Raises OSError."""
     digest, nbytes = hashlib.sha256(), 0
     with file.open("xb") as opened:
@@ -124,12 +124,14 @@ def write_array(file: Path, content: Pieces) -> Entry:
     return Entry(nbytes, digest.hexdigest())
 
 
-def read_array(folder: Path, name: str, entry: Entry, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Pieces:
-    """A listed ``.npy`` file of which dtype and shape are known; what it holds is hashed on the way.
+def read_array(
+    folder: Path, name: str, entry: Entry, dtype: np.dtype[Any], shape: tuple[int, ...]
+) -> ArrayChunks:
+    """Read a listed ``.npy`` file of known dtype and shape, and hash it on the way.
 
-    The pieces raise StorageError, the last one at its end, if the file is not what was written.
+    The chunks raise StorageError, the last one at its end, if the file is not what was written.
     """
-    return Pieces(dtype, shape, _pieces(folder, name, entry, dtype, shape))
+    return ArrayChunks(dtype, shape, _chunks(folder, name, entry, dtype, shape))
 
 
 def read_replay(
@@ -148,7 +150,7 @@ def read_replay(
     for row in index["rows"]:
         name = str(PurePosixPath(level, row["file"]))
         entry = segments[name]
-        parts.append(SavedPart(replays / name, row["rows"], row["last_id"], entry.nbytes, entry.sha256))
+        parts.append(SegmentFile(replays / name, row["rows"], row["last_id"], entry.nbytes, entry.sha256))
     arrays = {}
     for key, array in index["arrays"].items():
         if array["dtype"] not in _KINDS:
@@ -172,13 +174,13 @@ def try_to_remove(file: Path) -> bool:
     return True
 
 
-def _records(replays: Path, parts: list[SavedPart], dtype: np.dtype[Any]) -> Iterator[Records]:
+def _records(replays: Path, parts: list[SegmentFile], dtype: np.dtype[Any]) -> Iterator[Records]:
     for part in parts:
         name, entry = part.file.relative_to(replays).as_posix(), Entry(part.nbytes, part.sha256)
-        yield from read_array(replays, name, entry, dtype, (part.rows,)).pieces
+        yield from read_array(replays, name, entry, dtype, (part.rows,)).chunks
 
 
-def _reusable(parts: tuple[SavedPart, ...], folder: Path) -> bool:
+def _reusable(parts: tuple[SegmentFile, ...], folder: Path) -> bool:
     """Whether a checkpoint may name these files: they are in its folder, and as long as they were."""
     if len(parts) >= MAX_PARTS:
         return False
@@ -189,7 +191,7 @@ def _reusable(parts: tuple[SavedPart, ...], folder: Path) -> bool:
 
 
 def _header(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
-    """The beginning of a ``.npy`` file of version 1.0, as NumPy's format specification (NEP 1) has it."""
+    """Return the header of a ``.npy`` file of version 1.0 (NumPy's NEP 1)."""
     descr = np.lib.format.dtype_to_descr(dtype)
     text = repr({"descr": descr, "fortran_order": False, "shape": shape}).encode()
     begin = b"\x93NUMPY\x01\x00"
@@ -198,13 +200,13 @@ def _header(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
     return begin + struct.pack("<H", len(text)) + text
 
 
-def _bytes_of(content: Pieces) -> Iterator[bytes | memoryview]:
+def _bytes_of(content: ArrayChunks) -> Iterator[bytes | memoryview]:
     yield _header(content.dtype, content.shape)
-    for piece in content.pieces:
-        yield memoryview(np.ascontiguousarray(piece).reshape(-1).view(np.uint8))  # type: ignore[arg-type]
+    for chunk in content.chunks:
+        yield memoryview(np.ascontiguousarray(chunk).reshape(-1).view(np.uint8))  # type: ignore[arg-type]
 
 
-def _pieces(
+def _chunks(
     folder: Path, name: str, entry: Entry, dtype: np.dtype[Any], shape: tuple[int, ...]
 ) -> Iterator[Array]:
     path, header = folder / name, _header(dtype, shape)
@@ -217,13 +219,13 @@ def _pieces(
         digest.update(begin)
         if begin != header:
             raise damaged(path, f"its header is not that of {shape} {dtype}")
-        rows = max(1, PIECE_BYTES // max(1, row_bytes))
+        rows = max(1, CHUNK_BYTES // max(1, row_bytes))
         buffer = np.empty((min(rows, shape[0]), *shape[1:]), dtype)
         for first in range(0, shape[0], rows):
-            piece = buffer[: min(rows, shape[0] - first)]
-            raw = memoryview(piece.reshape(-1).view(np.uint8))  # type: ignore[arg-type]
+            chunk = buffer[: min(rows, shape[0] - first)]
+            raw = memoryview(chunk.reshape(-1).view(np.uint8))  # type: ignore[arg-type]
             if file.readinto(raw) != len(raw):  # type: ignore[attr-defined]
                 raise damaged(path, "it has become shorter")
             digest.update(raw)
-            yield piece
+            yield chunk
     check_hash(path, entry, digest)

@@ -16,10 +16,10 @@ import numpy as np
 import pytest
 
 from algorithm.errors import StorageError
-from algorithm.run.files import write_text
-from algorithm.run.logs.metrics import METRICS, MetricsLogger, Rate, read_metrics
-from tests.run.kills import Killed
-from tests.run.small_disk import files_no_larger_than, fill, on_a_small_disk
+from algorithm.runs.files import write_text
+from algorithm.runs.logs.metrics import METRICS, MetricsLogger, Rate, read_metrics
+from tests.runs.kills import Killed
+from tests.runs.small_disk import files_no_larger_than, fill, on_a_small_disk
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -72,11 +72,14 @@ def test_docs_and_registry_tell_the_same():
     assert [name for name, _, _ in rows if len(rows) != len(METRICS)] == []
 
 
-def test_a_row_goes_to_csv_and_jsonl(opened, tmp_path):
+def test_a_row_goes_to_the_lines_at_once_and_to_the_table_with_the_next_save(opened, tmp_path):
     opened.write(1000, {"loss/q": 0.1, "replay/size": 1000})
-    opened.flush()
+    opened.state()
     opened.write(2000, {"loss/q": 1e-9, "replay/size": 2000})
+    assert lines(tmp_path / "metrics.csv") == [], "the first row was still open"
     opened.flush()
+    assert len(lines(tmp_path / "metrics.jsonl")) == 2
+    opened.state()
     assert lines(tmp_path / "metrics.csv") == [
         "step,loss/q,replay/size",
         "1000,0.1,1000.0",
@@ -89,11 +92,11 @@ def test_a_row_goes_to_csv_and_jsonl(opened, tmp_path):
     ]
 
 
-def test_a_new_column_widens_the_table(opened, tmp_path):
+def test_the_table_has_a_column_for_every_name_in_the_order_of_their_first_rows(opened, tmp_path):
     opened.write(1, {"loss/q": 1.0})
     opened.write(2, {"eval/return_mean": 5.0})
     opened.write(3, {"eval/length": 7.0, "loss/q": 3.0})
-    opened.flush()
+    opened.close()
     assert lines(tmp_path / "metrics.csv") == [
         "step,loss/q,eval/return_mean,eval/length",
         "1,1.0,,",
@@ -102,19 +105,21 @@ def test_a_new_column_widens_the_table(opened, tmp_path):
     ]
 
 
-def test_a_kill_while_widening_leaves_the_narrow_table(opened, tmp_path, monkeypatch):
+def test_a_kill_while_the_table_is_written_leaves_the_old_one(opened, tmp_path, monkeypatch):
     opened.write(1, {"loss/q": 1.0})
     opened.flush()
+    opened.state()
+    opened.write(2, {"eval/length": 5.0})
+    opened.flush()
     with monkeypatch.context() as patch, pytest.raises(Killed):
-        patch.setattr(os, "fsync", lambda _: (_ for _ in ()).throw(Killed))
-        opened.write(2, {"eval/length": 5.0})
-        opened.flush()
+        patch.setattr(Path, "replace", lambda *_: (_ for _ in ()).throw(Killed))
+        opened.state()
     assert lines(tmp_path / "metrics.csv") == ["step,loss/q", "1,1.0"]
 
 
 def test_what_is_not_finite_is_empty_and_null(opened, tmp_path):
     opened.write(1, {"loss/q": math.nan, "loss/policy": math.inf, "loss/alpha": 0.0})
-    opened.flush()
+    opened.close()
     assert lines(tmp_path / "metrics.csv")[1] == "1,,,0.0"
     assert json.loads(lines(tmp_path / "metrics.jsonl")[0]) == {
         "step": 1,
@@ -127,7 +132,7 @@ def test_what_is_not_finite_is_empty_and_null(opened, tmp_path):
 def test_values_of_one_step_become_one_row(opened, tmp_path):
     opened.write(1, {"loss/q": 1.0})
     opened.write(1, {"eval/length": 2.0})
-    opened.flush()
+    opened.close()
     assert lines(tmp_path / "metrics.csv") == ["step,loss/q,eval/length", "1,1.0,2.0"]
 
 
@@ -152,7 +157,7 @@ def test_behaviours_have_columns_and_a_level_of_their_own(opened, tmp_path):
     opened.write(1, {"loss/q": 1.0}, behaviour="left")
     opened.write(1, {"loss/q": 2.0}, behaviour="right")
     opened.write(1, {"sys/rss_mb": 3.0})
-    opened.flush()
+    opened.close()
     assert lines(tmp_path / "metrics.csv") == ["step,left/loss/q,right/loss/q,sys/rss_mb", "1,1.0,2.0,3.0"]
     folders = {path.parent.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("events.*")}
     assert folders == {"log", "log/left", "log/right"}
@@ -223,9 +228,9 @@ def test_a_resumed_logger_goes_on_where_the_state_was_taken(opened, tmp_path, wa
     state = opened.state()  # row 2 may still grow
     opened.write(2, {"eval/length": 9.0})
     opened.write(3, {"loss/q": 3.0, "eval/return_mean": 9.0})
-    opened.flush()
-    with (tmp_path / "metrics.csv").open("a") as csv, (tmp_path / "metrics.jsonl").open("a") as jsonl:
-        csv.write("4,0.12")
+    opened.close()
+    assert len(lines(tmp_path / "metrics.csv")) == 4
+    with (tmp_path / "metrics.jsonl").open("a") as jsonl:
         jsonl.write('{"step": 4, "lo')
     resumed = logger_in(tmp_path, warned, state)
     assert lines(tmp_path / "metrics.csv") == ["step,loss/q", "1,1.0"], "later columns go as well"
@@ -250,7 +255,7 @@ def test_a_resumed_logger_goes_on_where_the_state_was_taken(opened, tmp_path, wa
 def test_a_state_of_no_row_at_all_begins_anew(opened, tmp_path, warned):
     state = opened.state()
     opened.write(1, {"loss/q": 1.0})
-    opened.flush()
+    opened.close()
     resumed = logger_in(tmp_path, warned, state)
     assert (tmp_path / "metrics.csv").read_bytes() == (tmp_path / "metrics.jsonl").read_bytes() == b""
     resumed.write(1, {"loss/policy": 1.0})
@@ -258,28 +263,56 @@ def test_a_state_of_no_row_at_all_begins_anew(opened, tmp_path, warned):
     assert lines(tmp_path / "metrics.csv") == ["step,loss/policy", "1,1.0"]
 
 
-def test_damaged_and_missing_files_are_told_and_gone_on_with(opened, tmp_path, warned):
+def test_damaged_lines_are_told_and_gone_on_without(opened, tmp_path, warned):
     for step in (1, 2, 3):
         opened.write(step, {"loss/q": float(step)})
     opened.flush()
     state = opened.state()
-    (tmp_path / "metrics.csv").write_text("step,loss/q\n1,1.0\n2,x\nnonsense\n3,3.0\n3,3.0\n")
+    row = '{"step": 1, "loss/q": 1.0}\n'
+    third = row.replace("1", "3")
+    (tmp_path / "metrics.jsonl").write_text(f'{row}{{"step": 2, "loss/q": "x"}}\nnonsense\n{third}{third}')
+    resumed = logger_in(tmp_path, warned, state)
+    assert [text.replace(str(tmp_path), "") for text in warned] == ["/metrics.jsonl: 2 damaged lines dropped"]
+    resumed.write(4, {"loss/q": 4.0})
+    resumed.close()
+    assert [json.loads(line)["step"] for line in lines(tmp_path / "metrics.jsonl")] == [1, 3, 4]
+    assert lines(tmp_path / "metrics.csv") == ["step,loss/q", "1,1.0", "3,3.0", "4,4.0"]
+
+
+def test_a_missing_file_is_told_and_begins_anew(opened, tmp_path, warned):
+    opened.write(1, {"loss/q": 1.0})
+    opened.flush()
+    state = opened.state()
     (tmp_path / "metrics.jsonl").unlink()
     resumed = logger_in(tmp_path, warned, state)
     assert [text.replace(str(tmp_path), "") for text in warned] == [
-        "/metrics.csv: 2 damaged lines dropped",
-        "/metrics.jsonl is gone; it begins anew",
+        "/metrics.jsonl is gone; it begins anew, and metrics.csv with it"
     ]
     resumed.write(4, {"loss/q": 4.0})
     resumed.close()
-    assert lines(tmp_path / "metrics.csv") == ["step,loss/q", "1,1.0", "3,3.0", "4,4.0"]
     assert lines(tmp_path / "metrics.jsonl") == ['{"step": 4, "loss/q": 4.0}']
+    assert lines(tmp_path / "metrics.csv") == ["step,loss/q", "4,4.0"]
+
+
+def test_rows_wait_for_a_file_that_was_removed_while_the_run_wrote_to_it(opened, tmp_path, warned):
+    opened.write(1, {"loss/q": 1.0})
+    opened.flush()
+    opened.state()
+    (tmp_path / "metrics.jsonl").rename(tmp_path / "aside")
+    opened.write(2, {"loss/q": 2.0})
+    opened.flush()
+    opened.state()
+    assert "it was removed while the run wrote to it" in warned[0] and len(warned) == 1
+    assert lines(tmp_path / "metrics.csv") == ["step,loss/q", "1,1.0"]
+    (tmp_path / "aside").rename(tmp_path / "metrics.jsonl")
+    opened.close()
+    assert lines(tmp_path / "metrics.csv") == ["step,loss/q", "1,1.0", "2,2.0"]
 
 
 WRITER = """\
 import json, os, sys
 from pathlib import Path
-from algorithm.run.logs.metrics import MetricsLogger
+from algorithm.runs.logs.metrics import MetricsLogger
 
 folder, last = Path(sys.argv[1]), int(sys.argv[2])
 saved = folder / "state.json"
@@ -345,24 +378,43 @@ def test_a_run_killed_at_any_moment_has_the_rows_of_one_that_never_was(tmp_path)
 def test_rows_that_cannot_be_written_wait_and_are_never_halved(opened, tmp_path, warned):
     opened.write(1, {"loss/q": 1.0})
     opened.flush()
-    with files_no_larger_than((tmp_path / "metrics.csv").stat().st_size + 3):
+    opened.state()
+    first = '{"step": 1, "loss/q": 1.0}'
+    with files_no_larger_than(len(first) + 1 + 3):
         for step in (2, 3):
             opened.write(step, {"loss/q": float(step)})
-        opened.write(4, {"loss/q": 4.0, "loss/policy": 0.5})  # and a wider table cannot be made either
+        opened.write(4, {"loss/q": 4.0, "loss/policy": 0.5})
         opened.flush()
-        assert lines(tmp_path / "metrics.csv")[:2] == ["step,loss/q", "1,1.0"]
-        assert (tmp_path / "metrics.csv").read_bytes().endswith(b"2,2"), "the disk took a part"
+        opened.state()
+        assert (tmp_path / "metrics.jsonl").read_text() == first + '\n{"s', "the disk took a part"
+        assert lines(tmp_path / "metrics.csv") == ["step,loss/q", "1,1.0"]
         assert len(warned) == 1
         assert "metrics cannot be written" in warned[0]
         assert "training goes on" in warned[0]
     opened.write(5, {"loss/q": 5.0})
-    opened.flush()
+    opened.close()
     assert warned[1:] == ["metrics are written again, no row is missing"]
     assert lines(tmp_path / "metrics.csv") == [
         "step,loss/q,loss/policy", "1,1.0,", "2,2.0,", "3,3.0,", "4,4.0,0.5", "5,5.0,",
     ]  # fmt: skip
     assert [json.loads(line)["step"] for line in lines(tmp_path / "metrics.jsonl")] == [1, 2, 3, 4, 5]
     assert points(tmp_path / "log", "loss/q") == [(step, float(step)) for step in (1, 2, 3, 4, 5)]
+
+
+@pytest.mark.fault("F08")
+def test_a_table_that_cannot_be_written_is_told_and_made_up_for(opened, tmp_path, warned):
+    opened.write(1, {"loss/q": 1.0})
+    opened.flush()
+    (tmp_path / "metrics.csv").unlink()
+    (tmp_path / "metrics.csv").mkdir()
+    opened.state()
+    opened.write(2, {"loss/q": 2.0})
+    opened.flush()
+    assert len(warned) == 1 and "metrics.csv" in warned[0]
+    (tmp_path / "metrics.csv").rmdir()
+    opened.state()
+    assert warned[1:] == ["metrics are written again, no row is missing"]
+    assert lines(tmp_path / "metrics.csv") == ["step,loss/q", "1,1.0", "2,2.0"]
 
 
 @pytest.mark.fault("F08")
@@ -373,9 +425,7 @@ def test_closing_tries_once_more_and_says_what_is_missing(tmp_path, warned):
             opened.write(step, {"loss/q": 1.0})
         opened.close()
     assert warned[-1].startswith("rows of metrics are missing for ever: 2 in ")
-    assert [word for word in ("metrics.csv", "metrics.jsonl", "log") if word in warned[-1]] == [
-        "metrics.csv", "metrics.jsonl", "log",
-    ]  # fmt: skip
+    assert [word for word in ("metrics.jsonl", "log") if word in warned[-1]] == ["metrics.jsonl", "log"]
     opened.close()
     assert len(lines(tmp_path / "metrics.csv")) == 3, "the second time there was room"
 
@@ -421,19 +471,20 @@ def test_another_run_is_never_overwritten(opened, tmp_path):
 
 
 def test_reading_leaves_out_a_torn_last_line_and_names_damage(tmp_path):
-    path = tmp_path / "metrics.csv"
-    write_text(path, "step,loss/q\n1,0.5\n2,\n3,0.12")
+    path = tmp_path / "metrics.jsonl"
+    write_text(path, '{"step": 1, "loss/q": 0.5}\n{"step": 2, "loss/q": null}\n{"step": 3, "lo')
     columns = read_metrics(path)
     assert columns["step"] == [1.0, 2.0]
     assert columns["loss/q"][0] == 0.5
     assert math.isnan(columns["loss/q"][1])
-    write_text(path, "step,loss/q\n1\n")
-    with pytest.raises(StorageError, match=r"metrics\.csv"):
-        read_metrics(path)
+    for damage in ('"step": 1', '"loss/q": 1', '"step": 4, "loss/q": []', f'"step": {2**53}', '"step": 2.5'):
+        write_text(path, f'{{"step": 1}}\n{{{damage}}}\n')
+        with pytest.raises(StorageError, match=r"metrics\.jsonl"):
+            read_metrics(path)
     write_text(path, "")
     assert read_metrics(path) == {"step": []}
     with pytest.raises(StorageError, match="cannot be read"):
-        read_metrics(tmp_path / "absent.csv")
+        read_metrics(tmp_path / "absent.jsonl")
 
 
 def test_rate_is_of_the_last_seconds():

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import json
 import os
 import shlex
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import threading
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -16,9 +20,7 @@ import psutil
 import pytest
 
 from algorithm.errors import StorageError, UsageError
-from algorithm.run import lock
-from algorithm.run.lock import Holder, RunLock
-from tests.run.kills import Killed
+from algorithm.runs.lock import Holder, RunLock
 
 ROOT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.fault("F24")
@@ -34,15 +36,15 @@ def told():
     return []
 
 
-@pytest.fixture(params=["links", "no links"])
+@pytest.fixture(params=["kernel locks", "none"])
 def file_system(request, monkeypatch):
-    """With hard links and without."""
-    if request.param == "no links":
+    """With locks of the kernel and without."""
+    if request.param == "none":
 
-        def link(*_):
-            raise PermissionError(1, "Operation not permitted")
+        def flock(*_):
+            raise OSError(errno.ENOLCK, "No locks available")
 
-        monkeypatch.setattr(os, "link", link)
+        monkeypatch.setattr(fcntl, "flock", flock)
 
 
 @pytest.fixture
@@ -73,8 +75,9 @@ def refused(path):
     return str(caught.value)
 
 
-def alone(path):
-    return [entry.name for entry in path.parent.iterdir()] == [path.name]
+def beside(path):
+    """What else is in the folder."""
+    return {entry.name for entry in path.parent.iterdir()} - {path.name}
 
 
 def test_the_lock_says_who_holds_it_and_goes_with_him(path, told, file_system):
@@ -84,8 +87,8 @@ def test_the_lock_says_who_holds_it_and_goes_with_him(path, told, file_system):
         assert (value["pid"], value["host"]) == (os.getpid(), socket.gethostname())
         assert abs(value["started"] - psutil.Process().create_time()) < 2
         assert "pytest" in value["command"] or "-c" in value["command"]
-        assert alone(path)
-    assert not path.exists()
+        assert len(beside(path)) == 1
+    assert not path.exists() and beside(path) == set()
     assert told == []
 
 
@@ -100,8 +103,8 @@ def test_a_lock_whose_folder_has_been_removed_is_released(path):
     folder = path.parent / "run"
     folder.mkdir()
     with RunLock(folder / "run.lock", notice=pytest.fail):
-        (folder / "run.lock").unlink()
-        folder.rmdir()
+        shutil.rmtree(folder)
+    assert not folder.exists()
 
 
 @pytest.mark.fault("F39")
@@ -139,40 +142,80 @@ def test_a_second_process_is_refused(path, sleeper):
     assert f"kill {sleeper.pid}" in message
     assert "train another run with -n" in message
     assert path.read_text() == holder.text
-    assert alone(path)
+    assert beside(path) == set()
 
 
-def test_the_same_process_may_not_take_it_twice(path):
+def test_the_same_process_may_not_take_it_twice(path, file_system):
     with RunLock(path, notice=pytest.fail):
         assert f"process {os.getpid()} on" in refused(path)
         assert path.exists()
 
 
-def test_a_lock_of_another_machine_is_refused_with_the_way_out(path):
+def test_whoever_removes_the_file_does_not_get_the_run(path, told, file_system):
+    with RunLock(path, notice=told.append):
+        path.unlink()
+        assert "it is not named there" in refused(path)
+        path.write_text(gone().text)
+        assert "if no such process is left" in refused(path)
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_any_thread_may_release_it_and_twice(path, file_system, again):
+    """As the watchdog does when the main thread hangs."""
+    with RunLock(path, notice=pytest.fail) as held:
+        thread = threading.Thread(target=held.release)
+        thread.start()
+        thread.join()
+        with RunLock(path, notice=pytest.fail):
+            if again:
+                held.release()
+            assert f"process {os.getpid()} on" in refused(path)
+            assert path.exists()
+    assert beside(path) == set()
+
+
+def test_a_lock_of_another_machine_is_refused_with_the_way_out(path, file_system):
     path.write_text(replace(gone(), host="elsewhere").text)
     message = refused(path)
     assert "on elsewhere" in message
     assert f"rm {path}" in message
     assert "kill" not in message
+    assert beside(path) == set()
 
 
-def test_the_lock_of_a_killed_process_is_taken_over(path, told):
-    code = (
-        "import os, signal, sys; from pathlib import Path; from algorithm.run.lock import RunLock\n"
-        "with RunLock(Path(sys.argv[1]), notice=print): os.kill(os.getpid(), signal.SIGKILL)"
-    )
-    killed = subprocess.run(
-        [sys.executable, "-c", code, str(path)], env={**os.environ, "PYTHONPATH": str(ROOT)}
-    )
-    assert killed.returncode == -signal.SIGKILL
-    holder = Holder.read(path.read_text())
-    with RunLock(path, notice=told.append):
-        assert path.read_text() == Holder.me().text
-        assert alone(path)
+KILLED = """\
+import fcntl, os, signal, sys, time
+from pathlib import Path
+from algorithm.runs.lock import RunLock
+
+def no_flock(*_):
+    raise OSError(38, "Function not implemented")
+
+if sys.argv[2] == "none":
+    fcntl.flock = no_flock
+with RunLock(Path(sys.argv[1]), notice=print):
+    if not os.fork():  # such as a simulator, which goes on for a while
+        sys.stdin.read()
+        os._exit(0)
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_the_lock_of_a_killed_process_is_taken_over(path, told, file_system, request):
+    kind = request.node.callspec.params["file_system"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(
+        [sys.executable, "-c", KILLED, str(path), kind], env=environment, stdin=subprocess.PIPE
+    ) as killed:
+        assert killed.wait() == -signal.SIGKILL
+        holder = Holder.read(path.read_text())
+        with RunLock(path, notice=told.append):
+            assert path.read_text() == Holder.me().text
+            assert len(beside(path)) == 1
     assert len(told) == 1
     assert f"process {holder.pid}" in told[0]
     assert "taken over" in told[0]
-    assert not path.exists()
+    assert not path.exists() and beside(path) == set()
 
 
 def test_a_process_that_nobody_has_buried_is_gone(path, told):
@@ -224,19 +267,11 @@ DAMAGED += [
 
 @pytest.mark.fault("F42")
 @pytest.mark.parametrize("text", DAMAGED, ids=range(len(DAMAGED)))
-def test_a_damaged_lock_is_taken_over(path, told, text, monkeypatch):
-    monkeypatch.setattr(lock, "_HALF_WRITTEN_S", 0.0)
+def test_a_damaged_lock_is_taken_over(path, told, text):
     path.write_text(text)
     with RunLock(path, notice=told.append):
         assert path.read_text() == Holder.me().text
-        assert alone(path)
     assert told == ["the run was not ended properly, its lock is taken over; nobody can read it"]
-
-
-def test_a_lock_that_is_just_being_written_is_waited_for(path, sleeper, monkeypatch):
-    path.write_text('{"pid"')
-    monkeypatch.setattr(lock.time, "sleep", lambda _: path.write_text(holder_of(sleeper.pid).text))
-    assert f"process {sleeper.pid}" in refused(path)
 
 
 @pytest.mark.fault("F42")
@@ -254,83 +289,41 @@ def test_what_stands_in_a_lock_does_nothing_to_a_terminal(path):
 def test_a_lock_that_cannot_be_written_is_named(tmp_path):
     with pytest.raises(StorageError, match="the run cannot be locked"):
         RunLock(tmp_path / "absent" / "run.lock", notice=pytest.fail).__enter__()
+    assert not (tmp_path / "absent").exists()
 
 
-def test_a_lock_that_is_neither_there_nor_not_ends_in_an_error(path, monkeypatch):
-    monkeypatch.setattr(lock, "_ATTEMPTS", 3)
+def test_a_lock_that_is_a_link_to_nothing_ends_in_an_error(path):
     path.symlink_to(path.parent / "nowhere")
     with pytest.raises(StorageError, match="the run cannot be locked"):
         RunLock(path, notice=pytest.fail).__enter__()
 
 
-@pytest.mark.parametrize("fatal", range(1, 9))
-def test_a_process_killed_while_taking_over_leaves_it_to_the_next_one(path, told, fatal, monkeypatch):
-    """It may die before any change of the disk; then its claim is stale as well, and goes the same way."""
-    path.write_text(gone().text)
-    seen = 0
-
-    def counted(original):
-        def call(*args, **kwargs):
-            nonlocal seen
-            seen += 1
-            if seen >= fatal:  # the dead do not clean up
-                raise Killed
-            return original(*args, **kwargs)
-
-        return call
-
-    dead = gone().text
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "link", counted(os.link))
-        for name in ("unlink", "replace"):
-            patch.setattr(Path, name, counted(getattr(Path, name)))
-        patch.setattr(lock, "write_durably", counted(lock.write_durably))
-        patch.setattr(Holder, "text", dead)
-        with pytest.raises(Killed):
-            RunLock(path, notice=told.append).__enter__()
-    with RunLock(path, notice=told.append):
-        assert path.read_text() == Holder.me().text
-        assert [entry.name for entry in path.parent.iterdir() if not entry.name.endswith(".tmp")] == [
-            path.name
-        ]
-    assert len(told) == 1
-
-
-def test_a_lock_taken_over_by_another_in_the_meantime_is_left_alone(path, sleeper, monkeypatch):
-    path.write_text(gone().text)
-    lives = Holder.lives
-
-    def and_then(holder):
-        found = lives.fget(holder)
-        if not found:  # before anything follows from that, somebody else has taken it over and let go
-            path.write_text(holder_of(sleeper.pid).text)
-        return found
-
-    monkeypatch.setattr(Holder, "lives", property(and_then))
-    assert f"process {sleeper.pid}" in refused(path)
-    assert alone(path)
-
-
 RACER = """\
-import sys
+import os, signal, sys
 from pathlib import Path
 from algorithm.errors import UsageError
-from algorithm.run.lock import RunLock
+from algorithm.runs.lock import RunLock
 
 path, inside, rounds = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
 held = refused = 0
-for _ in range(rounds):
+for turn in range(rounds):
+    child = os.fork()
+    if child:
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        assert code in (0, 1, -signal.SIGKILL), code
+        held, refused = held + (code != 1), refused + (code == 1)
+        continue
     try:
         with RunLock(path, notice=lambda text: None):
             inside.touch(exist_ok=False)  # nobody else is in here
             inside.unlink()
-            if not held % 3:  # as if killed: it leaves a stale lock
-                stale = inside.with_name(sys.argv[4])
-                stale.write_text(sys.argv[5])
-                stale.replace(path)
-            held += 1
+            if not turn % 3:
+                os.kill(os.getpid(), signal.SIGKILL)
     except UsageError:
-        refused += 1
+        os._exit(1)
+    except BaseException:
+        os._exit(2)
+    os._exit(0)
 print(held, refused)
 """
 
@@ -339,18 +332,19 @@ def test_of_many_that_take_over_at_once_one_does(path, tmp_path):
     folder = tmp_path / "aside"
     folder.mkdir()
     path.write_text(gone().text)
-    arguments = [str(path), str(folder / "inside"), "60"]
+    arguments = [str(path), str(folder / "inside"), "40"]
     racers = [
         subprocess.Popen(
-            [sys.executable, "-c", RACER, *arguments, str(number), gone().text],
+            [sys.executable, "-c", RACER, *arguments],
             env={**os.environ, "PYTHONPATH": str(ROOT)},
             stdout=subprocess.PIPE,
             text=True,
         )
-        for number in range(4)
+        for _ in range(4)
     ]
     said = [racer.communicate()[0].split() for racer in racers]
     assert [racer.returncode for racer in racers] == [0] * 4
-    assert sum(int(held) for held, _ in said) > 60
-    assert sum(int(refused) for _, refused in said) > 0
-    assert {entry.name for entry in tmp_path.iterdir()} <= {"aside", "run.lock"}
+    assert sum(int(held) for held, _ in said) > 40
+    with RunLock(path, notice=lambda _: None):
+        assert refused(path)
+    assert beside(path) == {"aside"}

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from algorithm.errors import StorageError
-from algorithm.run.checkpoints.checkpoint import (
+from algorithm.runs.checkpoints.checkpoint import (
     Snapshot,
     checkpoint_of,
     checkpoint_steps,
@@ -27,11 +27,11 @@ from algorithm.run.checkpoints.checkpoint import (
     save_checkpoint,
     set_aside,
 )
-from algorithm.run.checkpoints.keeper import find_checkpoint
+from algorithm.runs.checkpoints.manager import find_checkpoint
 from tests.oracles_replay import digest
-from tests.run.kills import deaths
-from tests.run.malice import Trap, pickled, sign
-from tests.run.snapshots import content, files_of, grow, make_replay, never, restore, save
+from tests.runs.kills import deaths
+from tests.runs.malice import Trap, flip_a_byte, pickled, sign
+from tests.runs.snapshots import content, files_of, grow, make_replay, never, restore, save
 
 
 def test_what_was_saved_is_loaded(tmp_path):
@@ -116,7 +116,7 @@ def test_killed_anywhere_the_newest_complete_checkpoint_loads(tmp_path):
     grow(replay, 3)
     root, replays, finished = run / "checkpoints", run / "replay", []
     for _ in deaths(lambda: save(run, 2, 2.0, replay), lambda: restore(base, run)):
-        path = find_checkpoint(root, warn=never, replays=replays)
+        path = find_checkpoint(root, warn=never).path
         loaded, other = load_checkpoint(path), make_replay()
         assert loaded.tensors["model"]["w"][0, 0] == loaded.step
         assert load_replay(path, replays, "", other)
@@ -138,7 +138,7 @@ def test_a_half_written_draft_is_ignored(tmp_path):
     shutil.copytree(path, draft)
     (draft / "manifest.json").unlink()
     assert checkpoint_steps(path.parent) == [1]
-    assert find_checkpoint(path.parent, warn=never) == path
+    assert find_checkpoint(path.parent, warn=never).path == path
 
 
 def test_the_same_step_again_stands_beside_the_one_before_and_counts(tmp_path):
@@ -147,7 +147,7 @@ def test_the_same_step_again_stands_beside_the_one_before_and_counts(tmp_path):
     names = ["step_000000001", "step_000000001_2", "step_000000001_3"]
     assert [path.name for path in paths] == names
     assert checkpoint_steps(root) == [1] and checkpoint_of(root, 1) == paths[-1]
-    assert load_checkpoint(find_checkpoint(root, 1, warn=never)).tensors["model"]["w"][0, 0] == 6.0
+    assert find_checkpoint(root, 1, warn=never).tensors["model"]["w"][0, 0] == 6.0
     remove_replaced(root)
     assert list(root.iterdir()) == [paths[-1]]
 
@@ -168,18 +168,12 @@ def test_a_step_that_is_saved_again_is_there_at_every_moment(tmp_path):
         remove_segments(root, replays)
 
     for _ in deaths(again, lambda: restore(base, run)):
-        path, loaded = find_checkpoint(root, 1, warn=never, replays=replays), make_replay()
+        path, loaded = find_checkpoint(root, 1, warn=never).path, make_replay()
         assert load_replay(path, replays, "", loaded)
         value = float(load_checkpoint(path).tensors["model"]["w"][0, 0])
         assert (value == 2.0) == (digest(loaded) == digest(replay))
         found.append(value)
     assert found == sorted(found) and set(found) == {1.0, 2.0}
-
-
-def flip_a_byte(path):
-    data = bytearray((path / "model.safetensors").read_bytes())
-    data[-1] ^= 1
-    (path / "model.safetensors").write_bytes(data)
 
 
 def list_also(path, name, data=b""):
@@ -209,7 +203,7 @@ def longer(path):
 
 
 DAMAGE = {
-    "model.safetensors.*SHA-256": flip_a_byte,
+    "model.safetensors.*SHA-256": lambda path: flip_a_byte(path / "model.safetensors"),
     "model.safetensors.*10 bytes": lambda path: os.truncate(path / "model.safetensors", 10),
     "state.json.*0 bytes": lambda path: (path / "state.json").write_bytes(b""),
     "optim.safetensors.*No such file": lambda path: (path / "optim.safetensors").unlink(),
@@ -256,7 +250,7 @@ def test_damage_is_noticed_and_the_one_before_is_used(tmp_path, reason):
     assert caught.value.exit_code == 6
     assert re.search(reason, caught.value.line)
     warnings = []
-    assert find_checkpoint(good.parent, warn=warnings.append) == good
+    assert find_checkpoint(good.parent, warn=warnings.append).path == good
     (warning,) = warnings
     assert "step_000000002" in warning and "trying the one before" in warning
     with pytest.raises(StorageError, match="damaged"):  # asked for by its step: no other will do
@@ -265,7 +259,7 @@ def test_damage_is_noticed_and_the_one_before_is_used(tmp_path, reason):
 
 @pytest.mark.fault("F07")
 def test_nothing_intact_is_an_error(tmp_path):
-    flip_a_byte(path := save(tmp_path, 1))
+    flip_a_byte((path := save(tmp_path, 1)) / "model.safetensors")
     warnings = []
     with pytest.raises(StorageError, match="no complete checkpoint"):
         find_checkpoint(path.parent, warn=warnings.append)
@@ -342,13 +336,13 @@ def test_an_unknown_step_lists_those_there_are(tmp_path):
         path = save(tmp_path, step)
     with pytest.raises(StorageError, match="steps there: 100, 2000, 30000"):
         find_checkpoint(path.parent, 5, warn=never)
-    assert find_checkpoint(path.parent, 2000, warn=never).name == "step_000002000"
+    assert find_checkpoint(path.parent, 2000, warn=never).path.name == "step_000002000"
 
 
 def test_newest_is_by_number_beyond_nine_digits(tmp_path):
     for step in (9, 999_999_999, 1_000_000_000):
         path = save(tmp_path, step)
-    assert find_checkpoint(path.parent, warn=never).name == "step_1000000000"
+    assert find_checkpoint(path.parent, warn=never).path.name == "step_1000000000"
 
 
 @pytest.mark.fault("F01")

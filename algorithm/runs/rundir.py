@@ -17,9 +17,9 @@ from typing import cast
 from algorithm.config.cli import program
 from algorithm.errors import StorageError, UsageError
 from algorithm.reading import read_json, read_lines
-from algorithm.run.files import finite_or_null, write_bytes, write_json, write_text
-from algorithm.run.names import candidates, check_name, is_name
-from algorithm.run.provenance import file_state, git_state, host, library_versions
+from algorithm.runs.files import finite_or_null, write_bytes, write_json, write_text
+from algorithm.runs.names import candidates, check_name, is_name
+from algorithm.runs.provenance import file_state, git_state, host, library_versions
 
 MODELS = Path("models")
 """Where runs go: below the current directory."""
@@ -27,7 +27,7 @@ MODELS = Path("models")
 
 @dataclass
 class _Start:
-    """What a process that made a folder has done in it until now."""
+    """Progress of a start in the folder that it made."""
 
     began: bool = False  # the folder counts as a run, and nothing is taken back any more
     copied: list[Path] = field(default_factory=list)
@@ -37,7 +37,7 @@ class _Start:
 class RunDir:
     """Paths of one run, absolute. Build it with ``create``, ``open`` or ``newest``.
 
-    env:      the environment's label, see ``env_label``.
+    env:      the environment's label, such as ``gym/pendulum``.
     name:     the run's own name, placeholders already replaced.
     path:     the folder.
     argument: what the user types for the environment, for the commands shown to him.
@@ -75,7 +75,7 @@ class RunDir:
 
     @classmethod
     def check_free(cls, env: str, template: str, *, models: Path = MODELS, argument: str = "") -> None:
-        """Raises UsageError, as :meth:`create` would, if no run could get a name from ``template`` now."""
+        """Raise UsageError, as :meth:`create` would, if ``template`` gives no free name now."""
         parent = _env_folder(env, models)
         for name in candidates(template):
             if not (parent / name).exists():
@@ -84,7 +84,7 @@ class RunDir:
 
     @classmethod
     def open(cls, env: str, name: str, *, models: Path = MODELS, argument: str = "") -> RunDir:
-        """The folder of an existing run. Raises StorageError, with the runs there are, if there is none."""
+        """Return the folder of an existing run. Raises StorageError, with the runs there are, without one."""
         check_name(name)
         known = run_names(env, models=models)
         if name in known:
@@ -95,7 +95,7 @@ class RunDir:
 
     @classmethod
     def newest(cls, env: str, *, models: Path = MODELS, argument: str = "") -> RunDir:
-        """The run that was started last. Raises StorageError if there is none."""
+        """Return the run that was started last. Raises StorageError if there is none."""
         known = run_names(env, models=models)
         if not known:
             raise _unknown(
@@ -110,12 +110,12 @@ class RunDir:
 
     @property
     def overrides(self) -> Path:
-        """What the command line laid over it."""
+        """Overrides of the command line."""
         return self.path / "overrides.txt"
 
     @property
     def manifest(self) -> Path:
-        """What is needed to repeat the run: versions, commit, arguments, seeds, host."""
+        """Versions, commit, arguments, seeds and host, with which the run can be repeated."""
         return self.path / "manifest.json"
 
     @property
@@ -125,7 +125,7 @@ class RunDir:
 
     @property
     def lock(self) -> Path:
-        """Names the process that trains here now."""
+        """JSON that names the process that trains here now."""
         return self.path / "run.lock"
 
     @property
@@ -135,7 +135,7 @@ class RunDir:
 
     @property
     def faults(self) -> Path:
-        """Folder for what is needed to repeat a failure; absent without one."""
+        """Folder of dumps with which a failure can be repeated; absent without one."""
         return self.path / "faults"
 
     @property
@@ -145,12 +145,12 @@ class RunDir:
 
     @property
     def metrics_csv(self) -> Path:
-        """All metrics, one row a summary."""
+        """All metrics as a table, one row a summary; written with every checkpoint and at the end."""
         return self.path / "metrics.csv"
 
     @property
     def metrics_jsonl(self) -> Path:
-        """The same, one JSON object a line."""
+        """The same, one JSON object a line, written at once."""
         return self.path / "metrics.jsonl"
 
     @property
@@ -160,12 +160,12 @@ class RunDir:
 
     @property
     def train_log(self) -> Path:
-        """Everything the console said, and more with ``--logger_in_file``."""
+        """Everything printed on the console, and more with ``--logger_in_file``."""
         return self.path / "train.log"
 
     @property
     def workers(self) -> Path:
-        """Folder for what the worker processes of environments print; absent without such processes."""
+        """Folder of the output of environments' worker processes; absent without such processes."""
         return self.path / "workers"
 
     @property
@@ -189,15 +189,15 @@ class RunDir:
         return self.path / "endpoint.json"
 
     def shown(self, path: Path) -> str:
-        """``path`` as a person wants to read or paste it: relative to the current directory if below it."""
+        """Format ``path`` for reading and pasting: relative to the current directory if below it."""
         return _shown(path)
 
     def command(self, *flags: str) -> str:
-        """A shell command for this environment, quoted: ``python main.py ENV flags…``."""
+        """Return a shell command for this environment, quoted: ``python main.py ENV flags…``."""
         return shlex.join([*program(), self.argument, *flags])
 
     def training_command(self, *flags: str) -> str:
-        """The same for what trains in this folder, which for some runs is a learner."""
+        """Return the same for what trains in this folder, which for some runs is a learner."""
         if self.endpoint.exists():
             return shlex.join([*program("main_ds.py"), self.argument, "learner", *flags])
         return self.command(*flags)
@@ -277,13 +277,13 @@ class RunDir:
             self.write_overrides([*before, *overrides])
 
     def has_other(self, env_file: Path) -> bool:
-        """True if the environment's file is another one than when the run was begun, or last resumed."""
+        """Whether the environment's file has changed since the run was begun, or last resumed."""
         manifest, resumed = self._begun_and_resumed()
         known = (resumed[-1] if resumed else manifest).get("env_file")
         return isinstance(known, Mapping) and known.get("sha256") != file_state(env_file)["sha256"]
 
     def _begun_and_resumed(self) -> tuple[dict[str, object], list[dict[str, object]]]:
-        """The manifest, and what it says of each time the run was resumed. Raises StorageError."""
+        """Read the manifest, and its entries for each time the run was resumed. Raises StorageError."""
         manifest = read_json(self.manifest)
         resumed = manifest.get("resumed", [])
         if not isinstance(resumed, list) or not all(isinstance(each, dict) for each in resumed):
@@ -291,7 +291,7 @@ class RunDir:
                 "a JSON file is damaged",
                 where=self.manifest,
                 why="`resumed` is no list of objects",
-                fix="mend that entry, or take it out",
+                fix="fix that entry, or take it out",
             )
         return manifest, resumed
 
@@ -314,7 +314,7 @@ class RunDir:
         write_json(self.result, cast("Mapping[str, object]", finite_or_null(result)))
 
     def read_result(self) -> dict[str, object]:
-        """What ``write_result`` wrote. Raises StorageError."""
+        """Read what ``write_result`` wrote. Raises StorageError."""
         return read_json(self.result)
 
 
@@ -327,13 +327,13 @@ def run_names(env: str, *, models: Path = MODELS) -> list[str]:
     for config in _env_folder(env, models).glob("*/config.yaml"):
         if not is_name(config.parent.name):
             continue
-        with contextlib.suppress(OSError):  # removed by somebody since the listing
+        with contextlib.suppress(OSError):  # removed since the listing
             started[config.parent.name] = config.stat().st_mtime_ns
     return sorted(started, key=lambda name: (started[name], name), reverse=True)
 
 
 def no_run_matches(env: str, pattern: str, *, models: Path = MODELS, argument: str = "") -> UsageError:
-    """The error for a pattern of names that fits none of the runs there are."""
+    """Return the error for a pattern of names that fits none of the runs there are."""
     known, parent = run_names(env, models=models), _env_folder(env, models)
     why, fix = _instead(known, argument or env)
     if known:
@@ -342,7 +342,7 @@ def no_run_matches(env: str, pattern: str, *, models: Path = MODELS, argument: s
 
 
 def _start_of(arguments: Sequence[str], env_file: Path | None) -> dict[str, object]:
-    """When, by whom and with what a process began, for the manifest."""
+    """Describe the start of a process, for the manifest."""
     return {
         "started": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "arguments": list(arguments),
@@ -378,7 +378,7 @@ def _unknown(what: str, name: str, known: Sequence[str], parent: Path, argument:
 
 
 def _instead(known: Sequence[str], argument: str) -> tuple[str, str]:
-    """The runs there are, and advice where another one was asked for."""
+    """Return the runs there are, and advice where another one was asked for."""
     if not known:
         return "nothing was saved there", f"train first: {shlex.join([*program(), argument])}"
     more = f" and {len(known) - 10} more" if len(known) > 10 else ""

@@ -1,7 +1,7 @@
-"""What a checkpoint lists, and how listed files are read: only if they are exactly what was written.
+"""The manifest of a checkpoint, and readers of the files it lists, which must be exactly what was written.
 
 A name that leads out of its folder, a symbolic link, a device, another size, another SHA-256: each is damage.
-The size is looked at before anything is read; nothing that is read is ever executed.
+The size is compared before anything is read; nothing that is read is ever executed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, BinaryIO
 
 from algorithm.errors import StorageError
 from algorithm.reading import open_plain, parse_json, read_bytes
-from algorithm.run.files import json_text
+from algorithm.runs.files import json_text
 
 SCHEMA = 5
 """Version of the layout; a reader refuses any other."""
@@ -29,7 +29,7 @@ STATE = "state.json"
 TENSORS = ".safetensors"
 
 LARGEST = 2**50
-"""Bytes of a file that is read in pieces; it must be as long as the manifest says."""
+"""Bytes of a file that is read in chunks; it must be as long as the manifest says."""
 
 WHOLE = 2**34
 """Bytes of one that is read in one piece."""
@@ -46,12 +46,12 @@ class Entry:
 
     @classmethod
     def of(cls, data: bytes) -> Entry:
-        """Of a file that holds ``data``."""
+        """Describe a file that holds ``data``."""
         return cls(len(data), hashlib.sha256(data).hexdigest())
 
     @classmethod
     def read(cls, value: Mapping[str, Any]) -> Entry:
-        """From JSON. Raises KeyError, TypeError, ValueError."""
+        """Parse JSON. Raises KeyError, TypeError, ValueError."""
         nbytes, sha256 = value["bytes"], value["sha256"]
         if type(nbytes) is not int or nbytes < 0 or not isinstance(sha256, str):
             raise TypeError(f"{value!r:.80} is no size and SHA-256")
@@ -88,7 +88,7 @@ class Manifest:
 
 
 def read_manifest(path: Path) -> Manifest:
-    """The manifest of the checkpoint in ``path``. Raises StorageError, naming the file and what is wrong."""
+    """Read the manifest of the checkpoint in ``path``. Raises StorageError with the file and the reason."""
     file = path / MANIFEST
     if path.is_symlink():
         raise damaged(path, "it is a symbolic link")
@@ -123,7 +123,7 @@ def read_manifest(path: Path) -> Manifest:
 
 
 def parsed(file: Path, data: bytes) -> Any:  # noqa: ANN401 -- JSON
-    """``data``, the content of ``file``, as JSON. Raises StorageError."""
+    """Parse ``data``, the content of ``file``, as JSON. Raises StorageError."""
     try:
         return parse_json(data)
     except ValueError as error:
@@ -153,7 +153,7 @@ def open_listed(folder: Path, name: str, nbytes: int) -> BinaryIO:
 
 
 def read_listed(folder: Path, name: str, entry: Entry) -> bytes:
-    """The content of a listed file. Raises StorageError."""
+    """Read a listed file. Raises StorageError."""
     if entry.nbytes > WHOLE:
         raise damaged(folder / name, f"it has {entry.nbytes:,} bytes, far too many")
     with open_listed(folder, name, entry.nbytes) as file:
@@ -177,13 +177,17 @@ def check_hash(path: Path, entry: Entry, digest: hashlib._Hash) -> None:
         raise damaged(path, "its SHA-256 is not the one that was written")
 
 
-def damaged(where: Path, why: str) -> StorageError:
-    """The error for a file of a checkpoint that is not what was written."""
-    return StorageError("a checkpoint is damaged", where=where, why=why, fix="use another one: --ckpt STEP")
+class DamagedError(StorageError):
+    """A file of a checkpoint is missing, cannot be read, or is not what was written."""
+
+
+def damaged(where: Path, why: str) -> DamagedError:
+    """Return the error for a file of a checkpoint that is not what was written."""
+    return DamagedError("a checkpoint is damaged", where=where, why=why, fix="use another one: --ckpt STEP")
 
 
 def is_damage(error: StorageError) -> bool:
-    """Whether a file is not what was written, or gone. False: it could not be read, which may pass."""
+    """Whether a file is gone or not what was written; False if it could not be read, which may pass."""
     cause = error.__cause__
     return not isinstance(cause, OSError) or isinstance(cause, FileNotFoundError | NotADirectoryError)
 

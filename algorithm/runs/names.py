@@ -21,14 +21,8 @@ _HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Zl", "Zp"})
 """Categories of Unicode: what steers a terminal, has no form of its own, or is no character."""
 
 
-def env_label(folder: Path, envs: Path) -> str:
-    """The ``<env>`` of a run's path: the folder's path below ``envs``, else its last name."""
-    folder, envs = folder.resolve(), envs.resolve()
-    return folder.relative_to(envs).as_posix() if folder.is_relative_to(envs) else folder.name
-
-
 def behaviour_level(behaviour: str) -> str:
-    """The folder level of a behaviour under checkpoints and log; empty for the default behaviour.
+    """Return the folder level of a behaviour under checkpoints and log; empty for the default behaviour.
 
     Other names are percent-encoded, since an environment may choose any characters.
     """
@@ -75,7 +69,7 @@ def check_name(name: str) -> None:
 
 
 def candidates(template: str) -> Iterator[str]:
-    """Expansions of ``template`` in the order to try them: one, or endlessly many where it has ``{time}``."""
+    """Yield expansions of ``template`` in the order to try them: one, or endlessly many with ``{time}``."""
     stamp = datetime.now().strftime("%Y%m%d%H%M%S")
     yield _fill(template, stamp)
     if "{time}" in template:

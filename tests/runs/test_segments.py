@@ -17,8 +17,8 @@ import torch
 from algorithm.data import Segment
 from algorithm.errors import StorageError
 from algorithm.replay.buffer import FreshSampler, PrioritizedSampler, ReplayBuffer, UniformSampler
-from algorithm.run.checkpoints import segments
-from algorithm.run.checkpoints.checkpoint import (
+from algorithm.runs.checkpoints import segments
+from algorithm.runs.checkpoints.checkpoint import (
     Snapshot,
     check_replay,
     give_up_replay,
@@ -27,14 +27,15 @@ from algorithm.run.checkpoints.checkpoint import (
     remove_segments,
     save_checkpoint,
 )
-from algorithm.run.checkpoints.keeper import find_checkpoint
+from algorithm.runs.checkpoints.manager import find_checkpoint
+from algorithm.runs.checkpoints.manifest import DamagedError
 from algorithm.spec import ActionSpec, AgentSpec, ObsSpec
 from tests.oracles_replay import digest, stored
 from tests.replay.buffers import result
-from tests.run.kills import child
-from tests.run.malice import Trap, pickled, sign
-from tests.run.small_disk import fill, limit_files, on_a_small_disk
-from tests.run.snapshots import files_of, grow, make_replay, never, save
+from tests.runs.kills import child
+from tests.runs.malice import Trap, pickled, sign
+from tests.runs.small_disk import fill, limit_files, on_a_small_disk
+from tests.runs.snapshots import files_of, grow, make_replay, never, save
 
 
 def sizes(run: Path) -> dict[str, int]:
@@ -44,16 +45,16 @@ def sizes(run: Path) -> dict[str, int]:
 def loaded(run: Path, step: int, replay: ReplayBuffer | None = None, level: str = "") -> ReplayBuffer:
     """A fresh replay that goes on from a checkpoint."""
     replay = make_replay() if replay is None else replay
-    path = find_checkpoint(run / "checkpoints", step, warn=never, replays=run / "replay")
+    path = find_checkpoint(run / "checkpoints", step, warn=never).path
     assert load_replay(path, run / "replay", level, replay)
     return replay
 
 
 @pytest.mark.parametrize("sampler", [PrioritizedSampler, UniformSampler, FreshSampler])
-@pytest.mark.parametrize("piece", [64, segments.PIECE_BYTES])
-def test_a_loaded_replay_goes_on_bit_for_bit_through_many_checkpoints(tmp_path, monkeypatch, sampler, piece):
+@pytest.mark.parametrize("chunk", [64, segments.CHUNK_BYTES])
+def test_a_loaded_replay_goes_on_bit_for_bit_through_many_checkpoints(tmp_path, monkeypatch, sampler, chunk):
     """The ring of 40 rows goes round; each time another process could have gone on."""
-    monkeypatch.setattr(segments, "PIECE_BYTES", piece)
+    monkeypatch.setattr(segments, "CHUNK_BYTES", chunk)
     replay, other = make_replay(sampler()), make_replay(sampler())
     for step in range(1, 8):
         grow(replay, 5)
@@ -167,7 +168,7 @@ def test_a_replay_is_written_anew_before_it_consists_of_too_many_files(tmp_path,
     for step in range(1, 9):
         grow(replay, 2)
         save(tmp_path, step, replay=replay)
-        parts.append(len(replay.saved_parts))
+        parts.append(len(replay.saved_files))
     assert parts == [1, 2, 3, 1, 2, 3, 1, 2]
     assert digest(loaded(tmp_path, 8, make_replay(UniformSampler(), capacity=1000))) == digest(replay)
 
@@ -180,7 +181,7 @@ def test_a_larger_replay_goes_on_with_the_files_or_has_lost_rows_and_ids(tmp_pat
     larger = loaded(tmp_path, 1, make_replay(UniformSampler(), capacity=100))
     grow(larger, 3)
     save(tmp_path, 2, replay=larger)
-    assert len(larger.saved_parts) == files
+    assert len(larger.saved_files) == files
     assert digest(loaded(tmp_path, 2, make_replay(UniformSampler(), capacity=100))) == digest(larger)
 
 
@@ -209,7 +210,7 @@ def test_a_replay_that_is_given_up_leaves_a_checkpoint_to_play_with(tmp_path):
     assert not load_replay(path, tmp_path / "replay", "", make_replay())
     remove_segments(path.parent, tmp_path / "replay")
     assert sizes(tmp_path) == {}
-    assert find_checkpoint(path.parent, warn=never, replays=tmp_path / "replay") == path
+    assert find_checkpoint(path.parent, warn=never).path == path
     assert sorted(files_of(path).values()) == sorted(before.values())
 
 
@@ -281,37 +282,23 @@ DAMAGE = {
 
 @pytest.mark.fault("F07")
 @pytest.mark.parametrize("reason", DAMAGE)
-def test_damage_of_a_replay_is_noticed_and_the_checkpoint_before_is_used(tmp_path, reason):
+def test_damage_of_a_replay_is_noticed_while_it_is_loaded(tmp_path, reason):
     replay = make_replay()
     grow(replay, 5)
-    good = save(tmp_path, 1, replay=replay)
+    save(tmp_path, 1, replay=replay)
     before = digest(replay)
     grow(replay, 2)
     damaged = save(tmp_path, 2, replay=replay)
     DAMAGE[reason](tmp_path)
-    warnings: list[str] = []
-    root, replays = tmp_path / "checkpoints", tmp_path / "replay"
-    assert find_checkpoint(root, warn=warnings.append, replays=replays) == good
-    (warning,) = warnings
-    assert re.search(reason, warning) and "trying the one before" in warning
+    for read in (
+        lambda: load_replay(damaged, tmp_path / "replay", "", make_replay()),
+        lambda: check_replay(damaged, tmp_path / "replay"),
+    ):
+        with pytest.raises(DamagedError) as caught:
+            read()
+        assert re.search(reason, caught.value.line) and caught.value.exit_code == 6
     assert digest(loaded(tmp_path, 1)) == before
-    with pytest.raises(StorageError, match=reason.split(".*")[0]) as caught:
-        load_replay(damaged, replays, "", make_replay())
-    assert caught.value.exit_code == 6
-    assert find_checkpoint(root, warn=never) == damaged, "it is good enough to play with"
-
-
-@pytest.mark.fault("F07")
-def test_damage_of_what_all_checkpoints_share_leaves_none_to_resume_from(tmp_path):
-    replay = make_replay(UniformSampler())
-    for step in (1, 2):
-        grow(replay, 3)
-        save(tmp_path, step, replay=replay)
-    edit(tmp_path / "replay" / OLD, 200)
-    warnings: list[str] = []
-    with pytest.raises(StorageError, match="no complete checkpoint"):
-        find_checkpoint(tmp_path / "checkpoints", warn=warnings.append, replays=tmp_path / "replay")
-    assert len(warnings) == 2 and all(OLD in warning for warning in warnings)
+    assert find_checkpoint(tmp_path / "checkpoints", warn=never).path == damaged, "good enough to play with"
 
 
 def relist(path: Path, replays: Path, *, index: dict | None = None) -> None:
@@ -433,7 +420,7 @@ def fails_and_then_works(run: Path, replay: ReplayBuffer, make_full, make_room, 
         assert caught.value.exit_code == 6 and "the checkpoint cannot be written" in caught.value.what
         make_room()
         assert files_of(run) == before, f"with room for {room} bytes something was left"
-        assert find_checkpoint(run / "checkpoints", warn=never, replays=run / "replay").name[-1] == "1"
+        assert find_checkpoint(run / "checkpoints", warn=never).step == 1
         assert replay.unsaved().shape == unsaved
     save(run, 2, replay=replay)
     assert digest(loaded(run, 2, Wider.make())) == digest(replay)

@@ -2,8 +2,8 @@
 
 ``<root>/step_000040000/{<stem>.safetensors …, state.json, replay.json, manifest.json}``, and the segments
 of which the replays consist in a folder shared by all. Segments are written first, then everything else into
-a hidden folder; the manifest with sizes and SHA-256 comes last, and then the folder gets its name. Whoever
-is killed on the way leaves a hidden folder and segments that no checkpoint names; no reader looks at either.
+a hidden folder; the manifest with sizes and SHA-256 comes last, and then the folder gets its name. A kill on
+the way leaves a hidden folder and segments that no checkpoint names; readers ignore both.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from torch import Tensor
 from algorithm.data import Array
 from algorithm.errors import StorageError
 from algorithm.replay.buffer import ReplayBuffer
-from algorithm.run.checkpoints.manifest import (
+from algorithm.runs.checkpoints.manifest import (
     MANIFEST,
     NAME,
     STATE,
@@ -38,18 +38,18 @@ from algorithm.run.checkpoints.manifest import (
     read_listed,
     read_manifest,
 )
-from algorithm.run.checkpoints.segments import (
+from algorithm.runs.checkpoints.segments import (
     PATTERN,
     SegmentWriter,
     WrittenReplay,
     read_replay,
     try_to_remove,
 )
-from algorithm.run.files import json_text, make_folder, remove_unfinished, sync_folder, write_durably
+from algorithm.runs.files import json_text, make_folder, remove_unfinished, sync_folder, write_durably
 
 INDEX = "replay.json"
 GIVEN_UP = "replay.given_up.json"
-"""What the index is called once a checkpoint keeps its replay no longer."""
+"""Name of the index once a checkpoint has given up its replay."""
 
 _DRAFT = ".draft_"
 _DAMAGED = ".damaged"
@@ -57,7 +57,7 @@ _DAMAGED = ".damaged"
 
 @dataclass(frozen=True, kw_only=True)
 class Snapshot:
-    """What one checkpoint is made of.
+    """The content of one checkpoint.
 
     step:    environment steps taken
     tensors: file stem (``model``, ``<behaviour>/model``, ``run``) → names → values; views and shared memory
@@ -74,13 +74,15 @@ class Snapshot:
 
 @dataclass(frozen=True, kw_only=True)
 class Checkpoint:
-    """What a checkpoint holds besides replays, on the CPU.
+    """The content of a checkpoint without its replays, on the CPU.
 
+    path:    its folder.
     step:    environment steps taken.
     tensors: file stem → flat mapping of names to tensors.
     state:   counters and whatever else is JSON; tuples come back as lists.
     """
 
+    path: Path
     step: int
     tensors: dict[str, dict[str, Tensor]]
     state: dict[str, object]
@@ -88,7 +90,7 @@ class Checkpoint:
 
 @dataclass(frozen=True)
 class SavedCheckpoint:
-    """Where a checkpoint was written, and how many bytes were."""
+    """Place and size of a checkpoint that was written."""
 
     path: Path
     bytes_written: int
@@ -139,7 +141,7 @@ def load_checkpoint(path: Path) -> Checkpoint:
     state = parsed(path / STATE, read_listed(path, STATE, manifest.files[STATE]))
     if not isinstance(state, dict):
         raise damaged(path / STATE, "it does not hold an object")
-    return Checkpoint(step=manifest.step, tensors=tensors, state=state)
+    return Checkpoint(path=path, step=manifest.step, tensors=tensors, state=state)
 
 
 def check_replay(path: Path, replays: Path) -> None:
@@ -186,7 +188,7 @@ def give_up_replay(path: Path) -> None:
 
 
 def remove_checkpoint(path: Path) -> None:
-    """Remove a checkpoint; whoever is killed on the way leaves a hidden folder. Raises StorageError."""
+    """Remove a checkpoint; a kill on the way leaves a hidden folder. Raises StorageError."""
     aside = path.with_name(f"{_DRAFT}old_{path.name}")
     shutil.rmtree(aside, ignore_errors=True)
     try:
@@ -198,7 +200,7 @@ def remove_checkpoint(path: Path) -> None:
 
 
 def set_aside(path: Path) -> Path:
-    """Give a damaged checkpoint a name that no reader looks at, and return that. Raises StorageError."""
+    """Rename a damaged checkpoint so that no reader takes it, and return the name. Raises StorageError."""
     names = (path.with_name(f"{path.name}{_DAMAGED}{n or ''}") for n in range(10**6))
     aside = next(name for name in names if not name.exists())
     try:
@@ -210,13 +212,13 @@ def set_aside(path: Path) -> Path:
 
 
 def checkpoint_of(root: Path, step: int) -> Path:
-    """Where the checkpoint of ``step`` is, or would be."""
+    """Return the folder that the checkpoint of ``step`` has, or would have."""
     found = _folders(root).get(step)
     return found[-1] if found else root / f"step_{step:09d}"
 
 
 def checkpoint_steps(root: Path) -> list[int]:
-    """Steps of the checkpoints in ``root``, ascending; whether they are intact is not looked at."""
+    """Return the steps of the checkpoints in ``root``, ascending; they may be damaged."""
     return sorted(_folders(root))
 
 
@@ -264,7 +266,7 @@ def _folders(root: Path) -> dict[int, list[Path]]:
 
 
 def _free_name(root: Path, step: int) -> Path:
-    """A folder for a checkpoint of ``step``. No folder can be put in the place of another in one move."""
+    """Return a new folder for a checkpoint of ``step``; one move cannot replace a folder by another."""
     last = checkpoint_of(root, step)
     if not last.exists():
         return last
@@ -292,7 +294,7 @@ def _state_text(state: Mapping[str, object]) -> str:
 
 
 def _check_keys(value: object, where: str) -> None:
-    """JSON turns other keys into strings without a word; they would come back changed."""
+    """Raise TypeError for keys that are no strings: JSON would turn them into strings silently."""
     if isinstance(value, Mapping):
         for key, item in value.items():
             if not isinstance(key, str):
@@ -339,6 +341,6 @@ def _publish(draft: Path, target: Path) -> None:
 
 
 def _kept_index(path: Path, manifest: Manifest) -> Entry | None:
-    """The listed index, or None if replays were not saved or have been given up since."""
+    """Return the listed index, or None if replays were not saved or have been given up since."""
     given_up = (path / GIVEN_UP).exists() and not (path / INDEX).exists()
     return None if given_up else manifest.replay

@@ -6,7 +6,7 @@ import hashlib
 import pickle
 from pathlib import Path
 
-from algorithm.run.files import json_text
+from algorithm.runs.files import json_text
 
 
 class Trap:
@@ -29,3 +29,10 @@ def sign(checkpoint: Path, manifest: dict[str, object]) -> None:
     content = {key: value for key, value in manifest.items() if key != "sha256"}
     digest = hashlib.sha256(json_text(content).encode()).hexdigest()
     (checkpoint / "manifest.json").write_text(json_text({**content, "sha256": digest}))
+
+
+def flip_a_byte(file: Path) -> None:
+    """The last byte becomes another one."""
+    data = bytearray(file.read_bytes())
+    data[-1] ^= 1
+    file.write_bytes(data)

@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from algorithm.run.logs.growing import GrowingFile
-from algorithm.run.logs.sinks import naming
+from algorithm.runs.files import GrowingFile
+from algorithm.runs.logs.sinks import naming
 
 if TYPE_CHECKING:
     import numpy as np
@@ -26,7 +26,7 @@ EVENT_FILES = "events.out.tfevents.*"
 
 
 class Picture(NamedTuple):
-    """A picture as TensorBoard keeps it."""
+    """A picture as TensorBoard stores it."""
 
     height: int
     width: int
@@ -48,7 +48,7 @@ class Picture(NamedTuple):
 
     @classmethod
     def from_json(cls, plain: Sequence[Any]) -> Picture:
-        """What :meth:`as_json` gave."""
+        """Parse :meth:`as_json`."""
         *size, png = plain
         return cls(*size, base64.b64decode(png))
 
@@ -56,8 +56,8 @@ class Picture(NamedTuple):
 class EventSink:
     """One event file of TensorBoard in a folder, made with the first row.
 
-    Written here and not by tensorboard's own writer: that one writes in a thread which ends at the first
-    error, and nobody knows then what has been written. A row is one record, so it is whole or not there.
+    Tensorboard's own writer is not used: its thread ends at the first error, and it is unknown then what has
+    been written. A row is one record, so it is whole or not there.
 
     folder: created if need be, but not that above it; files of the run's earlier processes may lie in it
     purge:  a resumed run's: TensorBoard forgets what earlier files say of this step and later ones
@@ -106,7 +106,7 @@ class EventSink:
 
 
 def _first_events(purge: int | None) -> list[Event]:
-    """The version of the format; TensorBoard heeds what follows only then: a restart at ``purge``."""
+    """Return the version of the format, which a restart needs in front of it, and that at ``purge``."""
     from tensorboard.compat.proto.event_pb2 import Event, SessionLog
 
     version = Event(wall_time=time.time(), file_version="brain.Event:2")
@@ -125,7 +125,7 @@ def _record(event: Event) -> bytes:
 
 
 def _next_event_file(folder: Path) -> str:
-    """A name that sorts behind those in the folder: TensorBoard reads them in that order."""
+    """Return a name that sorts behind those in the folder: TensorBoard reads them in that order."""
     stamps = [path.name.split(".")[3] for path in folder.glob(EVENT_FILES)]
     stamp = max([int(time.time()), *(int(before) + 1 for before in stamps if before.isdigit())])
     return f"events.out.tfevents.{stamp:010d}.{socket.gethostname()}.{os.getpid()}"

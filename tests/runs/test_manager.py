@@ -18,24 +18,27 @@ import torch
 
 from algorithm.errors import StorageError
 from algorithm.replay.buffer import ReplayBuffer
-from algorithm.run.checkpoints.checkpoint import (
+from algorithm.runs.checkpoints.checkpoint import (
     Snapshot,
+    check_replay,
     checkpoint_of,
     checkpoint_steps,
     load_checkpoint,
     load_replay,
 )
-from algorithm.run.checkpoints.keeper import Keeper, find_checkpoint
+from algorithm.runs.checkpoints.manager import CheckpointManager, find_checkpoint
 from tests.oracles_replay import digest
-from tests.run.kills import deaths, failures
-from tests.run.snapshots import files_of, grow, make_replay, never, restore
+from tests.runs.kills import deaths, failures
+from tests.runs.snapshots import files_of, grow, make_replay, never, restore
 
 
-def keeper(run: Path, *, keep=2, best=True, warn=never, **kwargs) -> Keeper:
-    return Keeper(run / "checkpoints", run / "replay", keep=keep, best=best, warn=warn, **kwargs)
+def manager(run: Path, *, keep=2, best=True, warn=never, **kwargs) -> CheckpointManager:
+    return CheckpointManager(run / "checkpoints", run / "replay", keep=keep, best=best, warn=warn, **kwargs)
 
 
-def save(kept: Keeper, step: int, score: float | None = None, replay: ReplayBuffer | None = None) -> None:
+def save(
+    kept: CheckpointManager, step: int, score: float | None = None, replay: ReplayBuffer | None = None
+) -> None:
     """As the trainer does it: a better evaluation is followed by a checkpoint of that very step."""
     if score is None:
         replays = {} if replay is None else {"": replay}
@@ -52,7 +55,11 @@ def steps(run: Path) -> list[int]:
 
 
 def find(run: Path, which=None, warn=never, replays: bool = True) -> Path:
-    return find_checkpoint(run / "checkpoints", which, warn=warn, replays=run / "replay" if replays else None)
+    """The folder of a checkpoint, with the replay intact if it matters."""
+    path = find_checkpoint(run / "checkpoints", which, warn=warn).path
+    if replays:
+        check_replay(path, run / "replay")
+    return path
 
 
 def loaded(run: Path, step: int) -> ReplayBuffer | None:
@@ -66,7 +73,7 @@ def names(folder: Path) -> list[str]:
 
 
 def test_the_newest_stay(tmp_path):
-    kept = keeper(tmp_path, keep=2)
+    kept = manager(tmp_path, keep=2)
     assert kept.latest is None
     for step in (10, 20, 30, 40):
         save(kept, step)
@@ -76,7 +83,7 @@ def test_the_newest_stay(tmp_path):
 
 
 def test_the_best_stays_as_well_until_a_better_one_comes(tmp_path):
-    kept = keeper(tmp_path, keep=1)
+    kept = manager(tmp_path, keep=1)
     for step, score in ((10, -5.0), (20, None), (30, -6.0), (40, None), (50, math.nan)):
         save(kept, step, score)
     assert steps(tmp_path) == [10, 40]
@@ -91,7 +98,7 @@ def test_the_best_stays_as_well_until_a_better_one_comes(tmp_path):
 
 
 def test_no_best_one_where_none_is_wanted(tmp_path):
-    kept = keeper(tmp_path, keep=1, best=False)
+    kept = manager(tmp_path, keep=1, best=False)
     assert not kept.is_best(1e300)
     save(kept, 10, 5.0)
     assert not (tmp_path / "checkpoints").exists()
@@ -100,7 +107,7 @@ def test_no_best_one_where_none_is_wanted(tmp_path):
 def test_milestones_stay_for_ever(tmp_path):
     """The first checkpoint at or after 25 and after 60, also if it was the newest for a while."""
     for again in range(2):
-        kept = keeper(tmp_path, keep=1, best=False, milestones=(60, 25, 1000))
+        kept = manager(tmp_path, keep=1, best=False, milestones=(60, 25, 1000))
         kept.resume(90 * again)
         for step in range(90 * again + 10, 90 * again + 91, 20):
             save(kept, step)
@@ -108,7 +115,7 @@ def test_milestones_stay_for_ever(tmp_path):
 
 
 def test_what_a_save_costs_is_said(tmp_path):
-    replay, kept = make_replay(), keeper(tmp_path)
+    replay, kept = make_replay(), manager(tmp_path)
     grow(replay, 5)
     cost = kept.save(Snapshot(step=1, tensors={}, state={}, replays={"": replay}))
     replays = files_of(tmp_path / "replay")
@@ -128,7 +135,7 @@ def test_what_a_save_costs_is_said(tmp_path):
 )
 def test_which_checkpoints_keep_the_replay(tmp_path, replay, have):
     """10 is the best one, 30 and 40 the newest. All can be played with."""
-    kept, rows = keeper(tmp_path, replay=replay), make_replay()
+    kept, rows = manager(tmp_path, replay=replay), make_replay()
     digests = {}
     for step, score in ((10, 1.0), (20, None), (30, None), (40, None)):
         grow(rows, 3)
@@ -148,7 +155,7 @@ def test_which_checkpoints_keep_the_replay(tmp_path, replay, have):
 
 def test_segments_go_when_no_checkpoint_needs_them_any_more(tmp_path):
     """Forty rows of capacity: after many saves only those of the last two checkpoints are there."""
-    kept, rows = keeper(tmp_path), make_replay()
+    kept, rows = manager(tmp_path), make_replay()
     for step in range(1, 13):
         grow(rows, 8)
         save(kept, step, replay=rows)
@@ -163,7 +170,7 @@ def test_segments_go_when_no_checkpoint_needs_them_any_more(tmp_path):
 def test_other_files_in_the_folder_of_replays_are_left_alone(tmp_path):
     (tmp_path / "replay").mkdir()
     (tmp_path / "replay" / "notes.txt").write_text("mine")
-    kept, rows = keeper(tmp_path, replay="last"), make_replay()
+    kept, rows = manager(tmp_path, replay="last"), make_replay()
     for step in (1, 2):
         grow(rows, 1)
         save(kept, step, replay=rows)
@@ -175,7 +182,7 @@ def test_other_files_in_the_folder_of_replays_are_left_alone(tmp_path):
 def test_killed_anywhere_what_the_files_name_is_there(tmp_path, replay):
     """A new best one with one to keep: it is written, named twice, and two others are removed."""
     run, rows, digests = tmp_path / "run", make_replay(), {}
-    kept = keeper(run, keep=1, replay=replay)
+    kept = manager(run, keep=1, replay=replay)
     for step, score in ((1, 1.0), (2, None)):
         grow(rows, 3)
         digests[step] = digest(rows)
@@ -193,7 +200,7 @@ def test_killed_anywhere_what_the_files_name_is_there(tmp_path, replay):
             assert has is not None or (replay == "last" and step != newest)
             assert has is None or digest(has) == digests[step]
         warnings: list[str] = []
-        again = keeper(run, keep=1, replay=replay, warn=warnings.append)
+        again = manager(run, keep=1, replay=replay, warn=warnings.append)
         again.resume(newest)
         assert again.has(newest) and warnings == []
         assert no_litter(run)
@@ -244,7 +251,7 @@ def test_killed_at_any_moment_and_resumed_again_and_again(tmp_path):
 
 def saving(run: Path) -> None:
     """Until somebody kills it."""
-    replay, kept, step = make_replay(), keeper(run, keep=2), 0
+    replay, kept, step = make_replay(), manager(run, keep=2), 0
     if steps(run):
         path = find(run)
         step = load_checkpoint(path).step
@@ -259,7 +266,7 @@ def saving(run: Path) -> None:
 
 def test_what_cannot_be_removed_is_a_warning(tmp_path, monkeypatch):
     warnings: list[str] = []
-    kept, rows = keeper(tmp_path, keep=1, warn=warnings.append), make_replay()
+    kept, rows = manager(tmp_path, keep=1, warn=warnings.append), make_replay()
     grow(rows, 2)
     save(kept, 1, replay=rows)
     rename, unlink = Path.rename, Path.unlink
@@ -286,7 +293,7 @@ def test_what_cannot_be_removed_is_a_warning(tmp_path, monkeypatch):
 def test_a_save_that_fails_leaves_all_as_it_was_and_the_next_one_makes_good(tmp_path):
     """Whichever change of the disk fails. One behind the renaming is only told: the checkpoint is there."""
     run, rows, warnings = tmp_path / "run", make_replay(), []
-    kept = keeper(run, keep=1, warn=warnings.append)
+    kept = manager(run, keep=1, warn=warnings.append)
     for step, score in ((1, 1.0), (2, None)):
         grow(rows, 3)
         save(kept, step, score, rows)
@@ -322,7 +329,7 @@ def test_a_save_that_fails_leaves_all_as_it_was_and_the_next_one_makes_good(tmp_
 @pytest.mark.fault("F08")
 def test_the_file_that_names_the_newest_may_fail_and_what_it_names_stays(tmp_path, monkeypatch):
     warnings: list[str] = []
-    kept = keeper(tmp_path, keep=1, warn=warnings.append)
+    kept = manager(tmp_path, keep=1, warn=warnings.append)
     save(kept, 1)
 
     def full(path, target):
@@ -340,16 +347,16 @@ def test_the_file_that_names_the_newest_may_fail_and_what_it_names_stays(tmp_pat
 
 
 def test_resume_knows_the_best_and_the_last_one(tmp_path):
-    first = keeper(tmp_path, keep=1)
+    first = manager(tmp_path, keep=1)
     for step, score in ((10, 5.0), (20, None), (30, None)):
         save(first, step, score)
-    kept = keeper(tmp_path, keep=1)
+    kept = manager(tmp_path, keep=1)
     kept.resume(30)
     assert kept.has(30) and kept.latest == checkpoint_of(tmp_path / "checkpoints", 30)
     assert not kept.is_best(5.0) and kept.is_best(5.1)
     save(kept, 40)
     assert steps(tmp_path) == [10, 40], "the best one still stays"
-    unwanted = keeper(tmp_path, keep=1, best=False)
+    unwanted = manager(tmp_path, keep=1, best=False)
     unwanted.resume(40)
     assert not unwanted.is_best(1e9)
     save(unwanted, 50)
@@ -357,14 +364,14 @@ def test_resume_knows_the_best_and_the_last_one(tmp_path):
 
 
 def test_resume_before_the_last_one_leaves_what_came_later_behind(tmp_path):
-    rows, first = make_replay(), keeper(tmp_path, keep=9)
+    rows, first = make_replay(), manager(tmp_path, keep=9)
     for step, score in ((10, 1.0), (20, None), (30, 2.0), (40, None)):
         grow(rows, 2)
         save(first, step, score, rows)
     wanted = loaded(tmp_path, 20)
     assert wanted is not None
     warnings: list[str] = []
-    kept = keeper(tmp_path, keep=9, warn=warnings.append)
+    kept = manager(tmp_path, keep=9, warn=warnings.append)
     kept.resume(20)
     (warning,) = warnings
     assert "steps 30, 40" in warning
@@ -377,24 +384,22 @@ def test_resume_before_the_last_one_leaves_what_came_later_behind(tmp_path):
 
 
 def test_resume_begins_a_run_that_has_nothing_yet(tmp_path):
-    kept = keeper(tmp_path)
+    kept = manager(tmp_path)
     kept.resume(0)
     assert kept.latest is None and kept.is_best(0.0) and list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.fault("F07")
 def test_resume_behind_damaged_checkpoints_gives_them_another_name(tmp_path):
-    rows, first = make_replay(), keeper(tmp_path, keep=9)
+    rows, first = make_replay(), manager(tmp_path, keep=9)
     for step in (10, 20, 30, 40):
         grow(rows, 2)
         save(first, step, replay=rows)
     (tmp_path / "checkpoints/step_000000020/state.json").write_text("")
     (tmp_path / "replay/seg_000000040_priority.npy").unlink()
+    assert find(tmp_path, replays=False).name == "step_000000040", "its replay is read when it is loaded"
     warnings: list[str] = []
-    path = find(tmp_path, warn=warnings.append)
-    assert path.name == "step_000000030" and len(warnings) == 1
-    warnings.clear()
-    kept = keeper(tmp_path, keep=9, warn=warnings.append)
+    kept = manager(tmp_path, keep=9, warn=warnings.append)
     kept.resume(10)
     assert names(tmp_path / "checkpoints") == [
         "latest.json",
@@ -411,18 +416,18 @@ def test_resume_behind_damaged_checkpoints_gives_them_another_name(tmp_path):
 @pytest.mark.fault("F07")
 @pytest.mark.parametrize("text", ["", "[]", '{"step": 1, "mean": "NaN"}', '{"step": "../1", "mean": 1.0}'])
 def test_resume_finds_the_best_anew_where_its_file_says_nothing(tmp_path, text):
-    save(keeper(tmp_path), 1, 9.0)
+    save(manager(tmp_path), 1, 9.0)
     pointer = tmp_path / "checkpoints/best.json"
     pointer.write_text(text)
     warnings: list[str] = []
-    kept = keeper(tmp_path, warn=warnings.append)
+    kept = manager(tmp_path, warn=warnings.append)
     kept.resume(1)
     assert kept.is_best(0.0) and not pointer.exists()
     assert all("best.json" in warning for warning in warnings) and len(warnings) == (text in ("", "[]"))
 
 
 def test_the_last_step_may_be_saved_again(tmp_path):
-    kept, rows = keeper(tmp_path, keep=2), make_replay()
+    kept, rows = manager(tmp_path, keep=2), make_replay()
     for step in (1, 2, 2, 2):
         grow(rows, 2)
         save(kept, step, replay=rows)
@@ -432,7 +437,7 @@ def test_the_last_step_may_be_saved_again(tmp_path):
 
 
 def test_latest_is_what_its_file_names_and_by_default_the_newest(tmp_path):
-    kept = keeper(tmp_path, keep=3)
+    kept = manager(tmp_path, keep=3)
     for step in (1, 2):
         save(kept, step)
     (tmp_path / "checkpoints/latest.json").write_text('{"step": 1, "folder": "step_000000001"}')
@@ -452,7 +457,7 @@ def test_latest_is_what_its_file_names_and_by_default_the_newest(tmp_path):
     ],
 )
 def test_a_file_that_names_nothing_is_an_error_that_names_the_file(tmp_path, text, what, why):
-    kept = keeper(tmp_path)
+    kept = manager(tmp_path)
     for step in (1, 2):
         save(kept, step)
     if text:
@@ -465,7 +470,7 @@ def test_a_file_that_names_nothing_is_an_error_that_names_the_file(tmp_path, tex
 
 @pytest.mark.fault("F07")
 def test_a_damaged_best_one_is_not_replaced_by_another(tmp_path):
-    kept = keeper(tmp_path)
+    kept = manager(tmp_path)
     save(kept, 1, 1.0)
     save(kept, 2)
     (tmp_path / "checkpoints/step_000000001/state.json").write_text("")
@@ -478,7 +483,7 @@ def test_a_damaged_best_one_is_not_replaced_by_another(tmp_path):
 def test_segments_stay_while_a_manifest_cannot_be_read(tmp_path, monkeypatch, call):
     """A disk that does not answer for a moment: what a checkpoint needs is not known, and all of it stays."""
     replay, said = make_replay(), []
-    kept = keeper(tmp_path, keep=3, best=False, warn=said.append)
+    kept = manager(tmp_path, keep=3, best=False, warn=said.append)
     grow(replay, 5)
     save(kept, 10, replay=replay)
     original = getattr(os, call)

@@ -1,11 +1,16 @@
-"""Small files that are either the old or the new version, never half of one."""
+"""Files that a kill or a full disk leaves whole: replaced in one step, or grown by whole records.
+
+Imports neither torch nor numpy.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import math
 import os
+import stat
 from collections.abc import Mapping
 from pathlib import Path
 from typing import BinaryIO
@@ -38,7 +43,7 @@ def put(file: BinaryIO, data: bytes | memoryview) -> None:
 
 
 def write_durably(path: Path, data: bytes) -> None:
-    """Write in place and fsync, for files that nobody reads before a later rename. Raises OSError."""
+    """Write in place and fsync, for files that are read only after a later rename. Raises OSError."""
     with path.open("wb") as file:
         put(file, data)
         file.flush()
@@ -82,14 +87,55 @@ def write_json(path: Path, value: Mapping[str, object]) -> None:
 
 
 def json_text(value: Mapping[str, object]) -> str:
-    """``value`` as indented strict JSON. Raises ValueError and TypeError as ``write_json`` does."""
+    """Format ``value`` as indented strict JSON. Raises ValueError and TypeError as ``write_json`` does."""
     return json.dumps(value, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
 
 
 def finite_or_null(value: object) -> object:
-    """``value`` with every NaN and infinity, however deep, replaced by None; strict JSON knows neither."""
+    """Replace every NaN and infinity in ``value``, however deep, by None; strict JSON has neither."""
     if isinstance(value, Mapping):
         return {key: finite_or_null(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [finite_or_null(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+class GrowingFile:
+    """A file that is only appended to, a whole record at a time.
+
+    It is opened for each record, so that a failure leaves nothing open and nothing buffered. A kill leaves at
+    most one torn record at the end.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._torn_at: int | None = None
+
+    def append(self, record: bytes) -> None:
+        """Write ``record`` behind the others; the operating system has it then.
+
+        Raises OSError. What had been written of the record is cut off again by the next call.
+        """
+        with open(_appending(self.path), "ab", buffering=0) as file:
+            if self._torn_at is not None:
+                file.truncate(self._torn_at)
+            self._torn_at = file.seek(0, os.SEEK_END)
+            rest = memoryview(record)
+            while rest:  # a disk that is almost full takes a part of it, and the error comes with the next
+                rest = rest[file.write(rest) :]
+        self._torn_at = None
+
+    def sync(self) -> None:
+        """Make everything appended survive a power cut. Raises OSError."""
+        with self.path.open("rb") as file:
+            os.fsync(file.fileno())
+
+
+def _appending(path: Path) -> int:
+    """Open a plain file for appending, and create it if need be. Raises OSError."""
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
+    handle = os.open(path, flags, 0o666)
+    if not stat.S_ISREG(os.fstat(handle).st_mode):  # a pipe would be waited for, a device take anything
+        os.close(handle)
+        raise OSError(errno.EINVAL, "it is no plain file")
+    return handle

@@ -1,13 +1,11 @@
-"""Metrics: one registry of names, written alike to TensorBoard, ``metrics.csv`` and ``metrics.jsonl``.
+"""Metrics: one registry of names, written alike to TensorBoard, ``metrics.jsonl`` and ``metrics.csv``.
 
 The x-axis is environment steps everywhere. Formulas stand in ``docs/metrics.md``; a test holds both equal.
 """
 
 from __future__ import annotations
 
-import csv
 import difflib
-import io
 import math
 import time
 from collections import deque
@@ -20,12 +18,13 @@ from numpy.typing import NDArray
 
 from algorithm.errors import StorageError
 from algorithm.reading import read_text
-from algorithm.run.logs.events import EVENT_FILES, EventSink, Picture
-from algorithm.run.logs.sinks import MOST, CsvSink, JsonlSink, Patient, naming
-from algorithm.run.names import behaviour_level
+from algorithm.runs.files import write_text
+from algorithm.runs.logs.events import EVENT_FILES, EventSink, Picture
+from algorithm.runs.logs.sinks import MOST, JsonlSink, Patient, create_empty, csv_table, naming, parse_row
+from algorithm.runs.names import behaviour_level
 from algorithm.spec import DEFAULT_BEHAVIOUR
 
-_TOO_MANY = 2**53  # steps: from there on floats leave some out
+_TOO_MANY = 2**53  # steps: beyond it not every integer is a float
 
 METRICS: Mapping[str, str] = {
     "rollout/return_mean": "mean return of the training episodes that ended since the last summary",
@@ -99,20 +98,21 @@ METRICS: Mapping[str, str] = {
 
 
 class MetricsLogger:
-    """Writes rows of metrics to three places; steps strictly increase in each.
+    """A log of metrics in three places; steps strictly increase in each.
 
     Values written for one step, by any number of calls and behaviours, become one row. It is committed by
     the first write of a later step, by ``flush`` or by ``close``; from then on that step is closed. Committed
-    rows have left the process: a kill loses only what was not committed yet.
+    rows have left the process, so a kill loses only what was not committed.
 
-    A disk that is full ends nothing: rows that cannot be written wait in memory for the next commit.
+    Rows go to the JSON lines and to TensorBoard at once. The table is written whole with every ``state`` and
+    with ``close``. On a full disk rows wait in memory for the next commit.
 
     log: folder for TensorBoard's event files, one level deeper per named behaviour.
     csv, jsonl: files that must not exist yet; a named behaviour's columns are ``<behaviour>/<metric>``.
-    warn: told when rows cannot be written, and when they could be after all.
+    warn: called when rows cannot be written, and when they could be after all.
     state: of another logger with the same files, to go on from there: what it wrote later is dropped, in
         TensorBoard by a purge.
-    Raises StorageError if the files cannot be made, or be cut back to ``state``.
+    Raises StorageError if the files cannot be created, or be cut back to ``state``.
     """
 
     def __init__(
@@ -131,17 +131,19 @@ class MetricsLogger:
         self._events: dict[Path, Patient] = {}
         self._purge: int | None = None
         self._failing = False
+        self._csv = csv
+        self._table_error: StorageError | None = None
         with naming(log):
             log.mkdir(exist_ok=True)
         if state is None:
-            self._csv, jsonl_sink = CsvSink.create(csv), JsonlSink.create(jsonl)
+            create_empty(csv)
+            self._rows = Patient(JsonlSink.create(jsonl))
         else:
             self._take_over(state)
-            self._csv = CsvSink.resume(csv, self._closed_step, state["columns"], warn)
-            jsonl_sink = JsonlSink.resume(jsonl, self._closed_step, warn)
-        self._files = (Patient(self._csv), Patient(jsonl_sink))
-        if state is not None:
+            self._rows = Patient(JsonlSink.resume(jsonl, self._closed_step, warn))
+            write_table(csv, jsonl)
             self._purge_events()
+        self._table_step = self._closed_step
 
     def write(self, step: int, values: Mapping[str, float], *, behaviour: str = DEFAULT_BEHAVIOUR) -> None:
         """Add values to the row of ``step``; NaN and infinity become an empty cell, null, or no point.
@@ -185,12 +187,13 @@ class MetricsLogger:
         self._tell()
 
     def state(self) -> dict[str, object]:
-        """What another logger goes on from, as strict JSON; committed rows survive a power cut from here on.
+        """State of another logger that goes on from here, as strict JSON; flushes committed rows to the disk.
 
         Rows that still wait for the disk are not in it.
         """
         for sink in self._sinks:
             sink.sync()
+        self._write_table()
         self._tell()
         return {
             "closed_step": self._closed_step,
@@ -200,30 +203,42 @@ class MetricsLogger:
                 for (behaviour, name), value in self._pending.items()
             ],
             "pictures": [[*key, *picture.as_json()] for key, picture in self._pictures.items()],
-            "columns": list(self._csv.columns),
         }
 
     def close(self) -> None:
         """Commit the row and make a last attempt for those that wait; may be called twice."""
         self.flush()
+        self._write_table()
+        self._tell()
         missing = [f"{sink.waiting} in {sink.path}" for sink in self._sinks if sink.waiting]
         if missing:
             self._warn(f"rows of metrics are missing for ever: {', '.join(missing)}")
 
     @property
     def _sinks(self) -> Iterator[Patient]:
-        yield from self._files
+        yield self._rows
         yield from self._events.values()
 
     def _commit(self, row: Mapping[tuple[str, str], float]) -> None:
         named = {_column(*key): value for key, value in row.items()}
-        for sink in self._files:
-            sink.write(self._step, named)
+        self._rows.write(self._step, named)
         for behaviour in dict.fromkeys(behaviour for behaviour, _ in row):
             everything = [*row.items(), *self._pictures.items()]
             own = {name: value for (whose, name), value in everything if whose == behaviour}
             self._events_of(self._log / behaviour_level(behaviour)).write(self._step, own)
         self._pictures = {}
+
+    def _write_table(self) -> None:
+        if self._table_step == self._closed_step:
+            return
+        try:
+            write_table(self._csv, self._rows.path)
+        except StorageError as error:
+            self._table_error = error
+        else:
+            self._table_error = None
+            if not self._rows.waiting:
+                self._table_step = self._closed_step
 
     def _events_of(self, folder: Path) -> Patient:
         if folder not in self._events:
@@ -246,7 +261,8 @@ class MetricsLogger:
 
     def _tell(self) -> None:
         """Warn when it begins to fail, and once more when it does not any longer."""
-        errors = [sink.error for sink in self._sinks if sink.error is not None]
+        found = (*(sink.error for sink in self._sinks), self._table_error)
+        errors = [error for error in found if error is not None]
         if errors and not self._failing:
             self._warn(f"{errors[0].line} · training goes on, the rows wait in memory")
         if self._failing and not errors:
@@ -255,36 +271,34 @@ class MetricsLogger:
 
 
 def read_metrics(path: Path) -> dict[str, list[float]]:
-    """Columns of a ``metrics.csv``, ``step`` among them; empty cells are NaN.
+    """Columns of a ``metrics.jsonl``, ``step`` among them; NaN where a row has no value.
 
     A last line without its end, from a killed run, is left out. Raises StorageError.
     """
+    columns: dict[str, list[float]] = {"step": []}
     try:
-        text = read_text(path, MOST)
+        for count, line in enumerate(read_text(path, MOST).split("\n")[:-1]):
+            row = parse_row(line)
+            before, step = columns["step"][-1] if count else -1, row["step"]
+            if not before < step < _TOO_MANY:
+                raise ValueError(f"the step {step:g} follows the step {before:g}")
+            for name in row:
+                if name not in columns:
+                    columns[name] = [math.nan] * count
+            for name, column in columns.items():
+                column.append(float(row.get(name, math.nan)))
     except OSError as error:
         raise StorageError.of(error, what="metrics cannot be read", where=path) from error
     except ValueError as error:
         raise StorageError("metrics are damaged", where=path, why=str(error)) from error
-    try:
-        rows = list(csv.reader(io.StringIO(text[: text.rfind("\n") + 1])))
-        names = rows[0] if rows else ["step"]
-        cells = [[float(cell) if cell else math.nan for cell in row] for row in rows[1:]]
-        columns = {name: list(column) for name, *column in zip(names, *cells, strict=True)}
-        _check_steps(names, columns)
-    except (ValueError, csv.Error) as error:
-        raise StorageError("metrics are damaged", where=path, why=str(error)) from error
     return columns
 
 
-def _check_steps(names: list[str], columns: Mapping[str, list[float]]) -> None:
-    """Raise ValueError unless the first column has steps, which grow, and no other has its name."""
-    if names[0] != "step" or len(columns) != len(names):
-        raise ValueError("its first line does not name the columns, step first and each once")
-    before = -1.0
-    for step in columns["step"]:
-        if not before < step < _TOO_MANY or not step.is_integer():
-            raise ValueError(f"the step {step:g} follows the step {before:g}")
-        before = step
+def write_table(csv: Path, jsonl: Path) -> None:
+    """Replace the table by the rows of ``jsonl``. Raises StorageError, with the table unchanged."""
+    text = csv_table(read_metrics(jsonl))
+    with naming(csv):
+        write_text(csv, text)
 
 
 class Rate:
@@ -296,7 +310,7 @@ class Rate:
         self._marks: deque[tuple[float, int]] = deque()
 
     def update(self, count: int) -> float:
-        """Tell the total number of events so far and get the rate; NaN until there are two moments."""
+        """Record the total number of events so far and return the rate; NaN until there are two records."""
         now = self._clock()
         self._marks.append((now, count))
         while len(self._marks) > 2 and now - self._marks[1][0] >= self._window_s:

@@ -14,12 +14,12 @@ import pytest
 
 from algorithm.errors import EnvError, NumericalError, StorageError, UsageError, UserError
 from algorithm.reading import read_json
-from algorithm.run import files, names, provenance
-from algorithm.run.files import finite_or_null, write_json
-from algorithm.run.names import behaviour_level, check_name, env_label, expand_name
 from algorithm.run.pages.facts import Facts
 from algorithm.run.pages.sections import command_list
-from algorithm.run.rundir import RunDir, run_names
+from algorithm.runs import files, names, provenance
+from algorithm.runs.files import finite_or_null, write_json
+from algorithm.runs.names import behaviour_level, check_name, expand_name
+from algorithm.runs.rundir import RunDir, run_names
 from algorithm.spec import DEFAULT_BEHAVIOUR
 
 
@@ -115,7 +115,7 @@ def test_runs_of_one_second_get_names_of_their_own(monkeypatch, here):
 
 
 def test_processes_that_start_together_get_folders_of_their_own():
-    code = "from algorithm.run.rundir import RunDir; print(RunDir.create('e', '{time}').name)"
+    code = "from algorithm.runs.rundir import RunDir; print(RunDir.create('e', '{time}').name)"
     environment = {**os.environ, "PYTHONPATH": str(Path(files.__file__).parents[2])}
     started = [
         subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, env=environment, text=True)
@@ -262,11 +262,6 @@ def test_no_run_at_all_says_how_to_train(monkeypatch, program):
     assert caught.value.fix == f"train first: python {program} gym/pendulum"
 
 
-def test_env_label_is_the_path_below_envs_or_the_last_name(here):
-    assert env_label(Path("envs/gym/pendulum"), Path("envs")) == "gym/pendulum"
-    assert env_label(here / "elsewhere/task", Path("envs")) == "task"
-
-
 def test_behaviours_get_a_level_unless_there_is_only_one():
     assert behaviour_level(DEFAULT_BEHAVIOUR) == ""
     assert behaviour_level("Roller?team=0") == "Roller%3Fteam=0"
@@ -371,8 +366,8 @@ def test_exit_codes_are_those_of_the_fault_table():
 
 def test_the_light_modules_do_not_import_torch():
     code = (
-        "import algorithm.run.rundir, algorithm.errors, algorithm.run.console, algorithm.run.live\n"
-        "import algorithm.run.logs.metrics, algorithm.run.pages.report, sys\n"
+        "import algorithm.runs.rundir, algorithm.errors, algorithm.run.console, algorithm.run.live\n"
+        "import algorithm.runs.logs.metrics, algorithm.run.pages.report, sys\n"
         "assert not {'torch', 'matplotlib', 'tensorboard'} & set(sys.modules)"
     )
     environment = {**os.environ, "PYTHONPATH": str(Path(files.__file__).parents[2])}

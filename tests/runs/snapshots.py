@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from algorithm.replay.buffer import PrioritizedSampler, ReplayBuffer, Sampler
-from algorithm.run.checkpoints.checkpoint import Snapshot, save_checkpoint
+from algorithm.runs.checkpoints.checkpoint import Snapshot, save_checkpoint
 from tests.oracles_replay import VECTOR, make_segment
 from tests.replay.buffers import result
 

@@ -1,0 +1,1 @@
+"""A run on the disk: its folder, lock, checkpoints, metrics and log."""

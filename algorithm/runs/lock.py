@@ -1,0 +1,255 @@
+"""The lock of a run: a kernel lock admits one process at a time, and ``run.lock`` names that process.
+
+The kernel releases its lock when the process ends, however it ends. ``run.lock`` is JSON for people, reports
+and other machines. Where a shared disk does not carry kernel locks between machines, it is the only evidence.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import shlex
+import socket
+import types
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from pathlib import Path
+
+import psutil
+from filelock import BaseFileLock, FileLock, SoftFileLock, Timeout
+
+from algorithm.errors import StorageError, UsageError
+from algorithm.reading import parse_json, read_bytes
+from algorithm.runs.files import write_bytes
+
+_SAME_START_S = 2.0
+"""The system counts the seconds since its start in whole ones, and a clock may be corrected a little."""
+
+_WAIT_S = 0.3
+"""A fork of a process that was just killed needs a moment to close its copy of the kernel lock."""
+
+_NO_KERNEL_LOCKS = frozenset({errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.EINVAL})
+"""Errors of ``flock`` on file systems that do not support it."""
+
+_LONGEST = 4 * 2**20  # bytes of run.lock; a command may be as long as the system allows
+
+
+@dataclass(frozen=True)
+class Holder:
+    """The process that ``run.lock`` names; ``started`` in seconds since 1970."""
+
+    pid: int
+    host: str
+    started: float
+    command: str
+
+    @classmethod
+    def me(cls) -> Holder:
+        """Describe the calling process."""
+        process = psutil.Process()
+        return cls(process.pid, socket.gethostname(), process.create_time(), shlex.join(process.cmdline()))
+
+    @classmethod
+    def read(cls, text: str | bytes) -> Holder | None:
+        """Parse :attr:`text`; None for anything else."""
+        try:
+            value = parse_json(text)
+            holder = cls(value["pid"], value["host"], float(value["started"]), value["command"])
+            holder.since  # noqa: B018 - raises for a time outside of the calendar
+        except (ValueError, TypeError, LookupError, ArithmeticError, OSError):
+            return None
+        kinds = type(holder.pid) is int, isinstance(holder.host, str), isinstance(holder.command, str)
+        return holder if all(kinds) and 0 < holder.pid < 2**31 else None
+
+    @property
+    def text(self) -> str:
+        """The content of ``run.lock``."""
+        return json.dumps(asdict(self)) + "\n"
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether it ran on another machine, where its state cannot be read."""
+        return self.host != socket.gethostname()
+
+    @property
+    def lives(self) -> bool:
+        """Whether that process still runs; True if it cannot be decided.
+
+        Its number may have been given to another process, which has another start time and another command.
+        Both are compared because correcting the clock moves the start time of every process.
+        """
+        if self.is_elsewhere:
+            return True
+        try:
+            process = psutil.Process(self.pid)
+            if process.status() == psutil.STATUS_ZOMBIE:  # ended, but not yet reaped by its parent
+                return False
+            if abs(process.create_time() - self.started) <= _SAME_START_S:
+                return True
+            return self.pid != os.getpid() and shlex.join(process.cmdline()) == self.command
+        except psutil.NoSuchProcess:
+            return False
+        except psutil.AccessDenied:
+            return True
+
+    @property
+    def since(self) -> str:
+        """Start time, in local time."""
+        return datetime.fromtimestamp(self.started).strftime("%Y-%m-%d %H:%M:%S")
+
+    def __str__(self) -> str:
+        """One printable line."""
+        told = f"process {self.pid} on {self.host}, since {self.since}: {self.command}"
+        return "".join(sign if sign.isprintable() else "?" for sign in told)
+
+
+class RunLock:
+    """Exclusive access to a run while the context is open.
+
+    ``run.lock`` of a process that is gone is stale: it is replaced, with one notice. So is one that cannot be
+    parsed. One of another machine counts as held, because its process cannot be checked from here.
+
+    path:   ``run.lock``; the kernel lock is a file beside it, see :func:`lock_files`
+    notice: called with a message when a stale lock is replaced
+    Entering raises UsageError with the process that holds the run, and StorageError if the lock cannot be
+    written.
+    """
+
+    def __init__(self, path: Path, *, notice: Callable[[str], None]) -> None:
+        self._path, self._notice = path, notice
+        self._text, self._folder = "", -1
+        self._lock: BaseFileLock | None = None
+
+    def __enter__(self) -> RunLock:
+        self._text = Holder.me().text
+        try:
+            self._folder = self._path.parent.stat().st_ino
+            self._lock = _acquire(self._path)
+            stale = self._take(self._lock)
+        except Timeout:
+            raise _refusal(self._path, _holder(self._path)) from None
+        except OSError as error:
+            raise StorageError.of(error, what="the run cannot be locked", where=self._path) from error
+        except ValueError as error:
+            raise StorageError(
+                "the run cannot be locked",
+                where=self._path,
+                why=f"{error}: no process has put it there",
+                fix=f"look at it, and remove it: rm {shlex.quote(str(self._path))}",
+            ) from error
+        if stale is not None:
+            whose = Holder.read(stale)
+            who = f"it was that of {whose}" if whose else "nobody can read it"
+            self._notice(f"the run was not ended properly, its lock is taken over; {who}")
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: types.TracebackType | None,
+    ) -> None:
+        self.release()
+
+    def release(self) -> None:
+        """Give up the run. May be called twice, and from any thread."""
+        lock, self._lock = self._lock, None
+        if lock is None:
+            return
+        try:
+            if _read(self._path) == self._text:  # else another folder stands there, with locks of its own
+                for file in lock_files(self._path):
+                    file.unlink(missing_ok=True)
+            lock.release()
+        except (OSError, ValueError) as failure:  # the run itself has ended well; who comes next finds it
+            self._notice(f"{self._path} cannot be removed: {failure}")
+
+    def check(self) -> None:
+        """Raise StorageError if the folder was moved or replaced, or locked by another process."""
+        folder = self._path.parent
+        try:
+            found = _read(self._path)
+            if found == self._text:  # the folder's inode is not compared: some network file systems change it
+                return
+            if found is None and folder.stat().st_ino == self._folder:  # only run.lock was removed
+                return
+            why = "another folder stands in its place" if found is None else "another process has taken it"
+        except (OSError, ValueError) as error:
+            why = getattr(error, "strerror", None) or str(error)
+        raise StorageError(
+            "the run's folder is not there any more",
+            where=folder,
+            why=f"{why}: it was moved or removed while the run was at work",
+            fix="move it back and go on with --resume; nothing more was written to it",
+        )
+
+    def _take(self, lock: BaseFileLock) -> str | None:
+        """Write ``run.lock`` while ``lock`` is held; returns the stale text that it replaces.
+
+        A process named there that still runs is refused even so: it may be of a machine whose kernel locks
+        do not reach this one, or of a version of this program without them.
+        """
+        try:
+            found = _read(self._path)
+            holder = None if found is None else Holder.read(found)
+            if holder is not None and holder.lives:
+                raise _refusal(self._path, holder)
+            write_bytes(self._path, self._text.encode())
+        except BaseException:
+            Path(lock.lock_file).unlink(missing_ok=True)  # while it is held, so that waiting processes retry
+            lock.release()
+            raise
+        return found
+
+
+def lock_files(path: Path) -> tuple[Path, Path, Path]:
+    """``run.lock``, the file of the kernel lock, and the marker on file systems without kernel locks."""
+    return path, path.with_suffix(".flock"), path.with_suffix(".softlock")
+
+
+def _acquire(path: Path) -> BaseFileLock:
+    """Acquire the kernel lock, or its substitute. Raises Timeout if it is held, and OSError."""
+    _, kernel, marker = lock_files(path)
+    # The lock is shared by all threads: the watchdog releases it when the main thread hangs.
+    lock: BaseFileLock = FileLock(kernel, timeout=_WAIT_S, thread_local=False, fallback_to_soft=False)
+    try:
+        lock.acquire()
+    except OSError as error:
+        if error.errno not in _NO_KERNEL_LOCKS:  # Timeout has no number
+            raise
+        kernel.unlink(missing_ok=True)
+        lock = SoftFileLock(marker, timeout=_WAIT_S, thread_local=False)
+        lock.acquire()
+    return lock
+
+
+def _read(path: Path) -> str | None:
+    with contextlib.suppress(FileNotFoundError):
+        return read_bytes(path, _LONGEST).decode("utf-8", "replace")
+    return None
+
+
+def _holder(path: Path) -> Holder | None:
+    try:
+        return Holder.read(_read(path) or "")
+    except (OSError, ValueError):
+        return None
+
+
+def _refusal(path: Path, holder: Holder | None) -> UsageError:
+    remove = shlex.join(["rm", *(str(file) for file in lock_files(path) if file.exists())])
+    if holder is None or not holder.lives:
+        fix = f"wait for it; if no such process is left, nor one that it started:\n{remove}"
+    elif holder.is_elsewhere:
+        fix = f"wait for it or end it there; if that machine or process is gone:\n{remove}"
+    else:
+        fix = f"wait for it, or end it:\nkill {holder.pid}"
+    return UsageError(
+        "another process is at work on this run",
+        where=path,
+        why=str(holder) if holder else "it is not named there",
+        fix=f"{fix}\nor train another run with -n",
+    )
