@@ -22,6 +22,7 @@ from algorithm.agents.networks import pick_device
 from algorithm.config.cli_ds import DistributedOptions
 from algorithm.config.loader import LoadedConfig, load_config
 from algorithm.config.schema import DISTRIBUTED_DEFAULTS, Config
+from algorithm.console.base import Console, close_logging, logged, open_console, setup_logging
 from algorithm.env.base import VecEnv
 from algorithm.errors import EnvError, StorageError, UsageError, UserError
 from algorithm.experience.collector import Iteration, LocalCollector
@@ -29,7 +30,6 @@ from algorithm.experience.faults import Faults
 from algorithm.experience.non_finite import Drop, OnNonFinite, Stop
 from algorithm.families import family
 from algorithm.roles import Acting
-from algorithm.run.console import Console, close_logging, logged, open_console, setup_logging
 from algorithm.run.repro import Repros
 from algorithm.run.rundir import MODELS
 from algorithm.train.assembly import check_behaviours, close_env, make_env, nn_file

@@ -30,7 +30,10 @@ ORDER = (
     "algorithm.env",
     "algorithm.config",
     "algorithm.run",
+    "algorithm.console",
     "algorithm.experience",
+    "algorithm.evaluation",
+    "algorithm.report",
     "algorithm.train",
     "main",
 )

@@ -23,7 +23,7 @@ WITHOUT_TORCH = (
     "algorithm.config.reference",
     "algorithm.run.rundir",
     "algorithm.errors",
-    "algorithm.run.console",
+    "algorithm.console.base",
     "algorithm.env.checker",
     "algorithm.run.preflight.examined",
     "ds.server",

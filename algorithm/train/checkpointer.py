@@ -8,10 +8,10 @@ from collections.abc import Callable, Mapping
 import torch
 
 from algorithm.agents.divergence import diverged
+from algorithm.console.base import Console
 from algorithm.errors import StorageError
 from algorithm.run.checkpoints.checkpoint import Snapshot, load_checkpoint
 from algorithm.run.checkpoints.keeper import Keeper, SaveCost
-from algorithm.run.console import Console
 from algorithm.run.names import behaviour_level
 from algorithm.train.state import TrainState
 

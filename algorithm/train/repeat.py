@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 
 from algorithm.config.cli import TrainOptions
 from algorithm.config.loader import LoadedConfig
-from algorithm.run.console import open_console
+from algorithm.console.base import open_console
+from algorithm.report.curves import plot_curve, read_series
+from algorithm.report.summary import repeat_rows, repeat_summary
 from algorithm.run.files import write_json
-from algorithm.run.pages.curves import plot_curve, read_series
-from algorithm.run.pages.summary import repeat_rows, repeat_summary
 from algorithm.run.rundir import RunDir
 from algorithm.train.session import Trained, train
 

@@ -11,10 +11,10 @@ from algorithm.config.cli import TrainOptions, config_flags
 from algorithm.config.loader import LoadedConfig, load_config, load_config_file
 from algorithm.config.locate import EnvFolder
 from algorithm.config.resume_rules import Change, changes, refuse
+from algorithm.console.base import Console
 from algorithm.errors import StorageError, UsageError
 from algorithm.run.checkpoints.checkpoint import checkpoint_steps, load_checkpoint
 from algorithm.run.checkpoints.keeper import find_checkpoint
-from algorithm.run.console import Console
 from algorithm.run.playing.play import find_run
 from algorithm.run.rundir import RunDir
 from algorithm.train.runtime import OneProcess, Wire

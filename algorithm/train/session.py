@@ -17,31 +17,31 @@ from algorithm.config.cli import TrainOptions, config_flags
 from algorithm.config.loader import LoadedConfig, dump_config
 from algorithm.config.resume_rules import Change, table
 from algorithm.config.yaml_io import inline
+from algorithm.console.base import Console, Rows, close_logging, open_console, setup_logging
 from algorithm.env.base import VecEnv
 from algorithm.env.outside import outside
 from algorithm.errors import EnvError, StorageError, UsageError, UserError
 from algorithm.experience.faults import Faults
 from algorithm.experience.non_finite import Drop, OnNonFinite, Stop
 from algorithm.replay.budget import MemoryBudget
+from algorithm.report.curves import plot_curve, read_series
+from algorithm.report.report import write_report
 from algorithm.roles import Agent
 from algorithm.run.checkpoints.checkpoint import Checkpoint
 from algorithm.run.checkpoints.keeper import Keeper
-from algorithm.run.console import Console, Rows, close_logging, open_console, setup_logging
 from algorithm.run.lock import RunLock
 from algorithm.run.logs.metrics import MetricsLogger
-from algorithm.run.pages.curves import plot_curve, read_series
-from algorithm.run.pages.report import write_report
 from algorithm.run.playing.film import Films, no_films
 from algorithm.run.provenance import made_with
 from algorithm.run.repro import Repros
 from algorithm.run.rundir import RunDir
-from algorithm.run.screen import finish_screen, result_json, start_screen
 from algorithm.train.assembly import close_env, env_file, make_agents, make_env, nn_file
 from algorithm.train.checkpointer import Checkpointer
 from algorithm.train.randomness import seed_globally
 from algorithm.train.runtime import OneProcess, Runtime, Wire
 from algorithm.train.signals import StopRequest
 from algorithm.train.state import TrainState, fitting
+from algorithm.train.summaries import finish_screen, result_json, start_screen
 from algorithm.train.trainer import Outcome, Trainer
 
 _DROPPED_IN_EVALUATIONS = 100  # episodes; an evaluation waits for whole ones

@@ -14,10 +14,10 @@ import psutil
 from algorithm.agents.divergence import diverged
 from algorithm.agents.schedules import Every
 from algorithm.config.schema import Config
+from algorithm.console.base import Console, Evaluation, Progress
 from algorithm.env.base import VecEnv
 from algorithm.experience.non_finite import OnNonFinite
 from algorithm.roles import Episode
-from algorithm.run.console import Console, Evaluation, Progress
 from algorithm.run.logs.metrics import MetricsLogger, Rate
 from algorithm.run.playing.evaluate import Performance, Visitor, Watcher, evaluate
 from algorithm.train.checkpointer import Checkpointer

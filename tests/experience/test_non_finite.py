@@ -13,6 +13,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from algorithm.config.schema import BaseConfig, Config
+from algorithm.console.base import open_console
 from algorithm.data import ActorOutput, Segment
 from algorithm.env.base import Observation, StepResult, VecEnv
 from algorithm.env.registry import make_vec_env
@@ -21,7 +22,6 @@ from algorithm.experience.collector import LocalCollector
 from algorithm.experience.faults import Faults
 from algorithm.experience.non_finite import TOLD, Drop, Stop, examine
 from algorithm.replay.buffer import ReplayBuffer, UniformSampler
-from algorithm.run.console import open_console
 from algorithm.run.logs.metrics import read_metrics
 from algorithm.run.repro import Repros, main
 from algorithm.seeding import episode_seeds

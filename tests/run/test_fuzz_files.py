@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 from algorithm.config.errors import ConfigError
 from algorithm.config.loader import load_config_file
 from algorithm.errors import UserError
+from algorithm.report.report import write_report
 from algorithm.run import rundir
 from algorithm.run.checkpoints.keeper import Keeper, find_checkpoint
 from algorithm.run.lock import Holder
 from algorithm.run.logs.sinks import CsvSink, JsonlSink
-from algorithm.run.pages.report import write_report
 from algorithm.run.rundir import RunDir, run_names
 from tests.run.damage import fresh, hurt
 from tests.run.sessions import TASK, run

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from algorithm.data import ActorOutput, Array, Bool, Float
 from algorithm.env.base import VecEnv
 from algorithm.errors import EnvError
+from algorithm.evaluation.statistics import Interval, mean_interval
 from algorithm.experience.non_finite import OnNonFinite
 from algorithm.roles import Episode, Policy, SamplingPolicy
 from algorithm.run.playing.watching import NOBODY, Show, Watcher, shown
-from algorithm.run.statistics import Interval, mean_interval
 
 PATIENCE = 1000
 """Steps in a row without anybody of the behaviours still waited for, after which nobody is expected."""

@@ -17,6 +17,7 @@ from algorithm.agents.networks import pick_device
 from algorithm.config.cli import TrainOptions, config_flags
 from algorithm.config.loader import LoadedConfig, load_config_file
 from algorithm.config.locate import EnvFolder
+from algorithm.console.base import Console, Rows, open_console
 from algorithm.env.base import VecEnv
 from algorithm.errors import UsageError
 from algorithm.experience.collector import Iteration
@@ -24,7 +25,6 @@ from algorithm.experience.faults import Faults
 from algorithm.replay.budget import MemoryBudget
 from algorithm.roles import Agent, Episode
 from algorithm.run.checkpoints.keeper import find_checkpoint
-from algorithm.run.console import Console, Rows, open_console
 from algorithm.run.files import write_json
 from algorithm.run.offers import can_be_watched, has_display
 from algorithm.run.playing.evaluate import Visitor, evaluate

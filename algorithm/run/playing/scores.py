@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from algorithm.console.base import Rows
 from algorithm.roles import Episode
-from algorithm.run.console import Rows
 from algorithm.run.files import finite_or_null
 from algorithm.run.logs.metrics import read_metrics
 from algorithm.run.playing.evaluate import Performance

@@ -16,14 +16,14 @@ from algorithm.agents.networks import pick_device
 from algorithm.config.cli import TrainOptions
 from algorithm.config.loader import LoadedConfig
 from algorithm.config.schema import Config
+from algorithm.console.base import Console, Rows, open_console
+from algorithm.console.live import clock_time
 from algorithm.env.base import VecEnv
 from algorithm.experience.faults import Faults
 from algorithm.experience.non_finite import Stop
 from algorithm.replay.budget import MemoryBudget, format_bytes, free_memory
 from algorithm.roles import Agent
-from algorithm.run.console import Console, Rows, open_console
 from algorithm.run.files import json_text
-from algorithm.run.live import clock_time
 from algorithm.run.names import expand_name
 from algorithm.run.preflight.commands import command
 from algorithm.run.preflight.measure import Measurement
@@ -43,11 +43,11 @@ from algorithm.run.preflight.plan import (
     planned_steps,
 )
 from algorithm.run.rundir import MODELS, RunDir
-from algorithm.run.screen import start_screen
 from algorithm.train.assembly import close_env, make_agents, make_env
 from algorithm.train.randomness import seed_globally
 from algorithm.train.runtime import local_feed
 from algorithm.train.state import TrainState
+from algorithm.train.summaries import start_screen
 
 SECONDS = 2.0
 """How long is measured, about."""

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from algorithm.run.pages.curves import series_of
-from algorithm.run.pages.facts import Columns
-from algorithm.run.pages.html import Markup, tag
-from algorithm.run.pages.svg import Line, figure, large_figure
+from algorithm.report.curves import series_of
+from algorithm.report.facts import Columns
+from algorithm.report.html import Markup, tag
+from algorithm.report.svg import Line, figure, large_figure
 
 Array = NDArray[np.float64]
 

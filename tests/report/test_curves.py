@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from algorithm.errors import StorageError
+from algorithm.report.curves import Series, common_grid, plot_curve, plot_groups, read_series
+from algorithm.report.summary import repeat_rows, repeat_summary
 from algorithm.run.files import json_text
-from algorithm.run.pages.curves import Series, common_grid, plot_curve, plot_groups, read_series
-from algorithm.run.pages.summary import repeat_rows, repeat_summary
 
 
 def series(offset=0.0, steps=(0, 1000, 2000), label="run"):

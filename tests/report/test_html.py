@@ -5,10 +5,10 @@ import re
 import numpy as np
 import pytest
 
-from algorithm.run.pages.html import Markup, commands, join, notice, page, pairs, section, table, tag
-from algorithm.run.pages.svg import Line, Scale, chart, describe, figure, large_figure, thinned
+from algorithm.report.html import Markup, commands, join, notice, page, pairs, section, table, tag
+from algorithm.report.svg import Line, Scale, chart, describe, figure, large_figure, thinned
 from algorithm.wording import counted, duration, plus_minus, short, steps_text
-from tests.run.pages import read
+from tests.report.pages import read
 
 EVIL = "<script>alert('&\"')</script>"
 

@@ -12,9 +12,9 @@ import torch
 
 from algorithm.config.loader import LoadedConfig
 from algorithm.config.schema import BaseConfig
+from algorithm.console.base import Rows
 from algorithm.env.base import VecEnv
 from algorithm.roles import Agent
-from algorithm.run.console import Rows
 from algorithm.run.offers import has_display, playing_commands
 from algorithm.run.playing.evaluate import Performance
 from algorithm.run.rundir import RunDir

@@ -11,10 +11,10 @@ from urllib.parse import quote
 
 from algorithm.config.cli import TrainOptions
 from algorithm.config.yaml_io import inline
+from algorithm.report.facts import FINISHED, Facts, Score, lookup
+from algorithm.report.html import Content, Markup, commands, join, pairs, section, table, tag
+from algorithm.report.settings import differences, options_of, preset_of
 from algorithm.run.offers import playing_commands
-from algorithm.run.pages.facts import FINISHED, Facts, Score, lookup
-from algorithm.run.pages.html import Content, Markup, commands, join, pairs, section, table, tag
-from algorithm.run.pages.settings import differences, options_of, preset_of
 from algorithm.run.rundir import RunDir
 from algorithm.spec import DEFAULT_BEHAVIOUR
 from algorithm.wording import counted, duration, plus_minus, short

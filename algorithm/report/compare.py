@@ -10,9 +10,9 @@ from urllib.parse import quote
 
 from algorithm.config.cli import TrainOptions
 from algorithm.config.locate import EnvFolder
-from algorithm.run.files import write_text
-from algorithm.run.pages.curves import Series, common_grid, plot_groups
-from algorithm.run.pages.experiments import (
+from algorithm.evaluation.statistics import bootstrap_band, mean_interval
+from algorithm.report.curves import Series, common_grid, plot_groups
+from algorithm.report.experiments import (
     Experiment,
     behaviours_of,
     first_step_at,
@@ -20,13 +20,13 @@ from algorithm.run.pages.experiments import (
     level_of,
     mean_over,
 )
-from algorithm.run.pages.facts import Facts, Score
-from algorithm.run.pages.html import Content, Markup, commands, join, notice, page, section, table, tag
-from algorithm.run.pages.report import write_report
-from algorithm.run.pages.settings import differences
-from algorithm.run.pages.svg import Line, large_figure
+from algorithm.report.facts import Facts, Score
+from algorithm.report.html import Content, Markup, commands, join, notice, page, section, table, tag
+from algorithm.report.report import write_report
+from algorithm.report.settings import differences
+from algorithm.report.svg import Line, large_figure
+from algorithm.run.files import write_text
 from algorithm.run.rundir import RunDir, no_run_matches, run_names
-from algorithm.run.statistics import bootstrap_band, mean_interval
 from algorithm.spec import DEFAULT_BEHAVIOUR
 from algorithm.wording import counted, listed, plus_minus, short
 

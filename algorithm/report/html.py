@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from html import escape
 
-from algorithm.run.pages.page_style import STYLE
+from algorithm.report.page_style import STYLE
 
 _VOID = frozenset({"meta", "path", "line"})
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; media-src data:"

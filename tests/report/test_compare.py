@@ -8,13 +8,13 @@ import pytest
 from algorithm.config.cli import TrainOptions
 from algorithm.config.locate import find_env
 from algorithm.errors import StorageError
-from algorithm.run.pages.compare import file_stem, matching_names, render, report, write_comparison
-from algorithm.run.pages.curves import Series
-from algorithm.run.pages.experiments import Experiment, first_step_at, grouped, level_of, mean_over
-from algorithm.run.pages.facts import Facts
+from algorithm.report.compare import file_stem, matching_names, render, report, write_comparison
+from algorithm.report.curves import Series
+from algorithm.report.experiments import Experiment, first_step_at, grouped, level_of, mean_over
+from algorithm.report.facts import Facts
 from main import main
-from tests.run.made_runs import CURVE, make_run, metrics_text
-from tests.run.pages import read
+from tests.report.made_runs import CURVE, make_run, metrics_text
+from tests.report.pages import read
 
 pytestmark = pytest.mark.usefixtures("task")
 

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from algorithm.report.facts import Facts, number
+from algorithm.report.html import Markup, join, notice, page, section, tag
+from algorithm.report.panels import diagnostics, learning_curve
+from algorithm.report.sections import command_list, headline, origin, settings, videos
 from algorithm.run.files import write_text
-from algorithm.run.pages.facts import Facts, number
-from algorithm.run.pages.html import Markup, join, notice, page, section, tag
-from algorithm.run.pages.panels import diagnostics, learning_curve
-from algorithm.run.pages.sections import command_list, headline, origin, settings, videos
 from algorithm.run.rundir import RunDir
 from algorithm.spec import DEFAULT_BEHAVIOUR
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from algorithm.run.pages.html import Markup, join, tag
+from algorithm.report.html import Markup, join, tag
 from algorithm.wording import short, steps_text
 
 Array = NDArray[np.float64]

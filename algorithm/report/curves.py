@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from algorithm.errors import StorageError
+from algorithm.evaluation.statistics import bootstrap_band
 from algorithm.run.logs.metrics import read_metrics
-from algorithm.run.statistics import bootstrap_band
 from algorithm.wording import counted
 
 if TYPE_CHECKING:

@@ -1,0 +1,1 @@
+"""Evaluation of trained agents: episodes, videos, recordings, and the commands that play."""
