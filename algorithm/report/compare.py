@@ -10,8 +10,9 @@ from urllib.parse import quote
 
 from algorithm.config.cli import TrainOptions
 from algorithm.config.locate import EnvFolder
-from algorithm.evaluation.statistics import bootstrap_band, mean_interval
-from algorithm.report.curves import Series, common_grid, plot_groups
+from algorithm.evaluation.statistics import mean_interval
+from algorithm.report.charts import Chart, write_picture
+from algorithm.report.curves import Series, group_lines
 from algorithm.report.experiments import (
     Experiment,
     behaviours_of,
@@ -21,10 +22,9 @@ from algorithm.report.experiments import (
     mean_over,
 )
 from algorithm.report.facts import Facts, Score
-from algorithm.report.html import Content, Markup, commands, join, notice, page, section, table, tag
+from algorithm.report.page import render
 from algorithm.report.report import write_report
 from algorithm.report.settings import differences
-from algorithm.report.svg import Line, large_figure
 from algorithm.run.files import write_text
 from algorithm.run.rundir import RunDir, no_run_matches, run_names
 from algorithm.spec import DEFAULT_BEHAVIOUR
@@ -54,7 +54,7 @@ def report(options: TrainOptions, folder: EnvFolder) -> int:
 
 
 def matching_names(env: str, patterns: tuple[str, ...], *, argument: str = "") -> list[str]:
-    """The runs of ``env`` that are meant, each once, patterns in their order and the oldest run first.
+    """Return the runs of ``env`` that match, each once, patterns in their order and the oldest run first.
 
     A name without a wildcard stays as it is. Raises UsageError for a pattern that matches none.
     """
@@ -77,15 +77,13 @@ def write_comparison(runs: Sequence[RunDir]) -> list[Path]:
     Returns their paths. Raises StorageError where they cannot be written.
     """
     experiments = grouped([Facts.gather(run) for run in runs])
-    behaviour = behaviours_of(experiments)[0]
-    stem = file_stem([experiment.name for experiment in experiments])
-    path = runs[0].path.parent / f"{stem}.html"
-    write_text(path, render(experiments))
-    series = {one.name: found for one in experiments if (found := one.series(behaviour))}
-    if not series:
+    path = runs[0].path.parent / f"{file_stem([experiment.name for experiment in experiments])}.html"
+    write_text(path, comparison(experiments))
+    groups = _series(experiments, behaviours_of(experiments)[0])
+    if not any(groups.values()):
         return [path]
     picture = path.with_suffix(".png")
-    plot_groups(picture, series, title=runs[0].env)
+    write_picture(picture, group_lines(groups), title=runs[0].env)
     return [path, picture]
 
 
@@ -98,82 +96,62 @@ def file_stem(names: Sequence[str]) -> str:
     return f"compare_{joined}"
 
 
-def render(experiments: Sequence[Experiment]) -> Markup:
-    """The page."""
-    first = experiments[0].runs[0].run
+def comparison(experiments: Sequence[Experiment]) -> str:
+    """Return the page that compares ``experiments``."""
     runs = [facts for experiment in experiments for facts in experiment.runs]
-    names = " against ".join(experiment.name for experiment in experiments)
-    problems = [f"{facts.run.name}: {problem}" for facts in runs for problem in facts.problems]
+    first, names = runs[0].run, [experiment.name for experiment in experiments]
     again = first.command("--report", *(facts.run.name for facts in runs))
-    return page(
-        f"{first.env}: {names}",
-        tag("h1", f"{first.env}: {names}"),
-        tag("p", f"{counted(len(experiments), 'experiment')}, {counted(len(runs), 'run')}", class_="lead"),
-        join(notice(problem) for problem in problems),
-        join(_behaviour(experiments, name) for name in behaviours_of(experiments)),
-        _settings(experiments),
-        _runs(experiments),
-        section("Commands", commands([("Write this page anew", again)])),
+    return render(
+        "comparison.html",
+        title=f"{first.env}: {' against '.join(names)}",
+        subtitle=f"{counted(len(experiments), 'experiment')}, {counted(len(runs), 'run')}",
+        problems=[f"{facts.run.name}: {problem}" for facts in runs for problem in facts.problems],
+        names=names,
+        behaviours=[_behaviour(experiments, name) for name in behaviours_of(experiments)],
+        settings=_settings(experiments),
+        runs=[_run(facts) for facts in runs],
+        commands=[("Write this page anew", again)],
     )
 
 
-def _behaviour(experiments: Sequence[Experiment], behaviour: str) -> Markup:
-    series = {experiment.name: experiment.series(behaviour) for experiment in experiments}
+def _series(experiments: Sequence[Experiment], behaviour: str) -> dict[str, list[Series]]:
+    return {experiment.name: experiment.series(behaviour) for experiment in experiments}
+
+
+def _behaviour(experiments: Sequence[Experiment], behaviour: str) -> dict[str, object]:
+    """Curves and outcomes of one behaviour."""
+    groups = _series(experiments, behaviour)
     suffix = "" if behaviour == DEFAULT_BEHAVIOUR else f": {behaviour}"
-    if not any(series.values()):
-        return section(f"Learning curves{suffix}", tag("p", "None of these runs was evaluated yet."))
-    lines = [line for k, one in enumerate(series.values()) for line in _lines(one, k % 6)]
-    text = "Thick: the mean over seeds, with its 95 % bootstrap interval. Thin: the runs. Evaluations only."
-    curves = section(
-        f"Learning curves{suffix}", large_figure("Return over environment steps", lines), tag("p", text)
-    )
-    return join([curves, _outcomes(experiments, series, behaviour, suffix)])
-
-
-def _lines(series: Sequence[Series], tone: int) -> list[Line]:
-    """Of one experiment: its runs, and their mean with its band."""
-    if not series:
-        return []
-    lines = [
-        Line(label="", x=one.eval_step, y=one.eval_return, style=f"seed t{tone}")
-        for one in series
-        if len(series) > 1
-    ]
-    steps, returns = common_grid(series)
-    band = bootstrap_band(returns) if len(series) > 1 and len(steps) else None
-    label = f"{series[0].label}, {counted(len(series), 'run')}"
-    mean = Line(label=label, x=steps, y=returns.mean(axis=0), style=f"line t{tone}", band=band)
-    return [*lines, mean]
+    if not any(groups.values()):
+        return {"suffix": suffix, "curves": None}
+    curves = Chart("Return over environment steps", group_lines(groups), large=True)
+    head, outcomes = _outcomes(experiments, groups, behaviour)
+    return {"suffix": suffix, "curves": curves, "head": head, "outcomes": outcomes}
 
 
 def _outcomes(
-    experiments: Sequence[Experiment], series: Mapping[str, Sequence[Series]], behaviour: str, suffix: str
-) -> Markup:
-    every = [one for found in series.values() for one in found]
+    experiments: Sequence[Experiment], groups: Mapping[str, Sequence[Series]], behaviour: str
+) -> tuple[list[str], list[list[str]]]:
+    """Head and rows of the table of outcomes, a row an experiment."""
+    every = [one for found in groups.values() for one in found]
     low = max(float(one.eval_step[0]) for one in every)
     high = min(float(one.eval_step[-1]) for one in every)
-    level = level_of(series)
-    rows: list[list[Content]] = []
+    level = level_of(groups)
+    rows = []
     for experiment in experiments:
-        runs, found = experiment.runs, series[experiment.name]
-        last = [facts.last_evaluation(behaviour) for facts in runs]
-        best = [facts.best_evaluation(behaviour) for facts in runs]
+        runs, found = experiment.runs, groups[experiment.name]
         areas = [mean_over(one.eval_step, one.eval_return, low, high) for one in found] if low <= high else []
         row = [
             experiment.name,
             listed([facts.seed for facts in runs]),
-            _over(_means(last)),
-            _over(_means(best)),
+            _over(_means([facts.last_evaluation(behaviour) for facts in runs])),
+            _over(_means([facts.best_evaluation(behaviour) for facts in runs])),
+            _over(areas),
         ]
-        rows.append([*row, _over(areas), *([] if level is None else [_reached(found, level)])])
-    head: list[Content] = ["experiment", "seeds", "last evaluation", "best evaluation"]
-    head.append(f"mean return, steps {low:,.0f} to {high:,.0f}" if low <= high else "mean return")
-    head += [] if level is None else [f"steps to {short(level)}"]
-    text = (
-        "Means over runs with Student's 95 % interval. The best evaluation of a run is chosen after the fact "
-    )
-    text += "and flatters it. The mean return is the area under the curve where all runs were evaluated."
-    return section(f"Outcomes{suffix}", table("outcomes", head, rows), tag("p", text))
+        rows.append(row if level is None else [*row, _reached(found, level)])
+    area = f"mean return, steps {low:,.0f} to {high:,.0f}" if low <= high else "mean return"
+    head = ["experiment", "seeds", "last evaluation", "best evaluation", area]
+    return head if level is None else [*head, f"steps to {short(level)}"], rows
 
 
 def _means(scores: Sequence[Score | None]) -> list[float]:
@@ -194,32 +172,24 @@ def _reached(series: Sequence[Series], level: float) -> str:
     return f"{_over(steps)} ({len(steps)} of {len(series)})"
 
 
-def _settings(experiments: Sequence[Experiment]) -> Markup:
-    """Keys in which experiments, or runs within one, differ."""
+def _settings(experiments: Sequence[Experiment]) -> list[list[str]]:
+    """Keys in which experiments, or runs within one, differ: key, value of each experiment, default."""
     runs = [facts for experiment in experiments for facts in experiment.runs]
-    rows: list[list[Content]] = []
+    rows = []
     for difference in differences([facts.config for facts in runs]):
         *values, default = difference.values
         if len(set(values)) > 1:
             of_runs = iter(values)
             cells = [listed([next(of_runs) for _ in one.runs]) for one in experiments]
-            rows.append([tag("code", difference.key), *cells, default])
-    if not rows:
-        return section(
-            "Configuration", tag("p", "All runs have the same configuration, but for their seeds.")
-        )
-    head = ["key", *(experiment.name for experiment in experiments), "default value"]
-    return section("Configuration", tag("p", "Where they differ."), table("configuration", head, rows))
+            rows.append([difference.key, *cells, default])
+    return rows
 
 
-def _runs(experiments: Sequence[Experiment]) -> Markup:
-    rows: list[list[Content]] = []
-    for facts in (facts for experiment in experiments for facts in experiment.runs):
-        name: Content = facts.run.name
-        if facts.run.report.exists():
-            name = tag("a", facts.run.name, href=f"{quote(facts.run.name)}/{facts.run.report.name}")
-        score = facts.last_evaluation(facts.behaviours[0])
-        shown = "none" if score is None else plus_minus(score.mean, score.half_width)
-        steps = "none" if facts.steps is None else f"{facts.steps:,}"
-        rows.append([name, facts.seed, facts.state, steps, shown])
-    return section("Runs", table("runs", ["run", "seed", "state", "steps", "last evaluation"], rows))
+def _run(facts: Facts) -> dict[str, object]:
+    """A row of the table of runs, with a link to the report of the run if there is one."""
+    name, report = facts.run.name, facts.run.report
+    score = facts.last_evaluation(facts.behaviours[0])
+    shown = "none" if score is None else plus_minus(score.mean, score.half_width)
+    steps = "none" if facts.steps is None else f"{facts.steps:,}"
+    href = f"{quote(name)}/{report.name}" if report.exists() else ""
+    return {"name": name, "href": href, "cells": [facts.seed, facts.state, steps, shown]}

@@ -1,19 +1,15 @@
-"""Which charts a report shows, and of which metrics."""
+"""Charts of a report, and the metrics that each of them shows."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from algorithm.report.curves import series_of
+from algorithm.report.charts import Array, Chart, Line
+from algorithm.report.curves import run_lines, series_of
 from algorithm.report.facts import Columns
-from algorithm.report.html import Markup, tag
-from algorithm.report.svg import Line, figure, large_figure
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -21,7 +17,7 @@ class Panel:
     """One small chart.
 
     lines: metric -> its name in the chart
-    aims:  the same for what the lines are steered to, drawn dashed
+    aims:  the same for targets of the lines, drawn dashed
     log:   logarithmic where the values span enough
     """
 
@@ -32,7 +28,7 @@ class Panel:
 
 
 def _panel(title: str, *, log: bool = False, aims: Mapping[str, str] | None = None, **lines: str) -> Panel:
-    """lines: name in the chart -> metric."""
+    """Return a panel; ``lines``: name in the chart -> metric."""
     named = {metric: name.replace("_", " ") for name, metric in lines.items()}
     return Panel(title, named, aims or {}, log)
 
@@ -55,56 +51,44 @@ PANELS = (
 """In the order of the page; one without data is left out."""
 
 
-def learning_curve(columns: Columns) -> Markup:
-    """Evaluations with their intervals; the returns of training faint behind them."""
-    series = series_of(columns, "evaluation")
-    ends = (series.eval_return - series.eval_ci95, series.eval_return + series.eval_ci95)
-    training = Line(label="training episodes", x=series.train_step, y=series.train_return, style="faint")
-    evaluation = Line(
-        label="evaluation, 95 % interval",
-        x=series.eval_step,
-        y=series.eval_return,
-        band=ends,
-        dots=True,
-    )
-    return large_figure("Return over environment steps", [training, evaluation])
+def learning_curve(columns: Columns) -> Chart:
+    """Return the chart of a run's evaluations and training returns."""
+    return Chart("Return over environment steps", run_lines(series_of(columns, "evaluation")), large=True)
 
 
-def diagnostics(columns: Columns, *, replay_ratio: float | None) -> Markup | None:
-    """The small charts of one behaviour; None if there is nothing to show.
+def diagnostics(columns: Columns, *, replay_ratio: float | None) -> list[Chart]:
+    """Return the small charts of one behaviour that have data.
 
-    replay_ratio: what the updates per step are to be, if they are to be anything
+    replay_ratio: target of the updates per step, if there is one
     """
     step = np.asarray(columns["step"], np.float64)
-    drawn = []
+    charts = []
     for panel in PANELS:
-        lines = _lines(panel.lines, columns, step, ("line t0", "line t1"))
+        lines = _lines(panel.lines, columns, step)
         if not lines:
             continue
-        lines += _lines(panel.aims, columns, step, ("aim",))
+        lines += _lines(panel.aims, columns, step, style="aim")
         if "time/replay_ratio" in panel.lines and replay_ratio is not None:
             lines.append(Line(label="target", x=step, y=np.full_like(step, replay_ratio), style="aim"))
-        drawn.append(figure(panel.title, lines, log=panel.log))
-    drawn += _faults(columns, step)
-    return tag("div", *drawn, class_="charts") if drawn else None
+        charts.append(Chart(panel.title, lines, log=panel.log))
+    return charts + _faults(columns, step)
 
 
-def _lines(names: Mapping[str, str], columns: Columns, step: Array, styles: Sequence[str]) -> list[Line]:
+def _lines(names: Mapping[str, str], columns: Columns, step: Array, style: str = "line") -> list[Line]:
     values = {label: np.asarray(columns.get(metric, ()), np.float64) for metric, label in names.items()}
     known = {label: each for label, each in values.items() if np.isfinite(each).any()}
     return [
-        Line(label=label, x=step, y=each, style=style)
-        for (label, each), style in zip(known.items(), styles, strict=False)
+        Line(label=label, x=step, y=each, style=style, tone=tone)
+        for tone, (label, each) in enumerate(known.items())
     ]
 
 
-def _faults(columns: Columns, step: Array) -> list[Markup]:
-    """Counts of what went wrong; one chart for all kinds that ever did."""
+def _faults(columns: Columns, step: Array) -> list[Chart]:
+    """Return one chart of all kinds of faults that occurred."""
     kinds = [name for name in columns if name.startswith("fault/") or name == "optim/skipped"]
-    counts = {name: np.asarray(columns[name], np.float64) for name in kinds}
-    lines = [
-        Line(label=name.partition("/")[2].replace("_", " "), x=step, y=values, style=f"line t{k % 6}")
-        for k, (name, values) in enumerate(counts.items())
-        if (np.nan_to_num(values) > 0).any()
-    ]
-    return [figure("Faults survived", lines)] if lines else []
+    occurred = {
+        name: name.partition("/")[2].replace("_", " ")
+        for name in kinds
+        if (np.nan_to_num(np.asarray(columns[name], np.float64)) > 0).any()
+    }
+    return [Chart("Faults survived", _lines(occurred, columns, step))] if occurred else []

@@ -7,6 +7,7 @@ import pytest
 from algorithm.config import load_config
 from algorithm.config.schema import Config
 from algorithm.run.playing.evaluate import Performance
+from algorithm.sac import description
 from algorithm.sac.config import SacConfig
 from algorithm.spec import ActionSpec, AgentSpec, ObsSpec
 from algorithm.train import summaries
@@ -36,9 +37,9 @@ SPEC = AgentSpec(OBS, ActionSpec((2,)))
     ],
 )
 def test_what_remembers(options, said):
-    ((title, text),) = summaries._memory(SacConfig(**options))
+    ((title, text),) = description._memory(SacConfig(**options))
     assert title == "memory" and said in text
-    assert not summaries._memory(SacConfig())
+    assert not description._memory(SacConfig())
 
 
 @pytest.mark.parametrize(
@@ -67,7 +68,7 @@ def test_what_is_seen():
 )
 def test_what_learns(options, said):
     sac = SacConfig(**{"clip_epsilon": -1.0, **options})
-    assert said in summaries._algorithm(Config(sac_config=sac), SPEC)
+    assert said in description._algorithm(Config(sac_config=sac), SPEC)
 
 
 @pytest.mark.parametrize(
