@@ -27,6 +27,7 @@ _WIDE, _NARROW, _SMALL = (960, 380), (360, 260), (320, 180)  # pixels
 _LEFT, _RIGHT, _TOP, _BOTTOM = 52, 14, 10, 26  # of them beside the curves
 _LOG_SPAN = 20.0
 _MOST_POINTS = 60
+_LARGEST = 1e38  # of float32; matplotlib's limits overflow far above
 _NO_METADATA = dict.fromkeys(("Creator", "Date", "Format", "Type"))
 
 
@@ -62,7 +63,7 @@ class Line:
     def known(self) -> tuple[Array, Array]:
         """Steps and values without the gaps."""
         known = np.isfinite(self.y)
-        return self.x[known], self.y[known]
+        return _clipped(self.x[known]), _clipped(self.y[known])
 
     @property
     def has_dots(self) -> bool:
@@ -128,6 +129,10 @@ class Chart:
         return [_svg(name, self.lines, size, log=self._log) for name, size in self._shapes.items()]
 
 
+def _clipped(values: Array) -> Array:
+    return np.clip(values, -_LARGEST, _LARGEST)
+
+
 def write_picture(path: Path, lines: Sequence[Line], *, title: str) -> None:
     """Write a PNG; the same data give the same bytes. Raises StorageError where it cannot be written."""
     import matplotlib as mpl
@@ -187,16 +192,18 @@ def _inner(svg: str) -> str:
 
 
 def _points(axes: Axes, lines: Sequence[Line], height: int) -> list[Point]:
-    """Values to be read, where there are not too many; y of a page grows downwards."""
+    """Return the points of short lines, those of the first line on top; y of a page grows downwards."""
+    named = [line for line in lines if line.label and line.style != "aim"]
     points = []
-    for line in lines:
+    for line in reversed(named):
         steps, values = line.known
-        if not line.label or line.style not in ("line", "faint") or len(steps) > _MOST_POINTS:
+        if len(steps) > _MOST_POINTS:
             continue
+        prefix = f"{line.label}, " if len(named) > 1 else ""
         places = axes.transData.transform(np.stack([steps, values], axis=-1))
         for (x, y), step, value in zip(places, steps, values, strict=True):
             if math.isfinite(y):  # a logarithm has no place for zero
-                text = f"step {step:,.0f}: {short(float(value))}"
+                text = f"{prefix}step {step:,.0f}: {short(float(value))}"
                 points.append(Point(round(x, 1), round(height - y, 1), text, line.colour, line.has_dots))
     return points
 
@@ -222,12 +229,12 @@ def _draw(
             low, high = line.band
             known = np.isfinite(low) & np.isfinite(high)
             there, back = line.x[known], line.x[known][::-1]
-            outline = np.concatenate([there, back]), np.concatenate([high[known], low[known][::-1]])
-            axes.fill(*outline, color=colour, alpha=0.18, linewidth=0, clip_on=False)
+            around = np.concatenate([there, back]), np.concatenate([high[known], low[known][::-1]])
+            axes.fill(*map(_clipped, around), color=colour, alpha=0.18, linewidth=0, clip_on=False)
     axes.margins(x=0.0, y=0.04)
     values = np.concatenate([line.known[1] for line in lines]) if lines else np.zeros(0)
     low, high = (float(values.min()), float(values.max())) if len(values) else (0.0, 0.0)
-    if log and low > 0 and high / low >= _LOG_SPAN:
+    if log and low > 1 / _LARGEST and high / low >= _LOG_SPAN:
         axes.set_yscale("log")
         axes.yaxis.set_major_locator(
             LogLocator(subs=(1, 2, 5) if high / low < 100 else (1,), numticks=ticks[1])

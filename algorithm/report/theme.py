@@ -64,4 +64,5 @@ MATPLOTLIB: dict[str, Any] = {
     "legend.frameon": False,
     "path.simplify_threshold": 1.0,  # pixels: a small file; peaks stay
     "svg.fonttype": "none",  # text stays text
+    "text.parse_math": False,  # a run may be named $x$
 }

@@ -10,8 +10,7 @@ import pytest
 from algorithm.config.cli import parse_args
 from algorithm.errors import StorageError
 from algorithm.report.facts import Facts
-from algorithm.report.report import write_report
-from algorithm.report.sections import LARGEST_VIDEO
+from algorithm.report.report import LARGEST_VIDEO, write_report
 from algorithm.run.lock import Holder
 from tests.report.made_runs import ARGUMENTS, CURVE, RESULT, make_run, metrics_text
 from tests.report.pages import read

@@ -15,7 +15,7 @@ import pytest
 from algorithm.errors import EnvError, NumericalError, StorageError, UsageError, UserError
 from algorithm.reading import read_json
 from algorithm.report.facts import Facts
-from algorithm.report.sections import command_list
+from algorithm.report.report import command_list
 from algorithm.run import files, names, provenance
 from algorithm.run.files import finite_or_null, write_json
 from algorithm.run.names import behaviour_level, check_name, env_label, expand_name
