@@ -75,7 +75,7 @@ def _play(options: TrainOptions) -> int:
 def _report(options: TrainOptions) -> int:
     _show_notices(options)
     with interruptible_imports():
-        from algorithm.run.pages.compare import report
+        from algorithm.report.compare import report
 
     return report(options, find_env(options.env))
 

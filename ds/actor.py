@@ -22,15 +22,15 @@ from algorithm.agents.networks import pick_device
 from algorithm.config.cli_ds import DistributedOptions
 from algorithm.config.loader import LoadedConfig, load_config
 from algorithm.config.schema import DISTRIBUTED_DEFAULTS, Config
+from algorithm.console.base import Console, close_logging, logged, open_console, setup_logging
 from algorithm.env.base import VecEnv
 from algorithm.errors import EnvError, StorageError, UsageError, UserError
 from algorithm.experience.collector import Iteration, LocalCollector
+from algorithm.experience.failure_dump import FailureDumps
 from algorithm.experience.faults import Faults
 from algorithm.experience.non_finite import Drop, OnNonFinite, Stop
 from algorithm.families import family
 from algorithm.roles import Acting
-from algorithm.run.console import Console, close_logging, logged, open_console, setup_logging
-from algorithm.run.failure_dump import FailureDumps
 from algorithm.runs.rundir import MODELS
 from algorithm.train.assembly import check_behaviours, close_env, make_env, nn_file
 from algorithm.train.signals import StopRequest

@@ -30,9 +30,9 @@ ORDER = (
     "algorithm.env",
     "algorithm.config",
     "algorithm.runs",
+    "algorithm.console",
     "algorithm.experience",
     "algorithm.evaluation",
-    "algorithm.console",
     "algorithm.report",
     "algorithm.train",
     "algorithm.evaluation.play",
@@ -160,8 +160,6 @@ def _order(name: str, target: str) -> Iterator[str]:
         yield f"{target} is not for {name} to import"
     elif within(name, "algorithm.config") and _is_fragment(target):
         return
-    elif within(name, "algorithm.run") and target_layer == "algorithm.evaluation":
-        return  # the trainer evaluates; until it stands in a package right of evaluation
     elif ORDER.index(target_layer) > ORDER.index(layer):
         yield f"{target_layer} stands right of {layer}"
 

@@ -23,7 +23,7 @@ WITHOUT_TORCH = (
     "algorithm.config.reference",
     "algorithm.runs.rundir",
     "algorithm.errors",
-    "algorithm.run.console",
+    "algorithm.console.base",
     "algorithm.env.checks.checker",
     "algorithm.preflight.check_process",
     "ds.server",
@@ -147,7 +147,7 @@ def test_a_wrong_import_is_named(name: str, target: str, why: str) -> None:
         ("algorithm.sac.config", "algorithm.fields"),
         ("algorithm.sac.learner", "algorithm.sac.config"),
         ("algorithm.extensions", "algorithm.extensions.rnd"),
-        ("algorithm.config.schema", "algorithm.run.config"),
+        ("algorithm.config.schema", "algorithm.sac.config"),
         ("algorithm.train.trainer", "algorithm.config"),
         ("algorithm.train.trainer", "rich.live"),
         ("main", "algorithm.train.trainer"),
@@ -164,8 +164,8 @@ def test_a_right_import_passes(name: str, target: str) -> None:
 @pytest.mark.parametrize(
     ("source", "target"),
     [
-        ("import algorithm.run", "algorithm.run"),
-        ("from algorithm import run", "algorithm.run"),
+        ("import algorithm.train", "algorithm.train"),
+        ("from algorithm import train", "algorithm.train"),
         ("from algorithm.train import trainer", "algorithm.train.trainer"),
         ("from algorithm.train.trainer import Trainer", "algorithm.train.trainer"),
         ("def f():\n    import algorithm.train.trainer as t", "algorithm.train.trainer"),
@@ -173,14 +173,14 @@ def test_a_right_import_passes(name: str, target: str) -> None:
         ("from . import heads", "algorithm.sac.heads"),
         ("from .heads import Head", "algorithm.sac.heads"),
         ("from ..train import trainer", "algorithm.train.trainer"),
-        ("from .. import run", "algorithm.run"),
+        ("from .. import train", "algorithm.train"),
         ("from ..train.trainer import *", "algorithm.train.trainer.*"),
         ("importlib.import_module('algorithm.train.trainer')", "algorithm.train.trainer"),
         ("import_module('..train.trainer', __package__)", "algorithm.train.trainer"),
     ],
 )
 def test_every_way_of_importing_is_seen(source: str, target: str) -> None:
-    known = {"algorithm.run", "algorithm.train.trainer", "algorithm.sac.heads"}
+    known = {"algorithm.train", "algorithm.train.trainer", "algorithm.sac.heads"}
     assert target in imports(Module("algorithm.sac.learner", source), known)
 
 

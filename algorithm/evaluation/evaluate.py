@@ -10,10 +10,10 @@ from algorithm.data import ActorOutput, Array, Bool, Float
 from algorithm.env.base import VecEnv
 from algorithm.errors import EnvError
 from algorithm.evaluation.callbacks import NULL_CALLBACK, Callback
+from algorithm.evaluation.statistics import Interval, mean_interval
 from algorithm.experience.collector import LocalCollector
 from algorithm.experience.non_finite import OnNonFinite
 from algorithm.roles import Episode, Policy, SamplingPolicy
-from algorithm.run.statistics import Interval, mean_interval
 
 PATIENCE = 1000
 """Steps in a row without an agent of an unfinished behaviour, after which an evaluation gives up."""

@@ -19,6 +19,8 @@ from algorithm.agents.networks import pick_device
 from algorithm.config.cli import TrainOptions, config_flags
 from algorithm.config.loader import LoadedConfig, load_config_file
 from algorithm.config.locate import EnvFolder
+from algorithm.console.base import Console, Rows, open_console
+from algorithm.console.offers import can_be_watched, has_display
 from algorithm.env.base import VecEnv
 from algorithm.errors import UsageError
 from algorithm.evaluation.callbacks import NULL_CALLBACK, Callback, CallbackList
@@ -29,8 +31,6 @@ from algorithm.experience.collector import Iteration
 from algorithm.experience.faults import Faults
 from algorithm.replay.budget import MemoryBudget
 from algorithm.roles import Agent, Episode
-from algorithm.run.console import Console, Rows, open_console
-from algorithm.run.offers import can_be_watched, has_display
 from algorithm.runs.checkpoints.manager import find_checkpoint
 from algorithm.runs.files import finite_or_null, write_json
 from algorithm.runs.logs.metrics import read_metrics

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from algorithm.console.base import Rows
 from algorithm.data import State
 from algorithm.env.base import Observation, VecEnv
 from algorithm.experience.agent_processor import AgentProcessor, Recorded
 from algorithm.experience.non_finite import BadNumber, OnNonFinite, Stop, no_beginning
 from algorithm.roles import Collector, Episode, Policy, Recorder
-from algorithm.run.console import Rows
 from algorithm.timing import Stopwatch
 
 MAX_FINISHED = 2**16

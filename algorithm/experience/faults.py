@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
+from algorithm.console.base import Console
 from algorithm.data import State
 from algorithm.env.base import Fault
 from algorithm.errors import EnvError
-from algorithm.run.console import Console
 
 _LOGGER = logging.getLogger(__name__)
 

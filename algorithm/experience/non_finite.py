@@ -12,8 +12,8 @@ import numpy as np
 from algorithm.data import ActorOutput, Array, Bool, Float
 from algorithm.env.base import Observation, StepResult, Trace
 from algorithm.errors import NumericalError
+from algorithm.experience.failure_dump import FailureDumps
 from algorithm.experience.faults import Faults
-from algorithm.run.failure_dump import FailureDumps
 
 TOLD = 10
 """Dropped episodes that a run warns of; further ones are only counted."""

@@ -19,10 +19,10 @@ from algorithm.env.env_id import resolve_env_id
 from algorithm.env.registry import make_vec_env
 from algorithm.env.wrappers import resolve_wrappers
 from algorithm.errors import EnvError
+from algorithm.experience.failure_dump import FailureDump
 from algorithm.preflight.check_printer import Verdict, open_printer
 from algorithm.preflight.check_process import CheckRequest, CheckStarted, check_in_process
 from algorithm.preflight.commands import command
-from algorithm.run.failure_dump import FailureDump
 
 
 def check_task(options: TrainOptions, loaded: LoadedConfig, *, limits: CheckLimits | None = None) -> int:

@@ -15,8 +15,8 @@ from rich.status import Status
 from rich.table import Table
 from rich.text import Text
 
+from algorithm.console.live import print_commands
 from algorithm.env.checks.finding import CheckResult, Finding, Level
-from algorithm.run.live import print_commands
 
 _TITLE, _WORD = 13, 7  # widths
 _MAX_WIDTH = 100

@@ -17,6 +17,8 @@ from algorithm.agents.networks import pick_device
 from algorithm.config.cli import TrainOptions
 from algorithm.config.loader import LoadedConfig
 from algorithm.config.schema import Config
+from algorithm.console.base import Rows, open_console
+from algorithm.console.live import clock_time
 from algorithm.env.base import VecEnv
 from algorithm.experience.faults import Faults
 from algorithm.experience.non_finite import Stop
@@ -24,9 +26,6 @@ from algorithm.preflight.commands import command
 from algorithm.preflight.cost import Plan, Sizes, Speed, measure
 from algorithm.replay.budget import MemoryBudget, format_bytes, free_memory
 from algorithm.roles import Agent
-from algorithm.run.console import Rows, open_console
-from algorithm.run.live import clock_time
-from algorithm.run.screen import start_screen
 from algorithm.runs.files import json_text
 from algorithm.runs.names import expand_name
 from algorithm.runs.rundir import MODELS, RunDir
@@ -34,6 +33,7 @@ from algorithm.train.assembly import close_env, make_agents, make_env
 from algorithm.train.randomness import seed_globally
 from algorithm.train.runtime import local_feed
 from algorithm.train.state import TrainState
+from algorithm.train.summaries import start_screen
 
 SECONDS = 1.0
 """Time for measuring each part."""

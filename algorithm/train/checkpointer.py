@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping
 import torch
 
 from algorithm.agents.divergence import diverged
+from algorithm.console.base import Console
 from algorithm.errors import StorageError
-from algorithm.run.console import Console
 from algorithm.runs.checkpoints.checkpoint import Snapshot, load_checkpoint
 from algorithm.runs.checkpoints.manager import CheckpointManager, SaveCost
 from algorithm.runs.names import behaviour_level

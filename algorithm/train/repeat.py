@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 
 from algorithm.config.cli import TrainOptions
 from algorithm.config.loader import LoadedConfig
-from algorithm.run.console import open_console
-from algorithm.run.pages.curves import plot_curve, read_series
-from algorithm.run.pages.summary import repeat_rows, repeat_summary
+from algorithm.console.base import open_console
+from algorithm.report.curves import plot_curve, read_series
+from algorithm.report.summary import repeat_rows, repeat_summary
 from algorithm.runs.files import write_json
 from algorithm.runs.rundir import RunDir
 from algorithm.train.session import Trained, train

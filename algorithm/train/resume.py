@@ -10,8 +10,8 @@ from algorithm.config.cli import TrainOptions, config_flags
 from algorithm.config.loader import LoadedConfig, load_config, load_config_file
 from algorithm.config.locate import EnvFolder
 from algorithm.config.resume_rules import changes, refuse
+from algorithm.console.base import Console
 from algorithm.errors import StorageError, UsageError
-from algorithm.run.console import Console
 from algorithm.runs.checkpoints.checkpoint import Checkpoint, checkpoint_steps
 from algorithm.runs.checkpoints.manager import find_checkpoint, intact_checkpoints
 from algorithm.runs.rundir import RunDir

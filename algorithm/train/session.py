@@ -17,19 +17,18 @@ from algorithm.config.cli import TrainOptions, config_flags
 from algorithm.config.loader import LoadedConfig, dump_config
 from algorithm.config.resume_rules import Change, table
 from algorithm.config.yaml_io import inline
+from algorithm.console.base import Console, Rows, close_logging, open_console, setup_logging
 from algorithm.env.base import VecEnv
 from algorithm.env.pool.monitor_process import monitor_process
 from algorithm.errors import EnvError, StorageError, UsageError, UserError
 from algorithm.evaluation.video import VideoRecorders, no_video
+from algorithm.experience.failure_dump import FailureDumps
 from algorithm.experience.faults import Faults
 from algorithm.experience.non_finite import Drop, OnNonFinite, Stop
 from algorithm.replay.budget import MemoryBudget
+from algorithm.report.curves import plot_curve, read_series
+from algorithm.report.report import write_report
 from algorithm.roles import Agent
-from algorithm.run.console import Console, Rows, close_logging, open_console, setup_logging
-from algorithm.run.failure_dump import FailureDumps
-from algorithm.run.pages.curves import plot_curve, read_series
-from algorithm.run.pages.report import write_report
-from algorithm.run.screen import finish_screen, result_json, start_screen
 from algorithm.runs.checkpoints.checkpoint import Checkpoint
 from algorithm.runs.checkpoints.manager import CheckpointManager, passed_over
 from algorithm.runs.checkpoints.manifest import DamagedError
@@ -43,6 +42,7 @@ from algorithm.train.randomness import seed_globally
 from algorithm.train.runtime import OneProcess, Runtime, Wire
 from algorithm.train.signals import StopRequest
 from algorithm.train.state import TrainState, fitting, load_replays
+from algorithm.train.summaries import finish_screen, result_json, start_screen
 from algorithm.train.trainer import Outcome, Trainer
 
 _DROPPED_IN_EVALUATIONS = 100  # episodes; an evaluation waits for whole ones

@@ -14,12 +14,12 @@ import psutil
 from algorithm.agents.divergence import diverged
 from algorithm.agents.schedules import Every
 from algorithm.config.schema import Config
+from algorithm.console.base import Console, Evaluation, Progress
 from algorithm.env.base import VecEnv
 from algorithm.evaluation.callbacks import Callback
 from algorithm.evaluation.evaluate import EvalPolicy, Performance, evaluate
 from algorithm.experience.non_finite import OnNonFinite
 from algorithm.roles import Episode
-from algorithm.run.console import Console, Evaluation, Progress
 from algorithm.runs.logs.metrics import MetricsLogger, Rate
 from algorithm.train.checkpointer import Checkpointer
 from algorithm.train.signals import StopRequest

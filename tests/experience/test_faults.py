@@ -6,9 +6,9 @@ import io
 
 import pytest
 
+from algorithm.console.base import close_logging, open_console, setup_logging
 from algorithm.env.base import Fault
 from algorithm.experience.faults import Faults
-from algorithm.run.console import close_logging, open_console, setup_logging
 from algorithm.runs.logs.metrics import METRICS
 
 

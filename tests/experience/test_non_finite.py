@@ -13,17 +13,17 @@ import pytest
 from safetensors.numpy import load_file
 
 from algorithm.config.schema import BaseConfig, Config
+from algorithm.console.base import open_console
 from algorithm.data import ActorOutput, Segment
 from algorithm.env.base import Observation, StepResult, VecEnv
 from algorithm.env.registry import make_vec_env
 from algorithm.errors import NumericalError
 from algorithm.experience.collector import LocalCollector
+from algorithm.experience.failure_dump import FailureDump, FailureDumps
 from algorithm.experience.faults import Faults
 from algorithm.experience.non_finite import TOLD, Drop, Stop, examine
 from algorithm.preflight.check import replay_failure
 from algorithm.replay.buffer import ReplayBuffer, UniformSampler
-from algorithm.run.console import open_console
-from algorithm.run.failure_dump import FailureDump, FailureDumps
 from algorithm.runs.logs.metrics import read_metrics
 from algorithm.seeding import episode_seeds
 from algorithm.spec import AgentSpec

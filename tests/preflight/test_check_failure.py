@@ -7,8 +7,8 @@ import json
 import pytest
 
 from algorithm.errors import StorageError
+from algorithm.experience.failure_dump import FailureDump
 from algorithm.preflight.check import replay_failure
-from algorithm.run.failure_dump import FailureDump
 from main import main
 from tests.run.test_failure_dump import SEEDS, meet, read
 from tests.toys_numbers import LENGTH

@@ -19,12 +19,12 @@ import pytest
 from algorithm.config import load_config
 from algorithm.config.cli import parse_args
 from algorithm.config.cli_ds import parse_distributed
+from algorithm.console.live import LiveConsole
+from algorithm.console.offers import playing_commands
 from algorithm.preflight.check_printer import LivePrinter, Verdict
-from algorithm.run.live import LiveConsole
-from algorithm.run.offers import playing_commands
 from algorithm.runs.rundir import RunDir
 from main import main
-from tests.run.test_console import Terminal, plain
+from tests.console.test_console import Terminal, plain
 from tests.test_presets import LABELS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -43,7 +43,7 @@ default:
 def task(tmp_path, monkeypatch):
     """``task(env_name)`` makes a task of that environment; returns the folder of its runs."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("algorithm.run.screen.has_display", lambda: True)
+    monkeypatch.setattr("algorithm.train.summaries.has_display", lambda: True)
     monkeypatch.setattr("algorithm.evaluation.play.has_display", lambda: True)
 
     def make(env_name):
@@ -81,7 +81,7 @@ def test_films_and_windows_are_offered_where_the_environment_has_them(task, caps
 
 
 def test_no_window_is_offered_where_there_is_no_display(task, capsys, monkeypatch):
-    monkeypatch.setattr("algorithm.run.screen.has_display", lambda: False)
+    monkeypatch.setattr("algorithm.train.summaries.has_display", lambda: False)
     task(PICTURES)
     assert main(["./task", "-n", "a", "--device=cpu", "--quiet"]) == 0
     commands = shown(capsys)

@@ -17,8 +17,8 @@ from algorithm.env.base import Trace
 from algorithm.env.registry import make_vec_env
 from algorithm.errors import NumericalError
 from algorithm.experience.collector import LocalCollector
+from algorithm.experience.failure_dump import LIMIT, FailureDumps
 from algorithm.experience.non_finite import Stop
-from algorithm.run.failure_dump import LIMIT, FailureDumps
 from algorithm.seeding import episode_seeds
 from tests.toys_numbers import LENGTH
 

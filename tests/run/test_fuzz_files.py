@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from algorithm.config.errors import ConfigError
 from algorithm.config.loader import load_config_file
 from algorithm.errors import UserError
-from algorithm.run.pages.report import write_report
+from algorithm.report.report import write_report
 from algorithm.runs import rundir
 from algorithm.runs.checkpoints.checkpoint import check_replay
 from algorithm.runs.checkpoints.manager import CheckpointManager, find_checkpoint

@@ -14,8 +14,8 @@ import pytest
 
 from algorithm.errors import EnvError, NumericalError, StorageError, UsageError, UserError
 from algorithm.reading import read_json
-from algorithm.run.pages.facts import Facts
-from algorithm.run.pages.sections import command_list
+from algorithm.report.facts import Facts
+from algorithm.report.report import command_list
 from algorithm.runs import files, names, provenance
 from algorithm.runs.files import finite_or_null, write_json
 from algorithm.runs.names import behaviour_level, check_name, expand_name
@@ -366,8 +366,8 @@ def test_exit_codes_are_those_of_the_fault_table():
 
 def test_the_light_modules_do_not_import_torch():
     code = (
-        "import algorithm.runs.rundir, algorithm.errors, algorithm.run.console, algorithm.run.live\n"
-        "import algorithm.runs.logs.metrics, algorithm.run.pages.report, sys\n"
+        "import algorithm.runs.rundir, algorithm.errors, algorithm.console.base, algorithm.console.live\n"
+        "import algorithm.runs.logs.metrics, algorithm.report.report, sys\n"
         "assert not {'torch', 'matplotlib', 'tensorboard'} & set(sys.modules)"
     )
     environment = {**os.environ, "PYTHONPATH": str(Path(files.__file__).parents[2])}

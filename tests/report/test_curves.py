@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from algorithm.errors import StorageError
-from algorithm.run.pages.curves import Series, common_grid, plot_curve, plot_groups, read_series
-from algorithm.run.pages.summary import repeat_rows, repeat_summary
+from algorithm.report.charts import write_picture
+from algorithm.report.curves import Series, common_grid, group_lines, plot_curve, read_series
+from algorithm.report.summary import repeat_rows, repeat_summary
 from algorithm.runs.files import json_text
 
 
@@ -82,34 +83,37 @@ def test_what_is_drawn_is_what_was_measured(tmp_path, monkeypatch):
         (axes,) = figure.axes
         drawn.update({line.get_label(): line.get_ydata() for line in axes.lines})
         drawn["legend"] = [text.get_text() for text in axes.get_legend().get_texts()]
-        drawn["bands"] = len(axes.collections)
+        drawn["bands"] = len(axes.patches)
 
     monkeypatch.setattr(Figure, "savefig", capture)
     plot_curve(tmp_path / "x.png", [series(0.0), series(30.0)])
-    assert drawn["evaluation, mean of 2 runs"].tolist() == [15, 115, 215]
-    assert drawn["legend"] == ["evaluation, mean of 2 runs", "95 % interval of the mean", "training episodes"]
+    mean = "evaluation, mean of 2 runs, 95 % interval"
+    assert drawn[mean].tolist() == [15, 115, 215]
+    assert drawn["legend"] == [mean, "training episodes"]
     assert drawn["bands"] == 1
+    plot_curve(tmp_path / "x.png", [series(0.0, label="one")])
+    assert drawn["legend"] == ["one, 95 % interval", "training episodes"]
 
 
-def test_a_comparison_draws_the_mean_of_each_experiment(tmp_path, monkeypatch):
-    from matplotlib.figure import Figure
+def test_a_comparison_has_the_mean_of_each_experiment():
+    lines = group_lines({"slow": [series(0.0), series(20.0)], "none": [], "fast": [series(100.0)]})
+    named = {line.label: line for line in lines if line.label}
+    assert list(named) == ["slow, 2 runs", "fast, 1 run"]
+    slow, fast = named.values()
+    assert slow.y.tolist() == [10, 110, 210]
+    assert fast.y.tolist() == [100, 200, 300]
+    assert (slow.tone, fast.tone) == (0, 2)
+    assert slow.band is not None and fast.band is None  # one run alone has no interval
+    assert [line.style for line in lines] == ["run", "run", "line", "line"]
 
-    drawn = {}
 
-    def capture(figure, path, **_):
-        (axes,) = figure.axes
-        drawn.update({line.get_label(): line.get_ydata().tolist() for line in axes.lines})
-        drawn["legend"] = [text.get_text() for text in axes.get_legend().get_texts()]
-        drawn["bands"] = len(axes.collections)
+def test_a_name_is_no_formula(tmp_path):
+    plot_curve(tmp_path / "x.png", [series(label=r"$\oops$")], title=r"$\oops$")
 
-    monkeypatch.setattr(Figure, "savefig", capture)
-    plot_groups(tmp_path / "x.png", {"slow": [series(0.0), series(20.0)], "fast": [series(100.0)]})
-    assert drawn["slow, 2 runs"] == [10, 110, 210]
-    assert drawn["fast, 1 run"] == [100, 200, 300]
-    assert drawn["legend"] == ["slow, 2 runs", "fast, 1 run"]
-    assert drawn["bands"] == 1  # one run alone has no interval
-    with pytest.raises(ValueError, match="no series"):
-        plot_groups(tmp_path / "x.png", {"none": []})
+
+def test_a_picture_of_nothing_is_a_picture(tmp_path):
+    write_picture(tmp_path / "x.png", [], title="t")
+    assert (tmp_path / "x.png").exists()
 
 
 def test_plot_refuses_nothing_and_names_what_it_cannot_write(tmp_path):

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from algorithm.run.pages.curves import Array, Series, common_grid, series_of
-from algorithm.run.pages.facts import Facts
+from algorithm.report.curves import Array, Series, common_grid, series_of
+from algorithm.report.facts import Facts
 from algorithm.spec import DEFAULT_BEHAVIOUR
 
 _REPEATED = re.compile(r"(?P<stem>.+)_(?:[2-9]|[1-9]\d+)")

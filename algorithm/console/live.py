@@ -16,7 +16,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from algorithm.run.console import Console, Evaluation, Progress, Rows, Sections, Warnings
+from algorithm.console.base import Console, Evaluation, Progress, Rows, Sections, Warnings
 
 REDRAW_INTERVAL_S = 0.25
 _MAX_WIDTH = 100

@@ -7,9 +7,10 @@ import pytest
 from algorithm.config import load_config
 from algorithm.config.schema import Config
 from algorithm.evaluation.evaluate import Performance
-from algorithm.run import screen
+from algorithm.sac import description
 from algorithm.sac.config import SacConfig
 from algorithm.spec import ActionSpec, AgentSpec, ObsSpec
+from algorithm.train import summaries
 
 OBS = ObsSpec(
     ("gear", "keys", "speed", "film"),
@@ -36,20 +37,20 @@ SPEC = AgentSpec(OBS, ActionSpec((2,)))
     ],
 )
 def test_what_remembers(options, said):
-    ((title, text),) = screen._memory(SacConfig(**options))
+    ((title, text),) = description._memory(SacConfig(**options))
     assert title == "memory" and said in text
-    assert not screen._memory(SacConfig())
+    assert not description._memory(SacConfig())
 
 
 @pytest.mark.parametrize(
     ("returns", "said"), [((2.0,), "2.0, 1 episode, step 7"), ((2.0, 2.0), "2 episodes")]
 )
 def test_how_many_episodes_an_evaluation_had(returns, said):
-    assert said in screen._performance(7, Performance(returns, (1,) * len(returns)))
+    assert said in summaries._performance(7, Performance(returns, (1,) * len(returns)))
 
 
 def test_what_is_seen():
-    assert screen._observations(SPEC) == (
+    assert summaries._observations(SPEC) == (
         "gear one of 5, keys 2 choices, speed 3 float32, film 4×84×84 uint8, each frame stored once"
     )
 
@@ -67,7 +68,7 @@ def test_what_is_seen():
 )
 def test_what_learns(options, said):
     sac = SacConfig(**{"clip_epsilon": -1.0, **options})
-    assert said in screen._algorithm(Config(sac_config=sac), SPEC)
+    assert said in description._algorithm(Config(sac_config=sac), SPEC)
 
 
 @pytest.mark.parametrize(
@@ -88,7 +89,7 @@ def test_what_learns(options, said):
 def test_when_it_ends(tmp_path, given, said):
     (tmp_path / "config.yaml").write_text("default: {base_config: {env_type: GYM, env_name: Pendulum-v1}}")
     loaded = load_config(str(tmp_path), overrides=[f"base_config.{text}" for text in given])
-    assert screen._end(loaded) == said
+    assert summaries._end(loaded) == said
 
 
 def test_where_settings_come_from(tmp_path):
@@ -96,7 +97,7 @@ def test_where_settings_come_from(tmp_path):
         "default: {inherited: seed, base_config: {env_type: GYM, env_name: Pendulum-v1}}"
     )
     loaded = load_config(str(tmp_path), overrides=["sac_config.seq_encoder=RNN", "sac_config.batch_size=9"])
-    rows = screen._config(loaded)
+    rows = summaries._config(loaded)
     assert ("inherited", "seed, which ships with the framework") in rows
     assert ("sac_config.learn_step", f"{loaded.config.sac_config.learn_step} (default with a memory)") in rows
     assert ("sac_config.batch_size", "9") in rows

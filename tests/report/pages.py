@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from html.parser import HTMLParser
 
-_VOID = {"meta", "path", "line"}
+_VOID = {"meta", "path", "g"}
 
 
 class Page(HTMLParser):

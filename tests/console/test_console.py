@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from algorithm.errors import StorageError
-from algorithm.run.console import (
+from algorithm.console.base import (
     Evaluation,
     LineConsole,
     Progress,
@@ -22,7 +21,8 @@ from algorithm.run.console import (
     progress_line,
     setup_logging,
 )
-from algorithm.run.live import ASCII, UNICODE, LiveConsole, clock_time, number, spark
+from algorithm.console.live import ASCII, UNICODE, LiveConsole, clock_time, number, spark
+from algorithm.errors import StorageError
 from algorithm.runs.logs.runlog import RunLog
 from tests.runs.small_disk import files_no_larger_than
 

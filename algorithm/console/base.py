@@ -264,7 +264,7 @@ def open_console(
     if quiet:
         screen = QuietConsole(*_printers(stream))
     elif stream.isatty() and os.environ.get("TERM") != "dumb":
-        from algorithm.run.live import LiveConsole
+        from algorithm.console.live import LiveConsole
 
         screen = LiveConsole(stream)
     else:
@@ -274,7 +274,7 @@ def open_console(
 
 def logged(screen: Console, logger: logging.Logger) -> Console:
     """``screen`` and the log; once the log cannot be written, the screen says so."""
-    from algorithm.run.tee import Tee
+    from algorithm.console.tee import Tee
 
     for run_log in _run_logs():
         run_log.tell = screen.warn

@@ -9,12 +9,11 @@ import pytest
 
 from algorithm.config.cli import parse_args
 from algorithm.errors import StorageError
-from algorithm.run.pages.facts import Facts
-from algorithm.run.pages.report import write_report
-from algorithm.run.pages.sections import LARGEST_VIDEO
+from algorithm.report.facts import Facts
+from algorithm.report.report import LARGEST_VIDEO, write_report
 from algorithm.runs.lock import Holder
-from tests.run.made_runs import ARGUMENTS, CURVE, RESULT, make_run, metrics_text
-from tests.run.pages import read
+from tests.report.made_runs import ARGUMENTS, CURVE, RESULT, make_run, metrics_text
+from tests.report.pages import read
 
 pytestmark = pytest.mark.usefixtures("task")
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from algorithm.run.statistics import bootstrap_band, mean_interval, student_quantile
+from algorithm.evaluation.statistics import bootstrap_band, mean_interval, student_quantile
 
 
 @pytest.mark.parametrize(

@@ -8,13 +8,13 @@ import pytest
 from algorithm.config.cli import TrainOptions
 from algorithm.config.locate import find_env
 from algorithm.errors import StorageError
-from algorithm.run.pages.compare import file_stem, matching_names, render, report, write_comparison
-from algorithm.run.pages.curves import Series
-from algorithm.run.pages.experiments import Experiment, first_step_at, grouped, level_of, mean_over
-from algorithm.run.pages.facts import Facts
+from algorithm.report.compare import comparison, file_stem, matching_names, report, write_comparison
+from algorithm.report.curves import Series
+from algorithm.report.experiments import Experiment, first_step_at, grouped, level_of, mean_over
+from algorithm.report.facts import Facts
 from main import main
-from tests.run.made_runs import CURVE, make_run, metrics_text
-from tests.run.pages import read
+from tests.report.made_runs import CURVE, make_run, metrics_text
+from tests.report.pages import read
 
 pytestmark = pytest.mark.usefixtures("task")
 
@@ -95,7 +95,7 @@ def test_a_comparison_by_hand():
     make_run("base_2", seed=8, metrics=evaluated(nan, 2, nan, 14), result=None)
     make_run("new", overrides=("sac_config.tau=0.5",), metrics=evaluated(nan, 1, nan, 40), result=None)
     runs = [Facts.gather(run) for run in map(_opened, ("base", "base_2", "new"))]
-    page = read(render(grouped(runs)))
+    page = read(comparison(grouped(runs)))
     for text in (
         "task: base against new 2 experiments, 3 runs",
         # 12 ± t(1) · s/√2 with t = 12.706 and s = 2.828; area (1 + 12) / 2 of means 0…10 and 2…14;
@@ -139,24 +139,24 @@ def test_runs_without_evaluations_have_a_page_without_picture():
 
 
 def test_equal_configurations_are_said_to_be_equal():
-    page = read(render(grouped(facts_of("a", "b"))))
+    page = read(comparison(grouped(facts_of("a", "b"))))
     assert "All runs have the same configuration, but for their seeds." in page.shown
 
 
 def test_runs_that_never_meet_are_compared_as_far_as_they_can_be():
     early = make_run("early", metrics=metrics_text({"eval/return_mean": (1.0, 2.0)}, (100, 200)), result=None)
     late = make_run("late", metrics=metrics_text({"eval/return_mean": (1.0, 2.0)}, (300, 400)), result=None)
-    page = read(render(grouped([Facts.gather(early), Facts.gather(late)])))
+    page = read(comparison(grouped([Facts.gather(early), Facts.gather(late)])))
     assert "early 7 2 2 none 200 (1 of 1)" in page.shown
     # Two seeds of one experiment that never meet have no mean curve, but they are there.
     lone = Experiment("both", (Facts.gather(early), Facts.gather(late)))
-    assert "both" in read(render([lone])).shown
+    assert "both" in read(comparison([lone])).shown
 
 
 def test_behaviours_are_compared_one_by_one():
     both = {f"{name}/{metric}": values for name in ("left", "right") for metric, values in CURVE.items()}
     runs = [Facts.gather(make_run(name, metrics=metrics_text(both), result=None)) for name in ("a", "b")]
-    page = read(render(grouped(runs)))
+    page = read(comparison(grouped(runs)))
     for text in ("Learning curves: left", "Outcomes: left", "Learning curves: right", "Outcomes: right"):
         assert text in page.shown
 
@@ -164,7 +164,7 @@ def test_behaviours_are_compared_one_by_one():
 def test_text_of_files_is_shown_as_text():
     evil = "<script>alert(1)</script>"
     odd = make_run("odd", overrides=(f"base_config.env_args={{x: '{evil}'}}",))
-    text = render(grouped([Facts.gather(odd), *facts_of("even")]))
+    text = comparison(grouped([Facts.gather(odd), *facts_of("even")]))
     assert "<script" not in text
     assert evil in read(text).shown
 

@@ -1,0 +1,1 @@
+"""Reports, comparisons and pictures of runs, made from their files."""

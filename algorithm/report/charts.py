@@ -1,0 +1,249 @@
+"""Line charts: SVG for pages, in the colours of their style sheet, and PNG. Drawing imports matplotlib."""
+
+from __future__ import annotations
+
+import io
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from algorithm.errors import StorageError
+from algorithm.report.theme import LIGHT, MATPLOTLIB, TONES
+from algorithm.wording import short, steps_text
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+Array = NDArray[np.float64]
+
+_WIDE, _NARROW, _SMALL = (960, 380), (360, 260), (320, 180)  # pixels
+_LEFT, _RIGHT, _TOP, _BOTTOM = 52, 14, 10, 26  # of them beside the curves
+_LOG_SPAN = 20.0
+_MOST_POINTS = 60
+_LARGEST = 1e38  # of float32; matplotlib's limits overflow far above
+_NO_METADATA = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Line:
+    """One curve: y over environment steps x, both [P]; NaN is a gap.
+
+    style: ``line``, ``run`` (thin), ``faint`` or ``aim`` (dashed)
+    tone:  colour of a ``line`` or ``run``, 0 to 5
+    band:  lower and upper ends, [P] each, or None
+    dots:  mark the points, where there are not too many
+    """
+
+    label: str
+    x: Array
+    y: Array
+    style: str = "line"
+    tone: int = 0
+    band: tuple[Array, Array] | None = None
+    dots: bool = False
+
+    @property
+    def is_empty(self) -> bool:
+        """True without a single value."""
+        return not np.isfinite(self.y).any()
+
+    @property
+    def colour(self) -> str:
+        """Name of its colour in the theme."""
+        return {"faint": "faint", "aim": "ink"}.get(self.style, f"c{self.tone % TONES}")
+
+    @property
+    def known(self) -> tuple[Array, Array]:
+        """Steps and values without the gaps."""
+        known = np.isfinite(self.y)
+        return _clipped(self.x[known]), _clipped(self.y[known])
+
+    @property
+    def has_dots(self) -> bool:
+        """True if each point is marked: a single one would not be seen as a line."""
+        count = len(self.known[0])
+        return count == 1 or (self.dots and count <= _MOST_POINTS)
+
+    def __str__(self) -> str:
+        """The course of the curve in words."""
+        _, y = self.known
+        ends = f"{self.label} from {short(float(y[0]))} to {short(float(y[-1]))}"
+        return f"{ends}, lowest {short(float(y.min()))}, highest {short(float(y.max()))}"
+
+
+@dataclass(frozen=True)
+class Point:
+    """A place in a drawing that shows its value under the pointer."""
+
+    x: float
+    y: float
+    text: str
+    colour: str
+    visible: bool
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """An SVG without its outermost element, its size in pixels, and its points."""
+
+    name: str
+    width: int
+    height: int
+    markup: str
+    points: Sequence[Point]
+
+
+class Chart:
+    """Curves over environment steps, as a page shows them; lines without values are left out.
+
+    large: drawn in two shapes, of which the style sheet shows the one that fits the screen
+    log:   logarithmic where the values are positive and span a factor of 20
+    """
+
+    def __init__(self, title: str, lines: Sequence[Line], *, large: bool = False, log: bool = False) -> None:
+        self.title = title
+        self.lines = [line for line in lines if not line.is_empty]
+        self._shapes = {"wide": _WIDE, "narrow": _NARROW} if large else {"small": _SMALL}
+        self._log = log
+
+    @property
+    def named(self) -> list[Line]:
+        """Lines with a name."""
+        return [line for line in self.lines if line.label]
+
+    @property
+    def label(self) -> str:
+        """The chart in words, for those who do not see it."""
+        return f"{self.title}: {'; '.join(map(str, self.named)) or 'nothing was measured'}"
+
+    @cached_property
+    def drawings(self) -> list[Drawing]:
+        """The chart in each of its shapes."""
+        return [_svg(name, self.lines, size, log=self._log) for name, size in self._shapes.items()]
+
+
+def _clipped(values: Array) -> Array:
+    return np.clip(values, -_LARGEST, _LARGEST)
+
+
+def write_picture(path: Path, lines: Sequence[Line], *, title: str) -> None:
+    """Write a PNG; the same data give the same bytes. Raises StorageError where it cannot be written."""
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
+    with mpl.rc_context(MATPLOTLIB):
+        figure = Figure(figsize=(8, 4.5), dpi=150, layout="constrained")
+        axes = figure.add_subplot()
+        _draw(axes, lines, marker="o", ticks=(8, 6))
+        axes.set_title(title, loc="left", fontsize=12, fontweight="bold", pad=10)
+        axes.set_xlabel("environment steps")
+        axes.set_ylabel("return")
+        if axes.get_legend_handles_labels()[0]:
+            axes.legend(loc="best")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            figure.savefig(path, metadata={"Software": None})
+        except OSError as error:
+            raise StorageError.of(error, what="a picture cannot be written", where=path) from error
+
+
+def _svg(name: str, lines: Sequence[Line], size: tuple[int, int], *, log: bool) -> Drawing:
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
+    width, height = size
+    with mpl.rc_context(MATPLOTLIB):
+        figure = Figure(figsize=(width / 72, height / 72), dpi=72)  # a point of the SVG is a pixel
+        inside = (width - _LEFT - _RIGHT) / width, (height - _TOP - _BOTTOM) / height
+        axes = figure.add_axes((_LEFT / width, _BOTTOM / height, *inside))
+        figure.patch.set_visible(False)
+        axes.patch.set_visible(False)
+        _draw(axes, lines, log=log, ticks=(max(4, width // 96), max(6, height // 55)))
+        buffer = io.StringIO()
+        figure.savefig(buffer, format="svg", metadata=_NO_METADATA)
+        return Drawing(name, width, height, _inner(buffer.getvalue()), _points(axes, lines, height))
+
+
+_LEFT_OUT = re.compile(
+    r"""
+    [ ](id|clip-path)="[^"]*"  # would meet those of the next drawing
+    | [ ]transform="rotate\(-0[^"]*"
+    | font-[^;"]*;[ ]  # the style sheet has them
+    | (?<=\.\d)\d{3,}  # a tenth of a pixel is enough
+    | \s+(?=[<\n])
+    """,
+    re.VERBOSE,
+)
+
+
+def _inner(svg: str) -> str:
+    """Return the content of an SVG, with colours as variables of the style sheet."""
+    markup = _LEFT_OUT.sub("", svg[svg.index("<g ") : svg.rindex("</g>") + len("</g>")])
+    for name, colour in LIGHT.items():
+        markup = markup.replace(colour, f"var(--{name})")
+    return markup
+
+
+def _points(axes: Axes, lines: Sequence[Line], height: int) -> list[Point]:
+    """Return the points of short lines, those of the first line on top; y of a page grows downwards."""
+    named = [line for line in lines if line.label and line.style != "aim"]
+    points = []
+    for line in reversed(named):
+        steps, values = line.known
+        if len(steps) > _MOST_POINTS:
+            continue
+        prefix = f"{line.label}, " if len(named) > 1 else ""
+        places = axes.transData.transform(np.stack([steps, values], axis=-1))
+        for (x, y), step, value in zip(places, steps, values, strict=True):
+            if math.isfinite(y):  # a logarithm has no place for zero
+                text = f"{prefix}step {step:,.0f}: {short(float(value))}"
+                points.append(Point(round(x, 1), round(height - y, 1), text, line.colour, line.has_dots))
+    return points
+
+
+def _draw(
+    axes: Axes, lines: Sequence[Line], *, ticks: tuple[int, int], log: bool = False, marker: str = ""
+) -> None:
+    """Draw lines and bands; ``ticks``: about how many along x and y; ``marker``: of points with dots."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator
+
+    for line in lines:
+        x, y = line.known
+        colour = LIGHT[line.colour]
+        looks = {
+            "line": {"linewidth": 1.8, "zorder": 3},
+            "run": {"linewidth": 0.9, "alpha": 0.4, "zorder": 2},
+            "faint": {"linewidth": 0.9, "alpha": 0.6, "zorder": 1},
+            "aim": {"linewidth": 1.3, "dashes": (4, 3), "zorder": 4},
+        }[line.style]
+        own = marker if line.has_dots else ""
+        axes.plot(x, y, color=colour, label=line.label, marker=own, markersize=4, clip_on=False, **looks)
+        if line.band is not None:
+            low, high = line.band
+            known = np.isfinite(low) & np.isfinite(high)
+            there, back = line.x[known], line.x[known][::-1]
+            around = np.concatenate([there, back]), np.concatenate([high[known], low[known][::-1]])
+            axes.fill(*map(_clipped, around), color=colour, alpha=0.18, linewidth=0, clip_on=False)
+    axes.margins(x=0.0, y=0.04)
+    values = np.concatenate([line.known[1] for line in lines]) if lines else np.zeros(0)
+    low, high = (float(values.min()), float(values.max())) if len(values) else (0.0, 0.0)
+    if log and low > 1 / _LARGEST and high / low >= _LOG_SPAN:
+        axes.set_yscale("log")
+        axes.yaxis.set_major_locator(
+            LogLocator(subs=(1, 2, 5) if high / low < 100 else (1,), numticks=ticks[1])
+        )
+        axes.minorticks_off()
+    else:
+        axes.yaxis.set_major_locator(MaxNLocator(ticks[1], steps=[1, 2, 5, 10]))
+    axes.xaxis.set_major_locator(MaxNLocator(ticks[0], steps=[1, 2, 5, 10]))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda step, _: steps_text(step)))
+    axes.yaxis.set_major_formatter(
+        FuncFormatter(lambda value, _: steps_text(value) if 1e4 <= abs(value) < 1e12 else short(value))
+    )

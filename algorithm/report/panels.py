@@ -1,0 +1,94 @@
+"""Charts of a report, and the metrics that each of them shows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from algorithm.report.charts import Array, Chart, Line
+from algorithm.report.curves import run_lines, series_of
+from algorithm.report.facts import Columns
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One small chart.
+
+    lines: metric -> its name in the chart
+    aims:  the same for targets of the lines, drawn dashed
+    log:   logarithmic where the values span enough
+    """
+
+    title: str
+    lines: Mapping[str, str]
+    aims: Mapping[str, str]
+    log: bool = False
+
+
+def _panel(title: str, *, log: bool = False, aims: Mapping[str, str] | None = None, **lines: str) -> Panel:
+    """Return a panel; ``lines``: name in the chart -> metric."""
+    named = {metric: name.replace("_", " ") for name, metric in lines.items()}
+    return Panel(title, named, aims or {}, log)
+
+
+PANELS = (
+    _panel("Values", critics="value/q_mean", target="value/target"),
+    _panel("Critic loss", log=True, loss="loss/q"),
+    _panel("Policy loss", loss="loss/policy"),
+    _panel("Entropy, discrete", entropy="policy/entropy_d", aims={"policy/target_entropy_d": "target"}),
+    _panel("Entropy, continuous", entropy="policy/entropy_c", aims={"policy/target_entropy_c": "target"}),
+    _panel("Temperature", log=True, discrete="policy/alpha_d", continuous="policy/alpha_c"),
+    _panel("Temperature loss", loss="loss/alpha"),
+    _panel("Share of actions at their bounds", share="policy/saturation"),
+    _panel("Gradient norm", log=True, norm="optim/grad_norm"),
+    _panel("Rates per second", steps="time/env_steps_per_s", updates="time/updates_per_s"),
+    _panel("Updates per step", achieved="time/replay_ratio"),
+    _panel("Replay rows", rows="replay/size"),
+    _panel("Resident memory, MB", memory="sys/rss_mb"),
+)
+"""In the order of the page; one without data is left out."""
+
+
+def learning_curve(columns: Columns) -> Chart:
+    """Return the chart of a run's evaluations and training returns."""
+    return Chart("Return over environment steps", run_lines(series_of(columns, "evaluation")), large=True)
+
+
+def diagnostics(columns: Columns, *, replay_ratio: float | None) -> list[Chart]:
+    """Return the small charts of one behaviour that have data.
+
+    replay_ratio: target of the updates per step, if there is one
+    """
+    step = np.asarray(columns["step"], np.float64)
+    charts = []
+    for panel in PANELS:
+        lines = _lines(panel.lines, columns, step)
+        if not lines:
+            continue
+        lines += _lines(panel.aims, columns, step, style="aim")
+        if "time/replay_ratio" in panel.lines and replay_ratio is not None:
+            lines.append(Line(label="target", x=step, y=np.full_like(step, replay_ratio), style="aim"))
+        charts.append(Chart(panel.title, lines, log=panel.log))
+    return charts + _faults(columns, step)
+
+
+def _lines(names: Mapping[str, str], columns: Columns, step: Array, style: str = "line") -> list[Line]:
+    values = {label: np.asarray(columns.get(metric, ()), np.float64) for metric, label in names.items()}
+    known = {label: each for label, each in values.items() if np.isfinite(each).any()}
+    return [
+        Line(label=label, x=step, y=each, style=style, tone=tone)
+        for tone, (label, each) in enumerate(known.items())
+    ]
+
+
+def _faults(columns: Columns, step: Array) -> list[Chart]:
+    """Return one chart of all kinds of faults that occurred."""
+    kinds = [name for name in columns if name.startswith("fault/") or name == "optim/skipped"]
+    occurred = {
+        name: name.partition("/")[2].replace("_", " ")
+        for name in kinds
+        if (np.nan_to_num(np.asarray(columns[name], np.float64)) > 0).any()
+    }
+    return [Chart("Faults survived", _lines(occurred, columns, step))] if occurred else []

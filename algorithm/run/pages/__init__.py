@@ -1,1 +1,0 @@
-"""What a run came to, as pages and pictures."""
