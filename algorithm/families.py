@@ -1,18 +1,45 @@
-"""The algorithm families, one line each: the only file outside of a family that names one."""
+"""The algorithm families, one line each: the only file outside of a family that names one.
+
+A family is a package with a module ``family``, whose ``FAMILY`` is imported when an agent is made, and two
+optional modules without torch: ``config`` with ``contradictions(config)``, and ``metrics`` with ``METRICS``.
+"""
 
 from __future__ import annotations
 
 import importlib
+from collections.abc import Iterator, Mapping
+from importlib.util import find_spec
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
-from algorithm.roles import BehaviourConfig, Family
+if TYPE_CHECKING:  # a configuration is read before numpy is loaded
+    from algorithm.roles import BehaviourConfig, Family
 
 FAMILIES: dict[str, str] = {
-    "SAC": "algorithm.sac.family",
+    "SAC": "algorithm.sac",
 }
-"""``algorithm`` of a configuration -> the module of its ``FAMILY``, imported where it is used."""
+"""``algorithm`` of a configuration -> package."""
 
 
 def family(config: BehaviourConfig) -> Family:
     """Return the family that a behaviour's configuration chooses."""
-    found: Family = importlib.import_module(FAMILIES[getattr(config, "algorithm", "SAC")]).FAMILY
+    found: Family = importlib.import_module(f"{FAMILIES[config.algorithm]}.family").FAMILY
     return found
+
+
+def contradictions(config: BehaviourConfig) -> Iterator[Any]:
+    """Yield the contradictions between the chosen family's keys and those of other blocks."""
+    module = _optional(FAMILIES[config.algorithm], "config")
+    if module is not None:
+        yield from module.contradictions(config)
+
+
+def metrics() -> Mapping[str, str]:
+    """Return the names that agents of any family may log, with their meaning."""
+    modules = [_optional(package, "metrics") for package in FAMILIES.values()]
+    return {name: text for module in modules if module is not None for name, text in module.METRICS.items()}
+
+
+def _optional(package: str, name: str) -> ModuleType | None:
+    full = f"{package}.{name}"
+    return importlib.import_module(full) if find_spec(full) is not None else None

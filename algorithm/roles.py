@@ -33,8 +33,9 @@ Tensors = Mapping[str, Mapping[str, "Tensor"]]
 
 
 class BehaviourConfig(Protocol):
-    """The blocks of a behaviour's configuration that a family reads."""
+    """A behaviour's configuration, as far as a family reads it: blocks of keys, by attribute."""
 
+    algorithm: Any
     base_config: Any
     nn_config: Any
     replay_config: Any
@@ -200,6 +201,16 @@ class Agent(Recorder, Protocol):
     @property
     def updates(self) -> int:
         """Gradient updates so far."""
+        ...
+
+    @property
+    def warm_up_steps(self) -> int:
+        """Environment steps before the first update."""
+        ...
+
+    @property
+    def updates_per_step(self) -> float:
+        """Gradient updates due for an environment step after the warm-up, as far as it is known."""
         ...
 
     @property

@@ -6,14 +6,15 @@ and never reach a `Config`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Strict
 from pydantic.fields import FieldInfo
 
 from algorithm.env.config import EnvConfig
+from algorithm.families import FAMILIES, contradictions
 from algorithm.fields import (
     Block,
     Contradiction,
@@ -27,9 +28,11 @@ from algorithm.fields import (
 )
 from algorithm.replay.config import ReplayConfig
 from algorithm.sac.config import SacConfig
-from algorithm.sac.config import contradictions as sac_contradictions
 
-Algorithm = Literal["SAC"]
+if TYPE_CHECKING:
+    Algorithm = str
+else:
+    Algorithm = Literal[tuple(FAMILIES)]
 """Names of the algorithm families; ``algorithm`` chooses one."""
 
 MAX_ENVS = 2**16
@@ -267,11 +270,8 @@ class Config(Block):
 
     def contradictions(self) -> Iterator[Contradiction]:
         """Yield the contradictions of the chosen algorithm's keys with those of other blocks."""
-        yield from _CONTRADICTIONS[self.algorithm](self)
+        yield from contradictions(self)
 
-
-_CONTRADICTIONS: Mapping[Algorithm, Callable[[Config], Iterator[Contradiction]]] = {"SAC": sac_contradictions}
-"""Algorithm -> the contradictions between its keys and those of other blocks."""
 
 KeyPath = tuple[str, ...]
 """A key's name below the names of the blocks around it."""

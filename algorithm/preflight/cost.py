@@ -162,7 +162,7 @@ def measure(
             recorder.learn()
 
     step = _timed(act, lambda: rollout.steps, seconds)
-    updates_per_step = sum(_updates_per_step(agent, rollout.steps) for agent in agents.values())
+    updates_per_step = sum(agent.updates_per_step for agent in agents.values())
     update = _timed(learn, lambda: sum(agent.updates for agent in agents.values()), seconds)
     policies = {
         name: EvalPolicy(agent.new_policy("evaluation"), greedy=True) for name, agent in agents.items()
@@ -175,13 +175,6 @@ def measure(
         updates_per_step=updates_per_step,
         length=sum(lengths) / len(lengths) if lengths else None,
     )
-
-
-def _updates_per_step(agent: Agent, steps: int) -> float:
-    sac = agent.config.sac_config
-    if sac.use_replay_buffer:
-        return sac.replay_ratio
-    return agent.replay.ready / steps / sac.batch_size  # every window once
 
 
 def _timed(do: Callable[[], object], count: Callable[[], int], seconds: float) -> float:
@@ -210,8 +203,7 @@ class _Repeater:
         self._agent = agent
         self._segments: deque[Segment] = deque(maxlen=_KEPT)
         self._copies = 0
-        sac = agent.config.sac_config
-        self._step, self._stride = sac.start_step, math.ceil(1 / sac.replay_ratio)
+        self._step, self._stride = agent.warm_up_steps, math.ceil(1 / agent.updates_per_step)
 
     def add(self, segment: Segment) -> None:
         self._agent.add(segment)
@@ -222,11 +214,14 @@ class _Repeater:
 
     def learn(self) -> None:
         """Run at least one update."""
-        replay = self._agent.replay
-        while (ready := replay.ready) < replay.batch_size:
+        stores = self._agent.stores().values()
+        for store in stores:
+            while (ready := store.ready) < store.batch_size:
+                self._store_again()
+                if store.ready <= ready:
+                    break  # it is full: learning raises an error that says why
+        if not stores:
             self._store_again()
-            if replay.ready <= ready:
-                break  # it is full: learning raises an error that says why
         self._step += self._stride
         self._agent.learn(self._step)
 

@@ -90,7 +90,7 @@ def _sizes(env: VecEnv, agents: Mapping[str, Agent], config: Config, faults: Fau
     snapshot = TrainState(feed, agents, faults).snapshot({})
     tensors = [tensor for named in snapshot.tensors.values() for tensor in named.values()]
     process = psutil.Process()
-    replays = [agent.replay for agent in agents.values()]
+    replays = [store for agent in agents.values() for store in agent.stores().values()]
     return Sizes(
         checkpoint=sum(tensor.nbytes + _TENSOR for tensor in tensors)
         + len(json_text(snapshot.state))
@@ -102,8 +102,8 @@ def _sizes(env: VecEnv, agents: Mapping[str, Agent], config: Config, faults: Fau
             for array in replay.state().arrays.values()
         ),
         replay=sum(replay.nbytes for replay in replays),
-        capacity=max(replay.capacity for replay in replays),
-        held=max(len(replay) for replay in replays),
+        capacity=max((replay.capacity for replay in replays), default=0),
+        held=max((len(replay) for replay in replays), default=0),
         process=sum(each.memory_info().rss for each in (process, *process.children(recursive=True))),
     )
 
@@ -154,7 +154,7 @@ def _speed_text(speed: Speed) -> str:
 
 def _memory_text(plan: Plan | None, sizes: Sizes, warn: Callable[[str], None]) -> str:
     rows = sizes.capacity if plan is None else min(plan.rows, sizes.capacity)
-    replay = round(max(0, rows - sizes.held) / sizes.capacity * sizes.replay)
+    replay = round(max(0, rows - sizes.held) / max(1, sizes.capacity) * sizes.replay)
     saving = 2 * sizes.checkpoint  # a copy of the tensors, and the file made of them
     free = free_memory()
     if replay + saving > free:

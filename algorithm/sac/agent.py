@@ -96,6 +96,17 @@ class SacAgent:
         """Gradient updates so far."""
         return self.sac.updates
 
+    @property
+    def warm_up_steps(self) -> int:
+        """Environment steps before the first update."""
+        return int(self.config.sac_config.start_step)
+
+    @property
+    def updates_per_step(self) -> float:
+        """Gradient updates due for an environment step; without a replay every window is used once."""
+        sac = self.config.sac_config
+        return float(sac.replay_ratio if sac.use_replay_buffer else 1 / sac.batch_size)
+
     def update_ratio(self, step: int) -> float:
         """Return the achieved updates per environment step."""
         return self._schedule.achieved(step, self.sac.updates)

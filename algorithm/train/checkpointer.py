@@ -80,7 +80,8 @@ class Checkpointer:
         level = behaviour_level(behaviour)
         prefix = f"{level}/" if level else ""
         saved = load_checkpoint(self._manager.latest).tensors
-        return {file: saved[f"{prefix}{file}"] for file in ("model", "optim")}
+        files = self._training.agents[behaviour].tensors()
+        return {file: saved[f"{prefix}{file}"] for file in files}
 
     def _write(self, metrics: Mapping[str, object]) -> None:
         self._check()

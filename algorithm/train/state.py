@@ -124,7 +124,7 @@ class TrainState:
         prefix = f"{level}/" if level else ""
         own = state.part("agents").part(_part(name))
         draws_on = agent.load_tensors(
-            {file: saved.tensors[f"{prefix}{file}"] for file in ("model", "optim")},
+            {file: saved.tensors[f"{prefix}{file}"] for file in agent.tensors()},
             own.meta["own"]["updates"],
         )
         agent.load_state(own)

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from algorithm import families
 from algorithm.errors import StorageError
 from algorithm.reading import read_text
 from algorithm.runs.files import write_text
@@ -26,7 +27,7 @@ from algorithm.spec import DEFAULT_BEHAVIOUR
 
 _TOO_MANY = 2**53  # steps: beyond it not every integer is a float
 
-METRICS: Mapping[str, str] = {
+_OF_EPISODES: Mapping[str, str] = {
     "rollout/return_mean": "mean return of the training episodes that ended since the last summary",
     "rollout/return_min": "smallest return among them",
     "rollout/return_max": "largest return among them",
@@ -35,35 +36,9 @@ METRICS: Mapping[str, str] = {
     "eval/return_mean": "mean return of the evaluation episodes, played by the deterministic policy",
     "eval/return_ci95": "half width of the 95 % confidence interval of that mean",
     "eval/length": "mean number of steps of the evaluation episodes",
-    "loss/q": "loss of the critics and the encoder",
-    "loss/policy": "loss of the policy, the sum over its parts",
-    "loss/alpha": "loss of the temperatures, the sum over the parts",
-    "loss/transition": "loss of the transition model of use_prediction",
-    "loss/reward": "loss of the reward model",
-    "loss/observation": "loss of the observation model, the sum over the observations",
-    "loss/siamese": "loss of ATC or BYOL, which trains the encoder",
-    "loss/siamese_q": "mean squared difference between critics on augmented observations and their targets",
-    "siamese/accuracy": "share of ATC's anchors whose best match is their own positive",
-    "value/q_mean": "mean of what the critics say about the stored actions",
-    "value/target": "mean of the targets they are trained towards",
-    "value/clipped": "share of the learned values that clip_epsilon holds back: they have no gradient",
-    "value/return_scale": "what rewards are divided by, with reward_scaling",
-    "policy/entropy_c": "entropy of the continuous part of the policy",
-    "policy/target_entropy_c": "what that entropy is steered to",
-    "policy/alpha_c": "temperature of the continuous part: the worth of a unit of entropy in reward",
-    "policy/saturation": "share of the drawn continuous action components at the end of their range",
-    "policy/entropy_d": "entropy of the discrete part of the policy, mean over its branches",
-    "policy/target_entropy_d": "what that entropy is steered to",
-    "policy/alpha_d": "temperature of the discrete part",
-    "vtrace/rho_mean": "mean clipped importance ratio between the policy and the behaviour that was stored",
-    "vtrace/clip_frac": "share of the ratios that were clipped",
-    "loss/curiosity": "loss of the model whose errors are the bonus of curiosity",
-    "curiosity/bonus_mean": "mean bonus that curiosity adds to a reward",
-    "curiosity/bonus_std": "standard deviation of that bonus within an update",
-    "loss/rnd": "loss of the network that learns to give what a fixed random one gives",
-    "memory/delta_q_first": "ΔQ of R2D2 at the first learned position: the relative difference of Q between "
-    "the state made from the window's beginning on and that of the carry stored with its own row",
-    "memory/delta_q_last": "the same at the last one; if clearly above the first, the burn-in is too short",
+}
+
+_OF_ALL: Mapping[str, str] = {
     "replay/size": "rows alive in the replay",
     "replay/priority_mean": "mean TD error of the sampled anchors, from which their priorities are made",
     "replay/priority_saturated": "share of the sampled anchors whose TD error is td_error_max or more",
@@ -94,6 +69,8 @@ METRICS: Mapping[str, str] = {
     "fault/non_finite": "episodes dropped so far for an observation or reward that was not finite",
     "fault/rollbacks": "times so far that networks and optimisers went back to the last checkpoint",
 }
+
+METRICS: Mapping[str, str] = {**_OF_EPISODES, **families.metrics(), **_OF_ALL}
 """Every name a run may log, with its meaning."""
 
 

@@ -1,0 +1,105 @@
+"""A new family is a folder and one line of the registry: a bandit without critic, replay and gradient."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import get_args
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from algorithm.config.schema import Algorithm
+from algorithm.families import FAMILIES
+from algorithm.runs.logs.metrics import read_metrics
+
+ROOT = Path(__file__).resolve().parents[1]
+TASK = """\
+default:
+  algorithm: BANDIT
+  base_config: {env_type: GYM, env_name: "tests.bandit.env:FourArms", max_step: 600, n_envs: 2}
+  net_config: {heartbeat: 0.5}
+  sac_config: {write_summary_per_step: 50, save_model_per_step: 100}
+  eval_config: {per_step: 200, episodes: 5}
+slow:
+  base_config: {env_args: {pause: 0.01}}
+"""
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "task").mkdir()
+    (tmp_path / "task" / "config.yaml").write_text(TASK)
+    return tmp_path
+
+
+def begin(folder: Path, *arguments: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "tests.bandit.program", *arguments]
+    env = os.environ | {"PYTHONPATH": str(ROOT)}
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, cwd=folder, env=env, text=True, stdout=pipe, stderr=subprocess.STDOUT)
+
+
+def finish(process: subprocess.Popen[str]) -> str:
+    said, _ = process.communicate(timeout=120)
+    assert process.returncode == 0, said
+    return said
+
+
+def content(run: Path) -> tuple[str, list[dict]]:
+    """Hash of all tensors at the end, and the rows of metrics that no clock decides."""
+    last = max((run / "checkpoints").glob("step_*"))
+    files = sorted(last.glob("*.safetensors"))
+    found = hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    return found, [{k: v for k, v in row.items() if not k.startswith(("time/", "sys/"))} for row in rows]
+
+
+def test_a_family_trains_is_killed_resumes_bit_for_bit_evaluates_and_reports(folder):
+    finish(begin(folder, "main.py", "./task", "--seed=1", "-n", "straight"))
+    killed = begin(folder, "main.py", "./task", "-c", "slow", "--seed=1", "-n", "killed")
+    models = folder / "models" / "task"
+    until = time.monotonic() + 90
+    while not list((models / "killed" / "checkpoints").glob("step_000000[23]00")):
+        assert killed.poll() is None and time.monotonic() < until, killed.communicate()
+        time.sleep(0.02)
+    os.kill(killed.pid, signal.SIGKILL)
+    killed.communicate()
+    said = finish(begin(folder, "main.py", "./task", "-c", "slow", "-n", "killed", "--resume"))
+    assert "resumed exactly" in said
+    assert content(models / "killed") == content(models / "straight")
+    assert read_metrics(models / "straight" / "metrics.jsonl")["eval/return_mean"][-1] > 7, (
+        "the best arm pays 9"
+    )
+    assert "mean return" in finish(begin(folder, "main.py", "./task", "-n", "killed", "--eval=3"))
+    finish(begin(folder, "main.py", "./task", "--report", "killed"))
+    assert "BANDIT" in (models / "killed" / "report.html").read_text()
+    assert "no errors" in finish(begin(folder, "main.py", "./task", "--check"))
+    assert "finished" in finish(begin(folder, "main.py", "./task", "--dry_run"))
+
+
+def test_a_family_trains_as_learner_with_an_actor(folder):
+    learner = begin(folder, "main_ds.py", "./task", "learner", "--seed=1", "-n", "a", "--learner_port=0")
+    endpoint = folder / "models" / "task" / "a" / "endpoint.json"
+    until = time.monotonic() + 90
+    while not endpoint.exists():
+        assert learner.poll() is None and time.monotonic() < until, learner.communicate()
+        time.sleep(0.02)
+    port = json.loads(endpoint.read_text())["port"]
+    actor = begin(folder, "main_ds.py", "./task", "actor", f"--learner_port={port}")
+    assert "the training is complete" in finish(actor)
+    finish(learner)
+    last = max((folder / "models" / "task" / "a" / "checkpoints").glob("step_*"))
+    model = load_file(last / "model.safetensors")
+    assert model["pulls"].sum() == 600 and np.argmax(model["reward"] / model["pulls"]) == 2
+
+
+def test_the_configuration_knows_the_registry():
+    assert set(get_args(Algorithm)) == set(FAMILIES)
