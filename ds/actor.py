@@ -22,7 +22,8 @@ from algorithm.agents.networks import pick_device
 from algorithm.config.cli_ds import DistributedOptions
 from algorithm.config.loader import LoadedConfig, load_config
 from algorithm.config.schema import DISTRIBUTED_DEFAULTS, Config
-from algorithm.console.base import Console, close_logging, logged, open_console, setup_logging
+from algorithm.console.base import Console
+from algorithm.console.output import close_logging, logged, open_console, setup_logging
 from algorithm.env.base import VecEnv
 from algorithm.errors import EnvError, StorageError, UsageError, UserError
 from algorithm.experience.collector import Iteration, LocalCollector

@@ -1,24 +1,14 @@
-"""What a person sees while a run goes on: a live panel, plain lines, or next to nothing.
-
-``open_console`` chooses; all of it goes to ``train.log`` as well. Imports neither torch nor numpy.
-"""
+"""Console of a run: its interface, the values that it shows, plain lines, and several consoles as one."""
 
 from __future__ import annotations
 
-import logging
-import os
-import sys
 import time
 import types
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TextIO, cast
 
-from algorithm.errors import StorageError
-from algorithm.runs.logs.runlog import RunLog
-from algorithm.streams import Lasting
+from typing_extensions import override
 
 Rows = Sequence[tuple[str, str]]
 Sections = Sequence[tuple[str, Rows]]
@@ -38,12 +28,12 @@ class Evaluation:
 
 @dataclass(frozen=True, kw_only=True)
 class Progress:
-    """Where a run stands. Limits that do not exist, and numbers not known yet, are None or NaN.
+    """State of a run. Limits that do not exist, and numbers not known yet, are None or NaN.
 
     step, iteration, updates, episodes: counted since the run began; max_step and max_iter bound two of them.
     seconds: wall time so far; eta_s: what is left of it.
-    returns: of the last 20 training episodes at most, the latest last.
-    env_restarts: environments that failed and were started anew.
+    returns: of at most the last 20 training episodes, the latest last.
+    env_restarts: environments that failed and were restarted.
     metrics: latest values by their names in ``metrics.METRICS``.
     rows: more lines for the panel, name and text.
     """
@@ -82,7 +72,7 @@ class Progress:
 
 
 class Console(ABC):
-    """A context manager; leaving it, on an exception too, restores the terminal and repeats the warnings."""
+    """Output of a run to a person. On exit, also by an exception, the terminal is restored."""
 
     def __enter__(self) -> Console:
         return self
@@ -101,15 +91,15 @@ class Console(ABC):
 
     @abstractmethod
     def due(self) -> bool:
-        """Whether ``progress`` would show something now; cheap enough to ask at every step."""
+        """Return whether ``progress`` would show something now; cheap enough for every step."""
 
     @abstractmethod
     def progress(self, progress: Progress) -> None:
-        """Show where the run stands, if it is due."""
+        """Show the state of the run, if it is due."""
 
     @abstractmethod
     def evaluation(self, evaluation: Evaluation, *, best: bool) -> None:
-        """Show an evaluation; ``best``: it beats all before it."""
+        """Show an evaluation; ``best``: its mean is the largest so far."""
 
     @abstractmethod
     def message(self, text: str) -> None:
@@ -117,7 +107,7 @@ class Console(ABC):
 
     @abstractmethod
     def command(self, purpose: str, command: str) -> None:
-        """Show a command on one line, so that it can be copied; ``purpose``: what it is for."""
+        """Show a command on one line, so that it can be copied, with its purpose."""
 
     @abstractmethod
     def warn(self, text: str) -> None:
@@ -125,39 +115,39 @@ class Console(ABC):
 
     @abstractmethod
     def finish(self, summary: Rows, commands: Rows) -> None:
-        """Show the result and the commands one wants next: (purpose, command)."""
+        """Show the result and commands to go on with: (purpose, command)."""
 
     @abstractmethod
     def close(self) -> None:
-        """Give the terminal back; warnings not repeated yet are repeated. May be called twice."""
+        """Restore the terminal and repeat warnings that were not repeated yet. May be called twice."""
 
 
 class Warnings:
-    """Collects warnings for their repetition at the end; equal ones are counted."""
+    """Warnings to repeat at the end; equal ones are counted."""
 
     def __init__(self) -> None:
         self._counts: dict[str, int] = {}
-        self._buried = False  # something was shown since
+        self._scrolled = False  # something was shown since
 
     def add(self, text: str) -> None:
-        """Remember a warning."""
+        """Store a warning."""
         self._counts[text] = self._counts.get(text, 0) + 1
 
-    def bury(self) -> None:
-        """Something else is shown, so that who looks at the end no longer sees them."""
-        self._buried = bool(self._counts)
+    def scroll(self) -> None:
+        """Mark the warnings as out of sight: something else was shown since."""
+        self._scrolled = bool(self._counts)
 
     def drain(self) -> list[str]:
-        """All of them in order of their first appearance, then forget them; none that still stand there."""
-        counts, self._counts = (self._counts if self._buried else {}), {}
+        """Return those out of sight in order of their first appearance, and clear all."""
+        counts, self._counts = (self._counts if self._scrolled else {}), {}
         return [text if count == 1 else f"{text} ({count} times)" for text, count in counts.items()]
 
 
 class LineConsole(Console):
-    """One ``key=value`` line every ten seconds: for pipes and files.
+    """One ``key=value`` line every ten seconds, for pipes and files.
 
-    emit:  shows a line.
-    alert: shows a warning's line.
+    emit:  shows a line
+    alert: shows a warning
     """
 
     def __init__(
@@ -174,46 +164,46 @@ class LineConsole(Console):
         self._step = 0  # of the last line
         self._warnings = Warnings()
 
+    @override
     def start(self, sections: Sections) -> None:
-        """One line a row, below its section's title."""
         width = max((len(name) for _, rows in sections for name, _ in rows), default=0)
-        self._warnings.bury()
+        self._warnings.scroll()
         for title, rows in sections:
             self._emit(title)
             self._table(rows, width)
 
+    @override
     def due(self) -> bool:
-        """Every ten seconds."""
         return self._clock() >= self._next
 
+    @override
     def progress(self, progress: Progress) -> None:
-        """One ``progress_line``, if it is due and a step has been taken since the last one."""
         if self.due() and progress.step != self._step:
             self._next, self._step = self._clock() + LINE_INTERVAL_S, progress.step
-            self._warnings.bury()
+            self._warnings.scroll()
             self._emit(progress_line(progress))
 
+    @override
     def evaluation(self, evaluation: Evaluation, *, best: bool) -> None:
-        """One ``evaluation_line``, at once."""
-        self._warnings.bury()
+        self._warnings.scroll()
         self._emit(evaluation_line(evaluation, best=best))
 
+    @override
     def message(self, text: str) -> None:
-        """The text as it is."""
-        self._warnings.bury()
+        self._warnings.scroll()
         self._emit(text)
 
+    @override
     def command(self, purpose: str, command: str) -> None:
-        """Both on one line."""
         self.message(f"{purpose}: {command}")
 
+    @override
     def warn(self, text: str) -> None:
-        """The text, through ``alert``."""
         self._warnings.add(text)
         self._alert(text)
 
+    @override
     def finish(self, summary: Rows, commands: Rows) -> None:
-        """Warnings again, then the result and the commands, one line a row."""
         self._repeat_warnings()
         width = max((len(name) for name, _ in (*summary, *commands)), default=0)
         self._emit("result")
@@ -222,8 +212,8 @@ class LineConsole(Console):
             self._emit("next")
             self._table(commands, width)
 
+    @override
     def close(self) -> None:
-        """Repeat the warnings."""
         self._repeat_warnings()
 
     def _table(self, rows: Rows, width: int) -> None:
@@ -238,83 +228,80 @@ class LineConsole(Console):
 class QuietConsole(LineConsole):
     """Warnings and the end, nothing else."""
 
+    @override
     def start(self, sections: Sections) -> None:
-        """Nothing."""
+        pass
 
+    @override
     def due(self) -> bool:
-        """Never."""
         return False
 
+    @override
     def progress(self, progress: Progress) -> None:
-        """Nothing."""
+        pass
 
+    @override
     def evaluation(self, evaluation: Evaluation, *, best: bool) -> None:
-        """Nothing."""
+        pass
 
+    @override
     def message(self, text: str) -> None:
-        """Nothing."""
+        pass
 
 
-def open_console(
-    *, quiet: bool = False, logger: logging.Logger | None = None, stream: TextIO | None = None
-) -> Console:
-    """The console that suits ``stream`` (standard output if None), and the log if there is one."""
-    stream = cast(TextIO, Lasting(stream or sys.stdout))
-    screen: Console
-    if quiet:
-        screen = QuietConsole(*_printers(stream))
-    elif stream.isatty() and os.environ.get("TERM") != "dumb":
-        from algorithm.console.live import LiveConsole
+class Tee(Console):
+    """Several consoles as one: the screen and the log."""
 
-        screen = LiveConsole(stream)
-    else:
-        screen = LineConsole(*_printers(stream))
-    return screen if logger is None else logged(screen, logger)
+    def __init__(self, *consoles: Console) -> None:
+        self._consoles = consoles
 
+    @override
+    def start(self, sections: Sections) -> None:
+        for console in self._consoles:
+            console.start(sections)
 
-def logged(screen: Console, logger: logging.Logger) -> Console:
-    """``screen`` and the log; once the log cannot be written, the screen says so."""
-    from algorithm.console.tee import Tee
+    @override
+    def due(self) -> bool:
+        return any(console.due() for console in self._consoles)
 
-    for run_log in _run_logs():
-        run_log.tell = screen.warn
-    return Tee(screen, LineConsole(logger.info, logger.warning))
+    @override
+    def progress(self, progress: Progress) -> None:
+        for console in self._consoles:
+            console.progress(progress)
 
+    @override
+    def evaluation(self, evaluation: Evaluation, *, best: bool) -> None:
+        for console in self._consoles:
+            console.evaluation(evaluation, best=best)
 
-def setup_logging(path: Path, *, debug: bool) -> logging.Logger:
-    """Send the program's log, Python's warnings and those of libraries to the file ``path``.
+    @override
+    def message(self, text: str) -> None:
+        for console in self._consoles:
+            console.message(text)
 
-    debug: with the program's debug lines. Nothing is written to the screen. Called again, as for the next of
-    several runs, it closes the file before. Returns the program's logger. Raises StorageError.
-    """
-    try:
-        handler = RunLog(path)
-    except OSError as error:
-        raise StorageError.of(error, what="the log cannot be written", where=path) from error
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)-7s %(name)s: %(message)s"))
-    close_logging()
-    logging.getLogger().addHandler(handler)
-    logging.captureWarnings(True)
-    logger = logging.getLogger("algorithm")
-    logger.setLevel(logging.DEBUG if debug else logging.INFO)
-    return logger
+    @override
+    def command(self, purpose: str, command: str) -> None:
+        for console in self._consoles:
+            console.command(purpose, command)
 
+    @override
+    def warn(self, text: str) -> None:
+        for console in self._consoles:
+            console.warn(text)
 
-def close_logging() -> None:
-    """Undo ``setup_logging``: close the file, and let warnings go to the screen again."""
-    for run_log in _run_logs():
-        logging.getLogger().removeHandler(run_log)
-        run_log.close()
-    logging.captureWarnings(False)
+    @override
+    def finish(self, summary: Rows, commands: Rows) -> None:
+        for console in self._consoles:
+            console.finish(summary, commands)
 
-
-def _run_logs() -> list[RunLog]:
-    """Told apart from the handlers of others by their type."""
-    return [handler for handler in logging.getLogger().handlers if isinstance(handler, RunLog)]
+    @override
+    def close(self) -> None:
+        for console in self._consoles:
+            console.close()
 
 
 def progress_line(progress: Progress) -> str:
-    """One line of ``key=value``; what is not known is left out, metrics keep their names."""
+    """Return one line of ``key=value``; unknown values are left out, metrics keep their names."""
     best, last = progress.best_eval, progress.last_eval
     pairs: dict[str, float | None] = {
         "step": progress.step,
@@ -336,7 +323,7 @@ def progress_line(progress: Progress) -> str:
 
 
 def evaluation_line(evaluation: Evaluation, *, best: bool) -> str:
-    """One line of ``key=value`` that begins with the word eval."""
+    """Return one line of ``key=value`` that begins with the word eval."""
     pairs: dict[str, float | None] = {
         "step": evaluation.step,
         "return_mean": evaluation.mean,
@@ -350,10 +337,3 @@ def evaluation_line(evaluation: Evaluation, *, best: bool) -> str:
 def _key_values(pairs: Mapping[str, float | None]) -> str:
     known = {key: value for key, value in pairs.items() if value is not None and value == value}
     return " ".join(f"{k}={v}" if isinstance(v, int) else f"{k}={v:.6g}" for k, v in known.items())
-
-
-def _printers(stream: TextIO) -> tuple[Callable[[str], None], Callable[[str], None]]:
-    def emit(line: str) -> None:
-        print(line, file=stream, flush=True)
-
-    return emit, lambda line: emit(f"warning: {line}")

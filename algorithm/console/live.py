@@ -1,4 +1,4 @@
-"""The console of a terminal: one panel that is redrawn in place, and scrolling text above it."""
+"""Console of a terminal: a panel that is redrawn in place, and scrolling text above it."""
 
 from __future__ import annotations
 
@@ -15,18 +15,19 @@ from rich.panel import Panel
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
+from typing_extensions import override
 
 from algorithm.console.base import Console, Evaluation, Progress, Rows, Sections, Warnings
 
 REDRAW_INTERVAL_S = 0.25
 _MAX_WIDTH = 100
-_ECHO = len("^C")  # which a terminal writes behind the panel: in a line of its own it would tear it
+_ECHO = len("^C")  # a terminal writes it behind the panel; without room the line would wrap
 _LABEL_WIDTH = 10
 
 
 @dataclass(frozen=True)
 class Glyphs:
-    """Characters outside of ASCII, chosen by what the terminal can show."""
+    """Characters of the panel, by the encoding of the terminal."""
 
     levels: str
     plus_minus: str
@@ -41,7 +42,7 @@ ASCII = Glyphs("_.-=+*#", "+-", "*", "|", "->", "-")
 
 
 class LiveConsole(Console):
-    """A panel of progress, rates, returns, losses; redrawn at most four times a second, by no thread."""
+    """A panel of progress, rates, returns and losses; redrawn up to four times a second, without a thread."""
 
     def __init__(
         self, stream: TextIO, *, width: int | None = None, clock: Callable[[], float] = time.monotonic
@@ -55,10 +56,10 @@ class LiveConsole(Console):
         self._warnings = Warnings()
         self._live: Live | None = None
 
+    @override
     def start(self, sections: Sections) -> None:
-        """The sections as one table; the first value becomes the panel's title."""
         if sections and sections[0][1]:
-            self._title = sections[0][1][0][1]
+            self._title = sections[0][1][0][1]  # the name of the run
         table = Table.grid(padding=(0, 2))
         table.add_column(style="bold cyan", no_wrap=True)
         table.add_column(style="dim", no_wrap=True)
@@ -66,47 +67,47 @@ class LiveConsole(Console):
         for title, rows in sections:
             for index, (name, value) in enumerate(rows):
                 table.add_row(Text("" if index else title), Text(name), Text(value))
-        self._warnings.bury()
+        self._warnings.scroll()
         self._terminal.print(table)
         self._terminal.print()
 
+    @override
     def due(self) -> bool:
-        """Four times a second."""
         return self._clock() >= self._next
 
+    @override
     def progress(self, progress: Progress) -> None:
-        """Draw the panel anew, if it is due."""
         if not self.due():
             return
         self._next = self._clock() + REDRAW_INTERVAL_S
-        self._warnings.bury()
+        self._warnings.scroll()
         if self._live is None:
             self._live = Live(console=self._terminal, auto_refresh=False)
             self._live.start()
         self._live.update(self._panel(progress), refresh=True)
 
+    @override
     def evaluation(self, evaluation: Evaluation, *, best: bool) -> None:
-        """Remember the mean for the curve; the panel shows it with the next progress."""
         self._evaluations.append(evaluation.mean)
-        self._next = -float("inf")
+        self._next = -float("inf")  # the next progress shows it
 
+    @override
     def message(self, text: str) -> None:
-        """The text, above the panel."""
-        self._warnings.bury()
+        self._warnings.scroll()
         self._terminal.print(Text(text))
 
+    @override
     def command(self, purpose: str, command: str) -> None:
-        """Above the panel."""
-        self._warnings.bury()
+        self._warnings.scroll()
         print_commands(self._terminal, [(purpose, command)])
 
+    @override
     def warn(self, text: str) -> None:
-        """The text, above the panel."""
         self._warnings.add(text)
         self._print_warning(text)
 
+    @override
     def finish(self, summary: Rows, commands: Rows) -> None:
-        """Leave the last panel, then warnings, result and commands."""
         self.close()
         table = Table.grid(padding=(0, 2))
         table.add_column(style="dim", no_wrap=True)
@@ -118,8 +119,8 @@ class LiveConsole(Console):
         )
         print_commands(self._terminal, commands)
 
+    @override
     def close(self) -> None:
-        """Leave the last panel and repeat the warnings."""
         if self._live is not None:
             self._live.stop()
             self._live = None
@@ -193,7 +194,7 @@ class LiveConsole(Console):
         ]
 
     def _policy(self, metrics: Mapping[str, float]) -> list[tuple[str, Text]]:
-        """A line for each part of the policy; before the first summary one that is to be filled."""
+        """Return a line for each part of the policy; before the first summary an empty one."""
         parts = [part for part in ("c", "d") if f"policy/entropy_{part}" in metrics] or ["c"]
         titles = {"c": "continuous", "d": "discrete"} if len(parts) > 1 else dict.fromkeys("cd", "policy")
         return [
@@ -209,14 +210,14 @@ class LiveConsole(Console):
         ]
 
     def _faults(self, progress: Progress) -> list[tuple[str, Text]]:
-        """A line only where something went wrong."""
+        """Return a line only after a failure."""
         count = progress.env_restarts
         if not count:
             return []
         return [("faults", Text(f"{count:,} restart{'s' * (count > 1)} of environments", style="yellow"))]
 
     def _fields(self, *fields: tuple[str, float | None, str]) -> Text:
-        """(before, value, after) in columns of fixed width, so that nothing jumps while numbers change."""
+        """Return (before, value, after) in columns of fixed width, so that changing numbers stay in place."""
         cell = (self._width - 4 - _LABEL_WIDTH) // 4
         line = Text()
         for before, value, after in fields:
@@ -250,7 +251,7 @@ class LiveConsole(Console):
         return self._with_spark(text, self._evaluations, "green")
 
     def _with_spark(self, text: Text, values: list[float], style: str) -> Text:
-        """A tiny curve of the last values, flush right."""
+        """Append a small curve of the last values, flush right."""
         room = self._width - 4 - _LABEL_WIDTH - len(text) - 2
         curve = spark(values[-min(room, 20) :], self._glyphs.levels) if room > 0 else ""
         text.pad_right(max(self._width - 4 - _LABEL_WIDTH - len(text) - len(curve), 0))
@@ -258,10 +259,9 @@ class LiveConsole(Console):
 
 
 def print_commands(terminal: Terminal, commands: Rows) -> None:
-    """(purpose, command), each command on one line.
+    """Print (purpose, command), each command on one line, so that it can be copied.
 
-    Where they do not fit beside each other, all purposes stand above their commands, as a shell's comments.
-    A command that is wider than the terminal by itself is one line nevertheless, so that it can be copied.
+    Where they do not fit side by side, all purposes stand above their commands, as comments of a shell.
     """
     width = max((len(purpose) for purpose, _ in commands), default=0)
     beside = all(2 + width + 2 + len(command) <= terminal.width for _, command in commands)
@@ -274,7 +274,7 @@ def print_commands(terminal: Terminal, commands: Rows) -> None:
 
 
 def spark(values: list[float], levels: str) -> str:
-    """One character a value, from the lowest to the highest level; blank for a value that is not finite."""
+    """Return one character a value, from the lowest to the highest level; blank if it is not finite."""
     finite = [value for value in values if math.isfinite(value)]
     if len(finite) < 2:
         return ""
@@ -284,7 +284,7 @@ def spark(values: list[float], levels: str) -> str:
 
 
 def number(value: float | None, unknown: str = "nan") -> str:
-    """About four digits in at most eight characters, whatever the magnitude; ``unknown`` for None and NaN."""
+    """Return about four digits in at most eight characters; ``unknown`` for None and NaN."""
     if value is None or math.isnan(value):
         return unknown
     size = abs(value)
@@ -296,7 +296,7 @@ def number(value: float | None, unknown: str = "nan") -> str:
 
 
 def clock_time(seconds: float) -> str:
-    """m:ss, from an hour on h:mm:ss."""
+    """Return m:ss, from an hour on h:mm:ss."""
     minutes, rest = divmod(int(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

@@ -1,4 +1,4 @@
-"""Commands that play with a run, of those that work. Imports no torch."""
+"""Commands that evaluate, watch and film a run, where they work. Imports no torch."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from algorithm.runs.rundir import RunDir
 def playing_commands(
     run: RunDir, render_modes: Sequence[str], *, display: bool = True, episodes: int = 10
 ) -> dict[str, str]:
-    """Purpose -> command: evaluate, watch and film the run's best networks.
+    """Return purpose -> command: evaluate, watch and film the run's best networks.
 
-    render_modes: ways in which the environment can be shown
-    display:      there is a screen that a window can be opened on
+    render_modes: of the environment
+    display:      a window can be opened
     episodes:     of the evaluation
     """
     best = ["--ckpt=best"] if (run.checkpoints / "best.json").exists() else []
@@ -28,10 +28,10 @@ def playing_commands(
 
 
 def can_be_watched(render_modes: Sequence[str], *, display: bool) -> bool:
-    """True if ``--watch`` would open a window."""
+    """Return whether ``--watch`` would open a window."""
     return display and "human" in render_modes
 
 
 def has_display() -> bool:
-    """True if there is a screen that a window can be opened on."""
+    """Return whether a window can be opened."""
     return sys.platform != "linux" or any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY"))

@@ -19,8 +19,9 @@ from algorithm.agents.networks import pick_device
 from algorithm.config.cli import TrainOptions, config_flags
 from algorithm.config.loader import LoadedConfig, load_config_file
 from algorithm.config.locate import EnvFolder
-from algorithm.console.base import Console, Rows, open_console
+from algorithm.console.base import Console, Rows
 from algorithm.console.offers import can_be_watched, has_display
+from algorithm.console.output import open_console
 from algorithm.env.base import VecEnv
 from algorithm.errors import UsageError
 from algorithm.evaluation.callbacks import NULL_CALLBACK, Callback, CallbackList

@@ -1,4 +1,4 @@
-"""Means with the interval they deserve."""
+"""Means with confidence intervals."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CONFIDENCE = 0.95
 class Interval:
     """A mean and the ends of its 95 % interval, in the unit of the samples.
 
-    ``low`` and ``high`` are NaN for a single sample, which says nothing about spread.
+    ``low`` and ``high`` are NaN for a single sample.
     """
 
     mean: float
@@ -26,12 +26,12 @@ class Interval:
 
     @property
     def half_width(self) -> float:
-        """Half the distance between the ends; for ``mean_interval`` the number after ±."""
+        """Half the distance between the ends: the number after ±."""
         return (self.high - self.low) / 2
 
     @property
     def text(self) -> str:
-        """For a person: ``mean ± half width (95 %)``; the mean alone for a single sample."""
+        """``mean ± half width (95 %)``; the mean alone for a single sample."""
         spread = f" ± {_short(self.half_width)} (95 %)" if math.isfinite(self.half_width) else ""
         return f"{_short(self.mean)}{spread}"
 
@@ -41,7 +41,7 @@ def _short(value: float) -> str:
 
 
 def mean_interval(values: Sequence[float]) -> Interval:
-    """Mean of independent samples with Student's 95 % confidence interval of the mean.
+    """Return the mean of independent samples with Student's 95 % confidence interval of the mean.
 
     mean ± t_{0.975, n−1} · s / √n, s with n − 1 in the denominator. Raises ValueError without samples.
     """
@@ -57,7 +57,7 @@ def mean_interval(values: Sequence[float]) -> Interval:
 
 @lru_cache(maxsize=256)
 def student_quantile(freedom: int) -> float:
-    """The t with P(|T| ≤ t) = 0.95 for ``freedom`` degrees of freedom (an integer of at least 1).
+    """Return the t with P(|T| ≤ t) = 0.95 for ``freedom`` degrees of freedom (an integer of at least 1).
 
     Bisection of the angle θ = atan(t/√ν) in the closed form of the distribution function
     (Abramowitz & Stegun 1964, equations 26.7.3 and 26.7.4).
@@ -75,7 +75,7 @@ def student_quantile(freedom: int) -> float:
 
 
 def _student_within(angle: float, freedom: int) -> float:
-    """P(|T| ≤ √ν·tan(angle))."""
+    """Return P(|T| ≤ √ν·tan(angle))."""
     sine, cosine = math.sin(angle), math.cos(angle)
     odd = freedom % 2
     term = cosine if odd else 1.0
@@ -89,10 +89,10 @@ def _student_within(angle: float, freedom: int) -> float:
 def bootstrap_band(
     samples: NDArray[np.float64], *, resamples: int = 2000, seed: int = 0
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """95 % percentile bootstrap of the mean over rows, column by column (Efron 1979).
+    """Return the 95 % percentile bootstrap of the mean over rows, column by column (Efron 1979).
 
-    samples: [R, P], one row a run, one column a point of the curve; rows are resampled whole, so that a
-    run stays a run. Returns the lower and the upper ends, [P] each. The same arguments give the same band.
+    samples: [R, P], one row a run, one column a point of the curve; whole rows are resampled. Returns the
+    lower and the upper ends, [P] each. The same arguments give the same band.
     Raises ValueError without rows.
     """
     if samples.ndim != 2 or not len(samples):

@@ -17,8 +17,9 @@ from algorithm.agents.networks import pick_device
 from algorithm.config.cli import TrainOptions
 from algorithm.config.loader import LoadedConfig
 from algorithm.config.schema import Config
-from algorithm.console.base import Rows, open_console
+from algorithm.console.base import Rows
 from algorithm.console.live import clock_time
+from algorithm.console.output import open_console
 from algorithm.env.base import VecEnv
 from algorithm.experience.faults import Faults
 from algorithm.experience.non_finite import Stop

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +28,12 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 52, 14, 10, 26  # of them beside the curves
 _LOG_SPAN = 20.0
 _MOST_POINTS = 60
 _LARGEST = 1e38  # of float32; matplotlib's limits overflow far above
+_LOOKS: dict[str, dict[str, Any]] = {
+    "line": {"linewidth": 1.8, "zorder": 3},
+    "run": {"linewidth": 0.9, "alpha": 0.4, "zorder": 2},
+    "faint": {"linewidth": 0.9, "alpha": 0.6, "zorder": 1},
+    "aim": {"linewidth": 1.3, "dashes": (4, 3), "zorder": 4},
+}
 _NO_METADATA = dict.fromkeys(("Creator", "Date", "Format", "Type"))
 
 
@@ -212,18 +218,10 @@ def _draw(
     axes: Axes, lines: Sequence[Line], *, ticks: tuple[int, int], log: bool = False, marker: str = ""
 ) -> None:
     """Draw lines and bands; ``ticks``: about how many along x and y; ``marker``: of points with dots."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator
-
     for line in lines:
         x, y = line.known
-        colour = LIGHT[line.colour]
-        looks = {
-            "line": {"linewidth": 1.8, "zorder": 3},
-            "run": {"linewidth": 0.9, "alpha": 0.4, "zorder": 2},
-            "faint": {"linewidth": 0.9, "alpha": 0.6, "zorder": 1},
-            "aim": {"linewidth": 1.3, "dashes": (4, 3), "zorder": 4},
-        }[line.style]
-        own = marker if line.has_dots else ""
+        colour, own = LIGHT[line.colour], marker if line.has_dots else ""
+        looks = _LOOKS[line.style]
         axes.plot(x, y, color=colour, label=line.label, marker=own, markersize=4, clip_on=False, **looks)
         if line.band is not None:
             low, high = line.band
@@ -232,13 +230,17 @@ def _draw(
             around = np.concatenate([there, back]), np.concatenate([high[known], low[known][::-1]])
             axes.fill(*map(_clipped, around), color=colour, alpha=0.18, linewidth=0, clip_on=False)
     axes.margins(x=0.0, y=0.04)
-    values = np.concatenate([line.known[1] for line in lines]) if lines else np.zeros(0)
-    low, high = (float(values.min()), float(values.max())) if len(values) else (0.0, 0.0)
-    if log and low > 1 / _LARGEST and high / low >= _LOG_SPAN:
+    _scale(axes, np.concatenate([np.zeros(0), *(line.known[1] for line in lines)]), ticks, log=log)
+
+
+def _scale(axes: Axes, values: Array, ticks: tuple[int, int], *, log: bool) -> None:
+    """Choose the scale of y and round ticks."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator
+
+    span = values.max() / values.min() if len(values) and values.min() > 1 / _LARGEST else 0.0
+    if log and span >= _LOG_SPAN:
         axes.set_yscale("log")
-        axes.yaxis.set_major_locator(
-            LogLocator(subs=(1, 2, 5) if high / low < 100 else (1,), numticks=ticks[1])
-        )
+        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if span < 100 else (1,), numticks=ticks[1]))
         axes.minorticks_off()
     else:
         axes.yaxis.set_major_locator(MaxNLocator(ticks[1], steps=[1, 2, 5, 10]))

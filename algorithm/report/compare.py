@@ -88,7 +88,7 @@ def write_comparison(runs: Sequence[RunDir]) -> list[Path]:
 
 
 def file_stem(names: Sequence[str]) -> str:
-    """A file name for a comparison; the same names give the same one."""
+    """Return a file name for a comparison; the same names give the same one."""
     joined = "_vs_".join(names)
     if len(joined) > _LONGEST_NAME:
         digest = hashlib.sha256("/".join(names).encode()).hexdigest()[:8]
@@ -119,7 +119,7 @@ def _series(experiments: Sequence[Experiment], behaviour: str) -> dict[str, list
 
 
 def _behaviour(experiments: Sequence[Experiment], behaviour: str) -> dict[str, object]:
-    """Curves and outcomes of one behaviour."""
+    """Return curves and outcomes of one behaviour."""
     groups = _series(experiments, behaviour)
     suffix = "" if behaviour == DEFAULT_BEHAVIOUR else f": {behaviour}"
     if not any(groups.values()):
@@ -132,7 +132,7 @@ def _behaviour(experiments: Sequence[Experiment], behaviour: str) -> dict[str, o
 def _outcomes(
     experiments: Sequence[Experiment], groups: Mapping[str, Sequence[Series]], behaviour: str
 ) -> tuple[list[str], list[list[str]]]:
-    """Head and rows of the table of outcomes, a row an experiment."""
+    """Return head and rows of the table of outcomes, a row an experiment."""
     every = [one for found in groups.values() for one in found]
     low = max(float(one.eval_step[0]) for one in every)
     high = min(float(one.eval_step[-1]) for one in every)
@@ -173,7 +173,7 @@ def _reached(series: Sequence[Series], level: float) -> str:
 
 
 def _settings(experiments: Sequence[Experiment]) -> list[list[str]]:
-    """Keys in which experiments, or runs within one, differ: key, value of each experiment, default."""
+    """Return keys that differ between runs: key, value of each experiment, default."""
     runs = [facts for experiment in experiments for facts in experiment.runs]
     rows = []
     for difference in differences([facts.config for facts in runs]):
@@ -186,7 +186,7 @@ def _settings(experiments: Sequence[Experiment]) -> list[list[str]]:
 
 
 def _run(facts: Facts) -> dict[str, object]:
-    """A row of the table of runs, with a link to the report of the run if there is one."""
+    """Return a row of the table of runs, with a link to the report of the run if there is one."""
     name, report = facts.run.name, facts.run.report
     score = facts.last_evaluation(facts.behaviours[0])
     shown = "none" if score is None else plus_minus(score.mean, score.half_width)

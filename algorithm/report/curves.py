@@ -16,7 +16,7 @@ from algorithm.wording import counted
 
 @dataclass(frozen=True, kw_only=True)
 class Series:
-    """The curves of one run over environment steps; points that were not measured are left out.
+    """Curves of one run over environment steps; missing points are left out.
 
     eval_*:  mean return of each evaluation and the half width of its 95 % interval, [P].
     train_*: mean return of the training episodes, [Q].
@@ -31,12 +31,12 @@ class Series:
 
 
 def read_series(path: Path, label: str) -> Series:
-    """The curves in a ``metrics.jsonl``. Raises StorageError."""
+    """Read the curves of a run from its ``metrics.jsonl``. Raises StorageError."""
     return series_of(read_metrics(path), label)
 
 
 def series_of(columns: Mapping[str, Sequence[float]], label: str) -> Series:
-    """The curves among the columns of one behaviour, ``step`` being one of them."""
+    """Return the curves among the columns of one behaviour, ``step`` being one of them."""
     step = np.asarray(columns["step"], np.float64)
     unknown = np.full_like(step, np.nan)
     mean, half, train = (
@@ -55,7 +55,7 @@ def series_of(columns: Mapping[str, Sequence[float]], label: str) -> Series:
 
 
 def common_grid(series: Sequence[Series]) -> tuple[Array, Array]:
-    """Evaluations of several runs at the same steps: steps [P] and returns [R, P].
+    """Return evaluations of several runs at the same steps: steps [P] and returns [R, P].
 
     The steps are those of all runs within the range that every run covers; between its own evaluations a run
     is interpolated linearly. P is 0 where the ranges do not meet or a run has no evaluation.
@@ -70,7 +70,7 @@ def common_grid(series: Sequence[Series]) -> tuple[Array, Array]:
 
 
 def run_lines(series: Series) -> list[Line]:
-    """Evaluations of one run with their 95 % intervals; the returns of training faint behind them."""
+    """Return the lines of one run: evaluations with 95 % intervals, and faint training returns."""
     ends = (series.eval_return - series.eval_ci95, series.eval_return + series.eval_ci95)
     label = f"{series.label}, 95 % interval"
     return [
@@ -80,9 +80,9 @@ def run_lines(series: Series) -> list[Line]:
 
 
 def experiment_lines(series: Sequence[Series], label: str, *, tone: int = 0) -> list[Line]:
-    """Evaluations of several runs: each one thin, their mean thick with its 95 % bootstrap band.
+    """Return the lines of several runs: each one thin, their mean thick with its 95 % bootstrap band.
 
-    The mean covers the steps that all of them cover; one run alone is its own mean, without a band.
+    The mean covers the steps that all runs cover; one run alone is its own mean, without a band.
     """
     if not series:
         return []
@@ -105,7 +105,7 @@ def plot_curve(path: Path, series: Sequence[Series], *, title: str = "") -> None
     if len(series) == 1:
         lines = run_lines(series[0])
     else:
-        names = ["training episodes", *[""] * (len(series) - 1)]  # one entry in the legend for all of them
+        names = ["training episodes", *[""] * (len(series) - 1)]  # one entry in the legend
         lines = experiment_lines(series, f"evaluation, mean of {len(series)} runs, 95 % interval")
         lines += [
             Line(label=name, x=one.train_step, y=one.train_return, style="faint")
@@ -115,7 +115,7 @@ def plot_curve(path: Path, series: Sequence[Series], *, title: str = "") -> None
 
 
 def group_lines(groups: Mapping[str, Sequence[Series]]) -> list[Line]:
-    """Lines of several experiments. groups: experiment -> its runs, one a seed."""
+    """Return the lines of several experiments. groups: experiment -> its runs, one a seed."""
     return [
         line
         for tone, (name, series) in enumerate(groups.items())

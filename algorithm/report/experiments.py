@@ -1,4 +1,4 @@
-"""Experiments: runs that differ only in their seeds, and what their curves come to."""
+"""Experiments: runs that differ only in their seeds, and summaries of their curves."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from algorithm.report.curves import Array, Series, common_grid, series_of
+from algorithm.report.charts import Array
+from algorithm.report.curves import Series, common_grid, series_of
 from algorithm.report.facts import Facts
 from algorithm.spec import DEFAULT_BEHAVIOUR
 
@@ -24,16 +25,16 @@ class Experiment:
     runs: tuple[Facts, ...]
 
     def series(self, behaviour: str) -> list[Series]:
-        """The curves of those that were evaluated."""
+        """Return the curves of the runs that were evaluated."""
         columns = [facts.metrics[behaviour] for facts in self.runs if behaviour in facts.metrics]
         found = [series_of(each, self.name) for each in columns]
         return [one for one in found if len(one.eval_step)]
 
 
 def grouped(runs: Sequence[Facts]) -> list[Experiment]:
-    """Runs by the name of their experiment: NAME, NAME_2, NAME_3, … of ``--repeat`` are one.
+    """Group runs by the name of their experiment: NAME, NAME_2, NAME_3, … of ``--repeat`` are one.
 
-    A number is taken for one of ``--repeat`` only if there is a run without it.
+    A number counts as one of ``--repeat`` only if there is a run without it.
     """
     groups: dict[str, list[Facts]] = {}
     for facts in runs:
@@ -45,13 +46,13 @@ def grouped(runs: Sequence[Facts]) -> list[Experiment]:
 
 
 def behaviours_of(experiments: Sequence[Experiment]) -> list[str]:
-    """Those that any of the runs measured; at least one."""
+    """Return the behaviours with metrics in any run; at least one."""
     runs = [facts for experiment in experiments for facts in experiment.runs]
     return list(dict.fromkeys(name for facts in runs for name in facts.metrics)) or [DEFAULT_BEHAVIOUR]
 
 
 def level_of(experiments: Mapping[str, Sequence[Series]]) -> float | None:
-    """A return that only a good policy reaches: nine tenths of the way from the first to the best mean.
+    """Return the level of a good policy: nine tenths of the way from the first to the best mean return.
 
     The mean curves over runs decide; None if none of them ever rises.
     """
@@ -65,13 +66,13 @@ def level_of(experiments: Mapping[str, Sequence[Series]]) -> float | None:
 
 
 def first_step_at(series: Series, level: float) -> float | None:
-    """The step of the first evaluation that reaches ``level``; None if none does."""
+    """Return the step of the first evaluation that reaches ``level``; None if none does."""
     reached = np.flatnonzero(series.eval_return >= level)
     return float(series.eval_step[reached[0]]) if len(reached) else None
 
 
 def mean_over(steps: Array, values: Array, low: float, high: float) -> float:
-    """Mean height of a curve [P] between two steps: the area under it by their distance."""
+    """Return the mean height of a curve [P] between two steps: its area divided by their distance."""
     inside = np.unique(np.concatenate([[low, high], steps[(steps > low) & (steps < high)]]))
     heights = np.interp(inside, steps, values)
     return float(np.trapezoid(heights, inside) / (high - low)) if high > low else float(heights[0])

@@ -1,4 +1,4 @@
-"""What a run's folder tells about the run, whatever is missing or damaged in it. Loads no torch."""
+"""Facts about a run from the files of its folder, some of which may be missing or damaged. Loads no torch."""
 
 from __future__ import annotations
 
@@ -71,13 +71,13 @@ class Facts:
 
     @property
     def render_modes(self) -> list[str]:
-        """Ways in which the environment can be shown; none where the manifest does not say."""
+        """Render modes of the environment; none if the manifest has none."""
         modes = self.manifest.get("render_modes")
         return [mode for mode in modes if isinstance(mode, str)] if isinstance(modes, list) else []
 
     @cached_property
     def behaviours(self) -> list[str]:
-        """Those that were measured; at least one."""
+        """Behaviours with metrics; at least one."""
         return list(self.metrics) or [DEFAULT_BEHAVIOUR]
 
     @cached_property
@@ -88,7 +88,7 @@ class Facts:
 
     @cached_property
     def holder(self) -> Holder | None:
-        """The other process that trains here, or was killed while it did; None if there is none."""
+        """Another process that trains in this folder, or was killed while training; None without one."""
         try:
             holder = Holder.read(read_bytes(self.run.lock))
         except (OSError, ValueError):
@@ -102,7 +102,7 @@ class Facts:
 
     @property
     def state(self) -> str:
-        """How the run stands, in words."""
+        """State of the run in words."""
         if self.holder is not None:
             return f"still running, {self.holder}" if self.holder.lives else "killed"
         if not self.ended:
@@ -114,7 +114,7 @@ class Facts:
 
     @property
     def seed(self) -> str:
-        """Of the run."""
+        """Seed of the run."""
         seed = number(self.manifest, "seeds", "run")
         if seed is None and self.config:
             seed = self.config.config.sac_config.seed
@@ -128,7 +128,7 @@ class Facts:
 
     @property
     def seconds(self) -> float | None:
-        """Of training, without evaluation."""
+        """Seconds of training, without evaluation."""
         if self.ended:
             return number(self.result, "seconds")
         rate = self.latest("time/env_steps_per_s")
@@ -136,7 +136,7 @@ class Facts:
 
     @property
     def updates(self) -> float | None:
-        """Gradient updates; of a run that has not ended, as its rates say."""
+        """Gradient updates; estimated from the rates for a run that has not ended."""
         if self.ended:
             return number(self.result, "updates")
         steps, updates = self.latest("time/env_steps_per_s"), self.latest("time/updates_per_s")
@@ -152,21 +152,21 @@ class Facts:
         return {kind: value for kind, value in latest.items() if value is not None}
 
     def latest(self, name: str, behaviour: str | None = None) -> float | None:
-        """The last finite value of a metric; None if there is none."""
+        """Return the last finite value of a metric; None if there is none."""
         values = self.metrics.get(behaviour or self.behaviours[0], {}).get(name, ())
         return next((value for value in reversed(values) if math.isfinite(value)), None)
 
     def last_evaluation(self, behaviour: str) -> Score | None:
-        """The evaluation made last."""
+        """Return the last evaluation; None without one."""
         return self._result_score("last_eval", behaviour) or next(reversed(self.evaluations(behaviour)), None)
 
     def best_evaluation(self, behaviour: str) -> Score | None:
-        """The evaluation with the largest mean, the first of equals."""
+        """Return the evaluation with the largest mean, the first of equals; None without one."""
         measured = max(self.evaluations(behaviour), key=lambda score: score.mean, default=None)
         return self._result_score("best_eval", behaviour) or measured
 
     def evaluations(self, behaviour: str) -> list[Score]:
-        """All evaluations in the metrics, in their order."""
+        """Return all evaluations in the metrics, in their order."""
         columns = self.metrics.get(behaviour, {"step": ()})
         unknown = [math.nan] * len(columns["step"])
         means = columns.get("eval/return_mean", unknown)
@@ -190,13 +190,13 @@ class Facts:
 
 
 class _Reader:
-    """Reads files, and notes what cannot be read instead of raising."""
+    """Reader of files; collects problems instead of raising."""
 
     def __init__(self) -> None:
         self.problems: list[str] = []
 
     def read(self, path: Path, read: Callable[[Path], _Read], otherwise: _Else) -> _Read | _Else:
-        """What ``read`` makes of ``path``, or ``otherwise``."""
+        """Return ``read(path)``, or ``otherwise`` with a problem noted."""
         if not path.exists():
             self.problems.append(f"{path.name} is missing")
             return otherwise
@@ -213,14 +213,14 @@ def _is_me(holder: Holder) -> bool:
 
 
 def lookup(value: object, *path: str) -> object:
-    """What stands in nested mappings at ``path``; None if nothing does."""
+    """Return the value at ``path`` in nested mappings; None if there is none."""
     for key in path:
         value = value.get(key) if isinstance(value, Mapping) else None
     return value
 
 
 def number(value: object, *path: str) -> float | None:
-    """The finite number at ``path``; None if there is none."""
+    """Return the finite number at ``path``; None if there is none."""
     found = lookup(value, *path)
     if isinstance(found, bool) or not isinstance(found, int | float):
         return None
@@ -228,7 +228,7 @@ def number(value: object, *path: str) -> float | None:
 
 
 def _by_behaviour(columns: Columns) -> dict[str, Columns]:
-    """Columns of each behaviour under the plain names of the metrics. What is in no registry is left out."""
+    """Return the columns of each behaviour under the plain names of the metrics, less unknown metrics."""
     found: dict[str, dict[str, Sequence[float]]] = {}
     for column, values in columns.items():
         for name in METRICS:

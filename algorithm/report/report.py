@@ -109,7 +109,7 @@ def _score(label: str, score: Score | None) -> Tile:
 
 
 def _behaviour(facts: Facts, behaviour: str) -> dict[str, object]:
-    """Curves of one behaviour; its name is shown only where there are several."""
+    """Return the charts of one behaviour; its name is shown only where there are several."""
     columns = facts.metrics.get(behaviour)
     ratio = None
     if facts.config is not None:
@@ -125,7 +125,7 @@ def _behaviour(facts: Facts, behaviour: str) -> dict[str, object]:
 
 
 def _videos(run: RunDir) -> dict[str, object]:
-    """Videos of the run, the newest first; the content of that one, if it is small enough."""
+    """Return the videos, the newest first, and the content of the newest if it is small enough."""
     files = [file for file in run.videos.glob("**/*.mp4") if file.is_file() and not file.is_symlink()]
     files.sort(key=lambda file: (file.stat().st_mtime_ns, file.name), reverse=True)
     data = ""
@@ -140,7 +140,7 @@ def _videos(run: RunDir) -> dict[str, object]:
 
 
 def _settings(facts: Facts) -> dict[str, object] | None:
-    """Keys that are not at their defaults, beside the task's own settings; None without a configuration."""
+    """Return the keys that are not at their defaults; None without a configuration."""
     if facts.config is None:
         return None
     preset = preset_of(options_of(facts.manifest.get("arguments")), facts.config.seed)
@@ -163,7 +163,7 @@ def _settings(facts: Facts) -> dict[str, object] | None:
 
 
 def _origin(facts: Facts) -> list[tuple[str, str]]:
-    """Program, machine and time of the run."""
+    """Return program, machine and time of the run."""
     manifest = facts.manifest
     now = datetime.now(timezone.utc).isoformat(timespec="seconds")
     rows = [("folder", str(facts.run.path)), ("this page", f"written {now}")]
@@ -194,7 +194,7 @@ def _shares(parts: Mapping[object, object]) -> str:
 
 
 def command_list(facts: Facts) -> list[tuple[str, str]]:
-    """Purposes and commands that go on from here, ready to be copied."""
+    """Return purposes and commands to go on with, ready to be copied."""
     run, name = facts.run, ("-n", facts.run.name)
     playing = playing_commands(run, facts.render_modes, episodes=100)
     return [
@@ -207,7 +207,7 @@ def command_list(facts: Facts) -> list[tuple[str, str]]:
 
 
 def _further(facts: Facts) -> list[str]:
-    """Limits twice as far, for a finished run to go on."""
+    """Return doubled limits, with which a finished run goes on."""
     if facts.config is None or facts.state != FINISHED:
         return []
     base = facts.config.config.base_config
@@ -216,7 +216,7 @@ def _further(facts: Facts) -> list[str]:
 
 
 def _same_training(facts: Facts) -> str:
-    """The command line of the run, less its name, with the seed that it had."""
+    """Return the command line of the run without its name, with its seed."""
     options = options_of(facts.manifest.get("arguments"))
     seed = () if facts.seed == "unknown" else (f"--seed={facts.seed}",)
     if options is None:
@@ -225,7 +225,7 @@ def _same_training(facts: Facts) -> str:
 
 
 def _flags(options: TrainOptions, overrides: Sequence[str]) -> list[str]:
-    """The flags that change the training; of several values that a key was given the last one counts."""
+    """Return the flags that change the training; the last of several values of a key counts."""
     last = {text.partition("=")[0]: text for text in overrides}
     given = {
         "config": options.config,

@@ -1,4 +1,4 @@
-"""Configurations beside each other: of a run against its task's preset and the defaults, of several runs."""
+"""Differences between configurations: of a run, its task's preset and the defaults, or of several runs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Difference:
 
 
 def differences(configs: Sequence[LoadedConfig | None]) -> list[Difference]:
-    """Keys in which the configurations differ from each other or from the defaults, less name and seed.
+    """Return the keys that differ between the configurations or from the defaults, less name and seed.
 
     The last value of each is the default, or none. A configuration that is None has no values: ``?``.
     """
@@ -47,18 +47,18 @@ def differences(configs: Sequence[LoadedConfig | None]) -> list[Difference]:
 
 
 def options_of(arguments: object) -> TrainOptions | None:
-    """The command line in a manifest; None if it is not one of this version."""
+    """Return the command line of a manifest; None if this version cannot parse it."""
     if not isinstance(arguments, list) or not all(isinstance(word, str) for word in arguments):
         return None
     try:
-        with contextlib.redirect_stderr(io.StringIO()):  # what it says about a foreign line concerns nobody
+        with contextlib.redirect_stderr(io.StringIO()):  # errors of a foreign command line
             return parse_args(arguments[1:])
     except (SystemExit, ConfigError):
         return None
 
 
 def preset_of(options: TrainOptions | None, seed: int | None) -> LoadedConfig | None:
-    """What the task's files say now, without the command line; None if they cannot be read."""
+    """Return the present configuration of the task, without the command line; None if it cannot be read."""
     if options is None:
         return None
     try:
@@ -68,7 +68,7 @@ def preset_of(options: TrainOptions | None, seed: int | None) -> LoadedConfig | 
 
 
 def _flat(loaded: LoadedConfig) -> dict[str, object]:
-    """Dotted path → value of all keys; those of ``ma_config`` only where they differ from the common ones."""
+    """Return dotted path → value of all keys; of ``ma_config`` where they differ from the common ones."""
     values = _flat_config(loaded.config)
     for name, config in loaded.behaviours.items():
         own = _flat_config(config)
@@ -89,14 +89,14 @@ def _flat_config(config: Config) -> dict[str, object]:
 
 
 def _plain(value: object) -> object:
-    """Tuples as lists, so that YAML shows them alike."""
+    """Return tuples as lists, so that YAML shows both alike."""
     if isinstance(value, Mapping):
         return {key: _plain(child) for key, child in value.items()}
     return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def _common_key(key: str) -> str:
-    """The key that one of ``ma_config.<behaviour>`` stands for, or the key itself."""
+    """Return the common key behind one of ``ma_config.<behaviour>``, or the key itself."""
     if not key.startswith("ma_config."):
         return key
     first = next(first for first in BEHAVIOUR_KEYS if f".{first}." in f"{key}.")

@@ -1,4 +1,4 @@
-"""What several runs with different seeds say together."""
+"""Summary of several runs with different seeds."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from algorithm.evaluation.statistics import mean_interval
 
 
 def repeat_summary(results: Sequence[Mapping[str, object]]) -> dict[str, object]:
-    """What several runs with different seeds say together, ready for JSON.
+    """Summarise several runs with different seeds, ready for JSON.
 
     results: the contents of their ``result.json``. For the last and the best evaluation: ``values`` one per
     run (None where a run has none), and ``mean`` and ``ci95`` (Student, over runs) of those there are.
@@ -26,7 +26,7 @@ def repeat_summary(results: Sequence[Mapping[str, object]]) -> dict[str, object]
 
 
 def repeat_rows(results: Sequence[Mapping[str, object]]) -> list[tuple[str, str]]:
-    """The same as rows for a person: one per seed, then the means with their intervals."""
+    """Return rows for the console: one per seed, then the means with their intervals."""
     rows = []
     for result in results:
         last, best = _evaluation_mean(result, "last_eval"), _evaluation_mean(result, "best_eval")

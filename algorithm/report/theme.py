@@ -42,7 +42,7 @@ DARK = {
 TONES = 6
 """Colours ``c0`` to ``c5`` of lines."""
 
-MATPLOTLIB: dict[str, Any] = {
+MATPLOTLIB: dict[Any, Any] = {
     "font.family": "DejaVu Sans",  # which matplotlib brings: the same picture on every machine
     "font.size": 11,
     "text.color": LIGHT["ink"],

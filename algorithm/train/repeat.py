@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from algorithm.config.cli import TrainOptions
 from algorithm.config.loader import LoadedConfig
-from algorithm.console.base import open_console
+from algorithm.console.output import open_console
 from algorithm.report.curves import plot_curve, read_series
 from algorithm.report.summary import repeat_rows, repeat_summary
 from algorithm.runs.files import write_json

@@ -17,7 +17,8 @@ from algorithm.config.cli import TrainOptions, config_flags
 from algorithm.config.loader import LoadedConfig, dump_config
 from algorithm.config.resume_rules import Change, table
 from algorithm.config.yaml_io import inline
-from algorithm.console.base import Console, Rows, close_logging, open_console, setup_logging
+from algorithm.console.base import Console, Rows
+from algorithm.console.output import close_logging, open_console, setup_logging
 from algorithm.env.base import VecEnv
 from algorithm.env.pool.monitor_process import monitor_process
 from algorithm.errors import EnvError, StorageError, UsageError, UserError

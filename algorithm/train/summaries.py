@@ -1,4 +1,4 @@
-"""What the start-up screen and the end of a run say."""
+"""Summaries of a run: at its start, at its end, and ``result.json``."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def start_screen(
     *,
     resumed: Rows = (),
 ) -> list[tuple[str, Rows]]:
-    """Titled sections for the console. resumed: what the run goes on from, and what has changed since."""
+    """Return titled sections for the console. resumed: rows about the checkpoint and changes since."""
     base = loaded.config.base_config
     versions = (
         f"python {platform.python_version()}, torch {torch.__version__}, "
@@ -64,9 +64,9 @@ def start_screen(
 def finish_screen(
     run: RunDir, outcome: Outcome, saved: str, render_modes: Sequence[str]
 ) -> tuple[Rows, Rows]:
-    """The result, and the commands one wants next.
+    """Return the result, and commands to go on with.
 
-    saved: what the checkpoints cost; render_modes: of the environment
+    saved: cost of the checkpoints; render_modes: of the environment
     """
     speed = f"{outcome.steps / outcome.seconds:.0f} steps/s" if outcome.seconds else ""
     rows = [
@@ -87,13 +87,13 @@ def finish_screen(
 
 
 def _longer(run: RunDir, outcome: Outcome) -> str:
-    """The command that goes on with the run, twice as far where it has come to its end."""
+    """Return the command that goes on with the run, twice as far after its end."""
     further = [] if outcome.stopped else [f"--{outcome.limit}"]
     return run.training_command("-n", run.name, "--resume", *further)
 
 
 def result_json(run: RunDir, outcome: Outcome, seed: int) -> dict[str, object]:
-    """``result.json``: for several behaviours the first one's evaluations stand outside too."""
+    """Return ``result.json``; the evaluations of the first of several behaviours stand at the top too."""
     per_behaviour = {
         name: {
             "last_eval": _evaluation(outcome.last_eval, name),
@@ -125,7 +125,7 @@ def result_json(run: RunDir, outcome: Outcome, seed: int) -> dict[str, object]:
 
 
 def _end(loaded: LoadedConfig) -> str:
-    """The end of the training by itself, and the key to change if nobody chose it."""
+    """Return the limits of the training, and the key of a default limit."""
     base = loaded.config.base_config
     limits = [
         f"{limit:,} {what}"

@@ -11,17 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from algorithm.console.base import (
-    Evaluation,
-    LineConsole,
-    Progress,
-    close_logging,
-    evaluation_line,
-    open_console,
-    progress_line,
-    setup_logging,
-)
+from algorithm.console.base import Evaluation, LineConsole, Progress, evaluation_line, progress_line
 from algorithm.console.live import ASCII, UNICODE, LiveConsole, clock_time, number, spark
+from algorithm.console.output import close_logging, open_console, setup_logging
 from algorithm.errors import StorageError
 from algorithm.runs.logs.runlog import RunLog
 from tests.runs.small_disk import files_no_larger_than

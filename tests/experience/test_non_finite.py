@@ -13,7 +13,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from algorithm.config.schema import BaseConfig, Config
-from algorithm.console.base import open_console
+from algorithm.console.output import open_console
 from algorithm.data import ActorOutput, Segment
 from algorithm.env.base import Observation, StepResult, VecEnv
 from algorithm.env.registry import make_vec_env

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from algorithm.console.base import open_console
+from algorithm.console.output import open_console
 from algorithm.streams import Lasting
 from algorithm.train.signals import StopRequest
 from tests.run.sessions import result
@@ -26,7 +26,7 @@ mend_streams()
 for _ in range(3):
     print("1 · 2 ± 3", flush=True)
 print("an error", file=sys.stderr)
-from algorithm.console.base import open_console
+from algorithm.console.output import open_console
 with open_console() as console:
     console.message("α")
 number = os.open(sys.argv[1], os.O_CREAT | os.O_RDWR)

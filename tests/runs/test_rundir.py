@@ -366,9 +366,9 @@ def test_exit_codes_are_those_of_the_fault_table():
 
 def test_the_light_modules_do_not_import_torch():
     code = (
-        "import algorithm.runs.rundir, algorithm.errors, algorithm.console.base, algorithm.console.live\n"
-        "import algorithm.runs.logs.metrics, algorithm.report.report, sys\n"
-        "assert not {'torch', 'matplotlib', 'tensorboard'} & set(sys.modules)"
+        "import algorithm.runs.rundir, algorithm.errors, algorithm.console.output, algorithm.console.live\n"
+        "import algorithm.runs.logs.metrics, algorithm.report.compare, sys\n"
+        "assert not {'torch', 'matplotlib', 'jinja2', 'tensorboard'} & set(sys.modules)"
     )
     environment = {**os.environ, "PYTHONPATH": str(Path(files.__file__).parents[2])}
     subprocess.run([sys.executable, "-c", code], check=True, env=environment)
