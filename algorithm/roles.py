@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from algorithm.data import ActorOutput, Array, Bool, Float, Segment, State
 from algorithm.spec import AgentSpec
+from algorithm.wording import Rows
 
 if TYPE_CHECKING:  # a family's name and its keys are asked for before torch is loaded
     import torch
@@ -24,9 +25,6 @@ if TYPE_CHECKING:  # a family's name and its keys are asked for before torch is 
     from algorithm.replay.budget import MemoryBudget
     from algorithm.replay.buffer import ReplayBuffer
     from algorithm.timing import Stopwatch
-
-Rows = Sequence[tuple[str, str]]
-"""Lines of a table for a person: (name, text)."""
 
 Tensors = Mapping[str, Mapping[str, "Tensor"]]
 """File of a checkpoint -> name -> tensor."""

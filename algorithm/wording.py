@@ -1,9 +1,12 @@
-"""Numbers as a person reads them."""
+"""Numbers and tables as a person reads them."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+
+Rows = Sequence[tuple[str, str]]
+"""Lines of a table for a person: (name, text)."""
 
 
 def short(value: float) -> str:

@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from algorithm.console.base import Rows
 from algorithm.data import State
 from algorithm.roles import Episode, Recorder
 from algorithm.timing import Stopwatch
+from algorithm.wording import Rows
 from ds.checking import MAX_ENVIRONMENTS
 from ds.ingest import ActorLeft, IngestQueue
 from ds.parameters import ParameterStore

@@ -45,7 +45,7 @@ BODY_S = 60.0
 
 T = TypeVar("T")
 Bodies = AsyncIterator[bytes]
-OnFault = Callable[[str, str], None]
+OnPeerFault = Callable[[str, str], None]
 
 
 class MessageHandler(Protocol):
@@ -93,7 +93,7 @@ class Server:
         port: int,
         security: LearnerSecurity,
         max_message: int,
-        on_fault: OnFault,
+        on_fault: OnPeerFault,
         handshake_s: float = 10.0,
         idle_s: float = 60.0,
     ) -> None:
@@ -172,7 +172,7 @@ class _Handlers:
     """gRPC methods: bytes to messages, and answers to bytes."""
 
     def __init__(
-        self, service: MessageHandler, token: str | None, max_message: int, on_fault: OnFault
+        self, service: MessageHandler, token: str | None, max_message: int, on_fault: OnPeerFault
     ) -> None:
         self._service = service
         self._expected = None if token is None else f"Bearer {token}".encode()

@@ -17,9 +17,9 @@ BUSY = "Concurrent RPC limit exceeded"
 
 _SECOND = 1000
 
-Options = list[tuple[str, Any]]
+ChannelOptions = list[tuple[str, Any]]
 
-KEEPALIVE: Options = [
+KEEPALIVE: ChannelOptions = [
     ("grpc.keepalive_time_ms", 10 * _SECOND),
     ("grpc.keepalive_timeout_ms", 10 * _SECOND),
     ("grpc.keepalive_permit_without_calls", 1),
@@ -27,7 +27,7 @@ KEEPALIVE: Options = [
 ]
 """A peer that vanished without a word is noticed after twenty seconds."""
 
-CLIENT: Options = [
+CLIENT: ChannelOptions = [
     *KEEPALIVE,
     ("grpc.initial_reconnect_backoff_ms", 200),
     (
@@ -41,7 +41,9 @@ CLIENT: Options = [
 ]
 
 
-def server_options(max_message: int, *, connections: int, handshake_s: float, idle_s: float) -> Options:
+def server_options(
+    max_message: int, *, connections: int, handshake_s: float, idle_s: float
+) -> ChannelOptions:
     """Return the options of a learner's server.
 
     max_message: bytes of the largest message that it reads.

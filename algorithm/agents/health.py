@@ -12,7 +12,7 @@ WINDOW = 12
 
 
 @dataclass(frozen=True)
-class Row:
+class Summary:
     """One summary: environment steps and the finite ones among the family's watched metrics."""
 
     step: int
@@ -33,13 +33,13 @@ class History:
 
     random_until: int
     reward_scale: float = 1.0
-    rows: deque[Row] = field(default_factory=lambda: deque(maxlen=WINDOW))
+    rows: deque[Summary] = field(default_factory=lambda: deque(maxlen=WINDOW))
     largest_return: float = 0.0
     largest_reward: float = 0.0
     longest_episode: float = 0.0
     random_returns: list[float] = field(default_factory=list)
 
-    def add(self, row: Row) -> None:
+    def add(self, row: Summary) -> None:
         """Remember a summary."""
         self.rows.append(row)
         names = ("rollout/return_mean", "rollout/return_min", "rollout/return_max")

@@ -31,7 +31,7 @@ class Applied:
 
 
 @dataclass(frozen=True)
-class Refused:
+class ResumeRefusal:
     """Effect of a value that a resumed run cannot have."""
 
     why: str
@@ -41,7 +41,7 @@ class Refused:
         return f"refused: {self.why}"
 
 
-Effect = Applied | Refused
+Effect = Applied | ResumeRefusal
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ def refuse(changed: Sequence[Change]) -> None:
             "or train a new run: -n NAME without --resume",
         )
         for change in changed
-        if isinstance(change.effect, Refused)
+        if isinstance(change.effect, ResumeRefusal)
     ]
     if problems:
         raise ConfigError(problems)
@@ -95,7 +95,7 @@ def effect_of(field: FieldInfo, old: Config, new: Config) -> Effect | None:
     """Return what becomes of another value, as the key's declaration says; None if it is not compared."""
     rule = facts_of(field).resume
     kind, _, note = (rule if isinstance(rule, str) else rule(old, new)).partition(": ")
-    return None if kind == "ignored" else {"free": Applied, "fixed": Refused}[kind](note)
+    return None if kind == "ignored" else {"free": Applied, "fixed": ResumeRefusal}[kind](note)
 
 
 def _compared(old: Config, new: Config, prefix: str, chosen: Collection[str]) -> Iterator[Change]:

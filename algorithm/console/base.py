@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 
 from typing_extensions import override
 
-Rows = Sequence[tuple[str, str]]
+from algorithm.wording import Rows
+
 Sections = Sequence[tuple[str, Rows]]
 
 LINE_INTERVAL_S = 10.0

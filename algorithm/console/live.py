@@ -17,7 +17,8 @@ from rich.table import Table
 from rich.text import Text
 from typing_extensions import override
 
-from algorithm.console.base import Console, Evaluation, Progress, Rows, Sections, Warnings
+from algorithm.console.base import Console, Evaluation, Progress, Sections, Warnings
+from algorithm.wording import Rows
 
 REDRAW_INTERVAL_S = 0.25
 _MAX_WIDTH = 100

@@ -19,7 +19,7 @@ from algorithm.agents.networks import pick_device
 from algorithm.config.cli import TrainOptions, config_flags
 from algorithm.config.loader import LoadedConfig, load_config_file
 from algorithm.config.locate import EnvFolder
-from algorithm.console.base import Console, Rows
+from algorithm.console.base import Console
 from algorithm.console.offers import can_be_watched, has_display
 from algorithm.console.output import open_console
 from algorithm.env.base import VecEnv
@@ -40,6 +40,7 @@ from algorithm.spec import DEFAULT_BEHAVIOUR
 from algorithm.train.assembly import close_env, load_networks_into, make_agents, make_env
 from algorithm.train.resume import find_run
 from algorithm.train.signals import StopRequest
+from algorithm.wording import Rows
 
 # Replace those of the training; the command line comes after them. max_step must be a number, since a
 # learning rate that falls to 0 needs one.

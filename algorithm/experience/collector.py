@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from algorithm.console.base import Rows
 from algorithm.data import State
 from algorithm.env.base import Observation, VecEnv
 from algorithm.experience.agent_processor import AgentProcessor, Recorded
 from algorithm.experience.non_finite import BadNumber, OnNonFinite, Stop, no_beginning
 from algorithm.roles import Collector, Episode, Policy, Recorder
 from algorithm.timing import Stopwatch
+from algorithm.wording import Rows
 
 MAX_FINISHED = 2**16
 """Agents of an iteration that are remembered, whether they are still there or not."""

@@ -186,7 +186,7 @@ class TokenByToken(_Window):
         return self._run(by, self.batch.carry, tokens, gradient=gradient)[0]
 
 
-class Recurrent(_Remembered):
+class RecurrentEncoding(_Remembered):
     """A recurrent memory: each network runs over the window once, from the stored carry (R2D2, section 3).
 
     The burn-in only brings the carry up to date; nothing of it gets a gradient. Nor do the tokens behind the
@@ -220,6 +220,6 @@ class Recurrent(_Remembered):
 def make_encoding(rep: Rep) -> Encoding:
     """The cheapest way to run ``rep``."""
     if rep.carry_shape != (0,):
-        return Recurrent if rep.stored_carry_shape != (0,) else WholeWindow
+        return RecurrentEncoding if rep.stored_carry_shape != (0,) else WholeWindow
     # What is neither learned nor saved, such as a table of one-hots, is the same in the target.
     return TokenByToken if rep.state_dict() else Stateless

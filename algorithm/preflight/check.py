@@ -20,7 +20,7 @@ from algorithm.env.registry import make_vec_env
 from algorithm.env.wrappers import resolve_wrappers
 from algorithm.errors import EnvError
 from algorithm.experience.failure_dump import FailureDump
-from algorithm.preflight.check_printer import Verdict, open_printer
+from algorithm.preflight.check_printer import CheckVerdict, open_printer
 from algorithm.preflight.check_process import CheckRequest, CheckStarted, check_in_process
 from algorithm.preflight.commands import command
 
@@ -39,7 +39,7 @@ def check_task(options: TrainOptions, loaded: LoadedConfig, *, limits: CheckLimi
             counts.update(finding.level for finding in message.findings)
             printer.show(message)
         printer.end(
-            Verdict(
+            CheckVerdict(
                 errors=counts[Level.ERROR],
                 warnings=counts[Level.WARNING],
                 notes=counts[Level.NOTE],

@@ -24,7 +24,7 @@ _STYLES = {Level.OK: "green", Level.NOTE: "blue", Level.WARNING: "bold yellow", 
 
 
 @dataclass(frozen=True, kw_only=True)
-class Verdict:
+class CheckVerdict:
     """Result of a check. dry_run, train: the commands that may come next."""
 
     errors: int
@@ -90,7 +90,7 @@ class PlainPrinter:
                 for i, line in enumerate(text.splitlines()):
                     self._print(" " * (_TITLE + _WORD + 6) + f"{label if i == 0 else '':<6} {line}")
 
-    def end(self, verdict: Verdict) -> None:
+    def end(self, verdict: CheckVerdict) -> None:
         """Print the result and the next commands."""
         for name, text in verdict.rows:
             self._print(f"{name:<6} {text}")
@@ -144,7 +144,7 @@ class LivePrinter(PlainPrinter):
                 table.add_row("", "", _labelled(label, text))
         self._terminal.print(table)
 
-    def end(self, verdict: Verdict) -> None:
+    def end(self, verdict: CheckVerdict) -> None:
         """Print the result in a frame of the worst level's colour, and the next commands."""
         self.__exit__(None, None, None)
         table = Table.grid(padding=(0, 2))

@@ -17,7 +17,6 @@ from algorithm.agents.networks import pick_device
 from algorithm.config.cli import TrainOptions
 from algorithm.config.loader import LoadedConfig
 from algorithm.config.schema import Config
-from algorithm.console.base import Rows
 from algorithm.console.live import clock_time
 from algorithm.console.output import open_console
 from algorithm.env.base import VecEnv
@@ -35,6 +34,7 @@ from algorithm.train.randomness import seed_globally
 from algorithm.train.runtime import local_feed
 from algorithm.train.state import TrainState
 from algorithm.train.summaries import start_screen
+from algorithm.wording import Rows
 
 SECONDS = 1.0
 """Time for measuring each part."""

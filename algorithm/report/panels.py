@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from algorithm.report.charts import Array, Chart, Line
+from algorithm.report.charts import Chart, Line, Numbers
 from algorithm.report.curves import run_lines, series_of
 from algorithm.report.facts import Columns
 
@@ -74,7 +74,7 @@ def diagnostics(columns: Columns, *, replay_ratio: float | None) -> list[Chart]:
     return charts + _faults(columns, step)
 
 
-def _lines(names: Mapping[str, str], columns: Columns, step: Array, style: str = "line") -> list[Line]:
+def _lines(names: Mapping[str, str], columns: Columns, step: Numbers, style: str = "line") -> list[Line]:
     values = {label: np.asarray(columns.get(metric, ()), np.float64) for metric, label in names.items()}
     known = {label: each for label, each in values.items() if np.isfinite(each).any()}
     return [
@@ -83,7 +83,7 @@ def _lines(names: Mapping[str, str], columns: Columns, step: Array, style: str =
     ]
 
 
-def _faults(columns: Columns, step: Array) -> list[Chart]:
+def _faults(columns: Columns, step: Numbers) -> list[Chart]:
     """Return one chart of all kinds of faults that occurred."""
     kinds = [name for name in columns if name.startswith("fault/") or name == "optim/skipped"]
     occurred = {

@@ -24,7 +24,7 @@ from algorithm.replay.budget import MemoryBudget
 from algorithm.replay.buffer import ReplayBuffer
 from algorithm.replay.samplers import FreshSampler, PrioritizedSampler, Sampler, UniformSampler
 from algorithm.replay.sizing import largest_capacity, replay_bytes
-from algorithm.roles import BehaviourConfig, DivergenceReport, MakeReplay, Rows, Tensors, UpdateSchedule
+from algorithm.roles import BehaviourConfig, DivergenceReport, MakeReplay, Tensors, UpdateSchedule
 from algorithm.sac.acting import acting_parts, new_actor
 from algorithm.sac.description import describe, notices
 from algorithm.sac.initial_priority import LargestPriority, OwnTdError
@@ -33,6 +33,7 @@ from algorithm.sac.stored_states import NoStoredStates, StoredStateRefresher, St
 from algorithm.seeding import stream, stream_seed
 from algorithm.spec import AgentSpec
 from algorithm.timing import Stopwatch
+from algorithm.wording import Rows
 
 
 class SacAgent:

@@ -9,9 +9,10 @@ import psutil
 from algorithm.nn.augment import Augmentation
 from algorithm.nn.normalise import vector_names
 from algorithm.replay.buffer import ReplayBuffer
-from algorithm.roles import BehaviourConfig, Rows
+from algorithm.roles import BehaviourConfig
 from algorithm.sac.config import SacConfig
 from algorithm.spec import AgentSpec
+from algorithm.wording import Rows
 
 
 def describe(

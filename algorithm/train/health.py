@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
-from algorithm.agents.health import WINDOW, History, Row
+from algorithm.agents.health import WINDOW, History, Summary
 from algorithm.roles import BehaviourConfig, Family
 
 
@@ -31,7 +31,7 @@ class HealthMonitor:
         values: metrics by their names in ``METRICS``; those that are not finite count as missing
         """
         finite = [name for name in self._watched if math.isfinite(values.get(name, math.nan))]
-        self._history.add(Row(step, {name: float(values[name]) for name in finite}))
+        self._history.add(Summary(step, {name: float(values[name]) for name in finite}))
         lines = []
         for name, rule in self._rules.items():
             if name not in self._told and (line := rule(self._history)) is not None:
@@ -55,7 +55,7 @@ class HealthMonitor:
         """Go on where ``state`` was taken. Raises ValueError for one that this class did not make."""
         try:
             history = History(self._history.random_until, self._history.reward_scale)
-            history.rows = deque((Row(row["step"], dict(row["values"])) for row in state["rows"]), WINDOW)
+            history.rows = deque((Summary(row["step"], dict(row["values"])) for row in state["rows"]), WINDOW)
             history.largest_return = float(state["largest_return"])
             history.largest_reward = float(state["largest_reward"])
             history.longest_episode = float(state["longest_episode"])

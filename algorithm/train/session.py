@@ -17,7 +17,7 @@ from algorithm.config.cli import TrainOptions, config_flags
 from algorithm.config.loader import LoadedConfig, dump_config
 from algorithm.config.resume_rules import Change, table
 from algorithm.config.yaml_io import inline
-from algorithm.console.base import Console, Rows
+from algorithm.console.base import Console
 from algorithm.console.output import close_logging, open_console, setup_logging
 from algorithm.env.base import VecEnv
 from algorithm.env.pool.monitor_process import monitor_process
@@ -45,6 +45,7 @@ from algorithm.train.signals import StopRequest
 from algorithm.train.state import TrainState, fitting, load_replays
 from algorithm.train.summaries import finish_screen, result_json, start_screen
 from algorithm.train.trainer import Outcome, Trainer
+from algorithm.wording import Rows
 
 _DROPPED_IN_EVALUATIONS = 100  # episodes; an evaluation waits for whole ones
 

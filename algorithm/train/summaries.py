@@ -12,7 +12,6 @@ import torch
 
 from algorithm.config.loader import LoadedConfig
 from algorithm.config.schema import BaseConfig
-from algorithm.console.base import Rows
 from algorithm.console.offers import has_display, playing_commands
 from algorithm.env.base import VecEnv
 from algorithm.evaluation.evaluate import Performance
@@ -20,6 +19,7 @@ from algorithm.roles import Agent
 from algorithm.runs.rundir import RunDir
 from algorithm.spec import DEFAULT_BEHAVIOUR, AgentSpec
 from algorithm.train.trainer import Outcome
+from algorithm.wording import Rows
 
 
 def start_screen(

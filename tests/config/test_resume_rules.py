@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from algorithm.config import ConfigError, load_config
-from algorithm.config.resume_rules import Applied, Refused, changes, effect_of, refuse, table
+from algorithm.config.resume_rules import Applied, ResumeRefusal, changes, effect_of, refuse, table
 from algorithm.config.schema import Config, fields
 from algorithm.fields import facts_of
 from tests.config.conftest import PENDULUM
@@ -42,7 +42,7 @@ def test_every_key_has_an_effect(path, field):
     """``resume`` of a key reads as one of the few kinds; anything else raises KeyError."""
     effect = effect_of(field, Config(), Config())
     assert (effect is None) == (path == ("base_config", "name")), "the folder has the name of a run"
-    assert not (isinstance(effect, Refused) and not effect.why), "a refusal has a reason"
+    assert not (isinstance(effect, ResumeRefusal) and not effect.why), "a refusal has a reason"
 
 
 def test_exactly_these_keys_are_refused():
@@ -109,7 +109,7 @@ def test_the_way_back_leads_back(loaded):
 def test_a_replay_may_grow_and_not_shrink(loaded):
     small, large = loaded("replay_config.capacity=1000"), loaded("replay_config.capacity=2000")
     assert effects(small, large) == {"replay_config.capacity": Applied()}
-    assert isinstance(effects(large, small)["replay_config.capacity"], Refused)
+    assert isinstance(effects(large, small)["replay_config.capacity"], ResumeRefusal)
 
 
 def test_windows_may_change_but_not_how_far_back_attention_sees(loaded):
@@ -123,7 +123,7 @@ def test_windows_may_change_but_not_how_far_back_attention_sees(loaded):
     assert set(effects(windows("RNN", 4, 4), windows("RNN", 2, 8)).values()) == {Applied()}
     assert set(effects(windows("ATTN", 4, 4), windows("ATTN", 4, 8)).values()) == {Applied()}
     refused = effects(windows("ATTN", 4, 4), windows("ATTN", 2, 4))["sac_config.burn_in_step"]
-    assert refused == Refused("attention was trained to see 4 steps back, burn_in_step")
+    assert refused == ResumeRefusal("attention was trained to see 4 steps back, burn_in_step")
 
 
 def test_extra_data_may_change_where_no_model_is_given_it(loaded):
@@ -135,9 +135,9 @@ def test_extra_data_may_change_where_no_model_is_given_it(loaded):
     assert effects(extra("false", "true"), extra("false", "false")) == {
         key: Applied("without use_prediction it says nothing")
     }
-    assert isinstance(effects(extra("true", "true"), extra("true", "false"))[key], Refused)
+    assert isinstance(effects(extra("true", "true"), extra("true", "false"))[key], ResumeRefusal)
     both = effects(extra("true", "true"), extra("false", "false"))
-    assert isinstance(both["sac_config.use_prediction"], Refused)
+    assert isinstance(both["sac_config.use_prediction"], ResumeRefusal)
 
 
 def test_the_end_of_a_falling_step_size_is_worth_a_word(loaded):

@@ -16,7 +16,7 @@ from algorithm.env.checks.checker import Check, run_checks
 from algorithm.env.checks.context import CheckConfig, CheckContext, CheckLimits, EnvInstance
 from algorithm.env.checks.finding import CheckResult, Level, error, note, ok, warning
 from algorithm.env.gym import GymRecipe
-from algorithm.preflight.check_printer import LivePrinter, PlainPrinter, Verdict
+from algorithm.preflight.check_printer import CheckVerdict, LivePrinter, PlainPrinter
 from algorithm.preflight.check_process import CheckRequest, CheckStarted, check_in_process
 from algorithm.preflight.commands import command
 from algorithm.preflight.replay_consistency import ReplayConsistency, first_difference, plain_rows
@@ -184,7 +184,7 @@ FOUND = [
         findings=(error("it is nan", why="so it is", fix="mend it", trace="one\n  two"),),
     ),
 ]
-VERDICT = Verdict(errors=1, warnings=1, notes=1, seconds=2.0, dry_run="", train="")
+VERDICT = CheckVerdict(errors=1, warnings=1, notes=1, seconds=2.0, dry_run="", train="")
 
 
 def drawn(printer) -> str:
@@ -244,7 +244,7 @@ def test_quiet_leaves_out_what_is_fine():
     ("counts", "level"), [((0, 0, 0), Level.OK), ((0, 0, 2), Level.OK), ((0, 1, 0), Level.WARNING)]
 )
 def test_without_errors_the_next_commands_are_told(counts, level):
-    verdict = partial(Verdict, seconds=1.0, dry_run="see", train="go")(
+    verdict = partial(CheckVerdict, seconds=1.0, dry_run="see", train="go")(
         **dict(zip(("errors", "warnings", "notes"), counts, strict=True))
     )
     assert verdict.level is level

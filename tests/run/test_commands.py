@@ -21,7 +21,7 @@ from algorithm.config.cli import parse_args
 from algorithm.config.cli_ds import parse_distributed
 from algorithm.console.live import LiveConsole
 from algorithm.console.offers import playing_commands
-from algorithm.preflight.check_printer import LivePrinter, Verdict
+from algorithm.preflight.check_printer import CheckVerdict, LivePrinter
 from algorithm.runs.rundir import RunDir
 from main import main
 from tests.console.test_console import Terminal, plain
@@ -113,7 +113,7 @@ def test_a_command_is_one_line_whatever_the_width(width):
 def test_the_check_ends_with_commands_of_one_line(width):
     stream = Terminal()
     command = "python main.py gym/pendulum -o sac_config.learning_rate=1e-3 -o sac_config.n_step=3"
-    verdict = Verdict(
+    verdict = CheckVerdict(
         errors=0, warnings=0, notes=0, seconds=1.0, dry_run=f"{command} --dry_run", train=command
     )
     LivePrinter(stream, width=width).end(verdict)

@@ -7,7 +7,7 @@ import copy
 import pytest
 import torch
 
-from algorithm.nn.encoding import Recurrent, Stateless, TokenByToken, WholeWindow, make_encoding
+from algorithm.nn.encoding import RecurrentEncoding, Stateless, TokenByToken, WholeWindow, make_encoding
 from algorithm.nn.optimiser import FlatAdam
 from algorithm.nn.protocols import Rep
 from tests.batches import SMALL, random_batch, small_networks
@@ -87,7 +87,7 @@ def test_tokens_are_encoded_when_they_are_asked_for_and_once_and_with_a_gradient
 
 @pytest.mark.parametrize(
     "encoding, learned, whole, following",
-    [(WholeWindow, (6, 0, 0), (6, 0, 0), (6, 0, 6)), (Recurrent, (2, 1, 0), (2, 4, 0), (2, 4, 6))],
+    [(WholeWindow, (6, 0, 0), (6, 0, 0), (6, 0, 6)), (RecurrentEncoding, (2, 1, 0), (2, 4, 0), (2, 4, 6))],
 )
 def test_windows_with_memory_are_encoded_as_far_as_they_are_asked_for(encoding, learned, whole, following):
     rep = Remembering()
@@ -103,7 +103,7 @@ def test_windows_with_memory_are_encoded_as_far_as_they_are_asked_for(encoding, 
 
 
 def test_made_without_gradients_states_have_none():
-    for encoding in (TokenByToken, Recurrent, WholeWindow):
+    for encoding in (TokenByToken, RecurrentEncoding, WholeWindow):
         with torch.no_grad():
             states, _ = encode(encoding, Remembering(), random_batch(4, 1))
         assert not states.online.requires_grad and not states.learned.requires_grad

@@ -11,7 +11,7 @@ import torch
 
 from algorithm.data import Segment, SequenceBatch
 from algorithm.nn.defaults import ModelQ
-from algorithm.nn.encoding import Recurrent, make_encoding
+from algorithm.nn.encoding import RecurrentEncoding, make_encoding
 from algorithm.nn.ensemble import Ensemble
 from algorithm.nn.loader import load_networks
 from algorithm.nn.memories import AttentionRep, RecurrentRep
@@ -270,10 +270,10 @@ class Counting(Rep):
 def test_every_token_is_encoded_once_by_each_network(burn_in, learn, n_step):
     rep = Counting()
     target = copy.deepcopy(rep)
-    assert make_encoding(rep) is Recurrent
+    assert make_encoding(rep) is RecurrentEncoding
     window = burn_in + learn + n_step - 1
     batch = replace(random_batch(5, window, spec=SPEC), carry=torch.randn(5, 3))
-    states = Recurrent(rep, target, batch.obs, batch, burn_in=burn_in, learn=learn)
+    states = RecurrentEncoding(rep, target, batch.obs, batch, burn_in=burn_in, learn=learn)
     total = batch.obs["obs"].cumsum(1) + batch.carry.unsqueeze(1)
     torch.testing.assert_close(states.online, total)
     torch.testing.assert_close(states.carry, total)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from algorithm.agents.health import WINDOW, History, Row
+from algorithm.agents.health import WINDOW, History, Summary
 from algorithm.config.schema import Config
 from algorithm.runs.logs.metrics import METRICS
 from algorithm.sac.family import FAMILY
@@ -419,8 +419,8 @@ def test_the_history_by_hand():
     history = History(random_until=100)
     for step, mean, low, high, length in ((50, -2, -30, 1, 10), (100, -4, -5, -3, 2), (150, 7, 7, 7, 7)):
         metrics = ("rollout/return_mean", "rollout/return_min", "rollout/return_max", "rollout/length")
-        history.add(Row(step, dict(zip(metrics, (mean, low, high, length), strict=True))))
-    history.add(Row(200, {"loss/q": 1.0}))
+        history.add(Summary(step, dict(zip(metrics, (mean, low, high, length), strict=True))))
+    history.add(Summary(200, {"loss/q": 1.0}))
     assert (history.largest_return, history.largest_reward, history.longest_episode) == (30, 3, 10)
     assert history.random_returns == [-2, -4]
     assert history.last("loss/q", 1) == [1]
@@ -428,7 +428,7 @@ def test_the_history_by_hand():
     assert (history.span(1), history.span(3)) == (50, 150)
     assert (history.horizon(0.5), history.horizon(0.99), history.horizon(1.0)) == (2, 10, 10)
     for step in range(100):
-        history.add(Row(300 + step, {}))
+        history.add(Summary(300 + step, {}))
     assert len(history.rows) == WINDOW
 
 

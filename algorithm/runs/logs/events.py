@@ -25,7 +25,7 @@ EVENT_FILES = "events.out.tfevents.*"
 """Their names, as a pattern."""
 
 
-class Picture(NamedTuple):
+class LoggedPicture(NamedTuple):
     """A picture as TensorBoard stores it."""
 
     height: int
@@ -34,7 +34,7 @@ class Picture(NamedTuple):
     png: bytes
 
     @classmethod
-    def of(cls, pixels: NDArray[np.uint8]) -> Picture:
+    def of(cls, pixels: NDArray[np.uint8]) -> LoggedPicture:
         """pixels [H, W, C]."""
         from PIL import Image
 
@@ -47,7 +47,7 @@ class Picture(NamedTuple):
         return [*self[:3], base64.b64encode(self.png).decode("ascii")]
 
     @classmethod
-    def from_json(cls, plain: Sequence[Any]) -> Picture:
+    def from_json(cls, plain: Sequence[Any]) -> LoggedPicture:
         """Parse :meth:`as_json`."""
         *size, png = plain
         return cls(*size, base64.b64decode(png))
@@ -69,14 +69,14 @@ class EventSink:
         self._file: GrowingFile | None = None
         self._head = b""
 
-    def write(self, step: int, row: Mapping[str, float | Picture]) -> None:
+    def write(self, step: int, row: Mapping[str, float | LoggedPicture]) -> None:
         """See :class:`Sink`; pictures too. A row without finite values only begins the file."""
         from tensorboard.compat.proto.event_pb2 import Event
         from tensorboard.compat.proto.summary_pb2 import Summary
 
         event = Event(wall_time=time.time(), step=step)
         for name, value in row.items():
-            if isinstance(value, Picture):
+            if isinstance(value, LoggedPicture):
                 image = Summary.Image(
                     height=value.height,
                     width=value.width,

@@ -20,7 +20,7 @@ from algorithm import families
 from algorithm.errors import StorageError
 from algorithm.reading import read_text
 from algorithm.runs.files import write_text
-from algorithm.runs.logs.events import EVENT_FILES, EventSink, Picture
+from algorithm.runs.logs.events import EVENT_FILES, EventSink, LoggedPicture
 from algorithm.runs.logs.sinks import MOST, JsonlSink, Patient, create_empty, csv_table, naming, parse_row
 from algorithm.runs.names import behaviour_level
 from algorithm.spec import DEFAULT_BEHAVIOUR
@@ -104,7 +104,7 @@ class MetricsLogger:
         self._log, self._warn = log, warn
         self._closed_step = self._step = -1
         self._pending: dict[tuple[str, str], float] = {}
-        self._pictures: dict[tuple[str, str], Picture] = {}
+        self._pictures: dict[tuple[str, str], LoggedPicture] = {}
         self._events: dict[Path, Patient] = {}
         self._purge: int | None = None
         self._failing = False
@@ -150,7 +150,7 @@ class MetricsLogger:
         if pictures and (step != self._step or not self._pending):
             raise ValueError(f"metrics: pictures of step {step} without a row")
         for name, picture in pictures.items():
-            self._pictures[behaviour, name] = Picture.of(picture)
+            self._pictures[behaviour, name] = LoggedPicture.of(picture)
 
     def flush(self) -> None:
         """Commit the row and hand everything to the operating system."""
@@ -228,7 +228,7 @@ class MetricsLogger:
         for behaviour, name, value in state["pending"]:
             self._pending[behaviour, name] = math.nan if value is None else value
         for behaviour, name, *picture in state["pictures"]:
-            self._pictures[behaviour, name] = Picture.from_json(picture)
+            self._pictures[behaviour, name] = LoggedPicture.from_json(picture)
 
     def _purge_events(self) -> None:
         """At once, and not with the next row: until then TensorBoard would show what has been dropped."""
