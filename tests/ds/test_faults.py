@@ -90,7 +90,7 @@ def test_a_killed_learner_goes_on_with_its_four_actors(scene):
     actors = [scene.actor(name) for name in names]
     scene.until_stored(*(actor.pid for actor in actors))
     assert scene.end(learner, SIGKILL) == -SIGKILL
-    limit = int(scene.metric("step")) + 40 * LENGTH
+    limit = int(scene.metric("step")) + 100 * LENGTH  # enough that each actor is heard of once more
     learner = scene.learner("--resume", "-o", f"base_config.max_step={limit}", name="resumed")
     assert [finish(each) for each in (learner, *actors)] == [0] * 5
     for name in names:
