@@ -28,8 +28,7 @@ from ds.protocol import PROTOCOL, Hello, Join, TrajectoryChunk, TrajectoryMessag
 from ds.security import AUTHORITY, TOKEN, ActorSecurity
 
 BEHAVIOUR, HOST = "default", "127.0.0.1"
-CHANNELS = 5
-"""Trajectories of an actor under way at the same time: ``episode_sender_process_num`` by default."""
+CHANNELS = 5  # trajectories of an actor under way at a time: ``episode_sender_process_num`` by default
 
 AGREED: Mapping[str, int] = {}
 DIGEST = "44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a"
@@ -60,17 +59,9 @@ def trajectory(made: Segment, actor: str, channel: int, number: int) -> Trajecto
     """One episode of the agent with the channel's number; the learner hands out all its steps at once."""
     length = made.length
     transitions = Transitions(**{name: getattr(made, name) for name in Transitions.__struct_fields__})
-    return TrajectoryMessage(
-        actor=actor,
-        channel=channel,
-        number=number,
-        version=0,
-        steps=length,
-        stride=length,
-        chunks=(TrajectoryChunk(BEHAVIOUR, channel, transitions),),
-        episodes=((BEHAVIOUR, channel, 1.0, length),),
-        dropped=0,
-    )
+    chunk, episode = TrajectoryChunk(BEHAVIOUR, channel, transitions), (BEHAVIOUR, channel, 1.0, length)
+    own = {"actor": actor, "channel": channel, "number": number, "steps": length, "stride": length}
+    return TrajectoryMessage(**own, version=0, dropped=0, chunks=(chunk,), episodes=(episode,))
 
 
 def token(folder: Path) -> str:
