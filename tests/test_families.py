@@ -81,6 +81,10 @@ def test_a_family_trains_is_killed_resumes_bit_for_bit_evaluates_and_reports(fol
     assert "mean return" in finish(begin(folder, "main.py", "./task", "-n", "killed", "--eval=3"))
     finish(begin(folder, "main.py", "./task", "--report", "killed"))
     assert "BANDIT" in (models / "killed" / "report.html").read_text()
+
+
+@pytest.mark.slow
+def test_a_family_is_checked_and_its_training_is_costed(folder):
     assert "no errors" in finish(begin(folder, "main.py", "./task", "--check"))
     assert "finished" in finish(begin(folder, "main.py", "./task", "--dry_run"))
 

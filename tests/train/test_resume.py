@@ -62,9 +62,19 @@ def folder(tmp_path):
     return tmp_path
 
 
+QUICK = ("extended", "rnn", "workers")
+"""Sections of every run of the suite: extensions and hybrid actions, memory, processes."""
+
+
 @pytest.mark.fault("F01")
 @pytest.mark.fault("F02")
-@pytest.mark.parametrize("section", yaml.safe_load(TASK))
+@pytest.mark.parametrize(
+    "section",
+    [
+        pytest.param(section, marks=[] if section in QUICK else pytest.mark.slow)
+        for section in yaml.safe_load(TASK)
+    ],
+)
 def test_killed_three_times_it_ends_as_the_one_that_never_stopped(folder, section):
     rng, models = random.Random(section), folder / "models" / "task"
     assert finish(begin(folder, "-c", section, "--seed=1", "-n", "straight")) == 0, said(folder)
