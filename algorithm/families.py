@@ -1,7 +1,8 @@
 """The algorithm families, one line each: the only file outside of a family that names one.
 
 A family is a package with a module ``family``, whose ``FAMILY`` is imported when an agent is made, and two
-optional modules without torch: ``config`` with ``contradictions(config)``, and ``metrics`` with ``METRICS``.
+optional modules without torch: ``config`` with ``contradictions(config)``, and ``metrics``
+with ``METRICS`` and ``PANELS``.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # a configuration is read before numpy is loaded
+    from algorithm.panels import Panel
     from algorithm.roles import BehaviourConfig, Family
 
 FAMILIES: dict[str, str] = {
@@ -36,8 +38,17 @@ def contradictions(config: BehaviourConfig) -> Iterator[Any]:
 
 def metrics() -> Mapping[str, str]:
     """Return the names that agents of any family may log, with their meaning."""
-    modules = [_optional(package, "metrics") for package in FAMILIES.values()]
-    return {name: text for module in modules if module is not None for name, text in module.METRICS.items()}
+    return {name: text for module in _metrics() for name, text in module.METRICS.items()}
+
+
+def panels() -> tuple[Panel, ...]:
+    """Return the charts that a report has for the agents of any family; one without data is left out."""
+    return tuple(one for module in _metrics() for one in module.PANELS)
+
+
+def _metrics() -> list[ModuleType]:
+    modules = (_optional(package, "metrics") for package in FAMILIES.values())
+    return [module for module in modules if module is not None]
 
 
 def _optional(package: str, name: str) -> ModuleType | None:

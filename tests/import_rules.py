@@ -13,6 +13,7 @@ ORDER = (
     "algorithm.reading",
     "algorithm.streams",
     "algorithm.wording",
+    "algorithm.panels",
     "algorithm.timing",
     "algorithm.seeding",
     "algorithm.spec",

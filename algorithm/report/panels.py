@@ -3,50 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
+from algorithm import families
+from algorithm.panels import panel
 from algorithm.report.charts import Chart, Line, Numbers
 from algorithm.report.curves import run_lines, series_of
 from algorithm.report.facts import Columns
 
-
-@dataclass(frozen=True)
-class Panel:
-    """One small chart.
-
-    lines: metric -> its name in the chart
-    aims:  the same for targets of the lines, drawn dashed
-    log:   logarithmic where the values span enough
-    """
-
-    title: str
-    lines: Mapping[str, str]
-    aims: Mapping[str, str]
-    log: bool = False
-
-
-def _panel(title: str, *, log: bool = False, aims: Mapping[str, str] | None = None, **lines: str) -> Panel:
-    """Return a panel; ``lines``: name in the chart -> metric."""
-    named = {metric: name.replace("_", " ") for name, metric in lines.items()}
-    return Panel(title, named, aims or {}, log)
-
-
 PANELS = (
-    _panel("Values", critics="value/q_mean", target="value/target"),
-    _panel("Critic loss", log=True, loss="loss/q"),
-    _panel("Policy loss", loss="loss/policy"),
-    _panel("Entropy, discrete", entropy="policy/entropy_d", aims={"policy/target_entropy_d": "target"}),
-    _panel("Entropy, continuous", entropy="policy/entropy_c", aims={"policy/target_entropy_c": "target"}),
-    _panel("Temperature", log=True, discrete="policy/alpha_d", continuous="policy/alpha_c"),
-    _panel("Temperature loss", loss="loss/alpha"),
-    _panel("Share of actions at their bounds", share="policy/saturation"),
-    _panel("Gradient norm", log=True, norm="optim/grad_norm"),
-    _panel("Rates per second", steps="time/env_steps_per_s", updates="time/updates_per_s"),
-    _panel("Updates per step", achieved="time/replay_ratio"),
-    _panel("Replay rows", rows="replay/size"),
-    _panel("Resident memory, MB", memory="sys/rss_mb"),
+    *families.panels(),
+    panel("Gradient norm", log=True, norm="optim/grad_norm"),
+    panel("Rates per second", steps="time/env_steps_per_s", updates="time/updates_per_s"),
+    panel("Updates per step", achieved="time/replay_ratio"),
+    panel("Replay rows", rows="replay/size"),
+    panel("Resident memory, MB", memory="sys/rss_mb"),
 )
 """In the order of the page; one without data is left out."""
 
@@ -63,14 +35,14 @@ def diagnostics(columns: Columns, *, replay_ratio: float | None) -> list[Chart]:
     """
     step = np.asarray(columns["step"], np.float64)
     charts = []
-    for panel in PANELS:
-        lines = _lines(panel.lines, columns, step)
+    for one in PANELS:
+        lines = _lines(one.lines, columns, step)
         if not lines:
             continue
-        lines += _lines(panel.aims, columns, step, style="aim")
-        if "time/replay_ratio" in panel.lines and replay_ratio is not None:
+        lines += _lines(one.aims, columns, step, style="aim")
+        if "time/replay_ratio" in one.lines and replay_ratio is not None:
             lines.append(Line(label="target", x=step, y=np.full_like(step, replay_ratio), style="aim"))
-        charts.append(Chart(panel.title, lines, log=panel.log))
+        charts.append(Chart(one.title, lines, log=one.log))
     return charts + _faults(columns, step)
 
 

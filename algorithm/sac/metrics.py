@@ -1,8 +1,10 @@
-"""Metrics that agents of Soft Actor-Critic and its extensions log, with their meaning."""
+"""Metrics of Soft Actor-Critic and its extensions, with their meaning, and their charts in a report."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+
+from algorithm.panels import panel
 
 METRICS: Mapping[str, str] = {
     "loss/q": "loss of the critics and the encoder",
@@ -35,3 +37,14 @@ METRICS: Mapping[str, str] = {
     "the state made from the window's beginning on and that of the carry stored with its own row",
     "memory/delta_q_last": "the same at the last one; if clearly above the first, the burn-in is too short",
 }
+
+PANELS = (
+    panel("Values", critics="value/q_mean", target="value/target"),
+    panel("Critic loss", log=True, loss="loss/q"),
+    panel("Policy loss", loss="loss/policy"),
+    panel("Entropy, discrete", entropy="policy/entropy_d", aims={"policy/target_entropy_d": "target"}),
+    panel("Entropy, continuous", entropy="policy/entropy_c", aims={"policy/target_entropy_c": "target"}),
+    panel("Temperature", log=True, discrete="policy/alpha_d", continuous="policy/alpha_c"),
+    panel("Temperature loss", loss="loss/alpha"),
+    panel("Share of actions at their bounds", share="policy/saturation"),
+)
