@@ -1,0 +1,93 @@
+"""The number of places that a new part touches, counted by adding one to a copy of the project."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+TASK = """\
+default:
+  base_config: {env_type: TYPE, env_name: CartPole-v1, max_step: 80}
+  sac_config: {start_step: 20, batch_size: 8, write_summary_per_step: 40}
+  nn_config: {q: {dense_n: 8}, policy: {dense_n: 8}}
+  eval_config: {per_step: -1, episodes: 1}
+"""
+
+EXTENSION = '''\
+"""Small states."""
+
+from algorithm.extensions.base import Extension
+
+
+class Shrink(Extension):
+    def auxiliary_losses(self, ctx):
+        return {"q": ctx.states.learned.square().mean()}
+
+
+def make_shrink(build):
+    open("made.txt", "w").close()
+    return Shrink()
+'''
+
+ADAPTER = '''\
+"""Environments of Gymnasium under another name."""
+
+from algorithm.env.gym import GymRecipe
+
+
+def make_own(request, make_pool):
+    return make_pool(GymRecipe(env_id=request.env_name, env_args=request.env_args, wrappers=()))
+'''
+
+
+@pytest.fixture
+def copy(tmp_path):
+    for name in ("algorithm", "ds"):
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "main.py", tmp_path / "main.py")
+    (tmp_path / "task").mkdir()
+    return tmp_path
+
+
+def edit(file: Path, before: str, after: str) -> None:
+    source = file.read_text("utf-8")
+    assert source.count(before) == 1, f"{file.name} has changed: is it still one place?"
+    file.write_text(source.replace(before, after), "utf-8")
+
+
+def train(copy: Path, env_type: str) -> None:
+    (copy / "task" / "config.yaml").write_text(TASK.replace("TYPE", env_type))
+    command = [sys.executable, "main.py", "./task", "--seed=1", "-n", "a", "--quiet"]
+    done = subprocess.run(command, cwd=copy, env=os.environ, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (copy / "models" / "task" / "a" / "result.json").exists()
+
+
+@pytest.mark.slow
+def test_an_extension_is_a_file_and_an_entry_of_the_registry(copy):
+    registry = copy / "algorithm" / "extensions" / "__init__.py"
+    (registry.parent / "shrink.py").write_text(EXTENSION)
+    edit(registry, "    make_siamese,\n)", "    make_siamese,\n    make_shrink,\n)")
+    edit(registry, "\nREGISTRY", "\nfrom algorithm.extensions.shrink import make_shrink\n\nREGISTRY")
+    train(copy, "GYM")
+    assert (copy / "made.txt").exists()
+
+
+@pytest.mark.slow
+def test_a_kind_of_environment_is_a_file_an_entry_of_the_registry_and_a_value_of_env_type(copy):
+    env = copy / "algorithm" / "env"
+    (env / "own.py").write_text(ADAPTER)
+    edit(env / "registry.py", '= {"GYM": _gym}', '= {"GYM": _gym, "OWN": make_own}')
+    edit(env / "registry.py", "\n_ADAPTERS", "\nfrom algorithm.env.own import make_own\n\n_ADAPTERS")
+    edit(
+        env / "config.py",
+        'Literal["UNITY", "GYM", "DM_CONTROL"]',
+        'Literal["UNITY", "GYM", "DM_CONTROL", "OWN"]',
+    )
+    train(copy, "OWN")
