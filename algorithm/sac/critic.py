@@ -22,7 +22,7 @@ class CriticLoss(Protocol):
     def __call__(
         self, q: Tensor, y: Tensor, q_target: Callable[[], Tensor], weight: Tensor, valid: Tensor
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Return loss and values; weight [B], valid [B, T]; ``q_target()`` is the target critics' [E, B, T]."""
+        """Return loss and values; weight [B], valid [B, T]; ``q_target()``: the target critics' [E, B, T]."""
         ...
 
 

@@ -155,7 +155,7 @@ class CategoricalHead(_Branches):
         return self.temperature.alpha * self.entropy(choice) if self._soft_target else 0.0
 
     def losses(self, choice: DiscretePolicy, q: Tensor, share: Tensor) -> dict[str, Tensor]:
-        """Return :func:`algorithm.ops.discrete.discrete_policy_loss`; its target is 0 for one allowed action."""
+        """Return :func:`algorithm.ops.discrete.discrete_policy_loss`; target 0 for one allowed action."""
         alpha = self.temperature.alpha
         loss = ops.discrete_policy_loss(choice.log_probs, choice.probs, q, alpha, self._num)
         target = self.target_share * ops.largest_entropy(choice.mask, self.branches)

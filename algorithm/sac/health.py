@@ -234,8 +234,8 @@ class EntropyTooLow:
 
     Over twelve summaries the entropy stayed at least 1 per action above a target below −3 per action. It came
     no closer by a fifth, itself below −2 per action, while α fell in each of them to less than a thousandth
-    of its start. The rule excludes policies with no reason to be narrow, because actions have no effect. Their
-    entropy is near that of random actions, log 2 per action.
+    of its start. A policy with no reason to be narrow, because actions have no effect, causes no alarm: its
+    entropy is near log 2 per action.
     """
 
     _FALL, _GAP, _CLOSER, _NARROW, _TARGET = 1e-3, 1.0, 0.8, -2.0, 3.0
@@ -285,8 +285,8 @@ class HeldBackCritic:
     """Rule: the clip limits a value's change to τ · ε an update, and the TD errors are much larger.
 
     In three summaries over at least 1,000 steps the clip removed the gradient of 0.8 of the learned
-    positions. TD errors of five times ε or more have not fallen by a fifth. A clip that is wide enough for the
-    rewards removes hardly any gradient after the first thousand updates.
+    positions. TD errors of five times ε or more have not fallen by a fifth. A clip that is wide enough for
+    the rewards removes hardly any gradient after the first thousand updates.
     """
 
     _COUNT, _STEPS, _SHARE, _BEYOND, _FALLEN = 3, 1000, 0.8, 5.0, 0.8

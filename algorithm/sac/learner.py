@@ -96,9 +96,9 @@ class Sac:
     def update(self, batch: SequenceBatch) -> UpdateResult:
         """Take one gradient step of critics, policy, temperature and extensions; the target follows.
 
-        The batch is not modified, and no operation waits for the device. A step whose gradient is not finite is
-        skipped (see :class:`~algorithm.nn.optimiser.FlatAdam`) and counted in ``skipped``; ``priority`` may then
-        hold NaN. The target follows nevertheless, since the parameters stay finite.
+        The batch is not modified, and no operation waits for the device. A step with a gradient that is not
+        finite is skipped (see :class:`~algorithm.nn.optimiser.FlatAdam`) and counted in ``skipped``; then
+        ``priority`` may hold NaN. The target follows nevertheless, since the parameters stay finite.
         """
         batch = batch.to(self.device)
         self._layer_noise.apply(self._generator)
@@ -159,7 +159,7 @@ class Sac:
         """Return the difference in values between the stored and the present carries of a recurrent memory.
 
         That is ΔQ of R2D2 (section 3): the mean over critics and windows of |Q − Q'| by the mean of |Q|. The
-        state of Q is computed from the window's beginning, that of Q' from the carry stored with its own token.
+        state of Q is computed from the window's beginning, that of Q' from the carry stored with its token.
         The result covers the first and the last learned position, where some window has that.
 
         stored: [B, T, *C] the carries in the replay before each learned token
@@ -278,7 +278,7 @@ class Sac:
         return norms[0]
 
     def _add_where_it_agrees(self, loss: Tensor, *, retain_graph: bool) -> None:
-        """Add the gradient of ``loss``; on the encoder only if its cosine with the present one is positive."""
+        """Add the gradient of ``loss``; on the encoder only if its cosine with the other is positive."""
         encoder = self._critic_step.gradient[self._encoder]
         before = encoder.clone()
         encoder.zero_()

@@ -52,7 +52,7 @@ class Model(ActingModel):
         self._encoding = make_encoding(self.rep)
 
     def follow(self, online: FlatParameters) -> None:
-        """Create the target networks, once encoder and critics lie in their optimiser's storage ``online``."""
+        """Create the target networks; encoder and critics lie in their optimiser's storage ``online``."""
         self.target = Target([self.rep, self.q], online)
         self.target_rep = cast(Rep, self.target.modules[0])
         self.target_q = cast(Ensemble, self.target.modules[1])
@@ -74,5 +74,5 @@ class Model(ActingModel):
         return self._encoding(self.rep, self.target_rep, obs, batch, burn_in=burn_in, learn=learn)
 
     def min_target_q(self, state: Tensor, c_action: Tensor, members: list[int] | None) -> Tensor:
-        """Return the element-wise minimum over target critics ``members`` (REDQ, arXiv 2101.05982): [..., N]."""
+        """Return the minimum over the target critics ``members`` (REDQ, arXiv 2101.05982): [..., N]."""
         return self.target_q.frozen(state, c_action, members=members).amin(0)
