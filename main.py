@@ -1,4 +1,4 @@
-"""Train or run an agent: ``python main.py gym/pendulum``. See ``python main.py --help``."""
+"""Training or running of an agent: ``python main.py gym/pendulum``. See ``python main.py --help``."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def guarded(command: Callable[[], int], *, debug: bool) -> int:
-    """The exit code of a command; an error is shown as it is meant for a person."""
+    """Run a command and return its exit code; an error is shown in its form for a person."""
     try:
         return command()
-    except SystemExit as left:  # nobody who was called by the program decides that it is over
+    except SystemExit as left:  # a library's exit does not end the program
         print(f"internal error: SystemExit({left.code!r}) in the middle of a command", file=sys.stderr)
         return 1
     except KeyboardInterrupt:  # before or after the run: while it lasts, it handles signals itself
@@ -150,7 +150,7 @@ def interruptible_imports() -> Iterator[None]:
 
 
 def _show_notices(options: TrainOptions) -> None:
-    """Say what has no effect, where no console does."""
+    """Print the keys without effect, where no console does."""
     for text in options.notices:
         print(f"warning: {text}", file=sys.stderr)
 
@@ -162,5 +162,5 @@ def _say(options: TrainOptions, text: str) -> None:
 
 if __name__ == "__main__":
     mend_streams()
-    faulthandler.enable()  # a simulator that crashes in this process takes it along, but says where
+    faulthandler.enable()  # a simulator that crashes in this process takes it along, but prints where
     exit_process(main())

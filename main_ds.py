@@ -1,4 +1,4 @@
-"""Train with a learner and any number of actors: ``python main_ds.py gym/pendulum learner``."""
+"""Training with a learner and any number of actors: ``python main_ds.py gym/pendulum learner``."""
 
 from __future__ import annotations
 
@@ -44,5 +44,5 @@ def _say(options: TrainOptions, text: str) -> None:
 
 if __name__ == "__main__":
     mend_streams()
-    faulthandler.enable()  # a simulator that crashes in this process takes it along, but says where
+    faulthandler.enable()  # a simulator that crashes in this process takes it along, but prints where
     exit_process(main())

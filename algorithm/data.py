@@ -1,4 +1,4 @@
-"""The bundles that travel between the parts. The dimension legend stands in ``algorithm/README.md``.
+"""The bundles that pass between the parts. The dimension legend is in ``algorithm/README.md``.
 
 B batch · K burn-in · T learned · n steps · W = K+T+n−1 window · A flat action · H action heads · C carry
 """
@@ -42,7 +42,7 @@ class Segment:
     reward: Float  # [L]
     terminated: Bool  # [L]
     truncated: Bool  # [L]
-    priority: Float | None = None  # [L] TD error where the sender knows it
+    priority: Float | None = None  # [L] TD error where the sender has it
 
     @property
     def length(self) -> int:
@@ -90,7 +90,7 @@ class SequenceBatch:
         return self.reward.shape[1]
 
     def to(self, device: torch.device) -> SequenceBatch:
-        """The same batch on ``device``; itself if it is there already."""
+        """Return the same batch on ``device``; itself if it is there already."""
         if self.reward.device == device:
             return self
         fields = {k: v.to(device, non_blocking=True) for k, v in vars(self).items() if k != "obs"}
@@ -99,10 +99,10 @@ class SequenceBatch:
 
 @dataclass(frozen=True, kw_only=True)
 class UpdateResult:
-    """What one gradient step hands back. Tensors stay on the device until somebody needs them.
+    """Result of one gradient step. Tensors stay on the device until they are needed.
 
-    metrics: name → scalar, or values [..., B, T] of learned positions. What gets logged, and only when it is
-             logged, is the mean over the positions that are ``valid``.
+    metrics: name → scalar, or values [..., B, T] of learned positions. Only logging computes their mean over
+             the positions that are ``valid``.
     """
 
     priority: Tensor  # [B] 0.9 max + 0.1 mean over learned positions of mean_E |td|; the replay clips it
@@ -114,13 +114,13 @@ class UpdateResult:
 
     @cached_property
     def anchor_ids(self) -> Tensor:
-        """[B] ids of the transitions that the priorities belong to."""
+        """Ids [B] of the transitions that the priorities belong to."""
         return self.ids.gather(1, self.anchor.unsqueeze(1)).squeeze(1)
 
 
 @dataclass(frozen=True)
 class State:
-    """What an object needs to go on as if it had never stopped.
+    """All data from which an object continues as if it had never stopped.
 
     arrays: by name, which may contain slashes; views of live arrays: to be written or copied before going on
     meta:   strict JSON: string keys, integers of any size, neither NaN nor infinity
@@ -131,12 +131,12 @@ class State:
 
     @classmethod
     def joined(cls, parts: Mapping[str, State]) -> State:
-        """One state of several; :meth:`part` takes them out again. No name may contain a slash."""
+        """Return one state of several; :meth:`part` returns them again. No name may contain a slash."""
         arrays = {f"{name}/{k}": v for name, one in parts.items() for k, v in one.arrays.items()}
         return cls(arrays, {name: one.meta for name, one in parts.items()})
 
     def part(self, name: str) -> State:
-        """What was joined under ``name``. Raises KeyError if there is nothing."""
+        """Return the part joined under ``name``. Raises KeyError if there is none."""
         prefix = f"{name}/"
         own = {k.removeprefix(prefix): v for k, v in self.arrays.items() if k.startswith(prefix)}
         return State(own, self.meta[name])

@@ -1,4 +1,4 @@
-"""Errors meant for a person, each with its exit code and a message that says what to do.
+"""Errors meant for a person, each with its exit code and a message on cause and remedy.
 
 The configuration's own error lists several of these messages at once (``algorithm.config``).
 """
@@ -22,7 +22,7 @@ _ADVICE = {
 
 
 def explain(what: str, *, where: str, why: str, fix: str) -> str:
-    """What, then one labelled block each for where, why and what to do; empty ones are left out."""
+    """Return ``what``, then one labelled block each for where, why and fix; empty ones are left out."""
     blocks = (("where", where), ("why", why), ("to do", fix))
     indent = "\n" + " " * 9
     return "\n".join(
@@ -49,7 +49,7 @@ class UserError(Exception):
         self.fix = fix
 
     def __str__(self) -> str:
-        """See :func:`explain`."""
+        """Return the message with its labelled blocks, as :func:`explain`."""
         return explain(self.what, where=self.where, why=self.why, fix=self.fix)
 
     @property
@@ -60,7 +60,7 @@ class UserError(Exception):
 
 
 class UsageError(UserError):
-    """The command line asks for something that cannot be, such as a run name that is taken."""
+    """A command line that asks for something impossible, such as a run name that is taken."""
 
     exit_code = 2
 
@@ -72,7 +72,7 @@ class ModelError(UserError):
 
 
 class EnvError(UserError):
-    """The environment cannot be imported, built, reset or stepped, or breaks its own spaces."""
+    """An environment that cannot be imported, built, reset or stepped, or breaks its own spaces."""
 
     exit_code = 4
 
@@ -84,12 +84,12 @@ class NumericalError(UserError):
 
 
 class StorageError(UserError):
-    """A file of the run cannot be written, or is missing, or is not what was written."""
+    """A file of the run that cannot be written, or is missing, or is not what was written."""
 
     exit_code = 6
 
     @classmethod
     def of(cls: type[_Storage], error: OSError, *, what: str, where: object) -> _Storage:
-        """From an error of the operating system, with advice that suits its number."""
+        """Return an error of the operating system as one of these, with advice that suits its number."""
         advice = _ADVICE.get(error.errno or 0, "check the disk and the permissions of that folder")
         return cls(what, where=where, why=error.strerror or str(error), fix=advice)

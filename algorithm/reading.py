@@ -1,8 +1,8 @@
-"""The one way in which a file of a run is read: a plain file of a bounded size, UTF-8, strict JSON.
+"""The one reader of a run's files: plain files of a bounded size, UTF-8, strict JSON.
 
-Whatever stands in a run's folder may be damaged, or be put there by somebody else. A named pipe would be
-waited for without end, a device may never end, and what JSON allows in Python but nowhere else (NaN,
-infinity, a key that stands twice, a whole number of a million digits) breaks what comes after.
+Any file in a run's folder may be damaged, or come from another person. A named pipe would be waited for
+without end, a device may never end. Some JSON is valid in Python only (NaN, infinity, a key that stands
+twice, a whole number of a million digits) and breaks later steps.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ _DIGITS = 40  # of a whole number: the states of random generators have 128 bits
 
 
 def open_plain(path: Path, limit: int, *, follow: bool = False) -> BinaryIO:
-    """Open a plain file of at most ``limit`` bytes; a symbolic link only where ``follow`` says so.
+    """Open a plain file of at most ``limit`` bytes; a symbolic link only with ``follow``.
 
-    Raises OSError where the system does, ValueError where it is another kind of file.
+    Raises OSError from the system, and ValueError for another kind of file.
     """
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW)
     try:
@@ -52,7 +52,7 @@ def open_plain(path: Path, limit: int, *, follow: bool = False) -> BinaryIO:
 
 
 def read_bytes(path: Path, limit: int = TEXT, *, follow: bool = False) -> bytes:
-    """The content of a file, as :func:`open_plain` opens it. Raises OSError and ValueError."""
+    """Return the content of a file opened as by :func:`open_plain`. Raises OSError and ValueError."""
     with open_plain(path, limit, follow=follow) as file:
         data = bytearray()
         while block := file.read(_BLOCK):
@@ -63,12 +63,12 @@ def read_bytes(path: Path, limit: int = TEXT, *, follow: bool = False) -> bytes:
 
 
 def read_text(path: Path, limit: int = TEXT, *, follow: bool = False) -> str:
-    """The same as text; bytes that are no UTF-8 are a ValueError."""
+    """Return the same as text; bytes that are no UTF-8 are a ValueError."""
     return read_bytes(path, limit, follow=follow).decode("utf-8")
 
 
 def parse_json(data: bytes | str) -> Any:  # noqa: ANN401 - whatever the JSON spells
-    """A value of strict JSON: finite numbers, each key once, at most ``DEEPEST`` levels.
+    """Return a value of strict JSON: finite numbers, each key once, at most ``DEEPEST`` levels.
 
     Raises ValueError with a one-line reason.
     """
@@ -88,7 +88,7 @@ def parse_json(data: bytes | str) -> Any:  # noqa: ANN401 - whatever the JSON sp
 
 
 def read_json(path: Path, limit: int = TEXT) -> dict[str, Any]:
-    """The JSON object in a file. Raises StorageError, naming the file and what is wrong with it."""
+    """Return the JSON object in a file. Raises StorageError with the file and its fault."""
     try:
         value = parse_json(read_bytes(path, limit))
     except OSError as error:
@@ -101,7 +101,7 @@ def read_json(path: Path, limit: int = TEXT) -> dict[str, Any]:
 
 
 def read_lines(path: Path, limit: int = TEXT) -> list[str]:
-    """The lines of a file of text. Raises StorageError."""
+    """Return the lines of a file of text. Raises StorageError."""
     try:
         text = read_text(path, limit)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""The roles of a training: everything that the parts outside a family may ask of an agent.
+"""The roles of a training: all that the parts outside a family use of an agent.
 
 A family (:mod:`algorithm.families`) fills them in. Trainer, checkpoints, evaluation, checks, pages and
 ``ds`` use nothing else of it.
@@ -60,7 +60,7 @@ class Policy(Protocol):
 
 
 class SamplingPolicy(Policy, Protocol):
-    """A policy that can be asked for its mode."""
+    """A policy that can also return its mode."""
 
     def act(
         self,
@@ -178,7 +178,7 @@ class UpdateSchedule(Protocol):
 
 
 class DivergenceReport(Protocol):
-    """A receiver of what became of updates that are not finite."""
+    """A receiver of reports on updates that are not finite."""
 
     def skipped(self, line: str) -> None:
         """Report skipped steps; not called for every one."""
@@ -252,7 +252,7 @@ class Agent(Recorder, Protocol):
         ...
 
     def attach(self, *, restore: Callable[[], Tensors | None], report: DivergenceReport) -> None:
-        """Go back to what ``restore`` returns when training diverges; None: there is no checkpoint."""
+        """Set the source of tensors for a diverged training: ``restore``; None: there is no checkpoint."""
         ...
 
     def state(self) -> State:
@@ -318,7 +318,7 @@ class Acting:
 
 
 class MakeActing(Protocol):
-    """Constructor of what a remote actor needs; its weights are those of the run's first moment."""
+    """Constructor of a remote actor's policy; its weights are those of the run's first moment."""
 
     def __call__(
         self,
@@ -331,7 +331,7 @@ class MakeActing(Protocol):
         own_seed: int,
         device: torch.device,
     ) -> Acting:
-        """Build the policy; run_seed: of the networks, own_seed: of what it draws."""
+        """Build the policy; run_seed: of the networks, own_seed: of the policy's own random numbers."""
         ...
 
 
@@ -341,7 +341,7 @@ def _no_rules(config: BehaviourConfig) -> dict[str, Callable[[Any], str | None]]
 
 @dataclass(frozen=True, kw_only=True)
 class Family:
-    """One algorithm family: how its agents are made and shown.
+    """One algorithm family: construction and display of its agents.
 
     make_agent:   see :class:`MakeAgent`
     make_acting:  see :class:`MakeActing`

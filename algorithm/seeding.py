@@ -1,4 +1,4 @@
-"""Every random stream of a run, derived from its one seed by name, so that none depends on another's use."""
+"""Random streams of a run, derived from one seed by name, so that none depends on another's use."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ if TYPE_CHECKING:
 
 
 def stream_seed(seed: int, *names: str | int) -> int:
-    """A 63-bit seed for the stream ``names`` of the run ``seed``; the same on every machine and Python."""
+    """Return a 63-bit seed for the stream ``names`` of the run ``seed``, the same on every machine."""
     words = [name if isinstance(name, int) else zlib.crc32(name.encode()) for name in names]
     return int(np.random.SeedSequence([seed, *words]).generate_state(1, np.uint64)[0] >> np.uint64(1))
 
 
 def stream(seed: int, *names: str | int) -> np.random.Generator:
-    """A numpy generator for the stream ``names``."""
+    """Return a numpy generator for the stream ``names``."""
     return np.random.default_rng(stream_seed(seed, *names))
 
 
 def episode_seeds(seed: int, purpose: str) -> Callable[[int, int], int]:
-    """(environment index, episode number) -> reset seed, for the environments of one purpose.
+    """Return a function (environment index, episode number) -> reset seed, for one purpose.
 
-    31 bits: what every simulator accepts as a seed.
+    A seed has 31 bits, which every simulator accepts.
     """
     return lambda index, episode: stream_seed(seed, purpose, index, episode) >> 32
 

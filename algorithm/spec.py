@@ -1,4 +1,4 @@
-"""What an agent sees and does: names, shapes, dtypes and the layout of the flat action.
+"""Observations and actions of an agent: names, shapes, dtypes and the layout of the flat action.
 
 These are plain values. Everything that depends on a space (replay columns, default networks, heads) is
 built from them, never from a simulator's own space objects.
@@ -17,21 +17,20 @@ Z_LIMIT = 7.0
 """Acting clamps the pre-tanh value to ±Z_LIMIT: beyond it float32 ``tanh`` rounds to ±1."""
 
 DEFAULT_BEHAVIOUR = "default"
-"""The behaviour name of environments that know only one kind of agent."""
+"""The behaviour name of environments that have only one kind of agent."""
 
 
 @dataclass(frozen=True)
 class ObsSpec:
-    """Any mix of named observations, in a fixed order.
+    """A mix of named observations, in a fixed order.
 
     names:      one per observation; one that is not a Dict or Tuple is called ``obs``.
     shapes:     without batch or time dimension.
     dtypes:     numpy dtype names as the replay stores them; real numbers are always ``float32``.
     categories: of an observation made of choices, the number of values of each of its elements, which count
                 from 0; empty for numbers. Left out: there are no such observations.
-    stacks:     frames along the first axis, of which an observation adds the last and the others are those of
-                the observations before it (the first one repeated where there are none). 1 is no stack. Left
-                out: there are no stacks.
+    stacks:     frames along the first axis. An observation adds the last one; the others come from the
+                observations before it, or repeat the first one. 1 is no stack. Left out: there are no stacks.
     """
 
     names: tuple[str, ...]
@@ -61,7 +60,7 @@ class ObsSpec:
                 raise ValueError(f"ObsSpec: {name} of shape {shape} cannot hold a stack of {stack} frames")
 
     def items(self) -> tuple[tuple[str, tuple[int, ...], str], ...]:
-        """(name, shape, dtype) of each observation, in order."""
+        """Return (name, shape, dtype) of each observation, in order."""
         return tuple(zip(self.names, self.shapes, self.dtypes, strict=True))
 
     @property
@@ -70,7 +69,7 @@ class ObsSpec:
         return sum(prod(shape) for shape in self.shapes)
 
     def zeros(self, *lead: int) -> dict[str, NDArray[np.generic]]:
-        """An all-zero observation with leading dimensions ``lead``."""
+        """Return an all-zero observation with leading dimensions ``lead``."""
         return {name: np.zeros((*lead, *shape), dtype) for name, shape, dtype in self.items()}
 
 
@@ -80,7 +79,7 @@ class ActionSpec:
 
     branches:    number of choices of each discrete branch; empty when there is none.
     continuous:  size of the continuous part; 0 when there is none.
-    description: how it maps to the environment's own action, for a person.
+    description: mapping to the environment's own action, for a person.
     """
 
     branches: tuple[int, ...] = ()
@@ -110,26 +109,26 @@ class ActionSpec:
 
     @property
     def branch_slices(self) -> tuple[slice, ...]:
-        """Where each branch lies in the one-hot part, and in masks, logits and critic outputs."""
+        """Slice of each branch in the one-hot part, and in masks, logits and critic outputs."""
         ends = np.cumsum(self.branches, dtype=np.int64).tolist()
         return tuple(slice(end - width, end) for end, width in zip(ends, self.branches, strict=True))
 
     def padding(self, *lead: int) -> NDArray[np.float32]:
-        """The action "before the first step": all zeros, [*lead, A]."""
+        """Return the action "before the first step": all zeros, [*lead, A]."""
         return np.zeros((*lead, self.size), np.float32)
 
     def all_allowed(self, *lead: int) -> NDArray[np.bool_]:
-        """The mask that forbids nothing, [*lead, ΣN]."""
+        """Return the mask that forbids nothing, [*lead, ΣN]."""
         return np.ones((*lead, self.discrete), np.bool_)
 
     def random(
         self, rng: np.random.Generator, mask: NDArray[np.bool_]
     ) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.float32]]:
-        """Uniformly random actions among those that ``mask`` [n, ΣN] allows, as the warm-up takes them.
+        """Return uniformly random actions among those that ``mask`` [n, ΣN] allows, for the warm-up.
 
-        Returns the flat action [n, A], its pre-tanh value z [n, continuous] and the behaviour log-probability
-        [n, H] (discrete part first): −Σ log n_b, n_b the choices that are allowed, and −|A_c|·log 2, the
-        density of u on [-1, 1].
+        The result is the flat action [n, A], its pre-tanh value z [n, continuous] and the behaviour
+        log-probability [n, H] (discrete part first). The latter is −Σ log n_b over the n_b allowed choices,
+        and −|A_c|·log 2, the density of u on [-1, 1].
         """
         n = len(mask)
         action = np.zeros((n, self.size), np.float32)
@@ -150,7 +149,7 @@ class ActionSpec:
 
 @dataclass(frozen=True)
 class AgentSpec:
-    """What one behaviour sees and does."""
+    """Observations and actions of one behaviour."""
 
     obs: ObsSpec
     action: ActionSpec

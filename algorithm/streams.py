@@ -1,4 +1,4 @@
-"""Standard output and error that end no run: closed, full, without a reader, or without our letters."""
+"""Standard output and error that end no run: closed, full, without a reader, or of a poor encoding."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _LOGGER = logging.getLogger(__name__)
 
 
 class Lasting:
-    """A text stream of which writing never fails: once it would, what is written goes nowhere."""
+    """A text stream without write errors: after the first one, output is discarded."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -21,7 +21,7 @@ class Lasting:
         return getattr(self._stream, name)
 
     def write(self, text: str) -> int:
-        """As of any stream."""
+        """Write ``text``; return its length."""
         try:
             return self._stream.write(text)
         except OSError as error:
@@ -29,21 +29,21 @@ class Lasting:
         return len(text)
 
     def flush(self) -> None:
-        """As of any stream."""
+        """Flush the stream."""
         try:
             self._stream.flush()
         except OSError as error:
             self._give_up(error)
 
     def close(self) -> None:
-        """Only flush: an environment may close what it takes for its own, and others go on writing."""
+        """Flush the stream only: an environment may close it while others still write."""
         self.flush()
 
     def _give_up(self, error: OSError) -> None:
         try:
             with Path(os.devnull).open("w") as nowhere:  # first, for what follows may be written here
                 os.dup2(nowhere.fileno(), self._stream.fileno())
-        except OSError:  # no descriptor is left; who writes next tries again
+        except OSError:  # no descriptor is left; the next write tries again
             return
         what = f"the output cannot be written any more ({error.strerror})"
         if isinstance(error, BrokenPipeError):
@@ -52,10 +52,10 @@ class Lasting:
 
 
 def mend_streams() -> None:
-    """Make standard output and error streams that can be written to. To be called once, before anything else.
+    """Replace closed or failing output streams by safe ones. Must be called once, before anything else.
 
-    A letter that their encoding has not is shown by its code. A descriptor that is closed would be that of
-    the next file to be opened, a checkpoint say, into which libraries would then print.
+    A letter outside of their encoding is shown by its code. A closed descriptor would be reused for the next
+    opened file, such as a checkpoint, and libraries would then print into it.
     """
     while (free := os.open(os.devnull, os.O_RDWR)) <= 2:
         os.set_inheritable(free, True)

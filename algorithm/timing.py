@@ -1,4 +1,4 @@
-"""Where the time of a training goes."""
+"""Time of a training by its parts."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ Part = Literal["act", "step", "wait", "store", "sample", "update", "other"]
 MEASURED: tuple[Part, ...] = ("act", "step", "store", "sample", "update")
 """Parts that have a metric of their own, ``time/share_<part>``; ``other`` is the rest.
 
-So has ``wait`` (for steps that others take) in a training that waits at all.
+``wait`` (for steps of other processes) also has one, in a training that waits at all.
 """
 
 
 class Stopwatch:
-    """Charges the time since the last call to the part that just ended, so that nothing is left out.
+    """A watch that charges the time since the last call to the part that just ended; no time is left out.
 
-    A mark costs a fraction of a microsecond, so that whoever does not want to know need not read it.
+    A mark costs a fraction of a microsecond, so that it may run even if its times are not read.
 
     clock: seconds, never going back
     """
@@ -30,22 +30,22 @@ class Stopwatch:
         self._last = clock()
 
     def lap(self, part: Part) -> None:
-        """``part`` ends now."""
+        """Charge the time since the last mark to ``part``."""
         now = self._clock()
         self._seconds[part] += now - self._last
         self._last = now
 
     def skip(self) -> None:
-        """What was done since the last call is not training: it counts nowhere."""
+        """Leave out the time since the last mark: it is not training."""
         self._last = self._clock()
 
     @property
     def seconds(self) -> Mapping[Part, float]:
-        """Of each part so far."""
+        """Seconds of each part so far."""
         return dict(self._seconds)
 
     def load(self, seconds: Mapping[Part, float]) -> None:
-        """So much has been spent before; the clock goes on from now."""
+        """Continue from the ``seconds`` spent before; the clock starts now."""
         self._seconds.update(seconds)
         self._shared = dict(self._seconds)
         self.skip()
@@ -56,7 +56,7 @@ class Stopwatch:
         return sum(self._seconds.values())
 
     def shares(self) -> dict[str, float]:
-        """Metrics: the measured parts' shares of the time since the last call; empty if there is none."""
+        """Return metrics: the parts' shares of the time since the last call; empty if there is none."""
         since = {part: seconds - self._shared[part] for part, seconds in self._seconds.items()}
         self._shared = dict(self._seconds)
         total = sum(since.values())

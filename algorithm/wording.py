@@ -1,4 +1,4 @@
-"""Numbers and tables as a person reads them."""
+"""Numbers and tables in the form that a person reads."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Rows = Sequence[tuple[str, str]]
 
 
 def short(value: float) -> str:
-    """Three or four figures, whatever the size: ``12,345``, ``451.3``, ``0.0031``."""
+    """Format three or four figures, whatever the size: ``12,345``, ``451.3``, ``0.0031``."""
     if not math.isfinite(value):
         return "unknown"
     size = abs(value)
@@ -23,7 +23,7 @@ def short(value: float) -> str:
 
 
 def plus_minus(mean: float, half_width: float) -> str:
-    """``mean ± half width``, both to the same decimals; the mean alone where there is no interval."""
+    """Format ``mean ± half width``, both to the same decimals; the mean alone without an interval."""
     if not math.isfinite(half_width):
         return short(mean)
     size = max(abs(mean), abs(half_width))
@@ -32,7 +32,7 @@ def plus_minus(mean: float, half_width: float) -> str:
 
 
 def steps_text(steps: float) -> str:
-    """Environment steps on an axis: ``500``, ``12k``, ``1.5M``."""
+    """Format environment steps on an axis: ``500``, ``12k``, ``1.5M``."""
     for size, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(steps) >= size:
             return f"{steps / size:.4g}{unit}"
@@ -40,7 +40,7 @@ def steps_text(steps: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """``48 s``, ``12 min 5 s``, ``3 h 7 min``."""
+    """Format ``48 s``, ``12 min 5 s``, ``3 h 7 min``."""
     whole = round(seconds)
     if whole < 60:
         return f"{seconds:.1f} s" if seconds < 10 else f"{whole} s"
@@ -50,10 +50,10 @@ def duration(seconds: float) -> str:
 
 
 def counted(number: int, noun: str) -> str:
-    """``1 run``, ``3 runs``."""
+    """Format ``1 run``, ``3 runs``."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def listed(values: Sequence[object]) -> str:
-    """Values behind each other, each once."""
+    """Join values by commas, each once."""
     return ", ".join(dict.fromkeys(map(str, values)))

@@ -1,4 +1,4 @@
-"""How an actor waits for its learner: a clock that tests can replace, growing pauses, lines that stay few."""
+"""An actor's waits for its learner: a clock that tests can replace, growing pauses, lines that stay few."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ class RealClock:
     """The machine's monotonic clock."""
 
     def now(self) -> float:
-        """See :class:`Clock`."""
+        """Return the seconds of a monotonic clock."""
         return time.monotonic()
 
     def wait(self, event: threading.Event, seconds: float) -> bool:
-        """See :class:`Clock`."""
+        """Wait at most ``seconds`` for ``event``; return whether it is set."""
         return event.wait(seconds)
 
 

@@ -1,4 +1,4 @@
-"""What goes wrong between learner and actors."""
+"""Errors between learner and actors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where messages wait between the thread that receives them and the thread that learns."""
+"""Queues of messages between the thread that receives them and the thread that learns."""
 
 from __future__ import annotations
 

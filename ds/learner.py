@@ -94,7 +94,7 @@ class Remote:
         self.make_replay: MakeReplay = self._replays()
 
     def feed(self, agents: Mapping[str, Agent], watch: Stopwatch) -> Collector:
-        """See :class:`~algorithm.train.runtime.Runtime`."""
+        """Return the source of transitions: the remote actors of ``agents``."""
         base, net, session = self._base, self._net, self._session
         self._agents = agents
         self._actors = ActorRegistry(

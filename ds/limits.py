@@ -1,4 +1,4 @@
-"""How large a message may be: what the largest message takes, computed from what agents see and do."""
+"""The size limit of messages: that of the largest one, computed from the agents' specs."""
 
 from __future__ import annotations
 

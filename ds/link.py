@@ -81,12 +81,12 @@ class Link:
 
     @property
     def away(self) -> bool:
-        """Whether the learner does not answer."""
+        """True if the learner does not answer."""
         return self._monitor.away
 
     @property
     def finished(self) -> bool:
-        """Whether the training has ended, and with it the actor."""
+        """True if the training has ended, and with it the actor."""
         return self.shutdown.finished.is_set()
 
     def tell(self, text: str) -> None:

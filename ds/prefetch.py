@@ -98,25 +98,25 @@ class PrefetchedReplay(ReplayBuffer):
 
     @property
     def next_id(self) -> int:
-        """See :class:`ReplayBuffer`."""
+        """Id of the next row."""
         with self._lock:
             return super().next_id
 
     @property
     def num_transitions(self) -> int:
-        """See :class:`ReplayBuffer`."""
+        """Number of stored transitions."""
         with self._lock:
             return super().num_transitions
 
     @property
     def ready(self) -> int:
-        """See :class:`ReplayBuffer`; batches that wait make no difference."""
+        """Number of windows that wait to be used; prepared batches make no difference."""
         with self._lock:
             return super().ready
 
     @property
     def saved_files(self) -> tuple[SegmentFile, ...]:
-        """See :class:`ReplayBuffer`."""
+        """Files of the rows that are saved."""
         with self._lock:
             return super().saved_files
 
@@ -130,7 +130,7 @@ class PrefetchedReplay(ReplayBuffer):
             return super().state()
 
     def feedback(self, result: UpdateResult) -> None:
-        """See :class:`ReplayBuffer`."""
+        """Take priorities from an update. Waits for the device outside of the lock."""
         priority, ids = result.priority.detach().cpu(), result.ids.cpu()  # waits for the device, not locked
         fetched = replace(result, priority=priority, ids=ids, anchor=result.anchor.cpu())
         with self._lock:
@@ -139,24 +139,24 @@ class PrefetchedReplay(ReplayBuffer):
     # ---- what changes rows
 
     def add(self, segment: Segment) -> Int:
-        """See :class:`ReplayBuffer`."""
+        """Store a segment; return the ids of its rows."""
         with self._alone():
             return super().add(segment)
 
     def close(self, stream: int) -> None:
-        """See :class:`ReplayBuffer`; the threads are ended by :meth:`stop`."""
+        """End a stream's episode; the threads are ended by :meth:`stop`."""
         with self._alone():
             super().close(stream)
 
     def refresh_carry(self, result: UpdateResult) -> None:
-        """See :class:`ReplayBuffer`."""
+        """Replace stored carries by those of an update."""
         carry = None if result.carry is None else result.carry.detach().cpu()
         fetched = replace(result, ids=result.ids.cpu(), carry=carry)
         with self._alone():
             super().refresh_carry(fetched)
 
     def load_state(self, state: ReplayState) -> None:
-        """See :class:`ReplayBuffer`. Batches that wait were drawn from other rows and are given up."""
+        """Continue from ``state``. Prepared batches are dropped, for they were drawn from other rows."""
         with self._alone():
             self._batches.clear()
             super().load_state(state)

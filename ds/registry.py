@@ -1,4 +1,4 @@
-"""Who acts for a learner: slots, numbers, which messages have come, and what became of them."""
+"""The register of a learner's actors: slots, numbers, received messages and their outcomes."""
 
 from __future__ import annotations
 
@@ -343,7 +343,7 @@ class ActorRegistry:
 
 
 def _follows(count: int, known: int, *, least: int = 0) -> bool:
-    """Whether a count is possible; ``known``: the last known one."""
+    """Return whether a count is possible; ``known``: the last known one."""
     return least <= count <= known + AHEAD
 
 

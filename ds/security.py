@@ -1,6 +1,6 @@
-"""Who may talk to a learner, and who can listen.
+"""Access to a learner, and encryption.
 
-On this machine: anybody who can log in. Beyond it: who has the token, over TLS with a certificate of an
+On this machine any user has access. Beyond it, an actor needs the token, over TLS with a certificate of an
 authority of their own; ``python -m ds.certificates`` makes one.
 """
 
@@ -36,7 +36,7 @@ class Net(Protocol):
 
     @property
     def insecure(self) -> bool:
-        """Whether plain text may leave this machine."""
+        """True if plain text may leave this machine."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class ActorSecurity:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether ``host`` can only be this machine. Names besides localhost are not looked up."""
+    """Return whether ``host`` can only be this machine. Names besides localhost are not looked up."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

@@ -76,7 +76,7 @@ class SendQueue:
 
     @property
     def taken(self) -> tuple[int, ...]:
-        """Of each channel the number of the last message that a learner has answered for."""
+        """Number of the last message that a learner has answered for, by channel."""
         return tuple(channel.taken for channel in self._channels)
 
     @property
@@ -127,7 +127,7 @@ class SendQueue:
             self._changed.notify_all()
 
     def _has_room(self, channel: int) -> bool:
-        """Whether the actor may go on, now that its message stands in ``channel``."""
+        """Return whether the actor may continue, now that its message stands in ``channel``."""
         if self._link.away:
             return self.waiting <= self._size
         return len(self._channels[channel].queue) + self._channels[channel].flying <= 1

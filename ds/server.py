@@ -52,7 +52,7 @@ class MessageHandler(Protocol):
     """Handler of decoded messages; runs in the server's loop."""
 
     def knows(self, actor: str) -> bool:
-        """Whether an actor is registered."""
+        """Return whether an actor is registered."""
 
     def unknown(self, kind: type[Any]) -> Receipt | Joined:
         """Return the answer to a message of this type from an unknown actor."""

@@ -81,7 +81,7 @@ class Service:
         self._storing: set[asyncio.Task[Receipt]] = set()
 
     def knows(self, actor: str) -> bool:
-        """Whether an actor is registered."""
+        """Return whether an actor is registered."""
         return self._actors.number(actor) is not None
 
     def unknown(self, kind: type[Any]) -> Receipt | Joined:

@@ -39,7 +39,7 @@ class Sender(Protocol):
 
     @property
     def taken(self) -> tuple[int, ...]:
-        """Of each channel the number of the last message that a learner has answered for."""
+        """Number of the last message that a learner has answered for, by channel."""
         ...
 
     @property

@@ -200,11 +200,11 @@ class BehaviourRecorder:
         self._packer, self._behaviour = writer, behaviour
 
     def add(self, segment: Segment) -> None:
-        """See :meth:`TrajectoryWriter.add`."""
+        """Add a segment of the behaviour to the messages."""
         self._packer.add(self._behaviour, segment)
 
     def close(self, stream: int) -> None:
-        """See :meth:`TrajectoryWriter.close`."""
+        """End the stream's episode as truncated."""
         self._packer.close(self._behaviour, stream)
 
 

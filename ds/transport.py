@@ -1,4 +1,4 @@
-"""What server and client must agree on about gRPC itself."""
+"""Settings of gRPC that server and client share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What actors need of a learner's networks, as bytes and back, and when it is published."""
+"""The parts of a learner's networks that actors need, as bytes and back, and the time of publication."""
 
 from __future__ import annotations
 

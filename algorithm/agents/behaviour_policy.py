@@ -12,10 +12,10 @@ from algorithm.spec import Z_LIMIT, AgentSpec
 
 
 class BehaviourPolicy:
-    """See :class:`~algorithm.roles.Policy`.
+    """Policy that acts at random during the warm-up, and samples an exploring actor afterwards.
 
-    actor:      samples from the policy, exploring
-    rng:        of random actions
+    actor:      the exploring policy
+    rng:        generator of random actions
     repeat_c:   mean number of steps that a random continuous part is held, ≥ 1
     repeat_d:   the same of random choices
     warming_up: act uniformly at random; set by the agent, which counts the steps
@@ -40,11 +40,11 @@ class BehaviourPolicy:
 
     @property
     def stored_carry_shape(self) -> tuple[int, ...]:
-        """See :class:`~algorithm.roles.Policy`."""
+        """Shape of a recorded carry: the whole carry's, or (0,) for nothing."""
         return self._actor.stored_carry_shape
 
     def initial_carry(self, n: int) -> Float:
-        """See :class:`~algorithm.roles.Policy`."""
+        """Return the carry of n agents at the start of their episodes, [n, *C]."""
         return self._actor.initial_carry(n)
 
     def act(
@@ -52,9 +52,9 @@ class BehaviourPolicy:
     ) -> ActorOutput:
         """Return a sample of the policy, or a random action while ``warming_up``.
 
-        A random action is uniform. Each of its parts is held for a geometric number of steps: pushes that
-        change direction at each step cancel out, and a task of momentum shows little of itself (arXiv
-        2006.01782). The log-probability is that of the uniform distribution, the marginal one.
+        A random action is uniform. Each of its parts is held for a geometric number of steps. Pushes that
+        change direction at each step cancel out, and the agent visits few states of a task with momentum
+        (arXiv 2006.01782). The log-probability is that of the uniform distribution, the marginal one.
         """
         if not self.warming_up:
             return self._actor.act(obs, prev_action, carry, action_mask, greedy=self._greedy)
@@ -73,7 +73,7 @@ class BehaviourPolicy:
         return ActorOutput(action=action, z=z, behaviour_logp=logp, carry=after)
 
     def _held(self, probability: float, prev_action: Float) -> Bool:
-        """Draw the agents [N] that repeat a part of their last action; none whose action is 0: they begin."""
+        """Draw the agents [N] that repeat a part of their last action; none at the start, with action 0."""
         held: Bool = (self._rng.random(len(prev_action)) < probability) & prev_action.any(1)
         return held
 

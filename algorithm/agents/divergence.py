@@ -1,4 +1,4 @@
-"""What becomes of updates that are not finite: skipped and counted, then rolled back, then the end."""
+"""Treatment of updates that are not finite: they are skipped, then rolled back, then end the training."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ PATIENCE = 10
 """Skipped updates in a row after which the networks go back to the last checkpoint."""
 
 EXTREME_PATIENCE = 100
-"""The same where the last of them met a number as large as :data:`UNUSABLE`: one such reward is in most
-batches of a small replay, and says nothing of the networks."""
+"""The same if the last batch held a number as large as :data:`UNUSABLE`: one such reward is in most
+batches of a small replay, and is no fault of the networks."""
 
 ROLL_BACKS = 3
-"""How often they do; what would be one more ends the training."""
+"""Maximum number of roll backs; one more ends the training."""
 
 RECOVERY = 1000
-"""Good updates since the last time after which the earlier ones are forgotten."""
+"""Good updates after a roll back that reset the count of roll backs."""
 
 LARGE = 1e6
 """Rewards and observations above this are named as the likely cause."""
 
 Restore = Callable[[], Tensors | None]
-"""Returns what ``Learner.tensors`` gave at the last checkpoint, on any device; None without a checkpoint."""
+"""Function that returns the last checkpoint's ``Learner.tensors``, on any device, or None."""
 
 _LOGGER = logging.getLogger(__name__)
 
 
 def diverged(why: str, step: int) -> NumericalError:
-    """The error of a training whose numbers are no longer finite."""
+    """Return the error of a training whose numbers are no longer finite."""
     return NumericalError(
         "training has diverged",
         where=f"environment step {step}",
@@ -47,7 +47,7 @@ def diverged(why: str, step: int) -> NumericalError:
 
 
 class Learner(Protocol):
-    """A learner whose updates can be judged and taken back."""
+    """A learner with countable and revertible updates."""
 
     @property
     def skipped(self) -> int:
@@ -55,17 +55,17 @@ class Learner(Protocol):
         ...
 
     def roll_back(self, tensors: Tensors) -> None:
-        """Go back to networks and optimisers of a checkpoint; counters and random numbers go on."""
+        """Restore networks and optimisers of a checkpoint; counters and random numbers continue."""
         ...
 
 
 class DivergenceMonitor:
-    """A judge of a learner's updates.
+    """Monitor of a learner's updates.
 
-    An update is good if every optimiser took its step and the TD errors are finite. ``PATIENCE`` others in a
-    row, the last of them with usable numbers in its batch, mean that waiting does not help: networks and
-    optimisers go back to the last checkpoint, while counters, replay and random numbers go on. Where that
-    does not help either, or there is no checkpoint, the training has diverged.
+    An update is good if every optimiser took its step and the TD errors are finite. After ``PATIENCE`` others
+    in a row, the last of them with usable numbers in its batch, the monitor restores the last checkpoint's
+    networks and optimisers. Counters, replay and random numbers continue. The training has diverged if that
+    does not help either, or there is no checkpoint.
     """
 
     def __init__(self, learner: Learner) -> None:
@@ -77,16 +77,16 @@ class DivergenceMonitor:
         self._in_a_row = self._rolled_back = self._good = 0
 
     def attach(self, *, restore: Restore, report: DivergenceReport) -> None:
-        """From now on go back to what ``restore`` gives, and tell ``report``; without it, only the log."""
+        """Set the source of the last checkpoint and the receiver of reports; the default is only the log."""
         self._restore, self._report = restore, report
 
     def passes(self, batch: SequenceBatch, step: int, *, finite: bool) -> bool:
-        """Whether the update just made is good; of one that is not nothing else should be used.
+        """Return whether the update just made is good; the results of any other one must not be used.
 
-        batch:  it was made with this
+        batch:  the update's batch
         step:   environment steps, for messages
-        finite: whether its TD errors are
-        Waits for the device. Raises NumericalError when roll backs do not help any more.
+        finite: whether the update's TD errors are finite
+        Waits for the device. Raises NumericalError if roll backs no longer help.
         """
         total = self._learner.skipped
         lost, self._counted = total - self._counted, total
@@ -102,13 +102,13 @@ class DivergenceMonitor:
         return False
 
     def not_settled(self, step: int) -> None:
-        """New transitions kept the priority they entered with, for their TD errors are not finite."""
+        """Count new transitions whose TD errors are not finite; they keep their initial priority."""
         self._count(1, step, "it was that of a new transition (sac_config.use_add_with_td)")
 
     def _count(self, steps: int, step: int, cause: str) -> None:
         before, self.skipped = self.skipped, self.skipped + steps
         if before and len(str(self.skipped)) == len(str(before)):
-            return  # told at 1, 10, 100, …
+            return  # reported at 1, 10, 100, …
         many = "1 step" if self.skipped == 1 else f"so far {self.skipped:,} steps"
         self._report.skipped(
             f"{many} skipped, for a gradient or TD error not finite · step {step:,} · {cause}"
@@ -132,7 +132,7 @@ class DivergenceMonitor:
         )
 
     def state(self) -> State:
-        """All counts."""
+        """Return all counts."""
         return State(
             meta={
                 "skipped": self.skipped,
@@ -143,7 +143,7 @@ class DivergenceMonitor:
         )
 
     def load_state(self, state: State) -> None:
-        """Go on from what :meth:`state` gave."""
+        """Continue from what :meth:`state` returned."""
         meta = state.meta
         self.skipped, self._in_a_row = meta["skipped"], meta["in_a_row"]
         self._rolled_back, self._good = meta["rolled_back"], meta["good"]
@@ -151,9 +151,9 @@ class DivergenceMonitor:
 
 
 class _Cause:
-    """What was most extreme in a batch, and the key that may help.
+    """The most extreme numbers of a batch, and the key that may help.
 
-    extreme: whether it is a number that no update can take
+    extreme: whether a number is too large for any update
     """
 
     def __init__(self, batch: SequenceBatch) -> None:
@@ -164,7 +164,7 @@ class _Cause:
 
     @property
     def text(self) -> str:
-        """For a message."""
+        """Text for a message."""
         reward, observation = self._reward, self._observation
         extremes = f"|reward| up to {reward:.3g}, |observation| up to {observation:.3g} in its batch"
         return f"{extremes}: {_advice(reward, observation)}"
@@ -182,12 +182,12 @@ def _advice(reward: float, observation: float) -> str:
 
 
 def _largest(x: Tensor, valid: Tensor) -> float:
-    """max |x| where ``valid`` [B, T]; 0 where nothing is."""
+    """Return max |x| where ``valid`` [B, T]; 0 where nothing is."""
     return float(x[valid].abs().amax()) if bool(valid.any()) and x[valid].numel() else 0.0
 
 
 def _no_checkpoint() -> None:
-    """Nothing has been saved."""
+    """Return None: nothing has been saved."""
 
 
 class _Logged:

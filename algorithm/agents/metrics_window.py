@@ -1,4 +1,4 @@
-"""What is logged of the last updates. Nothing waits for the device until somebody asks."""
+"""Means of the last updates' metrics for the log; only reading them waits for the device."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _NOTHING = torch.empty(0, dtype=torch.bool)
 
 
 class MetricsWindow:
-    """Refers to the metrics of the last updates, and to what the last one was made with.
+    """The metrics of the last updates, and ids, weights and priorities of the last batch.
 
     td_error_max: TD errors from here on have the same priority; None where there are no priorities
     """
@@ -30,7 +30,7 @@ class MetricsWindow:
         self._priority = self._weight = self._anchors = torch.empty(0)  # [B] each, of the last one
 
     def add(self, batch: SequenceBatch, result: UpdateResult) -> None:
-        """An update was made with ``batch``."""
+        """Store the metrics of an update made with ``batch``."""
         self._updates.append((result.metrics, _NOTHING if result.valid is None else result.valid))
         self._priority, self._weight = result.priority, batch.weight
         self._anchors = result.anchor_ids
@@ -38,9 +38,9 @@ class MetricsWindow:
             self._saturated = result.priority >= self.td_error_max
 
     def metrics(self, next_id: int) -> dict[str, float]:
-        """The mean over the last updates of each value that the newest one has; empty before the first.
+        """Return the mean over the last updates of each value of the newest one; empty before the first.
 
-        next_id: of the replay, to tell the ages of what was sampled
+        next_id: of the replay, for the ages of the sampled rows
         """
         if not self._updates:
             return {}
@@ -56,12 +56,12 @@ class MetricsWindow:
         }
 
     def _mean(self, name: str) -> float:
-        """A resumed run's earlier updates lie on the CPU, and may lack what a new setting brought."""
+        """Return a mean; a resumed run's earlier updates lie on the CPU, and may lack a new metric."""
         values = [_mean(metrics[name], valid) for metrics, valid in self._updates if name in metrics]
         return float(torch.stack([value.to(values[-1].device) for value in values]).mean())
 
     def state(self, next_id: int) -> State:
-        """Of each value what :meth:`metrics` takes of it: its mean in float32. next_id: as there."""
+        """Return the mean of each value in float32; next_id: as for :meth:`metrics`."""
         if not self._updates:
             return State(meta={"names": []})
         names = list(dict.fromkeys(name for metrics, _ in reversed(self._updates) for name in metrics))
@@ -82,7 +82,7 @@ class MetricsWindow:
         )
 
     def load_state(self, state: State, next_id: int) -> None:
-        """Give from now on what the other would have given. Raises ValueError for tables of another size.
+        """Continue from what :meth:`state` returned. Raises ValueError for tables of another size.
 
         next_id: of the replay now, whose ids may begin anew
         """
@@ -101,7 +101,7 @@ class MetricsWindow:
 
 
 def _mean(value: Tensor, valid: Tensor) -> Tensor:
-    """A scalar: itself, or of values [..., B, T] the mean over the positions that are valid [B, T]."""
+    """Return a scalar: itself, or of values [..., B, T] the mean over the valid positions [B, T]."""
     if not value.dim():
         return value.float()
     each = value.float().masked_fill(~valid, 0.0).sum((-2, -1)) / valid.sum().clamp(min=1)

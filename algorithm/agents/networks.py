@@ -1,4 +1,4 @@
-"""Construction of what every family's agent is built on: device, networks, extensions."""
+"""Construction of the basis of every family's agent: device, networks, extensions."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def pick_device(name: str) -> torch.device:
 def extensions_of(
     spec: AgentSpec, config: BehaviourConfig, networks: Networks, seed: int, behaviour: str
 ) -> tuple[Extension, ...]:
-    """Build the extensions from a random stream of their own: without them the critics begin alike."""
+    """Build the extensions from their own random stream; critics therefore begin alike without them."""
     build = Build(
         spec=spec,
         state_size=networks.state_size,

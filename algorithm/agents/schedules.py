@@ -1,4 +1,4 @@
-"""When a run does what: how many updates are owed, and what is due every so many steps."""
+"""Schedules of a run: the updates that are owed, and events every so many steps."""
 
 from __future__ import annotations
 
@@ -18,62 +18,62 @@ class FifoUpdates:
         self._ready, self._batch_size, self._from = ready, batch_size, start_step
 
     def due(self, step: int) -> int:
-        """See :class:`Pace`."""
+        """Return one update for each full batch; 0 before learning begins."""
         return 0 if step < self._from else self._ready() // self._batch_size
 
     def defer(self, step: int) -> None:
-        """Nothing to put off: what waits is counted anew each time."""
+        """Do nothing: waiting windows are counted anew each time."""
 
     def carry_over(self, updates: int) -> None:
-        """What could not be done waits on."""
+        """Do nothing: unused windows stay counted."""
 
     def achieved(self, step: int, updates: int) -> float:
-        """See :class:`Pace`."""
+        """Return updates per environment step since learning began; NaN before."""
         return updates / (step - self._from) if step > self._from else math.nan
 
     def state(self) -> dict[str, float]:
-        """Nothing: what waits is counted anew each time."""
+        """Return nothing: waiting windows are counted anew each time."""
         return {}
 
     def load_state(self, state: Mapping[str, float]) -> None:
-        """See :class:`Pace`."""
+        """Do nothing: there is no state."""
 
 
 class RatioUpdates:
     """Gradient updates owed for environment steps: exactly ``ratio`` per step, fractions carried over.
 
     ratio:      updates per environment step, whatever the number of environments
-    start_step: steps before learning begins; they are not owed for
+    start_step: steps before learning begins; no updates are owed for them
     """
 
     def __init__(self, ratio: float, start_step: int) -> None:
         self.ratio = ratio
-        self._from = self._since = start_step  # where learning began, and where this ratio did
-        self._done = 0  # of what is due since then
+        self._from = self._since = start_step  # the steps at which learning and this ratio began
+        self._done = 0  # updates made since then
         self._step = 0
 
     def due(self, step: int) -> int:
-        """Updates to do now that ``step`` environment steps have been taken; they count as done."""
+        """Return the updates due after ``step`` environment steps; they count as made."""
         self._step = step
         due = math.floor(self.ratio * max(0, step - self._since) + 1e-9)
         owed, self._done = due - self._done, due
         return owed
 
     def defer(self, step: int) -> None:
-        """Nothing could be learned yet: begin to count from ``step``."""
+        """Count from ``step``: no update was possible before."""
         self._from = self._since = step
         self._done = 0
 
     def carry_over(self, updates: int) -> None:
-        """So many of those owed could not be done now and remain owed."""
+        """Keep so many updates owed that could not be made now."""
         self._done -= updates
 
     def achieved(self, step: int, updates: int) -> float:
-        """Updates per environment step since learning began; NaN before."""
+        """Return updates per environment step since learning began; NaN before."""
         return updates / (step - self._from) if step > self._from else math.nan
 
     def state(self) -> dict[str, float]:
-        """See :class:`Pace`."""
+        """Return what :meth:`load_state` continues from, as JSON."""
         return {
             "ratio": self.ratio,
             "from": self._from,
@@ -83,7 +83,7 @@ class RatioUpdates:
         }
 
     def load_state(self, state: Mapping[str, float]) -> None:
-        """See :class:`Pace`. With another ratio than before, that counts for the steps from here on only."""
+        """Continue from what :meth:`state` returned; a changed ratio applies only to later steps."""
         self._from, self._since = int(state["from"]), int(state["since"])
         self._done, self._step = int(state["done"]), int(state["step"])
         if state["ratio"] != self.ratio:
@@ -92,9 +92,9 @@ class RatioUpdates:
 
 
 class Every:
-    """True once whenever a counter crosses a multiple of ``interval``; never for −1.
+    """An event that is due whenever a counter crosses a multiple of ``interval``; never for −1.
 
-    start: where the counter stands; multiples up to there have been crossed before
+    start: initial value of the counter; multiples up to it count as crossed
     """
 
     def __init__(self, interval: int, start: int = 0) -> None:
@@ -102,7 +102,7 @@ class Every:
         self._last = start
 
     def due(self, count: int) -> bool:
-        """Whether ``count`` has crossed a multiple since the last call."""
+        """Return whether ``count`` has crossed a multiple since the last call."""
         if self._interval < 0:
             return False
         crossed = count // self._interval > self._last // self._interval

@@ -95,7 +95,7 @@ class TrainOptions:
 
     @property
     def plays(self) -> bool:
-        """Whether a trained agent acts and nothing is learned."""
+        """True if a trained agent acts and nothing is learned."""
         return self.run or self.eval is not None or self.video
 
 

@@ -103,7 +103,7 @@ class GymEnv(SingleEnv):
 
 
 def has_vector_class(env_id: str, n: int) -> bool:
-    """Whether ``n`` sub-environments should run in the environment's own vector class."""
+    """Return whether ``n`` sub-environments should run in the environment's own vector class."""
     try:
         with _quietly(env_id):
             spec = gym.registry.get(register_env(env_id))

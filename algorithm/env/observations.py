@@ -155,7 +155,7 @@ def _describe_violation(name: str, value: Array, low: Array, high: Array) -> str
 
 
 def _unbounded(box: gym.spaces.Box) -> bool:
-    """Whether the bounds include every number of the dtype."""
+    """Return whether the bounds include every number of the dtype."""
     if not np.issubdtype(box.dtype, np.integer):
         return bool(np.isneginf(box.low).all() and np.isposinf(box.high).all())
     limits = np.iinfo(box.dtype)  # type: ignore[type-var]

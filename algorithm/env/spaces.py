@@ -32,7 +32,7 @@ def branches_of(space: Space) -> Iterator[tuple[Any, Space]]:
 
 
 def is_leaf(space: Space) -> bool:
-    """Whether the space has no parts."""
+    """Return whether the space has no parts."""
     return not isinstance(space, gym.spaces.Dict | gym.spaces.Tuple)
 
 

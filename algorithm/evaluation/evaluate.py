@@ -45,7 +45,7 @@ class EvalPolicy:
         return self._actor.initial_carry(0).shape[1:]
 
     def initial_carry(self, n: int) -> Float:
-        """See :class:`~algorithm.experience.collector.Policy`."""
+        """Return the carry of n agents at the start of their episodes, [n, *C]."""
         return self._actor.initial_carry(n)
 
     def act(
@@ -62,7 +62,7 @@ class EvalLoop:
         self.rollout, self._callback = rollout, callback
 
     def step(self) -> list[Episode]:
-        """See :meth:`~algorithm.experience.collector.LocalCollector.step`."""
+        """Take a step and pass the episodes that ended with it to the callback; return them."""
         ended = self.rollout.step()
         self._callback.step(ended)
         return ended

@@ -1,4 +1,4 @@
-"""The agents of one behaviour between two steps: what each remembers, and what becomes of its transitions."""
+"""The agents of one behaviour between two steps: their memory and their transitions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Scalar = TypeVar("Scalar", bound=np.generic)
 
 @dataclass(frozen=True, kw_only=True)
 class Recorded:
-    """What came of a step for the agents of one behaviour."""
+    """Outcome of a step for the agents of one behaviour."""
 
     episodes: list[Episode]  # that ended with it
     to_reset: list[int]  # agents at the length limit, or in an episode with numbers that are not finite
@@ -29,9 +29,9 @@ class Recorded:
 
 
 class AgentProcessor:
-    """Row i of every array belongs to agent ``ids[i]``; where a row goes, all that is the agent's own goes.
+    """State of one behaviour's agents: row i of every array belongs to agent ``ids[i]``.
 
-    on_bad: told of every number that is not finite; if it returns, the agent's episode ends before that step
+    on_bad: called for every number that is not finite; if it returns, the agent's episode ends there
 
     Raises ValueError if an id stands twice in ``first``, or the policy's ``stored_carry_shape`` is neither
     that of its carry nor (0,).
@@ -63,7 +63,7 @@ class AgentProcessor:
         self._carries: Callable[[Float, Float], Float] = _pairs if stored == kept else _no_pairs
 
     def act(self) -> Float:
-        """Flat actions [N, A]; the policy is not asked where there is nobody to act for."""
+        """Return flat actions [N, A]; the policy is not called without agents that need an action."""
         action = self._spec.action
         if len(self.ids):
             self.acted = self.policy.act(self.obs, self.prev_action, self.carry, self.action_mask)
@@ -76,9 +76,9 @@ class AgentProcessor:
         return self.acted.action
 
     def record(self, result: StepResult, length_limit: int) -> Recorded:
-        """Hand the step's transitions to the recorder and go on with who is there now.
+        """Pass the step's transitions to the recorder, and continue with the present agents.
 
-        ValueError if ``result`` contradicts itself about who that is; see
+        Raises ValueError if ``result`` contradicts itself about the present agents; see
         :class:`~algorithm.env.base.StepResult`.
         """
         acted, asked, appeared = self.acted, len(self.ids), 0
@@ -120,10 +120,10 @@ class AgentProcessor:
         return ids is self.ids or np.array_equal(ids, self.ids)
 
     def _rearranged(self, result: StepResult, acted: ActorOutput) -> tuple[StepResult, ActorOutput, int]:
-        """Give everyone the row it has in ``result``; close the episodes of those who are not in it.
+        """Move every agent to its row in ``result``; close the episodes of agents that are not in it.
 
-        Returns the result, in which those who appeared are skipped and those who left see their end, what was
-        acted, in the same rows, and how many appeared.
+        Returns the result, the last output in the same rows, and the number of agents that appeared. In the
+        result these are skipped, and agents that left have their final observation.
         """
         self._refuse_incomplete_ends(result)
         self.close((~np.isin(self.ids, result.ids)).nonzero()[0])
@@ -144,7 +144,7 @@ class AgentProcessor:
         return result, acted, int(np.count_nonzero(appeared))
 
     def _refuse_incomplete_ends(self, result: StepResult) -> None:
-        """What the last action of an agent led to must be there, though it is not acted for again."""
+        """Raise ValueError if the result of an agent's last action is missing."""
         left = result.left
         if left is None:
             return
@@ -158,7 +158,7 @@ class AgentProcessor:
             )
 
     def _name_rows(self, ids: Int) -> None:
-        """Row i is now that of agent ``ids[i]``."""
+        """Set the agent of each row: ``ids[i]`` of row i."""
         named = ids.tolist()
         if len(set(named)) != len(named):
             raise ValueError(f"an id of {self.name!r} stands twice in {named}")
@@ -167,14 +167,14 @@ class AgentProcessor:
         self._nobody: Bool = np.zeros(len(named), np.bool_)
 
     def _rows(self, ids: Int) -> Int:
-        """The row of each of ``ids`` [n], −1 for one that has none."""
+        """Return the row of each of ``ids`` [n], −1 for one that has none."""
         place = {agent: row for row, agent in enumerate(self.ids.tolist())}
         return np.array([place.get(agent, -1) for agent in ids.tolist()], np.int64)
 
     def _move(self, ids: Int) -> Int:
-        """Make ``ids`` [n] the rows; those of new agents are zeros and still have to begin.
+        """Make ``ids`` [n] the rows; those of new agents are zeros until their episodes begin.
 
-        Returns from which row each came, −1 for a new one.
+        Returns the former row of each, −1 for a new one.
         """
         source = self._rows(ids)
         self._name_rows(ids)
@@ -185,9 +185,9 @@ class AgentProcessor:
         return source
 
     def _examined(self, result: StepResult, acted: ActorOutput) -> tuple[StepResult, list[int]]:
-        """NaN and infinity are caught where they enter; in the replay they would be met much later.
+        """Detect NaN and infinity where they enter; from the replay they would surface much later.
 
-        Who met one is skipped in the result; returns with it who needs another episode for that.
+        Returns the result, in which affected agents are skipped, and the agents that need a new episode.
         """
         found = examine(result, acted)
         if found is None:
@@ -196,13 +196,13 @@ class AgentProcessor:
         return without(result, found.lost), result.ids[found.again].tolist()
 
     def unusable(self, first: Observation) -> list[int]:
-        """The agents that ``first`` shows a number that is not finite at their episode's beginning."""
+        """Return the agents whose first observation in ``first`` is not finite."""
         numbers, n = examine_first(first), len(first.ids)
         self._tell(numbers, first.ids, np.zeros(n, np.int64), self._spec.action.padding(n))
         return [int(first.ids[i]) for i in numbers]
 
     def _tell(self, numbers: Mapping[int, Number], ids: Int, steps: Int, action: Float) -> None:
-        """``ids``, steps in the episode and last actions in the rows that ``numbers`` speaks of."""
+        """Report ``numbers`` with agent, step in the episode and last action; ``ids`` etc. are by row."""
         for i, number in numbers.items():
             bad = BadNumber(
                 number=number, behaviour=self.name, agent=int(ids[i]), step=int(steps[i]), action=action[i]
@@ -210,7 +210,7 @@ class AgentProcessor:
             self._on_bad(bad)
 
     def close(self, rows: Int) -> None:
-        """End the unfinished episodes among ``rows`` as truncated where they are."""
+        """End the unfinished episodes among ``rows`` as truncated."""
         if self.recorder:
             for stream in self.ids[rows[self.step[rows] > 0]].tolist():  # others have stored nothing yet
                 self.recorder.close(stream)
@@ -247,10 +247,10 @@ class AgentProcessor:
             )
 
     def restart(self, named: Collection[int], first: Observation) -> None:
-        """Those in ``first``, whose environment was reset, begin an episode; open ones end as truncated.
+        """Begin episodes of the agents in ``first``, after a reset; open ones end as truncated.
 
-        So do those that were ``named`` for the reset. Who is not in ``first`` keeps its row until the next
-        step, in whose result it is missing; who is new gets a row behind the others.
+        Open episodes of ``named`` agents also end. A named agent that is missing in ``first`` keeps its row
+        until the next step, whose result does not contain it either. A new one gets a row behind the others.
         """
         new = first.ids[~np.isin(first.ids, self.ids)]
         if len(new):
@@ -267,7 +267,7 @@ class AgentProcessor:
         self._begin(begin.nonzero()[0])
 
     def state(self) -> State:
-        """Between two steps."""
+        """Return the rows' state, between two steps."""
         arrays: dict[str, Array] = {
             "ids": self.ids,
             "action_mask": self.action_mask,
@@ -279,7 +279,7 @@ class AgentProcessor:
         return State(arrays | {f"obs/{name}": value for name, value in self.obs.items()})
 
     def load_state(self, state: State) -> None:
-        """Agents may be others than before; raises ValueError if they see, do or remember something else."""
+        """Continue from ``state``, with other agents if need be; ValueError if spaces or memory differ."""
         if why := self.unlike(state):
             raise ValueError(f"the state of {self.name!r} does not fit: {why}")
         own: dict[str, Any] = {name: np.array(value) for name, value in state.arrays.items()}
@@ -289,13 +289,13 @@ class AgentProcessor:
         self.step, self.total = own["step"], own["total"]
 
     def unlike(self, state: State) -> str:
-        """In what an agent of the state differs from those here; empty if it may be one of them."""
+        """Return the differences between the state's agents and the present ones; empty if there is none."""
         before, now = _kinds(state), _kinds(self.state())
         changed = [name for name in sorted(before | now) if before.get(name) != now.get(name)]
         return ", ".join(f"{name} was {before.get(name)} and is {now.get(name)}" for name in changed)
 
     def abandon(self, state: State) -> None:
-        """End the episodes that were open in ``state`` as truncated: nobody goes on with them."""
+        """End the episodes that were open in ``state`` as truncated: they are not continued."""
         if self.recorder:
             begun = state.arrays["step"].astype(np.int64) > 0
             for stream in state.arrays["ids"][begun].tolist():
@@ -312,22 +312,22 @@ class AgentProcessor:
 
 
 def _kinds(state: State) -> dict[str, str]:
-    """What each array holds of one agent."""
+    """Return dtype and shape of one agent's part of each array."""
     return {name: f"{value.dtype} {value.shape[1:]}" for name, value in state.arrays.items()}
 
 
 def _pairs(now: NDArray[Scalar], after: NDArray[Scalar]) -> NDArray[Scalar]:
-    """Two observations of each agent, [N, 2, ...]."""
+    """Return two observations of each agent, [N, 2, ...]."""
     return np.concatenate((now[:, None], after[:, None]), axis=1)
 
 
 def _no_pairs(now: Float, after: Float) -> Float:
-    """Nothing of two carries of each agent, [N, 2, 0]."""
+    """Return an empty array in place of two carries of each agent, [N, 2, 0]."""
     return np.empty((len(now), 2, 0), np.float32)
 
 
 def _moved(rows: NDArray[Scalar], source: Int) -> NDArray[Scalar]:
-    """Row i of the result is row ``source[i]``, or zeros where that is −1."""
+    """Return rows: row i of the result is row ``source[i]``, or zeros where that is −1."""
     moved = np.zeros((len(source), *rows.shape[1:]), rows.dtype)
     known = source >= 0
     moved[known] = rows[source[known]]
@@ -335,14 +335,14 @@ def _moved(rows: NDArray[Scalar], source: Int) -> NDArray[Scalar]:
 
 
 def _mixed(where: Bool, one: NDArray[Scalar], other: NDArray[Scalar]) -> NDArray[Scalar]:
-    """The rows of ``one`` that ``where`` marks, else those of ``other``."""
+    """Return the rows of ``one`` where ``where`` is true, else those of ``other``."""
     mixed = other.copy()
     mixed[where] = one[where]
     return mixed
 
 
 def _seen_after(result: StepResult, ended: Bool) -> Observation:
-    """What each action led to: the final observation where the episode ended, else the one to act on."""
+    """Return each action's next observation: the final one where the episode ended."""
     final = result.final
     if final is None:
         return result

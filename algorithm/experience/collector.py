@@ -1,4 +1,4 @@
-"""Agents act in environments; every transition goes to its agent, every finished episode is reported."""
+"""Collection of transitions: agents act in environments, transitions are stored, episodes reported."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from algorithm.timing import Stopwatch
 from algorithm.wording import Rows
 
 MAX_FINISHED = 2**16
-"""Agents of an iteration that are remembered, whether they are still there or not."""
+"""Maximum number of an iteration's agents that are kept, present or not."""
 
 _TRIES = 10  # resets in a row that may begin with numbers that are not finite
 
 
 class LocalCollector:
-    """Steps environments with a player per behaviour, from episode 0 on.
+    """Source of transitions from local environments with a player per behaviour, from episode 0 on.
 
-    recorders:    who stores the transitions, per behaviour; none where nothing is kept
-    num_envs:     environments that the agents live in; by default each agent of the first behaviour has its
-                  own, of those that are there at the start
+    recorders:    destinations of transitions, per behaviour; none where nothing is kept
+    num_envs:     environments that the agents live in; by default one for each agent of the first behaviour
+                  at the start
     length_limit: an episode is truncated after so many steps; −1 for no limit
-    watch:        told when acting, stepping and storing end
-    on_non_finite: what becomes of episodes with such numbers; by default they end the run
+    watch:        charged with the time of acting, stepping and storing
+    on_non_finite: treatment of episodes with such numbers; by default they end the run
 
-    ``steps`` counts environment steps: in a step of N environments N, less those that took none. Those are
-    not reported themselves; what is known is who of the first behaviour was skipped. Where that is a share of
-    those asked for an action, the same share of the environments took none, rounded down: exact as long as
-    the agents are spread evenly. Who appeared was not asked. Who vanished was in an environment that went on
-    without it. Where nobody was asked every environment took its step.
+    ``steps`` counts environment steps: N for a step of N environments, less those that took none. Those are
+    not reported themselves, only the skipped agents of the first behaviour. The skipped share of the agents
+    with an action stands for the same share of the environments, rounded down. That is exact for agents that
+    are spread evenly. Agents that appeared had no action, and agents that vanished leave their environment
+    running. If no agent had an action, every environment took its step.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class LocalCollector:
         self._num_envs = num_envs or max(1, len(group.ids))
 
     def step(self) -> list[Episode]:
-        """One step of every environment. Returns the episodes that ended with it."""
+        """Take a step of every environment; return the episodes that ended with it."""
         actions = {name: group.act() for name, group in self._groups.items()}
         self._watch.lap("act")
         results = self._env.step(actions)
@@ -78,20 +78,20 @@ class LocalCollector:
         return [episode for came in recorded.values() for episode in came.episodes]
 
     def truncate(self) -> None:
-        """End every unfinished episode as truncated and begin anew; such an episode is not reported."""
+        """End every unfinished episode as truncated and begin new ones; these ends are not reported."""
         self._reset({name: group.ids[group.step > 0].tolist() for name, group in self._groups.items()})
 
     def state(self) -> State:
-        """Between two steps: what the agents remember, and where their environments stand."""
+        """Return the state of agents and environments, between two steps."""
         own = State(meta={"steps": self.steps, "num_envs": self._num_envs, "behaviours": list(self._groups)})
         groups = {str(k): group.state() for k, group in enumerate(self._groups.values())}
         return State.joined({"own": own, "env": self._env.state(), "groups": State.joined(groups)})
 
     def load_state(self, state: State) -> list[str]:
-        """Go on where ``state`` was taken: the next step is the very one that would have followed.
+        """Continue from ``state``: the next step is the one that would have followed.
 
-        Episodes that cannot be gone on with end as truncated, unreported, and their environments begin the
-        next ones. Returns a line for a person on each reason for that; none if everything is exact.
+        Episodes that cannot continue end as truncated, unreported; their environments begin the next ones.
+        Returns a line for a person on each reason for that; none if everything is exact.
         """
         own, saved = state.part("own").meta, state.part("groups")
         parts = {name: saved.part(str(k)) for k, name in enumerate(own["behaviours"])}
@@ -107,15 +107,15 @@ class LocalCollector:
 
     @property
     def agents(self) -> frozenset[tuple[str, int]]:
-        """(behaviour, id) of every agent that is there now."""
+        """(behaviour, id) of every present agent."""
         return frozenset().union(*(group.agents for group in self._groups.values()))
 
     def metrics(self) -> dict[str, float]:
-        """See :class:`~algorithm.roles.Collector`: the trainer's own say everything."""
+        """Return nothing: the trainer logs all that is known of local steps."""
         return {}
 
     def rows(self) -> Rows:
-        """See :class:`~algorithm.roles.Collector`: the trainer's own say everything."""
+        """Return nothing: the trainer shows all that is known of local steps."""
         return ()
 
     def _reset(self, agents: Mapping[str, list[int]]) -> None:
@@ -133,7 +133,7 @@ class LocalCollector:
             agents = self._unusable(started)
 
     def _unusable(self, started: Mapping[str, Observation]) -> dict[str, list[int]]:
-        """By behaviour, agents whose first observation is not finite."""
+        """Return agents whose first observation is not finite, by behaviour."""
         return {
             name: group.unusable(started[name]) if name in started else []
             for name, group in self._groups.items()
@@ -143,7 +143,7 @@ class LocalCollector:
         self._on_non_finite.met(bad, lambda: self._env.trace(bad.agent), self.steps)
 
     def _unlike(self, num_envs: int, parts: Mapping[str, State]) -> str:
-        """Why nobody can go on where the ``parts`` of the behaviours were left; empty if they can."""
+        """Return the reason why no agent can continue from ``parts``, the behaviours' states, or nothing."""
         if num_envs != self._num_envs:
             return f"{num_envs} environments became {self._num_envs}"
         if parts.keys() != self._groups.keys():
@@ -152,7 +152,7 @@ class LocalCollector:
         return "; ".join(f"{name}: {why}" for name, why in unlike.items() if why)
 
     def _begin_anew(self, parts: Mapping[str, State], why: str) -> str:
-        """Everybody begins the next episode; nobody goes on with one of the saved ``parts``."""
+        """Begin new episodes for all agents; none continues from the saved ``parts``."""
         for name, part in parts.items():
             if name in self._groups:
                 self._groups[name].abandon(part)
@@ -160,7 +160,7 @@ class LocalCollector:
         return f"{why}: all open episodes end as truncated"
 
     def _num_taken(self, recorded: Recorded) -> int:
-        """Environments that took the step; where one fails, all of its agents are skipped."""
+        """Return the environments that took the step; where one fails, all of its agents are skipped."""
         if not recorded.skipped:
             return self._num_envs
         return -(-self._num_envs * (recorded.asked - recorded.skipped) // recorded.asked)
@@ -174,9 +174,9 @@ def _told(environments: list[int], reason: str) -> str:
 
 
 class Iteration:
-    """Over when everybody who is there has finished an episode in it; then the next one begins.
+    """Period in which each present agent finishes an episode; the next one follows at once.
 
-    Nobody waits for an agent that has left or vanished. One that appeared is waited for like the others.
+    An agent that has left or vanished is not waited for. One that appeared counts like the others.
     """
 
     def __init__(self, feed: Collector) -> None:
@@ -184,7 +184,7 @@ class Iteration:
         self._finished: set[tuple[str, int]] = set()
 
     def ends(self, episodes: list[Episode]) -> bool:
-        """Whether it ends with the step that brought ``episodes``. To be asked after every step."""
+        """Return whether it ends with the step that brought ``episodes``. Must be called after every step."""
         self._finished.update((episode.behaviour, episode.agent) for episode in episodes)
         if len(self._finished) > MAX_FINISHED:  # most of them have left since
             self._finished &= self._feed.agents
@@ -194,9 +194,9 @@ class Iteration:
         return True
 
     def state(self) -> State:
-        """Who has finished an episode in it."""
+        """Return the agents that have finished an episode in it."""
         return State(meta={"finished": [list(agent) for agent in sorted(self._finished)]})
 
     def load_state(self, state: State) -> None:
-        """Wait for the others only."""
+        """Continue from what :meth:`state` returned."""
         self._finished = {(behaviour, agent) for behaviour, agent in state.meta["finished"]}

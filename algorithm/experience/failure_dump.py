@@ -1,4 +1,4 @@
-"""Dumps of episodes that met a number that is not finite: all that replaying one needs.
+"""Dumps of episodes with a number that is not finite, sufficient to replay them.
 
 ``main.py ENV --check --from FILE`` replays a dump (:func:`~algorithm.preflight.check.check_failure`). The
 file also holds the actions in the environment's own units, for the simulator's own tools.

@@ -1,4 +1,4 @@
-"""Failures that a run survives: told, counted, and kept with their traces."""
+"""Failures that a run survives: reported, counted, and logged with their traces."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _LOGGER = logging.getLogger(__name__)
 
 
 class Faults:
-    """What environments and learners tell of each failure that was survived; one for all of a run's."""
+    """Receiver of the survived failures of environments and learners; one per run."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -23,7 +23,7 @@ class Faults:
         self._before_end: Callable[[EnvError], None] = _log_hang
 
     def __call__(self, fault: Fault) -> None:
-        """An environment was started anew: one warning; the simulator's own trace goes to ``train.log``."""
+        """Warn once that an environment was restarted; the simulator's own trace goes to ``train.log``."""
         if fault.harmless:
             if fault.what not in self._told:
                 self._told.add(fault.what)
@@ -37,31 +37,31 @@ class Faults:
             _LOGGER.info("%s\n%s", fault.what, fault.trace.rstrip())
 
     def hangs(self, error: EnvError) -> None:
-        """An environment hangs in this process, which is about to end: save what can be saved."""
+        """Save what can be saved: an environment hangs in this process, which is about to end."""
         self._before_end(error)
 
     def attach(self, before_end: Callable[[EnvError], None]) -> None:
-        """From now on there is something to save."""
+        """Set the function that saves before the end."""
         self._before_end = before_end
 
     def dropped(self, line: str, *, told: bool) -> None:
-        """An episode was ended for a number that is not finite. told: warn of it, else only log it."""
+        """Count an episode that ended for a number that is not finite. told: warn of it, else only log it."""
         self.non_finite += 1
         tell = self._console.warn if told else _LOGGER.info
         tell(line)
 
     def skipped(self, line: str) -> None:
-        """See :class:`~algorithm.agents.divergence.Report`; the metric ``optim/skipped`` counts."""
+        """Warn of skipped optimiser steps; the metric ``optim/skipped`` counts them."""
         self._console.warn(line)
 
     def rolled_back(self, line: str) -> None:
-        """See :class:`~algorithm.agents.divergence.Report`."""
+        """Count a roll back and warn of it."""
         self.rollbacks += 1
         self._console.warn(line)
 
     @property
     def counts(self) -> dict[str, int]:
-        """By kind, as ``result.json`` holds them."""
+        """Counts by kind, as ``result.json`` holds them."""
         return {
             "env_restarts": self.env_restarts,
             "non_finite": self.non_finite,
@@ -70,15 +70,15 @@ class Faults:
 
     @property
     def metrics(self) -> dict[str, float]:
-        """The same as metrics."""
+        """Counts as metrics."""
         return {f"fault/{kind}": float(count) for kind, count in self.counts.items()}
 
     def state(self) -> State:
-        """The counts."""
+        """Return the counts."""
         return State(meta=self.counts)
 
     def load_state(self, state: State) -> None:
-        """Count on from what :meth:`state` gave."""
+        """Continue from what :meth:`state` returned."""
         self.env_restarts, self.non_finite = state.meta["env_restarts"], state.meta["non_finite"]
         self.rollbacks = state.meta["rollbacks"]
 

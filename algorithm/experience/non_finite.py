@@ -1,4 +1,4 @@
-"""NaN and infinity from environments and policies: found where they enter, then the end or a new episode."""
+"""NaN and infinity from environments and policies, detected where they enter; then the end or a restart."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _MEND = "mend the environment; a wrapper may clip its numbers (base_config.wrapp
 
 @dataclass(frozen=True)
 class Number:
-    """One that is not finite."""
+    """A number that is not finite."""
 
     what: str  # reward, observation 'name'[2]
     value: float
@@ -32,17 +32,17 @@ class Number:
 
 @dataclass(frozen=True, kw_only=True)
 class BadNumber:
-    """The first one that an agent met in a step, as a person needs it to find the cause."""
+    """The first such number of an agent in a step, with the facts for finding its cause."""
 
     number: Number
     behaviour: str
     agent: int
     step: int  # of its episode; 0: its first observation
-    action: Float  # [A] flat, the last one; it means nothing at the beginning
+    action: Float  # [A] flat, the last one; without meaning at the beginning
 
     @property
     def error(self) -> NumericalError:
-        """Sensor, agent, step, last action, value."""
+        """Error with sensor, agent, step, last action and value."""
         number, where = self.number, f"{self.number.what} of {self.behaviour!r} agent {self.agent}"
         if self.step:
             action = ", ".join(f"{part:.4g}" for part in self.action)
@@ -58,24 +58,24 @@ class BadNumber:
 
 
 def refuse(bad: BadNumber) -> None:
-    """Raise its error."""
+    """Raise the number's error."""
     raise bad.error
 
 
 class OnNonFinite(Protocol):
-    """What becomes of an episode that meets such a number."""
+    """Treatment of an episode with such a number."""
 
     def met(self, bad: BadNumber, trace: Callable[[], Trace | None], step: int) -> None:
         """Raise NumericalError, or return: then the episode ends, as truncated, before this step.
 
-        trace: gives the episode as far as it is known
+        trace: returns the episode as far as it is known
         step:  environment steps so far
         """
         ...
 
 
 class Stop:
-    """The run ends (``on_non_finite: stop``).
+    """Treatment that ends the run (``on_non_finite: stop``).
 
     dumps: writer of the dump of the episode; None writes none
     """
@@ -84,7 +84,7 @@ class Stop:
         self._dumps = dumps
 
     def met(self, bad: BadNumber, trace: Callable[[], Trace | None], step: int) -> None:
-        """Raise it, with the command that shows the number again."""
+        """Raise NumericalError, with the command that reproduces the number."""
         error = bad.error
         again = _recorded(self._dumps, bad, trace, step) if self._dumps else ""
         drop = "base_config.on_non_finite: drop    (leaves such episodes out and goes on)"
@@ -93,11 +93,11 @@ class Stop:
 
 
 class Drop:
-    """What came before this step is kept, and a new episode begins (``on_non_finite: drop``).
+    """Treatment that keeps the earlier steps and begins a new episode (``on_non_finite: drop``).
 
-    dumps: writer of their dumps
-    faults: who counts them, and warns of the first ``TOLD``
-    most:   one more than so many ends the run after all; for evaluations, which wait for whole episodes
+    dumps: writer of the episodes' dumps
+    faults: receiver that counts them, and warns of the first ``TOLD``
+    most:   maximum number of them; one more ends the run. For evaluations, which wait for whole episodes
     """
 
     def __init__(self, dumps: FailureDumps, faults: Faults, *, most: float = math.inf) -> None:
@@ -105,7 +105,7 @@ class Drop:
         self._told = 0
 
     def met(self, bad: BadNumber, trace: Callable[[], Trace | None], step: int) -> None:
-        """Count it. Raises NumericalError for the one that is too many."""
+        """Count the episode. Raises NumericalError for one beyond ``most``."""
         error, told = bad.error, self._told < TOLD
         if self._left == 0:
             why = f"{error.why}; {self._most:,} episodes were dropped for that before"
@@ -120,7 +120,7 @@ class Drop:
 
 
 def _recorded(dumps: FailureDumps, bad: BadNumber, trace: Callable[[], Trace | None], step: int) -> str:
-    """The command that shows it again, or why there is none."""
+    """Return the command that reproduces the number, or the reason why there is none."""
     if bad.number.of_policy:
         return ""
     return dumps.record(
@@ -135,7 +135,7 @@ def _recorded(dumps: FailureDumps, bad: BadNumber, trace: Callable[[], Trace | N
 
 
 def no_beginning(tries: int) -> NumericalError:
-    """The environment never begins with finite numbers."""
+    """Return the error of an environment whose episodes never begin with finite numbers."""
     return NumericalError(
         "the environment begins no episode with finite numbers",
         where=f"first observations, {tries} times in a row",
@@ -145,19 +145,19 @@ def no_beginning(tries: int) -> NumericalError:
 
 @dataclass(frozen=True, kw_only=True)
 class Findings:
-    """What is wrong with a step of N agents."""
+    """Numbers of a step of N agents that are not finite, and their consequences."""
 
     numbers: Mapping[int, Number]  # by row
     lost: Bool  # [N] the transition holds one
     begins: Bool  # [N] the transition is good, the first observation of the next episode is not
-    again: Bool  # [N] what to act on is no use: another episode has to begin
+    again: Bool  # [N] the observation to act on is unusable: another episode has to begin
 
 
 def examine(result: StepResult, acted: ActorOutput) -> Findings | None:
-    """Look at every number of a step; None if all that mean something are finite.
+    """Examine every number of a step; return None if all that have a meaning are finite.
 
-    Rows of ``acted`` are those of ``result``. What the policy gave is judged by its log-probability, in which
-    it all shows. Nothing is meant by what is neither stored nor acted on.
+    Rows of ``acted`` are those of ``result``. The policy's output is judged by its log-probability, which is
+    not finite if any part of it is not. Numbers that are neither stored nor acted on have no meaning.
     """
     own = _trouble({"log-probability": acted.behaviour_logp}, of_policy=True)
     got = _trouble({"reward": result.reward})
@@ -182,13 +182,13 @@ def examine(result: StepResult, acted: ActorOutput) -> Findings | None:
 
 
 def examine_first(first: Observation) -> Mapping[int, Number]:
-    """The rows of observations that episodes begin with in which something is not finite."""
+    """Return the rows whose first observation is not finite, with the number."""
     trouble = _trouble(_named(first))
     return _numbers(trouble, np.ones(len(first.ids), np.bool_))
 
 
 def without(result: StepResult, lost: Bool) -> StepResult:
-    """The same, as if the agents ``lost`` [N] had not taken the step."""
+    """Return the result as if the agents ``lost`` [N] had not taken the step."""
     return replace(
         result,
         reward=np.where(lost, np.float32(0.0), result.reward),
@@ -208,12 +208,12 @@ class _Trouble:
 
     @property
     def rows(self) -> Bool:
-        """Where, [N]."""
+        """Mask of the rows with such a number, [N]."""
         bad: Bool = np.logical_or.reduce(~np.isfinite(self.value).reshape(len(self.value), -1), axis=1)
         return bad
 
     def number(self, row: int) -> Number:
-        """The first one of a row."""
+        """Return the first such number of a row."""
         place = np.argwhere(~np.isfinite(self.value[row]))[0].tolist()
         return Number(f"{self.what}{place or ''}", float(self.value[row][tuple(place)]), self.of_policy)
 
@@ -238,7 +238,7 @@ def _rows(trouble: Iterable[_Trouble], nobody: Bool) -> Bool:
 
 
 def _numbers(trouble: Iterable[_Trouble], among: Bool) -> dict[int, Number]:
-    """The first number of each row ``among`` which there are some."""
+    """Return the first number of each row ``among`` which there are some."""
     numbers: dict[int, Number] = {}
     for one in trouble:
         for row in np.flatnonzero(one.rows & among).tolist():

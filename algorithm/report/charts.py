@@ -78,7 +78,7 @@ class Line:
         return count == 1 or (self.dots and count <= _MOST_POINTS)
 
     def __str__(self) -> str:
-        """The course of the curve in words."""
+        """Return the course of the curve in words."""
         _, y = self.known
         ends = f"{self.label} from {short(float(y[0]))} to {short(float(y[-1]))}"
         return f"{ends}, lowest {short(float(y.min()))}, highest {short(float(y.max()))}"

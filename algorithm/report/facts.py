@@ -97,7 +97,7 @@ class Facts:
 
     @cached_property
     def ended(self) -> bool:
-        """Whether the run wrote its result, and has not gone on since."""
+        """True if the run wrote its result and has not continued since."""
         return bool(self.result) and (self.steps or 0) >= self.last_step and self.holder is None
 
     @property

@@ -71,12 +71,12 @@ class Holder:
 
     @property
     def is_elsewhere(self) -> bool:
-        """Whether it ran on another machine, where its state cannot be read."""
+        """True if it ran on another machine, where its state cannot be read."""
         return self.host != socket.gethostname()
 
     @property
     def lives(self) -> bool:
-        """Whether that process still runs; True if it cannot be decided.
+        """True if that process still runs, or if that cannot be decided.
 
         Its number may have been given to another process, which has another start time and another command.
         Both are compared because correcting the clock moves the start time of every process.

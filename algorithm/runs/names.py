@@ -50,7 +50,7 @@ def expand_name(template: str, parent: Path) -> str:
 
 
 def is_name(name: str) -> bool:
-    """Whether ``name`` is one folder name that stays below its parent, and can be shown."""
+    """Return whether ``name`` is one folder name that stays below its parent, and can be shown."""
     hidden = any(unicodedata.category(character) in _HIDDEN for character in name)
     wrong = not name or name[0] in ".-" or hidden or _FORBIDDEN & set(name)
     return not wrong and len(os.fsencode(name)) <= 200

@@ -185,7 +185,7 @@ class RunDir:
 
     @property
     def endpoint(self) -> Path:
-        """Where the run's learner listens, or did; absent in a run of one process."""
+        """File with the address of the run's learner; absent in a run of one process."""
         return self.path / "endpoint.json"
 
     def shown(self, path: Path) -> str:
@@ -277,7 +277,7 @@ class RunDir:
             self.write_overrides([*before, *overrides])
 
     def has_other(self, env_file: Path) -> bool:
-        """Whether the environment's file has changed since the run was begun, or last resumed."""
+        """Return whether the environment's file has changed since the run was begun, or last resumed."""
         manifest, resumed = self._begun_and_resumed()
         known = (resumed[-1] if resumed else manifest).get("env_file")
         return isinstance(known, Mapping) and known.get("sha256") != file_state(env_file)["sha256"]

@@ -48,9 +48,9 @@ def new_actor(
 def acting_parts(
     model: ActingModel, extensions: Iterable[Extension], action: ActionSpec, sac: SacConfig
 ) -> dict[str, nn.Module]:
-    """Return the modules that an exploring actor asks, by name; the rest of a learner's never travels.
+    """Return the modules that an exploring actor uses, by name; a learner's other modules are not sent.
 
-    Critics only where a discrete part is greedy, extensions only where they choose among several actions.
+    Critics are among them only if a discrete part is greedy, extensions only if they choose among actions.
     """
     parts: dict[str, nn.Module] = {"normaliser": model.normaliser, "rep": model.rep, "policy": model.policy}
     if asks_critics(action, sac):
@@ -74,7 +74,7 @@ def make_acting(
     own_seed: int,
     device: torch.device,
 ) -> Acting:
-    """Build a remote policy; see :class:`~algorithm.roles.MakeActing`."""
+    """Build the exploring policy of a remote actor, and the modules that its weights are loaded into."""
     sac = config.sac_config
     networks = make_networks(spec, config, nn_file, run_seed, behaviour)
     extensions = [one.to(device) for one in extensions_of(spec, config, networks, run_seed, behaviour)]

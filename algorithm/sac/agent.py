@@ -1,4 +1,4 @@
-"""A Soft Actor-Critic agent, assembled: the only place where networks, learner, policy and replay meet."""
+"""A Soft Actor-Critic agent: the only place that joins networks, learner, policy and replay."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from algorithm.wording import Rows
 
 
 class SacAgent:
-    """See :class:`~algorithm.roles.Agent` and :class:`~algorithm.roles.MakeAgent`."""
+    """Learner, exploring policy and replay of one behaviour. Raises UsageError if the replay does not fit."""
 
     def __init__(
         self,
@@ -170,9 +170,9 @@ class SacAgent:
         self.sac.close(stream)
 
     def learn(self, step: int, watch: Stopwatch | None = None) -> None:
-        """All updates owed now that ``step`` environment steps have been taken.
+        """Make all updates due after ``step`` environment steps.
 
-        watch: told when sampling and updating end
+        watch: charged with the time of sampling and of updating
         """
         watch = watch or Stopwatch()
         self.policy.warming_up = step < self.config.sac_config.start_step
@@ -181,7 +181,7 @@ class SacAgent:
             self.replay.anneal(step / self._anneals_until)
         try:
             self._insertion.settle(learning=self.sac.updates > 0)
-        except FloatingPointError:  # they keep the largest priority
+        except FloatingPointError:  # the new rows keep the largest priority
             self._guard.not_settled(step)
         self._update(step, self._schedule.due(step), watch)
 
@@ -200,7 +200,7 @@ class SacAgent:
             watch.lap("update")  # priorities included: fetching them is what waits for the device
 
     def _take_back(self, result: UpdateResult) -> bool:
-        """New priorities; False, and the old ones stay, if a TD error is not finite."""
+        """Store new priorities; return False, and keep the old ones, if a TD error is not finite."""
         try:
             self.replay.feedback(result)
         except FloatingPointError:
@@ -212,7 +212,7 @@ class SacAgent:
             self.sac.scale_learning_rate(max(0.0, 1.0 - step / self._falls_until))
 
     def _wait_for_a_batch(self, step: int, owed: int) -> None:
-        """With start_step 0 learning begins as soon as there is a batch, unless there will never be one."""
+        """Defer the updates until there is a batch; raise UsageError if the replay can never hold one."""
         replay = self.replay
         if self.sac.updates:  # many short episodes have pushed transitions out for a while
             self._schedule.carry_over(owed)
@@ -228,7 +228,7 @@ class SacAgent:
         self._schedule.defer(step)
 
     def metrics(self, step: int) -> dict[str, float]:
-        """Values to log, each the mean over the last updates. The only place that waits for the device."""
+        """Return values to log, means over the last updates. Only this method waits for the device."""
         values = {"replay/size": float(len(self.replay)), "optim/skipped": float(self._guard.skipped)}
         recent = self._recent.metrics(self.replay.next_id)
         if recent:
@@ -237,7 +237,7 @@ class SacAgent:
         return values
 
     def pictures(self) -> dict[str, NDArray[np.uint8]]:
-        """What extensions show of the last update, uint8 [H, W, C] by name. Waits for the device."""
+        """Return pictures of the last update, uint8 [H, W, C] by name. Waits for the device."""
         shown = [one for x in self.sac.extensions for one in x.pictures().items()]
         return {name: picture.cpu().numpy() for name, picture in shown}
 
@@ -248,7 +248,7 @@ class SacAgent:
         return notices(self.spec, self.config.sac_config, has_encoder=has_encoder)
 
     def state(self) -> State:
-        """All but networks, optimisers and replay; between two steps, when nothing waits to be settled."""
+        """Return all but networks, optimisers and replay, between two steps with no priority pending."""
         own = State(meta={"updates": self.sac.updates, "pace": self._schedule.state()})
         recent = self._recent.state(self.replay.next_id)
         return State.joined(
@@ -256,14 +256,14 @@ class SacAgent:
         )
 
     def load_state(self, state: State) -> None:
-        """Go on from what :meth:`state` gave. The learner and the replay have been loaded before."""
+        """Continue from what :meth:`state` returned. The learner and the replay have been loaded before."""
         self.policy.load_state(state.part("player"))
         self._schedule.load_state(state.part("own").meta["pace"])
         self._recent.load_state(state.part("recent"), self.replay.next_id)
         self._guard.load_state(state.part("guard"))
 
     def num_parameters(self) -> dict[str, int]:
-        """Trained parameters: encoder, all critics, policy."""
+        """Return the numbers of trained parameters: encoder, all critics, policy."""
         model = self.sac.model
         parts = {"encoder": model.rep, "critics": model.q, "policy": model.policy}
         return {name: sum(p.numel() for p in part.parameters()) for name, part in parts.items()}
@@ -298,7 +298,7 @@ def _make_replay(
 
 
 def _end_of_annealing(config: BehaviourConfig) -> int | None:
-    """The step at which beta is 1; None where it grows with each batch or, without an end, not at all."""
+    """Return the step at which beta is 1; None where it grows with each batch or, without an end, never."""
     base, by_batch = config.base_config, config.replay_config.beta_increment_per_sampling is not None
     return None if by_batch or base.max_step < 0 else base.max_step
 

@@ -1,4 +1,4 @@
-"""The keys of ``sac_config``. Imports no torch: configuration is read before torch is."""
+"""The keys of ``sac_config``. Imports no torch, since configuration is read before torch is loaded."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _OTHER_REPLAY = "fixed: the replay keeps other numbers with its rows"
 
 
 def _new_context(old: AnyConfig, new: AnyConfig) -> str:
-    """Return the effect of another ``burn_in_step``: attention has learned with a context of that length."""
+    """Return the effect of another ``burn_in_step``; attention was trained on a context of that length."""
     steps = old.sac_config.burn_in_step
     if new.sac_config.seq_encoder == "ATTN" and steps != new.sac_config.burn_in_step:
         return f"fixed: attention was trained to see {steps} steps back, burn_in_step"
@@ -25,14 +25,14 @@ def _new_context(old: AnyConfig, new: AnyConfig) -> str:
 
 
 def _new_inputs(old: AnyConfig, new: AnyConfig) -> str:
-    """Return the effect of another ``use_extra_data``: it decides what a transition model sees."""
+    """Return the effect of another ``use_extra_data``, which sets the inputs of a transition model."""
     if new.sac_config.use_prediction:
         return "fixed: the transition model would have other inputs than it was trained with"
     return "free: without use_prediction it says nothing"
 
 
 class SacConfig(Block):
-    """Soft Actor-Critic (Haarnoja et al. 2018, arXiv 1812.05905) and everything that changes its update."""
+    """Soft Actor-Critic (Haarnoja et al. 2018, arXiv 1812.05905) and all options of its update."""
 
     nn: str = option(
         "nn",
@@ -358,7 +358,7 @@ class SacConfig(Block):
 
 
 def contradictions(config: AnyConfig) -> Iterator[Contradiction]:
-    """Yield what contradicts SAC's keys in other blocks; all keys are dotted from the top level.
+    """Yield contradictions between SAC's keys and other blocks; all keys are dotted from the top level.
 
     A batch and a window must fit into the replay; a falling step size needs an end; one key sets the noise.
     """

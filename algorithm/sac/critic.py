@@ -1,4 +1,4 @@
-"""Which critic loss and which target: each an object chosen once, at construction."""
+"""Critic losses and targets: objects chosen once, at construction."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from algorithm.ops.shapes import masked_mean
 
 
 class CriticLoss(Protocol):
-    """Scalar loss of q [E, B, T] against y [B, T]; the second result are values worth logging.
+    """Scalar loss of q [E, B, T] against y [B, T], with values to log as the second result.
 
-    ``q_target`` is only evaluated by a loss that needs it.
+    Only some losses call ``q_target``.
     """
 
     def __call__(
         self, q: Tensor, y: Tensor, q_target: Callable[[], Tensor], weight: Tensor, valid: Tensor
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """weight [B], valid [B, T]; ``q_target()`` gives the target critics' [E, B, T]."""
+        """Return loss and values; weight [B], valid [B, T]; ``q_target()``: the target critics' [E, B, T]."""
         ...
 
 
@@ -32,20 +32,20 @@ class PlainCriticLoss:
     def __call__(
         self, q: Tensor, y: Tensor, q_target: Callable[[], Tensor], weight: Tensor, valid: Tensor
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """See :func:`algorithm.ops.sac.critic_loss`."""
+        """Return the weighted mean of squared errors (:func:`algorithm.ops.sac.critic_loss`)."""
         return critic_loss(q, y, weight, valid), {}
 
 
 @dataclass(frozen=True)
 class ClippedCriticLoss:
-    """Squared error with the prediction held within ±epsilon of the target network's."""
+    """Squared error with the prediction clipped to ±epsilon around the target network's."""
 
     epsilon: float
 
     def __call__(
         self, q: Tensor, y: Tensor, q_target: Callable[[], Tensor], weight: Tensor, valid: Tensor
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """See :func:`algorithm.ops.sac.clipped_critic_loss`."""
+        """Return :func:`algorithm.ops.sac.clipped_critic_loss` and the clipped share."""
         target = q_target()
         binds = clip_binds(q, y, target, epsilon=self.epsilon)
         share = masked_mean(binds.float().mean(0).flatten(), valid.flatten())
@@ -55,7 +55,7 @@ class ClippedCriticLoss:
 
 @dataclass(frozen=True, kw_only=True)
 class Steps:
-    """The L = T + n − 1 transitions from the first learned position on, and what follows each of them."""
+    """The L = T + n − 1 transitions from the first learned position on, with the values that follow them."""
 
     reward: Tensor  # [B, L]
     terminated: Tensor  # [B, L] bool
@@ -66,33 +66,33 @@ class Steps:
 
 
 class ReturnTarget(Protocol):
-    """y [B, T] from the steps; the second result are values worth logging."""
+    """y [B, T] from the steps, with values to log as the second result."""
 
     def __call__(self, steps: Steps) -> tuple[Tensor, dict[str, Tensor]]:
-        """See the functions of :mod:`algorithm.ops.returns`."""
+        """Return y, computed by a function of :mod:`algorithm.ops.returns`, and values to log."""
         ...
 
 
 @dataclass(frozen=True)
 class OneStepTarget:
-    """n = 1: nothing to correct."""
+    """Target for n = 1, without correction."""
 
     gamma: float
 
     def __call__(self, steps: Steps) -> tuple[Tensor, dict[str, Tensor]]:
-        """See :func:`algorithm.ops.returns.one_step`."""
+        """Return :func:`algorithm.ops.returns.one_step`."""
         return one_step(steps.reward, steps.terminated, steps.next_value, gamma=self.gamma), {}
 
 
 @dataclass(frozen=True)
 class NStepTarget:
-    """n > 1 without importance sampling (``use_n_step_is: false``)."""
+    """Target for n > 1 without importance sampling (``use_n_step_is: false``)."""
 
     gamma: float
     n: int
 
     def __call__(self, steps: Steps) -> tuple[Tensor, dict[str, Tensor]]:
-        """See :func:`algorithm.ops.returns.soft_n_step`."""
+        """Return :func:`algorithm.ops.returns.soft_n_step`."""
         y = soft_n_step(
             steps.reward,
             steps.terminated,
@@ -107,7 +107,7 @@ class NStepTarget:
 
 @dataclass(frozen=True)
 class VTraceTarget:
-    """n > 1 with V-trace's clipped importance ratios."""
+    """Target for n > 1 with V-trace's clipped importance ratios."""
 
     gamma: float
     n: int
@@ -116,7 +116,7 @@ class VTraceTarget:
     c_max: float
 
     def __call__(self, steps: Steps) -> tuple[Tensor, dict[str, Tensor]]:
-        """See :func:`algorithm.ops.returns.soft_vtrace`."""
+        """Return :func:`algorithm.ops.returns.soft_vtrace`, the mean ratio and the clipped share."""
         ratio = steps.log_ratio().exp()
         y = soft_vtrace(
             steps.reward,
@@ -141,7 +141,7 @@ class VTraceTarget:
 def make_target(
     *, gamma: float, n: int, use_is: bool, trace_decay: float, rho_max: float, c_max: float
 ) -> ReturnTarget:
-    """The target that the configuration asks for."""
+    """Return the target for these settings."""
     if n == 1:
         return OneStepTarget(gamma)
     if not use_is:
@@ -150,5 +150,5 @@ def make_target(
 
 
 def make_critic_loss(clip_epsilon: float) -> CriticLoss:
-    """Clipped for a positive epsilon, plain otherwise."""
+    """Return the clipped loss for a positive epsilon, else the plain one."""
     return ClippedCriticLoss(clip_epsilon) if clip_epsilon > 0 else PlainCriticLoss()

@@ -1,4 +1,4 @@
-"""What the start screen says of an agent."""
+"""Description of an agent for the start screen."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def describe(
 
 
 def _memory(sac: SacConfig) -> Rows:
-    """What an agent remembers with; no row without memory."""
+    """Return a row on the agent's memory; none without memory."""
     burn_in, learn = sac.burn_in_step, sac.learn_step
     if sac.seq_encoder is None:
         return []
@@ -80,7 +80,7 @@ def _algorithm(config: BehaviourConfig, spec: AgentSpec) -> str:
 
 
 def notices(spec: AgentSpec, sac: SacConfig, *, has_encoder: bool) -> list[str]:
-    """Return a line on each key that is set and has no effect, or less than expected."""
+    """Return a line for each key that is set and has no effect, or less than expected."""
     found = []
     if sac.discrete_dqn_like and not spec.action.branches:
         found.append("sac_config.discrete_dqn_like has no effect: there is no discrete action")
@@ -97,7 +97,7 @@ def notices(spec: AgentSpec, sac: SacConfig, *, has_encoder: bool) -> list[str]:
 
 
 def _of_extensions(spec: AgentSpec, sac: SacConfig, *, has_encoder: bool) -> list[str]:
-    """Return a line on each extension that cannot do anything for this encoder."""
+    """Return a line for each extension that has no effect with this encoder."""
     nothing = "has no effect: the encoder has nothing to learn (nn_config.rep.dense_depth is 0)"
     found = []
     if sac.siamese and not has_encoder:

@@ -1,4 +1,4 @@
-"""The losses of Soft Actor-Critic by kind of action part, and how parts become one value and one loss.
+"""The losses of Soft Actor-Critic by kind of action part, and their sums over the parts.
 
 A head adds temperature, entropy bonus and losses to an action part. The head of an absent part is neutral:
 bonus 0, nothing to learn. Positions P are flattened batches of states.
@@ -22,14 +22,14 @@ from algorithm.sac.temperature import FixedTemperature, LearnedTemperature, Temp
 from algorithm.spec import ActionSpec
 
 SATURATED = 0.99
-"""A component of u further out is at the end of its range: there the gradient of tanh is below 0.02."""
+"""A component of u further out counts as saturated: there the gradient of tanh is below 0.02."""
 
 
 class ContinuousHead(Protocol):
     """Losses of the continuous part."""
 
     def bonus(self, logp: Tensor) -> Tensor:
-        """Return its part of h(s), [P]: −α log π(u|s)."""
+        """Return this part's term of h(s), [P]: −α log π(u|s)."""
         ...
 
     def losses(self, logp: Tensor, value: Tensor, share: Tensor) -> dict[str, Tensor]:
@@ -42,7 +42,7 @@ class ContinuousHead(Protocol):
 
 
 class DiscreteHead(Protocol):
-    """Losses of the discrete part, and how the outputs q [..., N] of a critic become values."""
+    """Losses of the discrete part, and the values that follow from a critic's outputs q [..., N]."""
 
     def q_of_action(self, q: Tensor, action: Tensor) -> Tensor:
         """Return Q(s, a) [..., P] of flat actions [P, A]."""
@@ -53,7 +53,7 @@ class DiscreteHead(Protocol):
         ...
 
     def bonus(self, choice: DiscretePolicy) -> Tensor | float:
-        """Return its part of h(s), [P]: α mean_b H(π_b) with soft targets, else 0."""
+        """Return this part's term of h(s), [P]: α mean_b H(π_b) with soft targets, else 0."""
         ...
 
     def losses(self, choice: DiscretePolicy, q: Tensor, share: Tensor) -> dict[str, Tensor]:
@@ -68,7 +68,7 @@ class DiscreteHead(Protocol):
 class TanhNormalHead(nn.Module):
     """Losses of a squashed Gaussian.
 
-    target_entropy: a learned temperature steers the entropy to it
+    target_entropy: target of the entropy under a learned temperature
     """
 
     def __init__(self, temperature: Temperature, target_entropy: float) -> None:
@@ -88,7 +88,7 @@ class TanhNormalHead(nn.Module):
         }
 
     def metrics(self, u: Tensor, logp: Tensor) -> dict[str, Tensor]:
-        """Return entropy, its target, temperature, and which components of u are saturated [A_c, P]."""
+        """Return entropy, its target, temperature, and a mask of saturated components of u [A_c, P]."""
         return {
             "policy/entropy_c": -logp.detach(),
             "policy/target_entropy_c": torch.tensor(self.target_entropy),
@@ -114,7 +114,7 @@ class NoContinuousHead(nn.Module):
 
 
 class _Branches(nn.Module):
-    """The reductions of a critic's outputs over branches."""
+    """Reductions of a critic's outputs over branches."""
 
     def __init__(self, action: ActionSpec) -> None:
         super().__init__()
@@ -133,9 +133,9 @@ class _Branches(nn.Module):
 class CategoricalHead(_Branches):
     """Losses of categorical branches (arXiv 1910.07207).
 
-    target_share: share of the largest possible entropy that a learned temperature steers to
-    soft_target:  whether values hold the entropy bonus; without it they are those of the rewards alone
-        (arXiv 2509.09838)
+    target_share: share of the largest possible entropy, the target under a learned temperature
+    soft_target:  values include the entropy bonus; otherwise they are those of the rewards alone (arXiv
+        2509.09838)
     """
 
     def __init__(
@@ -155,7 +155,7 @@ class CategoricalHead(_Branches):
         return self.temperature.alpha * self.entropy(choice) if self._soft_target else 0.0
 
     def losses(self, choice: DiscretePolicy, q: Tensor, share: Tensor) -> dict[str, Tensor]:
-        """Return :func:`algorithm.ops.discrete.discrete_policy_loss`; where one action is left, target 0."""
+        """Return :func:`algorithm.ops.discrete.discrete_policy_loss`; target 0 for one allowed action."""
         alpha = self.temperature.alpha
         loss = ops.discrete_policy_loss(choice.log_probs, choice.probs, q, alpha, self._num)
         target = self.target_share * ops.largest_entropy(choice.mask, self.branches)
@@ -174,7 +174,7 @@ class CategoricalHead(_Branches):
 
 
 class GreedyHead(_Branches):
-    """``discrete_dqn_like``: no entropy, nothing to learn."""
+    """Head of ``discrete_dqn_like``: no entropy, nothing to learn."""
 
     def bonus(self, choice: DiscretePolicy) -> float:
         """Return 0."""
@@ -190,7 +190,7 @@ class GreedyHead(_Branches):
 
 
 class NoBranchesHead(GreedyHead):
-    """An absent discrete part: the critic's only output is Q."""
+    """Head of an absent discrete part: the critic's only output is Q."""
 
     def q_of_action(self, q: Tensor, action: Tensor) -> Tensor:
         """Return the only output."""
@@ -204,8 +204,8 @@ class NoBranchesHead(GreedyHead):
 class ActionHeads(nn.Module):
     """Both parts of an agent's action with their heads.
 
-    One u per state is drawn and shared by all that needs one there. Outputs q [..., P, N] are those of
-    critics that were given u: discrete outputs are conditioned on the continuous action (arXiv 1912.11077).
+    One u per state is drawn and shared by all terms. Outputs q [..., P, N] come from critics that were given
+    u: discrete outputs are conditioned on the continuous action (arXiv 1912.11077).
     """
 
     discrete: DiscreteHead
@@ -221,7 +221,7 @@ class ActionHeads(nn.Module):
         return self.parts.continuous.sample(policy, generator)
 
     def choose(self, policy: HybridAction, mask: Tensor, mean_q: MeanQ) -> DiscretePolicy:
-        """Return the discrete part of the policy; ``mean_q`` is asked only by parts that choose by value."""
+        """Return the discrete part of the policy; ``mean_q`` is called only by parts that choose by value."""
         return self.parts.discrete.distribution(policy, mask, mean_q)
 
     def entropy_bonus(self, choice: DiscretePolicy, logp: Tensor) -> Tensor:
@@ -246,8 +246,8 @@ class ActionHeads(nn.Module):
     def losses(self, choice: DiscretePolicy, logp: Tensor, q: Tensor, share: Tensor) -> dict[str, Tensor]:
         """Return policy and temperature loss by name, each the sum over the parts; empty without either.
 
-        logp [P] of the fresh u, with gradient; q [P, N] of it, with gradient to u only; share [P] of each
-        position in its window's mean. The two losses share no parameter.
+        logp [P] is that of the fresh u, with gradient; q [P, N] has gradient to u only. share [P] is each
+        position's part of its window's mean. The two losses share no parameter.
         """
         losses = self.continuous.losses(logp, self.expected(q, choice), share)
         for name, loss in self.discrete.losses(choice, q.detach(), share).items():

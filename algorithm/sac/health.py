@@ -1,6 +1,6 @@
 """Health rules of Soft Actor-Critic: small independent rules over the last summaries.
 
-A rule is a function of the history that returns a line, or None. Each asks for several signs at once, over
+A rule is a function of the history that returns a line, or None. Each requires several signs at once, over
 many summaries, because a false alarm costs more trust than a late one. The tests hold recorded runs of both
 kinds, healthy ones and one in trouble.
 """
@@ -34,11 +34,11 @@ WATCHED = (
     "replay/priority_saturated",
     "time/replay_ratio",
 )
-"""Metrics that are remembered of a summary."""
+"""Metrics that are kept of a summary."""
 
 
 def make_rules(config: BehaviourConfig) -> dict[str, Rule]:
-    """The rules that can hold for this configuration, by name."""
+    """Return the rules that can hold for this configuration, by name."""
     sac = config.sac_config
     rules: dict[str, Rule] = {
         "diverging": DivergingCritics(sac),
@@ -63,17 +63,17 @@ def make_rules(config: BehaviourConfig) -> dict[str, Rule]:
 
 
 class SaturatedActions:
-    """Nearly all actions lie at their bounds, and that is no better than acting at random.
+    """Rule: nearly all actions lie at their bounds, and the returns are those of random actions.
 
     In twelve summaries over at least 5,000 steps, policy/saturation was never below 0.95, and the mean of
     their returns does not exceed that of the random actions at the start. A task whose best actions are the
-    bounds is left alone: there the returns have risen.
+    bounds causes no alarm: there the returns have risen.
     """
 
     _SHARE, _STEPS = 0.95, 5000
 
     def __call__(self, history: History) -> str | None:
-        """See the class."""
+        """Return the line, or None."""
         shares = history.last("policy/saturation", WINDOW)
         returns = history.known("rollout/return_mean", WINDOW)
         if not shares or min(shares) < self._SHARE or len(returns) < WINDOW // 2:
@@ -90,7 +90,7 @@ class SaturatedActions:
 
 
 class RatioNotKept:
-    """Fewer than 0.8 of the configured updates per step, in five summaries in a row."""
+    """Rule: fewer than 0.8 of the configured updates per step, in five summaries in a row."""
 
     _COUNT, _SHARE = 5, 0.8
 
@@ -98,7 +98,7 @@ class RatioNotKept:
         self._ratio, self._capacity, self._batch_size = ratio, capacity, batch_size
 
     def __call__(self, history: History) -> str | None:
-        """See the class."""
+        """Return the line, or None."""
         achieved = history.last("time/replay_ratio", self._COUNT)
         if not achieved or max(achieved) >= self._SHARE * self._ratio:
             return None
@@ -110,10 +110,10 @@ class RatioNotKept:
 
 
 class StarvedLearner:
-    """Nothing was learned over five summaries in which at least ten updates were due.
+    """Rule: no update in five summaries in which at least ten were due.
 
-    What was learned last stays in the metrics, so that without an update the loss is the same to the last
-    digit; before the first update there is none.
+    The metrics keep the values of the last update. Without a new one the loss is therefore the same to the
+    last digit; before the first update there is none.
     """
 
     _COUNT, _DUE = 5, 10
@@ -123,7 +123,7 @@ class StarvedLearner:
         self._start_step, self._batch_size = sac.start_step, sac.batch_size
 
     def __call__(self, history: History) -> str | None:
-        """See the class."""
+        """Return the line, or None."""
         rows = list(history.rows)[-self._COUNT - 1 :]
         if len(rows) <= self._COUNT or rows[0].step < self._start_step:
             return None
@@ -138,10 +138,10 @@ class StarvedLearner:
 
 
 class DivergingCritics:
-    """Values far beyond what any behaviour could earn.
+    """Rule: values far beyond the returns that are possible.
 
-    abs(value/q_mean) rose in each of the last five summaries, two-fold in all, to more than five times the
-    largest return, or largest reward · 1 / (1 − γ) where that is more, plus what the entropy bonus may add.
+    abs(value/q_mean) rose in each of the last five summaries, two-fold in all. It exceeds five times a limit:
+    the largest return, or largest reward · 1 / (1 − γ) if that is larger, plus the largest entropy bonus.
     """
 
     _RISES, _GROWTH, _BEYOND = 5, 2.0, 5.0
@@ -154,7 +154,7 @@ class DivergingCritics:
         )
 
     def __call__(self, history: History) -> str | None:
-        """See the class."""
+        """Return the line, or None."""
         sizes = [abs(value) for value in history.last("value/q_mean", self._RISES + 1)]
         if not sizes or not history.largest_return or not rises(sizes) or sizes[-1] < self._GROWTH * sizes[0]:
             return None
@@ -169,11 +169,11 @@ class DivergingCritics:
 
 
 class RunawayTemperature:
-    """The bonus for entropy has become worth more than anything the task pays, and grows on.
+    """Rule: the entropy bonus exceeds every return of the task, and still grows.
 
-    α grew at least ten-fold since the start and rose in each of the last five summaries, by a quarter in all;
-    α · abs(H̄) · horizon, what the bonus adds to a value, has passed the largest return of any episode. A
-    temperature that merely grows with the rewards never gets there: on CartPole it stays below half of that.
+    α grew at least ten-fold since the start and rose in each of the last five summaries, by a quarter in all.
+    The bonus in a value, α · abs(H̄) · horizon, exceeds the largest return of any episode. A temperature that
+    merely grows with the rewards stays below that: on CartPole at less than half.
     """
 
     _GROWTH, _RISES, _RECENT = 10.0, 5, 1.25
@@ -184,7 +184,7 @@ class RunawayTemperature:
         self._fix = _less_entropy(sac, part)
 
     def __call__(self, history: History) -> str | None:
-        """See the class."""
+        """Return the line, or None."""
         alpha = history.last(f"policy/alpha_{self._part}", self._RISES + 1)
         target = history.last(f"policy/target_entropy_{self._part}", 1)
         if not alpha or not target or not history.largest_return:
@@ -202,7 +202,7 @@ class RunawayTemperature:
 
 
 class EntropyOutOfReach:
-    """The entropy cannot rise to its target, however large the temperature.
+    """Rule: the entropy cannot rise to its target, however large the temperature.
 
     Over twelve summaries it stayed at least 0.1 below and came no closer by a fifth, while α rose in each of
     them to more than a thousand times its start.
@@ -216,7 +216,7 @@ class EntropyOutOfReach:
         self._fix = _less_entropy(sac, part)
 
     def __call__(self, history: History) -> str | None:
-        """See the class."""
+        """Return the line, or None."""
         alpha = history.last(f"policy/alpha_{self._part}", WINDOW)
         gaps = [-gap for gap in _gaps(history, self._part)]
         if not alpha or not gaps or min(gaps) < self._GAP or gaps[-1] < self._CLOSER * gaps[0]:
@@ -230,12 +230,12 @@ class EntropyOutOfReach:
 
 
 class EntropyTooLow:
-    """The continuous policy is as narrow as it gets and shall be narrower still.
+    """Rule: the continuous policy has its smallest width, and the target is narrower still.
 
-    Over twelve summaries the entropy stayed at least 1 per action above a target below −3 per action and came
+    Over twelve summaries the entropy stayed at least 1 per action above a target below −3 per action. It came
     no closer by a fifth, itself below −2 per action, while α fell in each of them to less than a thousandth
-    of its start. A policy with no reason to be narrow, because actions do not matter, is not meant: its
-    entropy is near that of random actions, log 2 per action.
+    of its start. A policy with no reason to be narrow, because actions have no effect, causes no alarm: its
+    entropy is near log 2 per action.
     """
 
     _FALL, _GAP, _CLOSER, _NARROW, _TARGET = 1e-3, 1.0, 0.8, -2.0, 3.0
@@ -245,7 +245,7 @@ class EntropyTooLow:
         self._target = sac.target_c_alpha
 
     def __call__(self, history: History) -> str | None:
-        """See the class."""
+        """Return the line, or None."""
         alpha, gaps = history.last("policy/alpha_c", WINDOW), _gaps(history, "c")
         target = history.last("policy/target_entropy_c", 1)
         if self._target < self._TARGET or not alpha or not gaps or not target:
@@ -264,12 +264,12 @@ class EntropyTooLow:
 
 
 def rewarded(sac: SacConfig) -> str:
-    """The parts of an action whose entropy is in the targets, and so in values."""
+    """Return the parts of an action whose entropy is in the targets, and so in values."""
     return "cd" if sac.discrete_soft_target else "c"
 
 
 def _gaps(history: History, part: str) -> list[float]:
-    """Entropy less its target over the whole window; empty unless all summaries have both."""
+    """Return entropy less its target over the whole window; empty unless all summaries have both."""
     entropy = history.last(f"policy/entropy_{part}", WINDOW)
     target = history.last(f"policy/target_entropy_{part}", WINDOW)
     return [e - t for e, t in zip(entropy, target, strict=True)] if entropy and target else []
@@ -282,11 +282,11 @@ def _less_entropy(sac: SacConfig, part: str) -> str:
 
 
 class HeldBackCritic:
-    """The clip lets values move by no more than τ · ε an update, and they have far to go.
+    """Rule: the clip limits a value's change to τ · ε an update, and the TD errors are much larger.
 
-    In three summaries over at least 1,000 steps the clip took the gradient of 0.8 of what was learned, and TD
-    errors of five times ε or more have not fallen by a fifth. Where the clip is wide enough for the rewards
-    it takes hardly any after the first thousand updates.
+    In three summaries over at least 1,000 steps the clip removed the gradient of 0.8 of the learned
+    positions. TD errors of five times ε or more have not fallen by a fifth. A clip that is wide enough for
+    the rewards removes hardly any gradient after the first thousand updates.
     """
 
     _COUNT, _STEPS, _SHARE, _BEYOND, _FALLEN = 3, 1000, 0.8, 5.0, 0.8
@@ -296,7 +296,7 @@ class HeldBackCritic:
         self._speed = sac.tau * sac.clip_epsilon / sac.update_target_per_step
 
     def __call__(self, history: History) -> str | None:
-        """See the class."""
+        """Return the line, or None."""
         shares = history.last("value/clipped", self._COUNT)
         errors = history.last("replay/priority_mean", self._COUNT)
         if not shares or not errors or min(shares) < self._SHARE:
@@ -313,7 +313,7 @@ class HeldBackCritic:
 
 
 class SaturatedPriorities:
-    """Nearly all TD errors count as the largest one, so that all rows are equally likely.
+    """Rule: nearly all TD errors reach the limit of priorities, so that all rows are equally likely.
 
     In six summaries the TD errors of 0.9 of the sampled anchors were ``td_error_max`` or more, and their mean
     was at least twice that.
@@ -322,13 +322,13 @@ class SaturatedPriorities:
     _COUNT, _SHARE, _BEYOND = 6, 0.9, 2.0
 
     def __init__(self, td_error_max: float, *, scaled: bool) -> None:
-        """scaled: rewards are on one scale already."""
+        """Set the limits; scaled: rewards are on one scale already."""
         self._largest = td_error_max
         raised = f"raise replay_config.td_error_max ({td_error_max:g})"
         self._fix = raised if scaled else f"{raised}, or set sac_config.reward_scaling to true"
 
     def __call__(self, history: History) -> str | None:
-        """See the class."""
+        """Return the line, or None."""
         shares = history.last("replay/priority_saturated", self._COUNT)
         errors = history.last("replay/priority_mean", self._COUNT)
         if (
@@ -345,11 +345,11 @@ class SaturatedPriorities:
 
 
 class ValuesOfEntropy:
-    """Values are those of the entropy bonus, which is highest where no episode ever ends.
+    """Rule: values consist of the entropy bonus, which is highest where no episode ever ends.
 
-    In five summaries ``value/q_mean`` was more than a quarter above what rewards alone can make of it, the
-    bonus for the entropy of now is worth that excess, and the mean return is no better than that of random
-    actions. A temperature that is large for a while harms nobody whose returns rise.
+    In five summaries ``value/q_mean`` was more than a quarter above the possible value of rewards alone. The
+    bonus for the present entropy accounts for that excess, and the mean return is no better than that of
+    random actions. A temporarily large temperature does no harm where returns rise.
     """
 
     _COUNT, _BEYOND = 5, 1.25
@@ -358,7 +358,7 @@ class ValuesOfEntropy:
         self._gamma, self._log_alpha, self._rewarded = sac.gamma, sac.init_log_alpha, rewarded(sac)
 
     def __call__(self, history: History) -> str | None:
-        """See the class."""
+        """Return the line, or None."""
         values = history.last("value/q_mean", self._COUNT)
         returns = history.known("rollout/return_mean", self._COUNT)
         earned = history.earned(self._gamma)

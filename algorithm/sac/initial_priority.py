@@ -1,4 +1,4 @@
-"""With which priority new transitions enter the replay."""
+"""Initial priorities of transitions that enter the replay."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from algorithm.sac.learner import Sac
 
 
 class LargestPriority:
-    """That of the largest TD error so far, which the replay gives them by itself (arXiv 1511.05952)."""
+    """Priority of the largest TD error so far, the replay's own default (arXiv 1511.05952)."""
 
     def added(self, ids: Int) -> None:
-        """Nothing to remember."""
+        """Do nothing: the replay sets this priority itself."""
 
     def settle(self, *, learning: bool) -> None:
-        """Nothing to do."""
+        """Do nothing."""
 
 
 class OwnTdError:
-    """Their own TD error (``use_add_with_td``), computed for all of a step at once.
+    """Priority of the row's own TD error (``use_add_with_td``), computed once per step for all new rows.
 
     The steps behind the newest one do not exist yet: its target is shorter and bootstraps there. Before
-    learning begins the error would be that of random networks; the largest priority stands for it.
+    learning begins the error would be that of random networks; new rows keep the largest priority then.
     """
 
     def __init__(self, replay: ReplayBuffer, sac: Sac) -> None:
@@ -31,11 +31,11 @@ class OwnTdError:
         self._new: list[Int] = []
 
     def added(self, ids: Int) -> None:
-        """These rows have just been stored."""
+        """Keep the ids of rows that have just been stored."""
         self._new.append(ids)
 
     def settle(self, *, learning: bool) -> None:
-        """Give those added since the last call their priorities; FloatingPointError if one is not finite."""
+        """Set the priorities of rows added since the last call; FloatingPointError if one is not finite."""
         new, self._new = self._new, []
         if not (new and learning):
             return

@@ -1,4 +1,4 @@
-"""Soft Actor-Critic: batches in, better networks out. Knows nothing of environments, replay or files."""
+"""The Soft Actor-Critic learner: updates of networks from batches, without environment, replay or files."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from algorithm.spec import AgentSpec
 class Sac:
     """The learner (arXiv 1812.05905, with REDQ's subset of critics, arXiv 2101.05982).
 
-    spec:       what the agent sees and does
+    spec:       observations and actions of the agent
     networks:   the task's single networks
     config:     the ``sac_config`` block
     device:     where networks live and updates run
@@ -94,11 +94,11 @@ class Sac:
         self.updates = 0
 
     def update(self, batch: SequenceBatch) -> UpdateResult:
-        """One gradient step of critics, policy, temperature and extensions; the target follows.
+        """Take one gradient step of critics, policy, temperature and extensions; the target follows.
 
-        The batch is not modified. Nothing in here waits for the device. A step whose gradient is not finite
-        is not taken (see :class:`~algorithm.nn.optimiser.FlatAdam`), which ``skipped`` counts; ``priority``
-        need not be finite then. The target follows nevertheless, for what it follows is finite.
+        The batch is not modified, and no operation waits for the device. A step with a gradient that is not
+        finite is skipped (see :class:`~algorithm.nn.optimiser.FlatAdam`) and counted in ``skipped``; then
+        ``priority`` may hold NaN. The target follows nevertheless, since the parameters stay finite.
         """
         batch = batch.to(self.device)
         self._layer_noise.apply(self._generator)
@@ -124,7 +124,7 @@ class Sac:
 
     @property
     def skipped(self) -> int:
-        """Steps of all optimisers that were not taken since this learner was made. Waits for the device."""
+        """Steps of all optimisers that were skipped since this learner was made. Waits for the device."""
         return int(self._skipped)
 
     def observe(self, segment: Segment) -> None:
@@ -137,17 +137,17 @@ class Sac:
         self.return_scale.observe(segment)
 
     def close(self, stream: int) -> None:
-        """No more is added to the stream's episode."""
+        """Do nothing: the running statistics have no state per episode."""
         self.return_scale.close(stream)
 
     def scale_learning_rate(self, factor: float) -> None:
-        """From now on every optimiser takes steps of ``factor`` times its learning rate."""
+        """Set the steps of every optimiser to ``factor`` times its learning rate, from the next one on."""
         for _, adam in self._steps():
             adam.factor = factor
 
     @torch.no_grad()
     def td_error(self, batch: SequenceBatch) -> Tensor:
-        """The priority [B] that a batch would get now, in units of the TD error; nothing is learned."""
+        """Return the present priority [B] of a batch, in units of the TD error; nothing is learned."""
         batch = batch.to(self.device)
         ctx = self._encode(batch)
         y, _ = self._target(ctx)
@@ -156,11 +156,11 @@ class Sac:
 
     @torch.no_grad()
     def staleness(self, batch: SequenceBatch, stored: Tensor) -> dict[str, Tensor]:
-        """How much what has been stored of a recurrent memory differs from what it would be now, in values.
+        """Return the difference in values between the stored and the present carries of a recurrent memory.
 
         That is ΔQ of R2D2 (section 3): the mean over critics and windows of |Q − Q'| by the mean of |Q|. The
-        state of Q is made from the window's beginning on, that of Q' from the carry stored with its own
-        token. Given at the first and at the last learned position, as far as some window has that.
+        state of Q is computed from the window's beginning, that of Q' from the carry stored with its token.
+        The result covers the first and the last learned position, where some window has that.
 
         stored: [B, T, *C] the carries in the replay before each learned token
         """
@@ -185,7 +185,7 @@ class Sac:
         return {name: difference[at] for name, at in ends.items() if valid[:, at].any()}
 
     def _encode(self, batch: SequenceBatch) -> Context:
-        """Observations and rewards of the context are on one scale; nothing learns of any others."""
+        """Encode a batch; its observations and rewards are on one scale, the same for all losses."""
         batch = replace(batch, reward=batch.reward * self.return_scale.factor)
         obs = self.model.normaliser(batch.obs)
         recode = partial(self.model.encode, batch=batch, burn_in=self._burn_in, learn=self._learn)
@@ -203,9 +203,9 @@ class Sac:
 
     @torch.no_grad()
     def _target(self, ctx: Context) -> tuple[Tensor, dict[str, Tensor]]:
-        """y [B, T]: π and u on online states, Q' on target states."""
+        """Return y [B, T]: π and u on online states, Q' on target states."""
         batch, first = ctx.batch, ctx.burn_in
-        following = slice(first + 1, None)  # tokens that the learned transitions and their n steps lead to
+        following = slice(first + 1, None)  # the tokens behind the learned transitions and their n steps
         state, mask = _flatten(ctx.state[:, following]), _flatten(batch.action_mask[:, following])
         policy = self.model.policy(state, {k: _flatten(v[:, following]) for k, v in ctx.obs.items()})
         u, logp = self.heads.sample(policy, self._generator)
@@ -226,7 +226,7 @@ class Sac:
         return y, metrics | self.return_scale.metrics() | {"value/target": y / self.return_scale.factor}
 
     def _log_ratio(self, ctx: Context, policy: HybridAction) -> Tensor:
-        """log π/μ [B, L−1] of the stored actions behind the first: tokens K+1 … W−1."""
+        """Return log π/μ [B, L−1] of the stored actions behind the first: tokens K+1 … W−1."""
         batch, interior = ctx.batch, slice(ctx.burn_in + 1, None)
         size, length = batch.z[:, interior].shape[:2]
         return self.heads.log_ratio(
@@ -240,7 +240,7 @@ class Sac:
     def _taken_q(
         self, batch: SequenceBatch, critics: Callable[[Tensor, Tensor], Tensor], state: Tensor
     ) -> Tensor:
-        """Q of the stored actions at the learned positions, [E, B, T], from their states [B, T, S]."""
+        """Return Q of the stored actions at the learned positions, [E, B, T], from their states [B, T, S]."""
         action = _flatten(batch.action[:, self._burn_in : self._burn_in + self._learn])
         q = critics(_flatten(state), action[:, self._continuous])
         return self.heads.q_of_action(q, action).view(-1, *state.shape[:2])
@@ -261,13 +261,13 @@ class Sac:
         }
 
     def _descend(self, loss: Tensor, auxiliary: Mapping[Extension, Mapping[str, Tensor]]) -> Tensor:
-        """One step of encoder and critics, whose gradient's norm is returned, and of the joint parts."""
+        """Take one step of encoder and critics, and of the joint parts; return the former's gradient norm."""
         steps = [step for step in (self._critic_step, self._joint_step) if step]
         free = [v for x, losses in auxiliary.items() if not x.gated for v in losses.values()]
         gated = [v for x, losses in auxiliary.items() if x.gated for v in losses.values()]
         for step in steps:
             step.gradient.zero_()
-        if gated:  # judged against the critics' own gradient, so what is free comes last
+        if gated:  # compared with the critics' own gradient, so free losses come last
             loss.backward(retain_graph=True)
             self._add_where_it_agrees(torch.stack(gated).sum(), retain_graph=bool(free))
             if free:
@@ -278,7 +278,7 @@ class Sac:
         return norms[0]
 
     def _add_where_it_agrees(self, loss: Tensor, *, retain_graph: bool) -> None:
-        """Add the gradient of ``loss``; on the encoder only if its cosine with what is there is positive."""
+        """Add the gradient of ``loss``; on the encoder only if its cosine with the other is positive."""
         encoder = self._critic_step.gradient[self._encoder]
         before = encoder.clone()
         encoder.zero_()
@@ -293,11 +293,11 @@ class Sac:
         every_q = self.model.q.frozen(state, u)
         mask = _flatten(ctx.batch.action_mask[:, learned])
         choice = self.heads.choose(policy, mask, lambda: every_q.mean(0))
-        # REDQ, algorithm 1: the policy climbs the mean where targets use a subset, the minimum otherwise.
+        # REDQ, algorithm 1: the policy maximises the mean where targets use a subset, the minimum otherwise.
         q = every_q.min(0).values if self._subset == self._num_critics else every_q.mean(0)
         share = _flatten(valid_share(ctx.batch.valid[:, learned], logp.dtype))
         losses = self.heads.losses(choice, logp, q, share)
-        if losses:  # with greedy actions alone there is no policy to learn
+        if losses:  # greedy actions alone have no policy to learn
             self._policy_step.step(losses["policy"])
             if self._alpha_step:
                 self._alpha_step.step(losses["alpha"])
@@ -316,14 +316,14 @@ class Sac:
         return {**_named(own), **more}
 
     def _draw_subset(self) -> list[int] | None:
-        """M critics for this update's targets; None stands for all."""
+        """Draw the M critics of this update's targets; None stands for all."""
         if self._subset == self._num_critics:
             return None
         return torch.randperm(self._num_critics, generator=self._subset_generator)[: self._subset].tolist()
 
     def tensors(self) -> dict[str, dict[str, Tensor]]:
-        """What the learner needs to go on, by checkpoint file: ``model`` (all networks, targets, temperature)
-        and ``optim`` (optimisers, random state, scale of rewards). ``updates`` is the one number beside it.
+        """Return the learner's tensors by checkpoint file: ``model`` (all networks, targets, temperature) and
+        ``optim`` (optimisers, random state, scale of rewards). ``updates`` is the one number beside it.
         """
         optim = {f"{group}.{k}": v for group, adam in self._steps() for k, v in adam.tensors().items()}
         optim["random.update"] = self._generator.get_state()
@@ -332,9 +332,9 @@ class Sac:
         return {"model": self._modules().state_dict(), "optim": optim}
 
     def load_tensors(self, tensors: Mapping[str, Mapping[str, Tensor]], updates: int) -> bool:
-        """Take over what :meth:`tensors` gave. Raises ``ValueError`` if networks differ in name or shape.
+        """Take over what :meth:`tensors` returned. Raises ``ValueError`` if networks differ in name or shape.
 
-        Returns whether random numbers go on too; those of another kind of device cannot, and begin anew.
+        Returns whether random numbers continue too; those of another kind of device begin anew.
         """
         self.roll_back(tensors)
         optim = tensors["optim"]
@@ -344,9 +344,9 @@ class Sac:
         return restore_generator(self._generator, optim["random.update"])
 
     def roll_back(self, tensors: Mapping[str, Mapping[str, Tensor]]) -> None:
-        """Networks, statistics, temperatures and optimisers as :meth:`tensors` once gave them.
+        """Restore networks, statistics, temperatures and optimisers from what :meth:`tensors` returned.
 
-        Random numbers and the number of updates go on. Raises ``ValueError`` as :meth:`load_tensors`.
+        Random numbers and the number of updates continue. Raises ``ValueError`` as :meth:`load_tensors`.
         """
         self.load_model(tensors["model"])
         optim = tensors["optim"]
@@ -355,7 +355,7 @@ class Sac:
         self.return_scale.roll_back(below("returns.", optim))
 
     def load_model(self, model: Mapping[str, Tensor]) -> None:
-        """Only the networks, as inference needs them. Raises ``ValueError`` as :meth:`load_tensors`."""
+        """Load the networks alone, for inference. Raises ``ValueError`` as :meth:`load_tensors`."""
         try:
             self._modules().load_state_dict(dict(model))
         except RuntimeError as error:
@@ -376,12 +376,12 @@ class Sac:
 
 
 def _flatten(x: Tensor) -> Tensor:
-    """[B, T, ...] -> [B·T, ...], contiguous: what networks are fastest on."""
+    """Return [B, T, ...] as [B·T, ...], contiguous: the fastest layout for networks."""
     return x.flatten(0, 1)
 
 
 def _if_any(make: Callable[[Sequence[nn.Module]], FlatAdam], parts: Sequence[nn.Module]) -> FlatAdam | None:
-    """An optimiser of the parts' parameters; None if there are none."""
+    """Return an optimiser of the parts' parameters; None if there are none."""
     return make(parts) if any(True for part in parts for _ in part.parameters()) else None
 
 
@@ -390,9 +390,9 @@ def _named(losses: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _carry_before(ctx: Context) -> Tensor:
-    """The online carries before each token, [B, W+1, *C], as the replay stores them."""
+    """Return the online carries before each token, [B, W+1, *C], as the replay stores them."""
     return torch.cat([ctx.batch.carry.unsqueeze(1), ctx.carry[:, :-1]], 1)
 
 
 def _no_carry(ctx: Context) -> None:
-    """Stored carries stay as they are."""
+    """Return None: stored carries are not refreshed."""

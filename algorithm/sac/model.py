@@ -1,4 +1,4 @@
-"""All networks of one agent, online and target, and how a batch is encoded."""
+"""All networks of one agent, online and target, and the encoding of batches."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ class Model(ActingModel):
     """Owner of the networks.
 
     Encoder and critics are trained by one optimiser and followed by one target, so they share a storage.
-    All stand in evaluation mode but while they are :meth:`training_mode`; targets always do.
+    All are in evaluation mode except inside :meth:`training_mode`; targets always are.
 
     networks:      the single networks of the task
-    normaliser:    what every observation passes through first
+    normaliser:    the first layer of every observation
     action_size:   |A_c|, the critics' second input
     ensemble_size: E, critics
     """
@@ -52,14 +52,14 @@ class Model(ActingModel):
         self._encoding = make_encoding(self.rep)
 
     def follow(self, online: FlatParameters) -> None:
-        """Make the target networks, once encoder and critics lie in their optimiser's storage ``online``."""
+        """Create the target networks; encoder and critics lie in their optimiser's storage ``online``."""
         self.target = Target([self.rep, self.q], online)
         self.target_rep = cast(Rep, self.target.modules[0])
         self.target_q = cast(Ensemble, self.target.modules[1])
 
     @contextmanager
     def training_mode(self) -> Iterator[None]:
-        """Inside, dropout, batch statistics and augmentation of the online networks are at work."""
+        """Enable dropout, batch statistics and augmentation of the online networks inside the context."""
         online = (self.rep, self.q, self.policy)
         for network in online:
             network.train()
@@ -70,9 +70,9 @@ class Model(ActingModel):
                 network.eval()
 
     def encode(self, obs: Obs, batch: SequenceBatch, *, burn_in: int, learn: int) -> States:
-        """Online and target states of a batch's tokens, from one carry; ``obs`` are normalised already."""
+        """Return online and target states of a batch's tokens, from one carry; ``obs`` are normalised."""
         return self._encoding(self.rep, self.target_rep, obs, batch, burn_in=burn_in, learn=learn)
 
     def min_target_q(self, state: Tensor, c_action: Tensor, members: list[int] | None) -> Tensor:
-        """Element-wise minimum over the target critics ``members`` (REDQ, arXiv 2101.05982): [..., N]."""
+        """Return the minimum over the target critics ``members`` (REDQ, arXiv 2101.05982): [..., N]."""
         return self.target_q.frozen(state, c_action, members=members).amin(0)

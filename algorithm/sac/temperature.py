@@ -19,7 +19,7 @@ class Temperature(Protocol):
         ...
 
     def loss(self, entropy: Tensor, target: float | Tensor, share: Tensor) -> Tensor:
-        """Scalar loss that moves α; entropy [P] without gradient, target one number or [P], share [P]."""
+        """Return the scalar loss of α; entropy [P] without gradient, target one number or [P], share [P]."""
         ...
 
 
@@ -38,12 +38,12 @@ class FixedTemperature(nn.Module):
         return self.log_alpha.exp()
 
     def loss(self, entropy: Tensor, target: float | Tensor, share: Tensor) -> Tensor:
-        """Nothing to learn: zero."""
+        """Return zero: nothing is learned."""
         return torch.zeros_like(self.log_alpha)
 
 
 class LearnedTemperature(nn.Module):
-    """α adjusted until the policy's entropy meets its target (arXiv 1812.05905, section 5)."""
+    """α adjusted so that the policy's entropy reaches its target (arXiv 1812.05905, section 5)."""
 
     def __init__(self, init_log_alpha: float) -> None:
         super().__init__()
@@ -55,5 +55,5 @@ class LearnedTemperature(nn.Module):
         return self.log_alpha.detach().exp()
 
     def loss(self, entropy: Tensor, target: float | Tensor, share: Tensor) -> Tensor:
-        """``log α · mean(H − H̄)``."""
+        """Return ``log α · mean(H − H̄)``."""
         return temperature_loss(self.log_alpha, entropy, target, share)

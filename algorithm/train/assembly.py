@@ -38,11 +38,11 @@ def make_env(
     film: bool = False,
     seed: int | None = None,
 ) -> VecEnv:
-    """The environments of a run for one purpose, seeded for it.
+    """Return the environments of a run for one purpose, seeded for it.
 
     folder: of the task, for environments of its own
     workers: processes for them, 0 for none but this one; log: folder for what those print
-    film: the first of them can be asked for pictures
+    film: the first of them can record pictures
     seed: instead of the run's own
     """
     base = config.base_config
@@ -70,7 +70,7 @@ def make_env(
 
 
 def close_env(env: VecEnv, warn: Callable[[str], None]) -> None:
-    """Release simulators; one that fails at that takes nothing from what was done with it."""
+    """Release simulators; a failure is only warned of, since the work with them is done."""
     try:
         env.close()
     except EnvError as error:
@@ -87,7 +87,7 @@ def make_agents(
     greedy: bool = False,
     make_replay: MakeReplay = ReplayBuffer,
 ) -> dict[str, Agent]:
-    """One agent per behaviour of the environment, each from its own merged configuration.
+    """Return one agent per behaviour of the environment, each from its own merged configuration.
 
     Raises UsageError for a behaviour that does not exist, and for replays that do not fit into ``memory``.
     """
@@ -121,14 +121,14 @@ def check_behaviours(loaded: LoadedConfig, specs: Mapping[str, AgentSpec]) -> No
 
 
 def env_file(loaded: LoadedConfig) -> Path | None:
-    """The file of an environment of the task's own; None for what is imported by its module or id."""
+    """Return the file of the task's own environment; None for one imported by its module or id."""
     return source_file(resolve_env_id(loaded.config.base_config.env_name, loaded.env_dir))
 
 
 def nn_file(config: Config, folder: Path) -> Path | None:
-    """The file with the task's networks; None if it keeps the default name and there is no such file.
+    """Return the file with the task's networks; None if the default name has no file.
 
-    It lies in ``folder``, that of the task or of the run, also where symbolic links on the way lead. Raises
+    It must lie in ``folder``, that of the task or of the run, also after resolving symbolic links. Raises
     ModelError for any other, since it will be executed.
     """
     name = config.sac_config.nn
@@ -148,7 +148,7 @@ def nn_file(config: Config, folder: Path) -> Path | None:
 
 
 def load_networks_into(agents: Mapping[str, Agent], saved: Checkpoint) -> None:
-    """Give agents the networks of a checkpoint.
+    """Load the networks of a checkpoint into agents.
 
     Raises StorageError if it was made by other networks.
     """

@@ -1,4 +1,4 @@
-"""When a checkpoint of a training is written, and what happens if it cannot be."""
+"""Checkpoints of a training, and the handling of failures to write them."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _LOGGER = logging.getLogger(__name__)
 
 
 class Checkpointer:
-    """Writes checkpoints of ``training`` through ``manager``. A full disk does not end a run at once.
+    """Writer of checkpoints of ``training`` through ``manager``. A full disk does not end a run at once.
 
-    check: raises StorageError where the run's folder is not there any more; nothing is made in its place
+    check: raises StorageError where the run's folder is missing; nothing is made in its place
     """
 
     def __init__(
@@ -36,11 +36,11 @@ class Checkpointer:
 
     @property
     def summary(self) -> str:
-        """What all of them have cost, for a person."""
+        """Cost of all checkpoints, for a person."""
         return f"{self._count} written, {_size(self._bytes)} in {self._seconds:.2f} s"
 
     def save(self, metrics: Mapping[str, object]) -> bool:
-        """Write one if this step has none; whether it has one now.
+        """Write one if this step has none; return whether it has one now.
 
         metrics: state of what has been logged
         Raises StorageError when it fails for the third time in a row, NumericalError if it would hold NaN.
@@ -58,7 +58,7 @@ class Checkpointer:
         return True
 
     def save_best(self, score: float, metrics: Mapping[str, object]) -> None:
-        """Write one and mark it as the best, if ``score`` is."""
+        """Write a checkpoint and mark it as the best, if ``score`` is."""
         if self._manager.is_best(score) and self.save(metrics):
             try:
                 self._manager.mark_best(score)
@@ -66,7 +66,7 @@ class Checkpointer:
                 self._console.warn(error.line)
 
     def save_finally(self, metrics: Mapping[str, object]) -> None:
-        """Write that of the end. Raises StorageError if it cannot be written."""
+        """Write the checkpoint of the end. Raises StorageError if it cannot be written."""
         if not self._manager.has(self._training.tally.step):
             try:
                 self._write(metrics)
@@ -74,7 +74,7 @@ class Checkpointer:
                 raise self._given_up(error) from error
 
     def networks(self, behaviour: str) -> Mapping[str, Mapping[str, torch.Tensor]] | None:
-        """What the learner of a behaviour was at the last checkpoint; None if there is none."""
+        """Return a behaviour's tensors at the last checkpoint; None if there is none."""
         if self._manager.latest is None:
             return None
         level = behaviour_level(behaviour)
@@ -89,7 +89,7 @@ class Checkpointer:
         _refuse_non_finite(snapshot)
         try:
             cost = self._manager.save(snapshot)
-        except OSError as error:  # such as too many open files, where the folder is only looked at
+        except OSError as error:  # such as too many open files, where the folder is only listed
             raise StorageError.of(
                 error, what="the checkpoint cannot be written", where=error.filename or "the run's folder"
             ) from error
@@ -121,7 +121,7 @@ def _size(nbytes: int) -> str:
 
 def _refuse_non_finite(snapshot: Snapshot) -> None:
     for file, named in snapshot.tensors.items():
-        if file == "run":  # numbers of the environment, which have been looked at where they came in
+        if file == "run":  # numbers of the environment, which are checked where they enter
             continue
         for name, tensor in named.items():
             floating = isinstance(tensor, torch.Tensor) and tensor.is_floating_point()

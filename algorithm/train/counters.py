@@ -1,4 +1,4 @@
-"""What a training has come to so far: steps, iterations, episodes, evaluations."""
+"""Counts of a training: steps, iterations, episodes, evaluations."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from algorithm.roles import Episode
 SHOWN_RETURNS = 20
 
 MAX_EPISODES = 2**14
-"""That a summary is made of; of twice as many the last ones."""
+"""Episodes of a summary at most; of more than twice as many the last ones are kept."""
 
 Evaluations = dict[str, tuple[int, Performance]]
 """Behaviour -> step and outcome of an evaluation."""
@@ -31,7 +31,7 @@ class Counters:
         self.owes_evaluation = False  # one was due at this step, and a signal came before its end
 
     def add(self, episodes: Iterable[Episode]) -> None:
-        """These have ended."""
+        """Count episodes that have ended."""
         for episode in episodes:
             kept = self.since_summary[episode.behaviour]
             kept.append(episode)
@@ -41,7 +41,7 @@ class Counters:
             self.episodes += 1
 
     def evaluated(self, behaviour: str, performance: Performance) -> bool:
-        """Take down an evaluation at this step; returns whether it is the best so far."""
+        """Record an evaluation at this step; return whether it is the best so far."""
         self.last_eval[behaviour] = (self.step, performance)
         best = self.best_eval.get(behaviour)
         is_best = best is None or performance.interval.mean > best[1].interval.mean
@@ -51,11 +51,11 @@ class Counters:
 
     @property
     def is_evaluated(self) -> bool:
-        """Whether every behaviour was evaluated at this very step."""
+        """True if every behaviour was evaluated at this very step."""
         return bool(self.last_eval) and all(step == self.step for step, _ in self.last_eval.values())
 
     def state(self) -> State:
-        """Everything, as JSON."""
+        """Return everything, as JSON."""
         return State(
             meta={
                 "step": self.step,
@@ -73,7 +73,7 @@ class Counters:
         )
 
     def load_state(self, state: State) -> None:
-        """Go on from what :meth:`state` gave."""
+        """Continue from what :meth:`state` returned."""
         meta = state.meta
         self.step, self.iteration, self.episodes = meta["step"], meta["iteration"], meta["episodes"]
         for name, episodes in meta["since_summary"].items():

@@ -16,7 +16,7 @@ class HealthMonitor:
 
     family, config: of that behaviour
 
-    A rule that has spoken is silent from then on, in a resumed run as well.
+    A rule that has returned a line is silent from then on, in a resumed run as well.
     """
 
     def __init__(self, family: Family, config: BehaviourConfig) -> None:
@@ -40,7 +40,7 @@ class HealthMonitor:
         return lines
 
     def state(self) -> dict[str, Any]:
-        """Everything seen and said, as strict JSON."""
+        """Return all summaries and reported rules, as strict JSON."""
         history = self._history
         return {
             "told": sorted(self._told),
@@ -52,7 +52,7 @@ class HealthMonitor:
         }
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Go on where ``state`` was taken. Raises ValueError for one that this class did not make."""
+        """Continue from ``state``. Raises ValueError for one that this class did not return."""
         try:
             history = History(self._history.random_until, self._history.reward_scale)
             history.rows = deque((Summary(row["step"], dict(row["values"])) for row in state["rows"]), WINDOW)

@@ -1,7 +1,7 @@
 """The global generators of Python, NumPy and torch, for code that draws from them.
 
-Everything of the project's own draws from streams of its own (``seeding.py``). A task's networks (dropout,
-augmentation) and its environment in the main process may use the global ones.
+The project itself draws from separate streams (``seeding.py``). A task's networks (dropout, augmentation)
+and its environment in the main process may use the global generators.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from algorithm.seeding import stream_seed
 
 
 def seed_globally(seed: int) -> None:
-    """Begin all three from the run's seed."""
+    """Seed all three from the run's seed."""
     random.seed(stream_seed(seed, "global", "python"))
     np.random.seed(stream_seed(seed, "global", "numpy") >> 32)  # it takes 32 bits
     torch.manual_seed(stream_seed(seed, "global", "torch"))  # of every device
 
 
 class GlobalRandom:
-    """Their states as one. On a machine with another number of GPUs only the CPU's is taken over."""
+    """State of the three. On a machine with another number of GPUs only the CPU's is restored."""
 
     def state(self) -> State:
-        """Where each stands."""
+        """Return the state of each."""
         version, words, gauss = random.getstate()
         legacy = np.random.get_state(legacy=False)
         twister = legacy["state"]
@@ -50,7 +50,7 @@ class GlobalRandom:
         )
 
     def load_state(self, state: State) -> None:
-        """Go on from what :meth:`state` gave."""
+        """Continue from what :meth:`state` returned."""
         arrays, python, numpy = state.arrays, state.meta["python"], state.meta["numpy"]
         random.setstate((python["version"], tuple(arrays["python"].tolist()), python["gauss"]))
         np.random.set_state(

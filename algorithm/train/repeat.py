@@ -23,8 +23,8 @@ def train_repeatedly(
     """Train ``options.repeat`` runs NAME, NAME_2, … with seed, seed+1, …; returns the exit code.
 
     loaded: the configuration of the first; load: that of another seed, with its own random draws.
-    All are loaded before the first run: what is edited meanwhile belongs to the next command.
-    A signal ends the run it meets and those that would follow.
+    All are loaded before the first run, so that edits meanwhile have no effect on them.
+    A signal ends the present run and those that would follow.
     """
     name = loaded.config.base_config.name
     names = [name, *(f"{name}_{number}" for number in range(2, options.repeat + 1))]

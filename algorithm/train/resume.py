@@ -1,4 +1,4 @@
-"""Going on with a run (``--resume``) where its newest good checkpoint was made, as if it never stopped."""
+"""Continuation of a run (``--resume``) from its newest good checkpoint, as if it never stopped."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ def resume(
     flags: Mapping[str, object] | None = None,
     defaults: Mapping[str, object] = MappingProxyType({}),
 ) -> int:
-    """Go on with the newest run of the environment, or that of ``--name``; returns the exit code.
+    """Continue the newest run of the environment, or that of ``--name``; returns the exit code.
 
     wire: see :func:`~algorithm.train.session.run_training`; flags, defaults: see
     :func:`~algorithm.config.loader.load_config`, by default the flags of ``options``
 
-    Its own configuration counts, with what the command line changes; with ``--config`` that of the task does.
-    Raises UsageError for changes that do not fit what has been learned, and where nothing is left to do.
+    The run's own configuration counts, with the command line's changes; with ``--config`` the task's does.
+    Raises UsageError for changes that do not fit the learned state, and where nothing is left to do.
     """
     run = find_run(options, folder)
     _refuse_other_kind(run, is_learner=wire is not OneProcess)
@@ -59,14 +59,14 @@ def resume(
 
 
 def find_run(options: TrainOptions, folder: EnvFolder) -> RunDir:
-    """That of ``--name``, else the one started last. Raises StorageError if there is none."""
+    """Return the run of ``--name``, else the newest one. Raises StorageError if there is none."""
     if options.name is None:
         return RunDir.newest(folder.label, argument=options.env)
     return RunDir.open(folder.label, options.name, argument=options.env)
 
 
 def _refuse_other_kind(run: RunDir, *, is_learner: bool) -> None:
-    """What one process has in the middle of an episode a learner has not, and the reverse."""
+    """Refuse a run of the other kind: states of one process and of a learner differ within an episode."""
     if run.endpoint.exists() == is_learner:
         return
     by = "a learner and its actors" if run.endpoint.exists() else "one process"
@@ -130,7 +130,7 @@ def _never_saved(run: RunDir) -> StorageError:
 
 
 def _has_ended(run: RunDir, step: int) -> bool:
-    """Whether the outcome has been written, with an evaluation at ``step``.
+    """Return whether the outcome has been written, with an evaluation at ``step``.
 
     The last checkpoint comes before that: a kill or a signal in between leaves the evaluation to be done.
     """

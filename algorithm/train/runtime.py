@@ -1,4 +1,4 @@
-"""How a session comes by its transitions: the one thing in which one process and many differ."""
+"""The source of a session's transitions, the only difference between one process and many."""
 
 from __future__ import annotations
 
@@ -20,47 +20,47 @@ if TYPE_CHECKING:
 
 
 class EnvInfo(Protocol):
-    """What agents see and do, and where, for whoever builds them and for the start screen."""
+    """Facts on the environments for the makers of agents and for the start screen."""
 
     @property
     def specs(self) -> Mapping[str, AgentSpec]:
-        """See :class:`~algorithm.env.base.VecEnv`."""
+        """Observations and actions of each behaviour."""
         ...
 
     @property
     def time_limit(self) -> int | None:
-        """See :class:`~algorithm.env.base.VecEnv`."""
+        """Steps of an episode before the environment truncates it; None if unknown."""
         ...
 
     @property
     def arrangement(self) -> str:
-        """See :class:`~algorithm.env.base.VecEnv`."""
+        """Arrangement of the environments, for a person."""
         ...
 
 
 class Runtime(Protocol):
-    """Made before the agents, asked for their feed, and told when a training begins and ends."""
+    """The source of transitions, made before the agents, with hooks for the loop's begin and end."""
 
     @property
     def scene(self) -> EnvInfo:
-        """What the agents are made for."""
+        """Environments that the agents are made for."""
         ...
 
     @property
     def make_replay(self) -> MakeReplay:
-        """What their replays are made by."""
+        """Constructor of the agents' replays."""
         ...
 
     def feed(self, agents: Mapping[str, Agent], watch: Stopwatch) -> Collector:
-        """Where their transitions come from."""
+        """Return the source of the agents' transitions."""
         ...
 
     def begin(self) -> None:
-        """Agents and feed are what they were at the checkpoint, if there was one: the loop begins."""
+        """Start collecting: agents and feed are complete, with the checkpoint's state if there was one."""
         ...
 
     def end(self, *, stopped: bool) -> None:
-        """The loop has ended. stopped: by a signal, and not because the training is complete."""
+        """Stop collecting. stopped: by a signal, and not because the training is complete."""
         ...
 
 
@@ -71,7 +71,7 @@ def local_feed(
     agents: Mapping[str, Agent],
     watch: Stopwatch,
 ) -> LocalCollector:
-    """Agents that act in ``env``, which is reset here, and store what they do."""
+    """Return a collector of agents that act in ``env``, which is reset here."""
     return LocalCollector(
         env,
         {name: agent.policy for name, agent in agents.items()},
@@ -88,7 +88,7 @@ Wire = Callable[["Session", VecEnv, Faults], Runtime]
 
 
 class OneProcess:
-    """The agents act right here. See :class:`Runtime`."""
+    """Runtime in which the agents act in this process."""
 
     def __init__(self, session: Session, eval_env: VecEnv, faults: Faults) -> None:
         self._base = base = session.loaded.config.base_config
@@ -99,11 +99,11 @@ class OneProcess:
         )
 
     def feed(self, agents: Mapping[str, Agent], watch: Stopwatch) -> Collector:
-        """See :class:`Runtime`: the agents' own steps in the training environments."""
+        """Return a collector of steps in the training environments."""
         return local_feed(self.scene, self._base, self._on_non_finite, agents, watch)
 
     def begin(self) -> None:
-        """Nobody waits for it."""
+        """Do nothing: the loop itself collects."""
 
     def end(self, *, stopped: bool) -> None:
-        """Nobody waits for it."""
+        """Do nothing: the loop itself collects."""

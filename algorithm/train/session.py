@@ -1,4 +1,4 @@
-"""A whole run from its options: training, or playing with what training saved."""
+"""A whole run from its options: training, or playing with a trained agent."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ _DROPPED_IN_EVALUATIONS = 100  # episodes; an evaluation waits for whole ones
 
 @dataclass(frozen=True)
 class Trained:
-    """How a training run ended."""
+    """Result of a training run."""
 
     run: RunDir
     result: Mapping[str, object]
@@ -95,9 +95,9 @@ def run_training(
     start: Callable[[Console], Start] | None = None,
     wire: Wire = OneProcess,
 ) -> Trained:
-    """Train in the folder ``run``, from nothing or from what ``start`` finds there.
+    """Train in the folder ``run``, from nothing or from the result of ``start``.
 
-    wire: says where transitions come from
+    wire: constructor of the source of transitions
     """
     torch.set_num_threads(loaded.config.sac_config.threads)
     device = pick_device(options.device)
@@ -150,7 +150,7 @@ def _save_cut_off(trainer: Trainer, console: Console) -> None:
 def _write_outcome(
     loaded: LoadedConfig, run: RunDir, outcome: Outcome, result: Mapping[str, object], console: Console
 ) -> None:
-    """What is there to look at; a disk that is full now takes nothing of what was learned."""
+    """Write results and page; a full disk at this point costs nothing that was learned."""
     try:
         run.write_result(result)
         if outcome.last_eval:
@@ -179,19 +179,19 @@ class Start:
 
     @property
     def rows(self) -> Rows:
-        """For the start screen."""
+        """Rows for the start screen."""
         return [("from", f"step {self.saved.step:,}"), *table(self.changes)]
 
 
 def overlaid(overrides: Sequence[str], flags: Mapping[str, object]) -> list[str]:
-    """All that a command line lays over a run's configuration, its flags among it, as overrides."""
+    """Return a command line's changes to a run's configuration, its flags among them, as overrides."""
     keys = {key: value for key, value in flags.items() if key != "base_config.name"}
     return [*overrides, *(f"{key}={inline(value)}" for key, value in keys.items())]
 
 
 @dataclass(frozen=True)
 class Session:
-    """What everything before the first step is made from."""
+    """The inputs of everything before the first step."""
 
     options: TrainOptions
     loaded: LoadedConfig
@@ -205,7 +205,7 @@ class Session:
     wire: Wire
 
     def prepare(self, start: Start | None) -> tuple[Trainer, Checkpointer, Runtime, Faults]:
-        """Everything that can fail before the first step; nothing of an older state is cut back before."""
+        """Build all that can fail before the first step; nothing of an older state is cut back before."""
         config, run, console = self.loaded.config, self.run, self.console
         video = config.eval_config.video
         faults = Faults(console)
@@ -252,7 +252,7 @@ class Session:
         return trainer, saver, wiring, faults
 
     def on_non_finite(self, faults: Faults, *, most: float = math.inf) -> OnNonFinite:
-        """What becomes of episodes with such numbers; ``most`` of them may be dropped."""
+        """Return the treatment of episodes with such numbers; ``most`` of them may be dropped."""
         config = self.loaded.config
         dumps = FailureDumps(self.run.faults, config, env=self.run.argument, task=self.loaded.env_dir)
         drops = config.base_config.on_non_finite == "drop"
@@ -268,7 +268,7 @@ class Session:
         workers: int = 0,
         film: bool = False,
     ) -> VecEnv:
-        """Environments that are closed with the session; see :func:`~algorithm.train.assembly.make_env`."""
+        """Return environments that are closed with the session; see :func:`.assembly.make_env`."""
         log = self.run.workers if workers else None
         env = make_env(
             self.loaded.config,
@@ -292,7 +292,7 @@ class Session:
         render_modes: Sequence[str],
         own_env: Path | None,
     ) -> None:
-        """What the run is made from; its configuration last, which makes the folder a run."""
+        """Write the inputs of the run; its configuration last, which makes the folder a run."""
         run, loaded = self.run, self.loaded
         for name in agents:
             file = nn_file(loaded.for_behaviour(name), networks)
@@ -317,7 +317,7 @@ class Session:
     def _agents(
         self, wiring: Runtime, networks: Path, start: Start | None
     ) -> tuple[dict[str, Agent], Start | None, list[str]]:
-        """Agents with the replays of a checkpoint; returns that, and a line for each replay that it lacks.
+        """Return agents with a checkpoint's replays, that checkpoint, and a line for each missing replay.
 
         Damage of a replay shows only while it is loaded. The checkpoint before then begins with new agents.
         """
@@ -342,7 +342,7 @@ class Session:
                 start = replace(start, saved=next(start.older))
 
     def _made_with(self, agents: Mapping[str, Agent], own_env: Path | None) -> Mapping[str, object]:
-        """Networks are kept with the run, and of the environment's own file the manifest tells."""
+        """Return versions and code, without the run's own networks and the environment's own file."""
         apart = {f"{self.loaded.for_behaviour(name).sac_config.nn}.py" for name in agents}
         return made_with(self.loaded.env_dir, apart | {own_env.name} if own_env else apart)
 

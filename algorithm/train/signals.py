@@ -1,4 +1,4 @@
-"""SIGINT, SIGTERM and SIGHUP: the first asks the run to save and end, the second ends it at once."""
+"""SIGINT, SIGTERM and SIGHUP: after the first the run saves and ends, after the second it ends at once."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ class StopRequest:
     """A context in which signals set a flag instead of raising.
 
     The handler prints nothing: it may interrupt a print, which would raise. SIGHUP never ends a run at once,
-    since a terminal that is closed sends it more than once; where it is ignored (``nohup``) it stays so.
-    Processes that an environment forks inherit the handler: SIGTERM, by which it would end them, ends them,
-    and what a terminal sends to all is not for them.
+    since a closed terminal sends it more than once; where it is ignored (``nohup``) it stays so. Processes
+    that an environment forks inherit the handler. SIGTERM ends them, and signals that a terminal sends to
+    all have no effect on them.
     """
 
     def __init__(self) -> None:
@@ -48,7 +48,7 @@ class StopRequest:
 
     @property
     def text(self) -> str:
-        """What to say once the first signal was noticed."""
+        """Line to print after the first signal."""
         return f"{self.signal.name}: saving and ending; once more ends at once" if self.signal else ""
 
     def _handle(self, number: int, frame: FrameType | None) -> None:

@@ -1,4 +1,4 @@
-"""All of a training that a checkpoint holds, and how it goes on from one."""
+"""All of a training that a checkpoint holds, and its restoration."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from algorithm.train.randomness import GlobalRandom
 
 
 class TrainState:
-    """Who acts where, who learns what, and how far it has come. The trainer drives it.
+    """Collector, agents and counts of a training, driven by the trainer.
 
-    make_collector: where the agents' transitions come from; told a watch to charge its time to
+    make_collector: source of the agents' transitions; its watch is charged with the time
     agents: one per behaviour
-    faults: what the environments have been told to report to
+    faults: receiver of the environments' reports
     made_with: versions and code, see :func:`~algorithm.runs.provenance.made_with`
     """
 
@@ -57,7 +57,7 @@ class TrainState:
         return sum(agent.updates for agent in self.agents.values())
 
     def snapshot(self, metrics: Mapping[str, object]) -> Snapshot:
-        """Everything as it is now, between two steps.
+        """Return everything as it is now, between two steps.
 
         metrics: state of what has been logged, see :class:`~algorithm.runs.logs.metrics.MetricsLogger`
         """
@@ -94,9 +94,9 @@ class TrainState:
         )
 
     def restore(self, saved: Checkpoint) -> list[str]:
-        """Go on from a checkpoint whose replays have been loaded.
+        """Continue from a checkpoint whose replays have been loaded.
 
-        Returns what could not be restored exactly, a line each. Raises StorageError if it does not fit.
+        Returns a line for each thing that is not exact. Raises StorageError if the checkpoint does not fit.
         """
         with fitting(saved.path):
             state = State({k: v.numpy() for k, v in saved.tensors["run"].items()}, saved.state["run"])
@@ -138,7 +138,7 @@ def load_replays(agents: Mapping[str, Agent], saved: Checkpoint, replays: Path) 
     """Load the replays of a checkpoint, each hashed while it is read; returns a line for each that it lacks.
 
     replays: folder of the segments
-    Raises DamagedError, with the replays of no use any more, and StorageError for one that does not fit.
+    Raises DamagedError, with the replays unusable, and StorageError for one that does not fit.
     """
     with fitting(saved.path):
         missing = [
@@ -153,7 +153,7 @@ def load_replays(agents: Mapping[str, Agent], saved: Checkpoint, replays: Path) 
 
 @contextmanager
 def fitting(folder: Path) -> Iterator[None]:
-    """Whatever a state is not what its owner wrote becomes a StorageError about the checkpoint ``folder``."""
+    """Raise StorageError about the checkpoint ``folder`` for any error of a state in a wrong form."""
     try:
         yield
     except (LookupError, ValueError, TypeError, AttributeError, ArithmeticError, RuntimeError) as error:

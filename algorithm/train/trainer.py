@@ -28,7 +28,7 @@ from algorithm.train.state import TrainState
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What a run came to. Evaluations by behaviour; empty if a signal came before the first one."""
+    """Outcome of a run. Evaluations by behaviour; empty if a signal came before the first one."""
 
     steps: int
     updates: int
@@ -42,20 +42,20 @@ class Outcome:
 
     @property
     def seconds(self) -> float:
-        """Of training, without evaluation."""
+        """Seconds of training, without evaluation."""
         return sum(self.time.values())
 
 
 class Trainer:
     """Owner of the loop and the clock.
 
-    training: what is driven, new or restored
+    training: agents, collector and counts, new or restored
     eval_env: the one environment that evaluations run on
     config:   limits and intervals
     saver:    writes the checkpoints
     film:     returns the callback of an evaluation at a step, which may record a video
-    on_non_finite: what becomes of episodes with such numbers in evaluations
-    stop:     becomes true when a signal asks the run to end
+    on_non_finite: treatment of episodes with such numbers in evaluations
+    stop:     becomes true at the signal to end the run
     """
 
     def __init__(

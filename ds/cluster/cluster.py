@@ -164,7 +164,7 @@ class Cluster:
         return None
 
     def _was_heard(self, actor: ManagedProcess) -> bool:
-        """Whether the learner that the actor dialled still listens."""
+        """Return whether the learner that the actor dialled still listens."""
         return self._endpoint is not None and self._dialled.get(actor.name) == self._endpoint
 
     def _told(self, process: ManagedProcess) -> int:

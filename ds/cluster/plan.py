@@ -50,12 +50,12 @@ class MainCommands:
     kept: tuple[str, ...] = ()
 
     def learner(self, host: str, port: int, *, resume: bool) -> tuple[str, ...]:
-        """See :class:`Commands`."""
+        """Return the learner's command line."""
         flags = ("--resume",) if resume else (*self.common, *self.learner_flags)
         return (*self._base("learner", host, port), "-n", self.name, *self.kept, *flags)
 
     def actor(self, host: str, port: int) -> tuple[str, ...]:
-        """See :class:`Commands`."""
+        """Return an actor's command line."""
         return (*self._base("actor", host, port), *self.common, *self.actor_flags)
 
     def _base(self, role: str, host: str, port: int) -> tuple[str, ...]:

@@ -88,7 +88,7 @@ class ManagedProcess:
 
     @property
     def over(self) -> bool:
-        """Whether it has ended for good."""
+        """True if it has ended for good."""
         return self.state in ("ended", "given up")
 
     def step(self, now: float) -> None:
@@ -103,7 +103,7 @@ class ManagedProcess:
 
     @property
     def runs(self) -> bool:
-        """Whether there is a process, or is about to be one."""
+        """True if there is a process or is about to be one."""
         return self.state in ("starting", "running", "leaving")
 
     def move(self) -> None:
@@ -215,7 +215,7 @@ class ManagedProcess:
 
     @property
     def was_refused(self) -> bool:
-        """Whether it ended because a learner refused it or did not answer."""
+        """True if it ended because a learner refused it or did not answer."""
         return self.code == REFUSED
 
     def _again(self, reason: str, *, placed: bool = True) -> None:

@@ -69,7 +69,7 @@ class LearnerCommands:
         )
 
     def _fenced(self) -> bool:
-        """Whether the lost learner may still be alive behind a broken network, and writing."""
+        """Return whether the lost learner may still be alive behind a broken network, and writing."""
         return self._lost_at is not None and self._clock() < self._lost_at + self._plan.fence
 
 

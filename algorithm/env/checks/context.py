@@ -275,7 +275,7 @@ def format_trace(failure: BaseException | None) -> str:
 
 
 def _is_gymnasium(frame: traceback.FrameSummary) -> bool:
-    """Whether the frame is one of Gymnasium's own wrappers."""
+    """Return whether the frame is in one of Gymnasium's own wrappers."""
     return Path(gym.__file__).parent in Path(frame.filename).parents
 
 

@@ -81,7 +81,7 @@ class Repeatability:
 
     @property
     def exact(self) -> bool:
-        """Whether all are equal bit for bit."""
+        """True if all are equal bit for bit."""
         return self.same_instance is None and self.new_instance is None and self.later is None
 
 

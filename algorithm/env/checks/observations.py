@@ -151,7 +151,7 @@ def check_array_reuse(context: CheckContext) -> Iterator[Finding]:
 
 
 def _same_kind(record: ObsStats, wrong: list[str]) -> bool:
-    """Whether integers of any width, and Python's own, may stand for choices."""
+    """Return whether the wrong kinds differ in the width of integers only, Python's own included."""
     whole = record.box is None or str(record.space.dtype) not in _REAL
     return whole and all(kind.lstrip("u").startswith(("int", "bool")) for kind in wrong)
 

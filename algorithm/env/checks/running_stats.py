@@ -96,7 +96,7 @@ class ObsStats:
 
 
 def _is_image(shape: tuple[int, ...], dtype: str) -> bool:
-    """Whether shape and dtype are those of an image, as in ``algorithm.nn.images``, which needs torch."""
+    """Return whether shape and dtype are those of an image, as ``algorithm.nn.images`` does with torch."""
     if not (dtype == "uint8" or dtype.startswith("float")):
         return False
     wide = sum(side >= _IMAGE_SIDE for side in shape)

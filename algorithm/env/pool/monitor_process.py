@@ -174,7 +174,7 @@ def _print_error(what: str, *, where: str, why: str, fix: str) -> None:
 
 
 def _is_stopped(pid: int) -> bool:
-    """Whether a signal or a debugger has stopped the process."""
+    """Return whether a signal or a debugger has stopped the process."""
     with contextlib.suppress(OSError):
         state = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0]
         return state in (b"T", b"t")

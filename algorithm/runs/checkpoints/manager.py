@@ -81,7 +81,7 @@ class CheckpointManager:
         return None if self._saved_step is None else checkpoint_of(self._root, self._saved_step)
 
     def has(self, step: int) -> bool:
-        """Whether the checkpoint of ``step`` was the last one saved."""
+        """Return whether the checkpoint of ``step`` was the last one saved."""
         return step == self._saved_step
 
     def save(self, snapshot: Snapshot) -> SaveCost:
@@ -101,7 +101,7 @@ class CheckpointManager:
         return SaveCost(time.perf_counter() - started, saved.bytes_written, saved.replay_bytes)
 
     def is_best(self, score: float) -> bool:
-        """Whether this is better than all before; never for NaN, and never where no best one is wanted."""
+        """Return whether this is better than all before: never for NaN or where no best one is kept."""
         return score > self._best_score
 
     def mark_best(self, score: float) -> None:

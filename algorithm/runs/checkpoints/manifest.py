@@ -187,7 +187,7 @@ def damaged(where: Path, why: str) -> DamagedError:
 
 
 def is_damage(error: StorageError) -> bool:
-    """Whether a file is gone or not what was written; False if it could not be read, which may pass."""
+    """Return whether a file is gone or changed; False if it could not be read, which may pass."""
     cause = error.__cause__
     return not isinstance(cause, OSError) or isinstance(cause, FileNotFoundError | NotADirectoryError)
 

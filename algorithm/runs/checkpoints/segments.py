@@ -181,7 +181,7 @@ def _records(replays: Path, parts: list[SegmentFile], dtype: np.dtype[Any]) -> I
 
 
 def _reusable(parts: tuple[SegmentFile, ...], folder: Path) -> bool:
-    """Whether a checkpoint may name these files: they are in its folder, and as long as they were."""
+    """Return whether a checkpoint may name these files: in its folder and of the same length as before."""
     if len(parts) >= MAX_PARTS:
         return False
     try:

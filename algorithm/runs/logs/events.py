@@ -70,7 +70,7 @@ class EventSink:
         self._head = b""
 
     def write(self, step: int, row: Mapping[str, float | LoggedPicture]) -> None:
-        """See :class:`Sink`; pictures too. A row without finite values only begins the file."""
+        """Append the numbers and pictures of a row. A row without finite values only creates the file."""
         from tensorboard.compat.proto.event_pb2 import Event
         from tensorboard.compat.proto.summary_pb2 import Summary
 
@@ -99,7 +99,7 @@ class EventSink:
         return self._file
 
     def sync(self) -> None:
-        """See :class:`Sink`."""
+        """Force the written events to the disk."""
         if self._file is not None:
             with naming(self.path):
                 self._file.sync()

@@ -50,7 +50,7 @@ class RunLog(logging.Handler):
 
 
 def _is_torn(path: Path) -> bool:
-    """Whether the last line has no end, as a kill leaves it."""
+    """Return whether the last line has no end, as a kill leaves it."""
     try:
         with open_plain(path, _LARGEST) as file:
             if not file.seek(0, os.SEEK_END):

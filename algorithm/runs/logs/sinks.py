@@ -58,7 +58,7 @@ class Patient:
 
     @property
     def path(self) -> Path:
-        """See :class:`Sink`."""
+        """Path of the wrapped sink's file."""
         return self._sink.path
 
     @property
@@ -120,11 +120,11 @@ class JsonlSink:
 
     @property
     def path(self) -> Path:
-        """See :class:`Sink`."""
+        """Path of the file."""
         return self._file.path
 
     def write(self, step: int, row: Row) -> None:
-        """See :class:`Sink`."""
+        """Append the row as a line of JSON, numbers that are not finite as null."""
         values = {name: value if math.isfinite(value) else None for name, value in row.items()}
         line = json.dumps({"step": step, **values}, allow_nan=False)
         with naming(self.path):
@@ -133,7 +133,7 @@ class JsonlSink:
             self._file.append(f"{line}\n".encode())
 
     def sync(self) -> None:
-        """See :class:`Sink`."""
+        """Force the written rows to the disk."""
         with naming(self.path):
             self._file.sync()
 
