@@ -63,8 +63,8 @@ class Extension(nn.Module):
 
     joint: parts trained by ``auxiliary_losses``, together with encoder and critics
     own:   parts trained by ``own_losses``
-    gated: the encoder gets the gradient of ``auxiliary_losses`` only where its cosine with the critics' is
-        positive, and else nothing of it
+    gated: the encoder gets the gradient of ``auxiliary_losses`` only if its cosine with the critics' is
+        positive
     num_candidates: actions that an exploring actor draws, of which ``score_actions`` chooses one
     """
 

@@ -18,7 +18,7 @@ class Byol(TwoLooks):
     """BYOL (Grill et al. 2020, arXiv 2006.07733), section 3.1.
 
     A prediction from one look's projected online state is compared with the other look's projected target
-    state, and the other way round. The loss is ½ (ℓ(1, 2) + ℓ(2, 1)), ℓ = 2 − 2 cos, over the learned tokens
+    state, in both directions. The loss is ½ (ℓ(1, 2) + ℓ(2, 1)), ℓ = 2 − 2 cos, over the learned tokens
     that exist. The paper sums the two; half of that is on the scale of one.
 
     The target's projection follows as the target networks do, without gradient.

@@ -65,8 +65,8 @@ class RunningDeviation(nn.Module):
 class Curiosity(Extension):
     """Bonus of ``strength`` · error / σ on every transition of a window.
 
-    States are those of the online encoder, which gets no gradient from here. After the last transition of an
-    episode the next state is that of the final observation, with an error as any other.
+    States are those of the online encoder, which gets no gradient from here. An episode's last
+    transition leads to the state of the final observation, with an error as any other.
 
     The errors of learned positions alone enter σ: those of a burn-in and of the steps behind are learned
     positions of other windows. It is updated once in an update, after the bonus has been taken.

@@ -53,7 +53,7 @@ class Prediction(Extension):
         self._shown: Mapping[str, tuple[Tensor, Tensor]] = {}  # observed and predicted image of one position
 
     def auxiliary_losses(self, ctx: Context) -> Mapping[str, Tensor]:
-        """Return ``transition``, ``reward`` and ``observation``, means over the existing learned positions."""
+        """Return ``transition``, ``reward`` and ``observation``: means over existing learned positions."""
         batch, learned = ctx.batch, ctx.learned
         transition, reward, observation = self.joint
         state, action, valid = ctx.state[:, learned], batch.action[:, learned], batch.valid[:, learned]

@@ -107,8 +107,8 @@ class Augmentation:
     or a stack exists for the changes between two of them. Offsets drawn token by token would add movements
     that never happened. DrQ treats the frames of a stack so (arXiv 2004.13649).
 
-    An image is shifted by up to 1/16 of its shorter side, at least 1 pixel and at most 4, in either
-    direction; new pixels repeat the border. The noise of each element of a vector has a tenth of the
+    An image is shifted in either direction by up to 1/16 of its shorter side, from 1 to 4 pixels. New pixels
+    repeat the border. The noise of each element of a vector has a tenth of the
     element's standard deviation in the batch. So no unit matters, and a constant element stays as it is.
     Choices, false or true, and whole numbers that are not normalised are as they were.
     """

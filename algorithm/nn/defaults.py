@@ -20,8 +20,7 @@ class ModelRep(Rep):
     """Concatenated encodings of all observations, then ``dense_depth`` layers of ``dense_n`` units.
 
     Vectors are flattened, choices one-hot, each image goes through convolutions and a layer of ``dense_n``.
-    With the default depth 0 the state of a task without images is the observation itself, as usual for SAC
-    on vectors.
+    With the default depth 0 the state of a task without images is the observation itself, as usual in SAC.
 
     conv:         kind of convolutions, see :func:`~algorithm.nn.conv.conv`; None by the size of the image
     random_shift: largest shift of images while learning, in pixels, see

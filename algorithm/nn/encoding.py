@@ -151,8 +151,8 @@ class Stateless(_Whole):
 class TokenByToken(_Window):
     """States without memory: each token encoded where needed, with gradient only where it is learned.
 
-    For images that saves the backward pass of every token but the learned ones, and the target's forward
-    pass of those. There is no burn-in without memory.
+    For images that saves the backward pass of all tokens but the learned ones. It also saves the target's
+    forward pass of those. There is no burn-in without memory.
     """
 
     @cached_property

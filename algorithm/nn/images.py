@@ -78,8 +78,8 @@ def image_layout(shape: Sequence[int], dtype: str, stack: int = 1) -> ImageLayou
     first and last axis is the channels; the last if they are equal. Rank 4 has frames first, then as rank 3.
     Both of its sides have at least 8 pixels. All frames become channels of one image.
 
-    stack: frames along the first axis; with more than one, the rest of the shape is that of a single frame,
-           which may then have rank 2 whatever its dtype.
+    stack: frames along the first axis; with more than one, the rest of the shape is that of a single frame.
+           Such a frame may have rank 2 whatever its dtype.
     """
     shape = tuple(shape)
     frames = (stack > 1) + (len(shape) - (stack > 1) == 4)

@@ -29,7 +29,7 @@ class Rotary(nn.Module):
     """Rotation of queries and keys by the slot's angle (RoPE, arXiv 2104.09864, section 3.4.2).
 
     The product of both then depends on the difference of their slots. Channels i and i + size / 2 rotate as
-    a pair, and heads follow one another within each half of the channels. On a CPU such long runs are faster
+    a pair. Heads follow one another within each half of the channels. On a CPU such long runs are faster
     than neighbours, and real numbers can be exported.
 
     size, heads: widths; raises ``ValueError`` unless a head's is even

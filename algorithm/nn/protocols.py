@@ -30,7 +30,7 @@ class Rep(nn.Module):
     Without memory (``seq_encoder: null``) both shapes stay as they are and the carry is returned unchanged.
 
     With a recurrent memory (``RNN``) both shapes are that of the carry. It is stored with every row of the
-    replay, so that a window begins with the carry of its first row.
+    replay: a window begins with the carry of its first row.
 
     With attention (``ATTN``) a further argument is ``context``, the number of tokens in a query's reach,
     itself included. ``carry_shape`` is that of a cache for acting, one token at a time, and nothing is

@@ -63,7 +63,7 @@ class ReturnScale:
     from 0. The statistics are plain numbers, so that no transition waits for a device.
 
     gamma:   γ in [0, 1]
-    count:   returns seen
+    count:   returns so far
     mean:    of these returns
     square:  sum of their squared deviations from the mean
     largest: the largest |G|

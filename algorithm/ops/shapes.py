@@ -45,8 +45,8 @@ def masked_mean(x: Tensor, valid: Tensor) -> Tensor:
 def window_mean(x: Tensor, valid: Tensor) -> Tensor:
     """Return the mean of window means: ``1/B' Σ_b Σ_t v_bt x_bt / Σ_t v_bt`` over the B' not empty.
 
-    A window is drawn in proportion to its valid positions (see ``algorithm/replay/buffer.py``), so this
-    gives every transition of an episode the same weight. A mean over all valid positions does not.
+    A window is drawn in proportion to its valid positions (see ``algorithm/replay/buffer.py``). With this
+    mean every transition of an episode has the same weight; with one over all valid positions it has not.
 
     x:     [B, T]
     valid: [B, T] bool or 0/1

@@ -121,8 +121,8 @@ class ReplayBuffer:
 
         The first observation is the stream's newest row if that stands at ``start_step``. At any other step
         the stream's open chain ends as truncated, and a chain without a previous row begins.
-        Raises ValueError, naming the field, and changes nothing, if the segment does not fit the spec, is
-        longer than the ring, or its continuous action is not tanh of its z.
+        Raises ValueError, naming the field, and changes nothing, for a segment that does not fit the spec.
+        The same holds for one longer than the ring, or with a continuous action that is not tanh of its z.
         """
         td = segment.priority
         if td is not None and not np.isfinite(td).all():
@@ -145,7 +145,7 @@ class ReplayBuffer:
         """Draw slots, weights and places [B] of a batch's anchors.
 
         An anchor is each of its window's learned positions with the same probability. A window is then drawn
-        in proportion to its existing learned positions, and a mean over these gives every transition of an
+        in proportion to its existing learned positions. A mean over these gives every transition of an
         episode the same weight. Were the anchor always the first, no window would begin before the episode.
         Its first steps would be learned less than others, its last ones more.
         """

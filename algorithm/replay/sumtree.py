@@ -1,8 +1,8 @@
 """Float64 sum tree with a wide fan-out, vectorised over the batch.
 
-A binary tree needs log2(capacity) dependent passes of small numpy calls. Here a node has 32 or 8 children,
-so half a million leaves need two levels and one running sum over the two thousand nodes on top; the
-prefix sums inside all visited nodes are one small matrix product.
+A binary tree needs log2(capacity) dependent passes of small numpy calls. Here a node has 32 or 8 children:
+half a million leaves need two levels, and one running sum over the two thousand nodes on top. The prefix
+sums inside all visited nodes are one small matrix product.
 """
 
 from __future__ import annotations
