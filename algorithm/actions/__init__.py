@@ -1,1 +1,1 @@
-"""Kinds of action parts: one object each acts, scores and gives its distribution. Losses are a family's."""
+"""Kinds of action parts: one object each for actions, ratios and distributions. Losses are a family's."""

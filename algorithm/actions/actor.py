@@ -1,4 +1,4 @@
-"""Observations in, actions out, whatever family the policy belongs to."""
+"""Actor from observations to actions, for a policy of any family."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ class _Drawn:
 
 
 class Actor:
-    """Acts for any number of agents in one forward pass.
+    """Actor for any number of agents in one forward pass.
 
     model:     the networks; a learner's own in the same process, copies elsewhere
-    parts:     how each part of an action is taken
+    parts:     the two parts of an action
     exploring: with noise in layers, and with the extensions that choose among sampled actions
     seed:      of the sampled actions
     extensions: those of the learner
@@ -64,11 +64,11 @@ class Actor:
 
     @property
     def stored_carry_shape(self) -> tuple[int, ...]:
-        """Shape of what a replay stores of one carry; (0,) for nothing."""
+        """Shape of one carry in the replay; (0,) for nothing."""
         return self._model.rep.stored_carry_shape
 
     def initial_carry(self, n: int) -> Float:
-        """The carry of ``n`` agents at the start of their episodes, [n, *C]."""
+        """Return the carry of ``n`` agents at the start of their episodes, [n, *C]."""
         return self._model.rep.initial_carry(n).cpu().numpy()
 
     @torch.inference_mode()
@@ -81,7 +81,7 @@ class Actor:
         *,
         greedy: bool = False,
     ) -> ActorOutput:
-        """Actions of N agents; ``greedy`` takes the mode instead of a sample.
+        """Return the actions of N agents; ``greedy`` takes the mode instead of a sample.
 
         obs: name -> [N, ...]; prev_action [N, A], zeros at an episode's start; carry [N, *C]; action_mask
         [N, ΣN], true where a discrete action is allowed.
@@ -115,9 +115,9 @@ class Actor:
         return _Drawn(z=z, onehot=onehot, logp=logp)
 
     def _most_wanted(self, draw: Callable[[], _Drawn], state: Tensor) -> _Drawn:
-        """Of several draws, for each agent that which scores highest, summed over the extensions.
+        """Return each agent's draw of the highest score, summed over the extensions, of several.
 
-        Its log-probability is that of the policy: how much the choice changes it is not known.
+        Its log-probability is that of the policy: the effect of the choice on it has no closed form.
         """
         drawn = [draw() for _ in range(self._num_candidates)]
         action = torch.stack([torch.cat([one.onehot, one.z.tanh()], -1) for one in drawn], 1)
@@ -136,13 +136,13 @@ class Actor:
 
     @torch.inference_mode()
     def remember(self, obs: Mapping[str, Array], prev_action: Float, carry: Float) -> Float:
-        """The carry [N, *C] after an observation on which somebody else acts; see :meth:`act`."""
+        """Return the carry [N, *C] after an observation without an action of this actor; see :meth:`act`."""
         return self._encode(obs, prev_action, carry)[-1] if self._has_memory else carry
 
     def _encode(
         self, obs: Mapping[str, Array], prev_action: Float, carry: Float
     ) -> tuple[Mapping[str, Tensor], Tensor, Float]:
-        """Normalised observations name -> [N, ...], states [N, S], carries after them [N, *C]."""
+        """Return normalised observations name -> [N, ...], states [N, S], carries after them [N, *C]."""
         seen = self._model.normaliser({name: self._tensor(value) for name, value in obs.items()})
         state, carry_after = self._model.rep(
             {name: value.unsqueeze(1) for name, value in seen.items()},
@@ -153,15 +153,15 @@ class Actor:
         return seen, state[:, 0], carry_after[:, 0].cpu().numpy() if self._has_memory else carry
 
     def random_state(self) -> NDArray[np.uint8]:
-        """State of the generator, for a checkpoint."""
+        """Return the state of the generator, for a checkpoint."""
         return self._generator.get_state().numpy()
 
     def load_random_state(self, state: NDArray[np.uint8]) -> None:
-        """Continue from what :meth:`random_state` gave; begin anew if that was on another kind of device."""
+        """Restore the result of :meth:`random_state`; begin anew if that was on another kind of device."""
         restore_generator(self._generator, torch.from_numpy(state))
 
     def _all_valid(self, n: int) -> Tensor:
-        """True [n, 1], the same tensor as long as n stays the same."""
+        """Return true [n, 1], the same tensor as long as n stays the same."""
         if len(self._valid) != n:
             self._valid = torch.ones(n, 1, dtype=torch.bool, device=self._device)
         return self._valid
@@ -171,7 +171,7 @@ class Actor:
 
 
 def _flat(onehot: Tensor, u: Float) -> Float:
-    """The flat action [N, A] of its discrete part [N, ΣN] and its continuous part [N, A_c]."""
+    """Return the flat action [N, A] of its discrete part [N, ΣN] and its continuous part [N, A_c]."""
     if onehot.shape[1] == 0:
         return u
     return np.concatenate([onehot.cpu().numpy(), u], axis=1)

@@ -1,4 +1,4 @@
-"""The continuous part of an action: a squashed Gaussian, or nothing."""
+"""Continuous part of an action: a squashed Gaussian, or nothing."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _LEAST = torch.finfo(torch.float32).min
 
 
 class SquashedNormal:
-    """A squashed Gaussian; its log-density is the last column of ``behaviour_logp``."""
+    """Squashed Gaussian, whose log-density is the last column of ``behaviour_logp``."""
 
     def act(
         self, policy: HybridAction, generator: torch.Generator, *, greedy: bool, noise: Noise
@@ -42,7 +42,7 @@ class SquashedNormal:
 
 
 class NoContinuous:
-    """The absent continuous part: u is empty, its log-density 0."""
+    """Absent continuous part: u is empty, its log-density 0."""
 
     def act(
         self, policy: HybridAction, generator: torch.Generator, *, greedy: bool, noise: Noise
@@ -62,12 +62,12 @@ class NoContinuous:
 
 
 def continuous_part(policy: HybridAction) -> TanhNormal:
-    """Return the distribution of the continuous part; the dry run has made sure that it is there."""
+    """Return the distribution of the continuous part, which the dry run requires."""
     assert policy.continuous is not None
     return policy.continuous
 
 
 def logits_of(policy: HybridAction) -> Tensor:
-    """Return the logits of the discrete part; the dry run has made sure that they are there."""
+    """Return the logits of the discrete part, which the dry run requires."""
     assert policy.logits is not None
     return policy.logits

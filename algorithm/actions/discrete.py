@@ -1,4 +1,4 @@
-"""The discrete part of an action: categorical branches, greedy ones, or nothing."""
+"""Discrete part of an action: categorical branches, greedy ones, or nothing."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from algorithm.ops import discrete as ops
 from algorithm.spec import ActionSpec
 
 MeanQ = Callable[[], Tensor]
-"""The critics' mean outputs [N, ΣN] at the continuous action taken."""
+"""Critics' mean outputs [N, ΣN] at the continuous action taken."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class DiscretePolicy:
-    """The discrete part of π at P positions."""
+    """Discrete part of π at P positions."""
 
     probs: Tensor  # [P, ΣN] exactly 0 where a choice is not allowed
     log_probs: Tensor  # [P, ΣN] 0 there
@@ -28,7 +28,7 @@ class DiscretePolicy:
 
 
 class Categorical:
-    """A categorical distribution per branch; log-probabilities are summed over branches.
+    """Categorical distribution per branch, with log-probabilities summed over branches.
 
     The sum is the first column of ``behaviour_logp``.
     """
@@ -72,9 +72,9 @@ class Categorical:
 
 
 class GreedyBranches:
-    """``discrete_dqn_like``: the choice of the largest mean Q; ratio 1, entropy 0.
+    """Choice of the largest mean Q in each branch (``discrete_dqn_like``); ratio 1, entropy 0.
 
-    Exploring, each branch is uniformly random with probability ``epsilon`` instead. Extra noise ν raises that
+    While exploring, each branch is uniformly random with probability ``epsilon``. Extra noise ν raises that
     to 1 − (1 − ε)(1 − ν). The stored log-probability is 0.
     """
 
@@ -93,7 +93,7 @@ class GreedyBranches:
         greedy: bool,
         noise: Noise,
     ) -> tuple[Tensor, Tensor]:
-        """Return the best one-hots, or random ones where exploration has it so, and zeros."""
+        """Return the best one-hots, or random ones while exploring, and zeros."""
         onehot = ops.greedy_probs(mean_q(), mask, self.branches)
         if not greedy:
             uniform = ops.uniform_probs(mask, self.branches, onehot.dtype)
@@ -113,7 +113,7 @@ class GreedyBranches:
 
 
 class NoBranches:
-    """The absent discrete part."""
+    """Absent discrete part."""
 
     asks_critics = False
 

@@ -1,4 +1,4 @@
-"""Noise that an exploring agent adds to the actions of its policy (``action_noise``)."""
+"""Noise on the actions of an exploring agent's policy (``action_noise``)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Noise(Protocol):
 
 
 class NoNoise:
-    """The policy itself."""
+    """Absent noise: the policy itself."""
 
     def widen(self, part: TanhNormal) -> TanhNormal:
         """Return ``part``."""
@@ -36,7 +36,7 @@ class NoNoise:
 
 
 class SpreadNoise:
-    """ν from ``low`` to ``high``, spread linearly over the agents in their order.
+    """Noise ν from ``low`` to ``high``, spread linearly over the agents in their order.
 
     Continuous: z ~ Normal(m, √(σ² + ν²)), which is the policy's z plus ν·N(0, 1). Discrete: (1 − ν) π + ν/n.
     """

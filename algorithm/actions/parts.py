@@ -1,4 +1,4 @@
-"""The two parts of an action. A new kind of part is one class and one line in :func:`make_parts`."""
+"""Parts of an action. A new kind of part is one class and one line in :func:`make_parts`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from algorithm.spec import ActionSpec
 
 
 class ContinuousPart(Protocol):
-    """Numbers in [−1, 1]."""
+    """Protocol of the continuous part: numbers in [−1, 1]."""
 
     def act(
         self, policy: HybridAction, generator: torch.Generator, *, greedy: bool, noise: Noise
@@ -34,9 +34,9 @@ class ContinuousPart(Protocol):
 
 
 class DiscretePart(Protocol):
-    """One choice of each branch.
+    """Protocol of the discrete part: one choice of each branch.
 
-    asks_critics: whether a choice is made by the critics' values
+    asks_critics: true if a choice is made by the critics' values
     """
 
     asks_critics: bool

@@ -1,4 +1,4 @@
-"""What attaches to Soft Actor-Critic, by configuration. A new extension is one file and one line here."""
+"""Extensions of Soft Actor-Critic, by configuration. A new extension is one file and one line here."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ REGISTRY: Sequence[Callable[[Build], Extension | None]] = (
     make_prediction,
     make_siamese,
 )
-"""Makers; each returns None where the configuration does not ask for its extension."""
+"""Makers; each returns None where the configuration has its extension off."""
 
 
 def make_extensions(build: Build) -> tuple[Extension, ...]:
-    """All that are asked for. Raises ModelError for networks that return a wrong shape."""
+    """Return the configured extensions. Raises ModelError for networks that return a wrong shape."""
     made = (make(build) for make in REGISTRY)
     return tuple(extension for extension in made if extension is not None)

@@ -1,4 +1,4 @@
-"""Augmented temporal contrast: which later observation belongs to this one?"""
+"""Augmented temporal contrast: the match of an observation with a later one."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from algorithm.ops.contrastive import info_nce_accuracy, info_nce_loss
 from algorithm.ops.shapes import valid_share
 
 MAX_PAIRS = 1024
-"""Pairs that are compared with each other in an update, which takes the square of that; see :class:`Atc`."""
+"""Largest number of pairs in an update, which compares all with all; see :class:`Atc`."""
 
 
 class Atc(TwoLooks):
     """ATC (Stooke et al. 2021, arXiv 2009.08319).
 
-    The anchor is the online state z of an augmented learned token t, as z + f(z); its positive the target's
-    state of token t + n of the same window, augmented on its own. ``anchorᵀ W positive`` says how well two of
-    them fit; each anchor has to find its own positive among those of all pairs of the batch, of other windows
-    and of other times. A learned token without a token n steps later has no pair.
+    The anchor is the online state z of an augmented learned token t, as z + f(z). Its positive is the
+    target's state of token t + n of the same window, augmented on its own. ``anchorᵀ W positive`` scores the
+    fit of two of them. Each anchor is classified among the positives of all pairs of the batch, of other
+    windows and of other times. A learned token without a token n steps later has no pair.
 
     Of more than ``MAX_PAIRS`` pairs that many are drawn anew for each update, those that exist first.
 
@@ -46,7 +46,7 @@ class Atc(TwoLooks):
         self._accuracy = torch.zeros(())
 
     def contrast(self, ctx: Context, first: States, second: States) -> Tensor:
-        """InfoNCE over the pairs of the batch."""
+        """Return InfoNCE over the pairs of the batch."""
         anchor, positive, valid = pairs(ctx, first.learned, second.target_following)
         chosen = _some(valid, ctx.generator)
         share = valid_share(valid.view(-1, ctx.learn), anchor.dtype).flatten()
@@ -55,17 +55,17 @@ class Atc(TwoLooks):
         return info_nce_loss(logits, share)
 
     def metrics(self) -> Mapping[str, Tensor]:
-        """``siamese/accuracy``, see :func:`~algorithm.ops.contrastive.info_nce_accuracy`."""
+        """Return ``siamese/accuracy``, see :func:`~algorithm.ops.contrastive.info_nce_accuracy`."""
         return {"siamese/accuracy": self._accuracy}
 
     def _fit(self, anchor: Tensor, positive: Tensor) -> Tensor:
-        """Logits [P, P] of states [P, S]."""
+        """Return logits [P, P] of states [P, S]."""
         prediction, bilinear = self.joint
         return bilinear(anchor + prediction(anchor)) @ positive.t()
 
 
 def pairs(ctx: Context, learned: Tensor, target_following: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Anchors [B·T, S], positives [B·T, S], and which of them exist [B·T].
+    """Return anchors [B·T, S], positives [B·T, S], and the mask of those that exist [B·T].
 
     The windows have W = K + T + n − 1 transitions, so that the last learned token has one n steps later.
 
@@ -79,7 +79,7 @@ def pairs(ctx: Context, learned: Tensor, target_following: Tensor) -> tuple[Tens
 
 
 def _some(valid: Tensor, generator: torch.Generator) -> Tensor | slice:
-    """Indices of at most ``MAX_PAIRS`` pairs: by lot, but one that exists comes before one that does not."""
+    """Draw indices of at most ``MAX_PAIRS`` pairs at random, existing ones before missing ones."""
     if len(valid) <= MAX_PAIRS:
         return slice(None)
     lots = torch.rand(len(valid), generator=generator, device=valid.device)

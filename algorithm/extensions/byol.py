@@ -1,4 +1,4 @@
-"""Bootstrap your own latent: predict how the target network sees the same thing."""
+"""Bootstrap your own latent: prediction of the target's projection of the same observation."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from algorithm.ops.shapes import window_mean
 class Byol(TwoLooks):
     """BYOL (Grill et al. 2020, arXiv 2006.07733), section 3.1.
 
-    The projection of the online state of one look is turned into a prediction of the target projection of the
-    target state of the other look, and the other way round: ½ (ℓ(1, 2) + ℓ(2, 1)), ℓ = 2 − 2 cos, over the
-    learned tokens that exist. The paper sums the two; half of that is on the scale of one.
+    A prediction from one look's projected online state is compared with the other look's projected target
+    state, in both directions. The loss is ½ (ℓ(1, 2) + ℓ(2, 1)), ℓ = 2 − 2 cos, over the learned tokens
+    that exist. The paper sums the two; half of that is on the scale of one.
 
-    The target's projection follows as the target networks do; it never sees a gradient.
+    The target's projection follows as the target networks do, without gradient.
 
     projection: [B, S] -> [B, P]
     prediction: [B, P] -> [B, P]
@@ -42,14 +42,14 @@ class Byol(TwoLooks):
         self.target_projection = copy.deepcopy(projection).eval().requires_grad_(False)
 
     def contrast(self, ctx: Context, first: States, second: States) -> Tensor:
-        """Mean of both directions."""
+        """Return the mean of both directions."""
         exists = ctx.batch.obs_valid[:, ctx.learned]
         loss = self._distance(first, second) + self._distance(second, first)
         return window_mean(0.5 * loss.view(exists.shape), exists)
 
     @torch.no_grad()
     def updated(self, tau: float) -> None:
-        """``θ' ← θ' + τ (θ − θ')``; buffers are copied as they are."""
+        """Update the target by ``θ' ← θ' + τ (θ − θ')``; buffers are copied as they are."""
         projection, _ = self.joint
         for own, online in zip(self.target_projection.parameters(), projection.parameters(), strict=True):
             own.lerp_(online, tau)
@@ -57,7 +57,7 @@ class Byol(TwoLooks):
             own.copy_(online)
 
     def _distance(self, by: States, of: States) -> Tensor:
-        """ℓ [B·T] of what one look predicts of the other."""
+        """Return ℓ [B·T] of one look's prediction of the other."""
         projection, prediction = self.joint
         with torch.no_grad():
             target = self.target_projection(of.target_learned.flatten(0, 1))

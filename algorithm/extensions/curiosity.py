@@ -1,4 +1,4 @@
-"""A reward for what a model predicts badly (arXiv 1705.05363)."""
+"""Reward by the prediction error of a model (arXiv 1705.05363)."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from algorithm.ops.shapes import masked_mean, window_mean
 
 
 class Surprise(Protocol):
-    """How badly each transition is predicted."""
+    """Prediction error of each transition."""
 
     def __call__(self, network: nn.Module, state: Tensor, action: Tensor, next_state: Tensor) -> Tensor:
-        """state, next_state [B, T, S], action [B, T, A] -> errors [B, T]."""
+        """Return errors [B, T] of state, next_state [B, T, S] and action [B, T, A]."""
         ...
 
 
 def forward_surprise(network: nn.Module, state: Tensor, action: Tensor, next_state: Tensor) -> Tensor:
-    """½‖f(s, a) − s'‖² (arXiv 1705.05363, equation 6)."""
+    """Return ½‖f(s, a) − s'‖² (arXiv 1705.05363, equation 6)."""
     return prediction_error(network(state, action), next_state)
 
 
 def inverse_surprise(network: nn.Module, state: Tensor, action: Tensor, next_state: Tensor) -> Tensor:
-    """½‖g(s, s') − a‖², of the flat action."""
+    """Return ½‖g(s, s') − a‖², of the flat action."""
     return prediction_error(network(state, next_state), action)
 
 
@@ -37,9 +37,9 @@ class RunningDeviation(nn.Module):
     """Standard deviation of every value since the start, in double precision.
 
     All values count alike, as in arXiv 1808.04355, section 2.2. A bonus then fades as the model learns, for
-    the large errors of the beginning stay in the deviation, and a well predicted environment cannot drive it
-    to 0, where the next surprise would be worth any number. A moving average does both: it goes on paying
-    for the noise that is left, and has no bound.
+    the large errors of the beginning stay in the deviation. A well predicted environment cannot drive it to
+    0, where the next bonus would have no bound. With a moving average the bonus would have no bound and
+    would not fade: the remaining noise would stay rewarded.
     """
 
     count: Tensor  # []
@@ -52,7 +52,7 @@ class RunningDeviation(nn.Module):
             self.register_buffer(name, torch.zeros((), dtype=torch.float64))
 
     def forward(self) -> Tensor:
-        """σ [], 1 before there is one."""
+        """Return σ [], 1 before there is one."""
         return standard_deviation(self.count, self.square).to(torch.get_default_dtype())
 
     def observe(self, x: Tensor, valid: Tensor) -> None:
@@ -63,10 +63,10 @@ class RunningDeviation(nn.Module):
 
 
 class Curiosity(Extension):
-    """Every transition of a window is worth ``strength`` · error / σ more.
+    """Bonus of ``strength`` · error / σ on every transition of a window.
 
-    States are those of the online encoder, and it gets no gradient from here. Of a transition that ends the
-    task the next state is that of the final observation, which is as much a surprise as any other.
+    States are those of the online encoder, which gets no gradient from here. An episode's last
+    transition leads to the state of the final observation, with an error as any other.
 
     The errors of learned positions alone enter σ: those of a burn-in and of the steps behind are learned
     positions of other windows. It is updated once in an update, after the bonus has been taken.
@@ -86,12 +86,12 @@ class Curiosity(Extension):
 
     @torch.no_grad()
     def reward_bonus(self, ctx: Context) -> Tensor:
-        """See :class:`Extension`: [B, W], zero where there is no transition."""
+        """Return the bonus [B, W], zero where there is no transition."""
         error, valid = self._errors(ctx, slice(0, ctx.batch.window))
         return torch.where(valid, self._scaled(error), 0.0)
 
     def own_losses(self, ctx: Context) -> Mapping[str, Tensor]:
-        """See :class:`Extension`: the mean error of the learned transitions."""
+        """Return the mean error of the learned transitions."""
         error, valid = self._errors(ctx, ctx.learned)
         known = torch.where(valid, error, 0.0)
         with torch.no_grad():
@@ -100,11 +100,11 @@ class Curiosity(Extension):
         return {"curiosity": window_mean(known, valid)}
 
     def metrics(self) -> Mapping[str, Tensor]:
-        """See :class:`Extension`: mean and deviation of the bonus over the learned transitions."""
+        """Return mean and deviation of the bonus over the learned transitions."""
         return self._metrics
 
     def _errors(self, ctx: Context, at: slice) -> tuple[Tensor, Tensor]:
-        """Errors of transitions and where they are known, [B, T] each."""
+        """Return errors of transitions and the mask of existing ones, [B, T] each."""
         state, batch = ctx.state.detach(), ctx.batch
         after = slice(at.start + 1, at.stop + 1)
         error = self._surprise(self.own[0], state[:, at], batch.action[:, at], state[:, after])
@@ -115,7 +115,7 @@ class Curiosity(Extension):
 
 
 def make_curiosity(build: Build) -> Curiosity | None:
-    """The bonus that is configured, if any. Raises ModelError for a network that returns a wrong shape."""
+    """Return the configured bonus, if any. Raises ModelError for a network that returns a wrong shape."""
     options, spec, size = build.options, build.spec, build.state_size
     if options.curiosity is None:
         return None

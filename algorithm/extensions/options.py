@@ -1,4 +1,4 @@
-"""What an extension is built from."""
+"""Inputs of an extension's maker."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from algorithm.spec import AgentSpec
 
 
 class Options(Protocol):
-    """The keys of ``sac_config`` that extensions read."""
+    """Keys of ``sac_config`` for extensions."""
 
     siamese: Literal["ATC", "BYOL"] | None
     siamese_use_q: bool
@@ -29,9 +29,9 @@ class Options(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Build:
-    """The agent that an extension belongs to.
+    """Agent of an extension.
 
-    make_network: one of the optional classes of an ``nn.py``, by its name and what it is built with
+    make_network: one of the optional classes of an ``nn.py``, by its name and arguments
     """
 
     spec: AgentSpec

@@ -1,4 +1,4 @@
-"""A model of the world beside SAC that shapes the encoder: what follows, what it pays, what was seen."""
+"""World model beside SAC that trains the encoder: next states, rewards and observations."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ Error = Callable[[Tensor, Tensor], Tensor]
 class Prediction(Extension):
     """Three models on the states of the learned positions, with gradient into the encoder.
 
-    The transition model has to find the target encoder's state of the next token, the reward model the reward
-    from state and action (from the next state no gradient would reach the encoder), the observation model the
-    token's own observation. Every transition that exists counts alike: importance-sampling weights correct
-    values for a policy, and what the world does is the same under each.
+    The transition model predicts the target encoder's state of the next token, and the observation model the
+    token's own observation. The reward model predicts the reward from state and action; from the next state
+    no gradient would reach the encoder. Every transition that exists counts alike: importance-sampling
+    weights correct values for a policy, and the environment's dynamics are the same under each.
 
-    obs:            what the agent sees
+    obs:            the observations of the agent
     transition, reward, observation: see :mod:`algorithm.nn.world`
     kl:             weight of the transition model's KL divergence from a standard normal
-    use_extra_data: the transition model is given the observations too
+    use_extra_data: the transition model gets the observations too
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class Prediction(Extension):
         self._shown: Mapping[str, tuple[Tensor, Tensor]] = {}  # observed and predicted image of one position
 
     def auxiliary_losses(self, ctx: Context) -> Mapping[str, Tensor]:
-        """``transition``, ``reward`` and ``observation``: means over the learned positions that exist."""
+        """Return ``transition``, ``reward`` and ``observation``: means over existing learned positions."""
         batch, learned = ctx.batch, ctx.learned
         transition, reward, observation = self.joint
         state, action, valid = ctx.state[:, learned], batch.action[:, learned], batch.valid[:, learned]
@@ -73,21 +73,21 @@ class Prediction(Extension):
         }
 
     def pictures(self) -> Mapping[str, Tensor]:
-        """Each image of the first learned step of the last batch, beside what its state says of it."""
+        """Return each image of the first learned step of the last batch, beside its prediction."""
         return {
             f"observation/{name}": torch.cat([_picture(self._layouts[name], x) for x in pair], 1)
             for name, pair in self._shown.items()
         }
 
     def _observation_loss(self, prediction: Obs, obs: Obs, valid: Tensor) -> Tensor:
-        """Sum over the observations of their mean error."""
+        """Return the sum of the observations' mean errors."""
         error = sum(error(prediction[name], obs[name]) for name, error in self._errors.items())
         assert isinstance(error, Tensor)
         return window_mean(error, valid)
 
 
 def make_prediction(build: Build) -> Prediction | None:
-    """For ``use_prediction``. Raises ModelError for networks that return a wrong shape."""
+    """Return the world model of ``use_prediction``. Raises ModelError for a wrong shape."""
     options, spec, size = build.options, build.spec, build.state_size
     if not options.use_prediction:
         return None
@@ -108,13 +108,13 @@ def _errors(obs: ObsSpec) -> dict[str, Error]:
 
 
 def _number_error(prediction: Tensor, observed: Tensor) -> Tensor:
-    """On the scale on which encoders see them: bytes from 0 to 1, all else as it is."""
+    """Return the error on the scale of the encoders' inputs: bytes from 0 to 1, all else as it is."""
     numbers = observed.to(prediction.dtype)
     return squared_error(prediction, numbers / 255.0 if observed.dtype == torch.uint8 else numbers)
 
 
 def _picture(layout: ImageLayout, image: Tensor) -> Tensor:
-    """An image [*shape] -> uint8 [H, W, C]: the last three channels where they are threes, else the last."""
+    """Convert an image [*shape] to uint8 [H, W, C]: its last three channels if they are threes, else one."""
     planes = layout.to_planes(image)[0]
     colours = 3 if layout.channels % 3 == 0 else 1
     return planes[-colours:].permute(1, 2, 0).clamp(0.0, 1.0).mul(255.0).round().to(torch.uint8)

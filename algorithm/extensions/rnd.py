@@ -1,4 +1,4 @@
-"""Trying the most novel of several sampled actions, by random network distillation (arXiv 1810.12894)."""
+"""Choice of the most novel of several sampled actions, by random network distillation (arXiv 1810.12894)."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from algorithm.ops.shapes import window_mean
 
 
 class Novelty(Extension):
-    """A network is trained on stored (state, action) to give what a fixed random one gives.
+    """Network trained to reproduce a fixed random one on stored (state, action).
 
-    Where it has often been trained it agrees; where its error is large something is new. The paper adds that
-    error to the reward; here the reward stays as it is and an exploring actor takes, of ``num_candidates``
-    actions of its policy, the one with the largest error.
+    Its error is small on frequent inputs and large on new ones. The paper adds that error to the reward;
+    here the reward stays as it is. An exploring actor takes the one with the largest error of
+    ``num_candidates`` actions of its policy.
 
     network: trained
     fixed:   random, and so for ever; part of every checkpoint
@@ -34,13 +34,13 @@ class Novelty(Extension):
         self.eval()
 
     def own_losses(self, ctx: Context) -> Mapping[str, Tensor]:
-        """See :class:`Extension`: the mean error of the learned transitions."""
+        """Return the mean error of the learned transitions."""
         valid = ctx.batch.valid[:, ctx.learned]
         error = self._error(ctx.state[:, ctx.learned].detach(), ctx.batch.action[:, ctx.learned])
         return {"rnd": window_mean(torch.where(valid, error, 0.0), valid)}
 
     def score_actions(self, state: Tensor, action: Tensor) -> Tensor:
-        """See :class:`Extension`: the errors of M actions [N, M, A] in states [N, S], [N, M]."""
+        """Return the errors [N, M] of M actions [N, M, A] in states [N, S]."""
         return self._error(state.unsqueeze(1).expand(-1, action.shape[1], -1), action)
 
     def _error(self, state: Tensor, action: Tensor) -> Tensor:
@@ -48,7 +48,7 @@ class Novelty(Extension):
 
 
 def make_novelty(build: Build) -> Novelty | None:
-    """The judge of actions, if configured. Raises ModelError for a network that returns a wrong shape."""
+    """Return the novelty score, if configured. Raises ModelError for a network that returns a wrong shape."""
     if not build.options.use_rnd:
         return None
     network, fixed = (build.make_network("ModelRND", build.spec, build.state_size) for _ in range(2))

@@ -1,4 +1,4 @@
-"""Contrastive learning of the representation, as ``siamese`` and its keys ask for it."""
+"""Contrastive learning of the representation, by ``siamese`` and its keys."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from algorithm.nn.projections import check_prediction, check_projection
 
 
 def make_siamese(build: Build) -> TwoLooks | None:
-    """ATC, BYOL or None. Raises ModelError for networks that return a wrong shape."""
+    """Return ATC, BYOL or None. Raises ModelError for networks that return a wrong shape."""
     spec, options = build.spec, build.options
     augment = Augmentation(spec.obs)
     judge = q_agrees if options.siamese_use_q else no_judge

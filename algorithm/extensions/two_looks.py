@@ -1,4 +1,4 @@
-"""What ATC and BYOL have in common: two augmented looks at the same windows, and what critics say of one."""
+"""Base of ATC and BYOL: two augmented looks at the same windows, and the critics' values of one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Judge = Callable[[Context, States], Mapping[str, Tensor]]
 
 
 class TwoLooks(Extension):
-    """Encodes a batch twice, each time augmented anew; what is made of that is up to the class.
+    """Base of losses on two encodings of a batch, each augmented anew.
 
     The losses are plain means over what exists in the batch: importance-sampling weights correct values,
     of which there are none here.
@@ -32,11 +32,11 @@ class TwoLooks(Extension):
         self.gated = gated
 
     def contrast(self, ctx: Context, first: States, second: States) -> Tensor:
-        """The loss of two looks at the same windows, a scalar."""
+        """Return the loss of two looks at the same windows, a scalar."""
         raise NotImplementedError(f"{type(self).__name__} must define contrast(ctx, first, second)")
 
     def auxiliary_losses(self, ctx: Context) -> Mapping[str, Tensor]:
-        """See :class:`~algorithm.extensions.base.Extension`."""
+        """Return the loss of two looks, and those of the judge on the first."""
         first, second = self._look(ctx), self._look(ctx)
         return {"siamese": self.contrast(ctx, first, second), **self._judge(ctx, first)}
 
@@ -45,12 +45,12 @@ class TwoLooks(Extension):
 
 
 def no_judge(ctx: Context, look: States) -> Mapping[str, Tensor]:
-    """No more losses."""
+    """Return no more losses."""
     return {}
 
 
 def q_agrees(ctx: Context, look: States) -> Mapping[str, Tensor]:
-    """What critics say of the stored actions after augmentation is what their targets say without it.
+    """Return the loss between values of the stored actions with augmentation and their targets' without it.
 
     DrQ regularises Q by augmented observations too (arXiv 2004.13649); this is at the taken action. The
     gradient goes to encoder and critics.

@@ -1,4 +1,4 @@
-"""What a task's ``nn.py`` imports: ``import algorithm.nn as m``."""
+"""Names for a task's ``nn.py``: ``import algorithm.nn as m``."""
 
 from algorithm.nn.attention import Attention
 from algorithm.nn.augment import RandomShift

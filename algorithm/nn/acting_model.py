@@ -1,4 +1,4 @@
-"""The networks that acting needs."""
+"""Networks for acting."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from algorithm.nn.protocols import Rep
 
 
 class ActingModel(nn.Module):
-    """Normaliser, encoder and policy; critics only where an action is chosen by them.
+    """Normaliser, encoder and policy, with critics only where an action is chosen by them.
 
     All stand in evaluation mode.
     """

@@ -1,4 +1,4 @@
-"""Memory by attention: each token looks back at the last few of its episode."""
+"""Memory by attention over the last few tokens of an episode."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ DENSE_FACTOR = 4
 """Width of the feed-forward part in units of ``size`` (arXiv 1706.03762, section 3.3)."""
 
 GATE_BIAS = 2.0
-"""b_g of a new gate, which then lets through σ(−2) ≈ 12 % of what is new (arXiv 1910.06764)."""
+"""Initial b_g of a gate, which then passes σ(−2) ≈ 12 % of the new input (arXiv 1910.06764)."""
 
 
 class Sum(nn.Module):
-    """x + y."""
+    """Residual sum x + y."""
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
-        """x the stream, y what a sublayer made of it: [..., size] each."""
+        """Return the stream x with a sublayer's output y in it; all are [..., size]."""
         return x + y
 
 
@@ -27,8 +27,8 @@ class Gate(nn.Module):
     """The gate of a GRU in place of the sum (GTrXL, arXiv 1910.06764, "gated-recurrent-unit-type gating").
 
     With y after a ReLU, as there: r = σ(W_r y + U_r x), z = σ(W_z y + U_z x − b_g),
-    ĥ = tanh(W_g y + U_g (r ⊙ x)), and the result is (1 − z) ⊙ x + z ⊙ ĥ. b_g is learned from
-    :data:`GATE_BIAS` on, so a new block nearly hands its input through.
+    ĥ = tanh(W_g y + U_g (r ⊙ x)), and the result is (1 − z) ⊙ x + z ⊙ ĥ. The initial value of b_g is
+    :data:`GATE_BIAS`, for which a new block is close to the identity.
 
     size: width of the stream
     """
@@ -41,7 +41,7 @@ class Gate(nn.Module):
         self.bias = nn.Parameter(torch.full((size,), GATE_BIAS))
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
-        """x the stream, y what a sublayer made of it: [..., size] each."""
+        """Return the stream x with a sublayer's output y in it; all are [..., size]."""
         r_y, z_y, h_y = self.from_y(y.relu()).chunk(3, -1)
         r_x, z_x = self.from_x(x).chunk(2, -1)
         z = torch.sigmoid(z_y + z_x - self.bias)
@@ -65,12 +65,12 @@ class SelfAttention(nn.Module):
         self.out = nn.Linear(size, size)
 
     def forward(self, x: Tensor, mask: Tensor, past: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Each of Q tokens asks the P + Q tokens past and present.
+        """Attend from each of Q tokens to the P + Q tokens past and present.
 
         x:    [B, Q, size]
-        mask: [B, 1, Q, P + Q] 0 where a query may look, −∞ elsewhere
+        mask: [B, 1, Q, P + Q] 0 where a query may attend, −∞ elsewhere
         past: [B, P, 2 size] keys, before their positions, and values of earlier tokens; None is P = 0
-        Returns what was found [B, Q, size], and keys and values of these tokens [B, Q, 2 size].
+        Returns the weighted values [B, Q, size], and keys and values of these tokens [B, Q, 2 size].
         """
         size = x.shape[-1]
         q, kv = self.qkv(x).split([size, 2 * size], -1)
@@ -86,7 +86,7 @@ class SelfAttention(nn.Module):
 
 
 class Layer(nn.Module):
-    """Attention, then two dense layers, each on a normalised stream to which its result is added.
+    """Attention and two dense layers, each on a normalised stream to which its result is added.
 
     size, heads, positions: as in :class:`SelfAttention`
     gated:                  add by :class:`Gate` instead of :class:`Sum`
@@ -103,7 +103,7 @@ class Layer(nn.Module):
         self.add_dense = Gate(size) if gated else Sum()
 
     def forward(self, x: Tensor, mask: Tensor, past: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Shapes as in :meth:`SelfAttention.forward`."""
+        """Run both sublayers; shapes as in :meth:`SelfAttention.forward`."""
         found, kv = self.attention(self.norm_attention(x), mask, past)
         x = self.add_attention(x, found)
         dense = self.dense_out(F.gelu(self.dense_in(self.norm_dense(x))))
@@ -113,20 +113,20 @@ class Layer(nn.Module):
 class Attention(nn.Module):
     """Causal self-attention over the last ``context`` tokens, in a window or one token after the other.
 
-    In every layer token t sees the tokens s with 0 ≤ t − s < context; so through L layers it is reached by
-    what happened up to L · (context − 1) tokens ago. Layers normalise what they read, not what they pass on
+    In every layer token t attends to the tokens s with 0 ≤ t − s < context. Through L layers it depends on
+    tokens up to L · (context − 1) before it. Layers normalise their inputs, not the residual stream
     (pre-norm, arXiv 2002.04745), and the last one's result is normalised.
 
     While acting, the carry holds the last context − 1 tokens, oldest first: per token a one, and for each
     layer its key before positions and its value. Zeros are no token. The distance between two slots is that
-    between their tokens, so nothing grows with the length of an episode.
+    between their tokens: nothing grows with the length of an episode.
 
-    New weights are uniform with variance 1 / inputs, for which scores and values begin with variance about
-    one; those that write to the stream are divided by √(2 depth), so that it does not grow with depth
-    (GPT-2, Radford et al. 2019, section 2.3). Biases are zero.
+    New weights are uniform with variance 1 / inputs: scores and values begin with variance about one. Those
+    of outputs to the stream are divided by √(2 depth), against its growth with depth (GPT-2, Radford et al.
+    2019, section 2.3). Biases are zero.
 
     size:      width of tokens and result, a multiple of ``heads``
-    context:   number of tokens that one sees, itself included; at least 2
+    context:   number of tokens in a query's reach, itself included; at least 2
     depth:     number of layers
     heads:     number of heads; with ``rotary`` each must have an even width
     positions: ``rotary`` or ``sinusoidal``, see :mod:`algorithm.nn.positions`
@@ -166,17 +166,17 @@ class Attention(nn.Module):
                 writer.weight.mul_((2 * len(layers)) ** -0.5)
 
     def forward(self, x: Tensor, carry: Tensor, valid: Tensor) -> tuple[Tensor, Tensor]:
-        """Look back from each token.
+        """Attend from each token to those before it.
 
         x:     [B, T, size]
-        carry: [B, 0] for a window, of which the context is rebuilt; [B, *carry_shape] while acting, T = 1
+        carry: [B, 0] for a window, whose context is rebuilt; [B, *carry_shape] while acting, T = 1
         valid: bool [B, T] tokens that exist, in one piece; the others change nothing and give zeros
         Returns [B, T, size] and the carry after each token: [B, 0] or [B, 1, *carry_shape].
         Raises ``ValueError`` for other shapes.
         """
         self._check_shapes(x, carry, valid)
         absent = ~valid[..., None]
-        x = x.masked_fill(absent, 0.0)  # first of all, so that not even a NaN of padding gets anywhere
+        x = x.masked_fill(absent, 0.0)  # first of all: not even a NaN of padding may spread
         if carry.dim() == 2:
             out, after = self._window(x, valid), carry
         else:
@@ -190,7 +190,7 @@ class Attention(nn.Module):
         return x
 
     def _step(self, x: Tensor, carry: Tensor, valid: Tensor) -> tuple[Tensor, Tensor]:
-        """x [B, 1, size] -> [B, 1, size] and the carry after it [B, 1, *carry_shape]."""
+        """Map x [B, 1, size] to [B, 1, size] and the carry after it [B, 1, *carry_shape]."""
         exists, *past = carry.split([1] + [2 * self.out_size] * len(self.layers), -1)
         mask = F.pad(_additive(exists[..., 0] > 0, x.dtype), (0, 1))[:, None, None]  # and the token itself
         token = [torch.ones_like(x[..., :1])]
@@ -231,14 +231,14 @@ def _check_choice(size: int, context: int, depth: int, heads: int, positions: st
 
 
 def _additive(allowed: Tensor, dtype: torch.dtype) -> Tensor:
-    """0 where allowed, −∞ elsewhere."""
+    """Return 0 where allowed, −∞ elsewhere."""
     return torch.zeros(allowed.shape, dtype=dtype, device=allowed.device).masked_fill_(~allowed, -torch.inf)
 
 
 def _band(valid: Tensor, context: int, dtype: torch.dtype) -> Tensor:
-    """Who sees whom in a window: valid [B, T] -> additive mask [B, 1, queries T, keys T].
+    """Return the additive mask [B, 1, queries T, keys T] of a window with valid [B, T].
 
-    Each token sees itself even if it does not exist: a row without any key would have no softmax.
+    Each token attends to itself even if it does not exist: a row without any key would have no softmax.
     """
     slot = torch.arange(valid.shape[1], device=valid.device)
     distance = slot[:, None] - slot

@@ -1,4 +1,4 @@
-"""Augmentation of observations while learning: images are shifted, vectors get noise."""
+"""Augmentation of observations while learning: shifts of images, noise on vectors."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ NOISE = 0.1
 
 
 def shift_images(images: Tensor, down: Tensor, right: Tensor) -> Tensor:
-    """Each image seen through a window moved by whole pixels; what lies outside repeats the border.
+    """Shift each image by whole pixels; positions outside of it repeat the border.
 
     images: [P, H, W, C] of any dtype
     down, right: int64 [P], by how much the window moves; out[p, y, x] = in[p, y + down_p, x + right_p]
     Returns a tensor like ``images``.
 
-    Cropping from an image padded by its border is the same as limiting the indices, so nothing is padded;
-    and picking whole pixels out of a list of pixels is the fastest of the gathers on a CPU.
+    Cropping from an image padded by its border is the same as limiting the indices, so nothing is padded.
+    A gather of whole pixels from a list of pixels is the fastest one on a CPU.
     """
     count, height, width, channels = images.shape
     device = images.device
@@ -38,10 +38,10 @@ def shift_images(images: Tensor, down: Tensor, right: Tensor) -> Tensor:
 
 
 class RandomShift(nn.Module):
-    """DrQ's random shift (arXiv 2004.13649): while training, each image moves by up to ``pad`` pixels.
+    """DrQ's random shift of each image by up to ``pad`` pixels while training (arXiv 2004.13649).
 
-    It acts in train mode only, that is inside an update; acting and target networks see images as they are.
-    Under a memory all images of a window move alike, see :class:`OneLook`.
+    It acts in train mode only, inside an update; acting and target networks receive unshifted images. With
+    a memory all images of a window are shifted alike, see :class:`OneLook`.
 
     pad: largest shift in either direction, in pixels; DrQ takes 4 for images of 84 pixels
     """
@@ -54,27 +54,27 @@ class RandomShift(nn.Module):
         self.look: OneLook | None = None
 
     def forward(self, images: Tensor) -> Tensor:
-        """images [P, H, W, C] -> the same shape and dtype."""
+        """Shift images [P, H, W, C]; shape and dtype stay."""
         if not self.training:
             return images
         down, right = self.look.offsets(self, images) if self.look else self.draw(len(images), images.device)
         return shift_images(images, down, right)
 
     def draw(self, count: int, device: torch.device) -> Tensor:
-        """Random offsets of ``count`` images down and right, [2, count]."""
+        """Draw random offsets of ``count`` images down and right, [2, count]."""
         return torch.randint(-self.pad, self.pad + 1, (2, count), device=device)
 
     def extra_repr(self) -> str:
-        """The shift, where a network is printed."""
+        """Return the shift for a printed network."""
         return f"pad={self.pad}"
 
 
 class OneLook:
-    """A context in which every :class:`RandomShift` of a network moves the images of a window alike.
+    """Context in which every :class:`RandomShift` of a network shifts the images of a window alike.
 
-    What a memory learns of is what changes from one image to the next: an offset for each would add movements
-    that were never seen. A window may be encoded in several passes, inside this context each: offsets are
-    drawn with the first and kept.
+    A memory learns from the changes between images: an offset for each would add movements that never
+    happened. A window may be encoded in several passes, inside this context each: offsets are drawn with the
+    first and kept.
 
     network: gets images of windows in flat batches, [B·T, H, W, C], one window after the other
     windows: B
@@ -86,7 +86,7 @@ class OneLook:
         self._drawn: dict[RandomShift, Tensor] = {}
 
     def offsets(self, shift: RandomShift, images: Tensor) -> Tensor:
-        """[2, P] for the images [P, ...] of one pass."""
+        """Return the offsets [2, P] of the images [P, ...] of one pass."""
         if shift not in self._drawn:
             self._drawn[shift] = shift.draw(self._windows, images.device)
         return self._drawn[shift].repeat_interleave(len(images) // self._windows, 1)
@@ -101,16 +101,16 @@ class OneLook:
 
 
 class Augmentation:
-    """Another look at a batch of windows: images moved by whole pixels, vectors with Gaussian noise.
+    """Augmented copy of a batch of windows: images shifted by whole pixels, vectors with Gaussian noise.
 
-    All tokens of a window, and so all frames of a stack, are moved alike, and get the same noise. What
-    changes between two of them is what a memory or a stack is there for; offsets drawn token by token would
-    add movements that were never seen. DrQ treats the frames of a stack so (arXiv 2004.13649).
+    All tokens of a window, and so all frames of a stack, are shifted alike and get the same noise. A memory
+    or a stack exists for the changes between two of them. Offsets drawn token by token would add movements
+    that never happened. DrQ treats the frames of a stack so (arXiv 2004.13649).
 
-    An image moves by up to 1/16 of its shorter side, at least 1 pixel and at most 4, in either direction;
-    what comes into view repeats the border. The noise of each element of a vector has a tenth of the standard
-    deviation that the element has in the batch, so that no unit matters and what never changes stays as it
-    is. Choices, false or true, and whole numbers that are not normalised are as they were.
+    An image is shifted in either direction by up to 1/16 of its shorter side, from 1 to 4 pixels. New pixels
+    repeat the border. The noise of each element of a vector has a tenth of the
+    element's standard deviation in the batch. So no unit matters, and a constant element stays as it is.
+    Choices, false or true, and whole numbers that are not normalised are as they were.
     """
 
     def __init__(self, obs: ObsSpec) -> None:
@@ -122,7 +122,7 @@ class Augmentation:
         self._real = any(dtypes[name].startswith("float") for name in names)
 
     def changes_anything(self, *, normalised: bool) -> bool:
-        """Whether any observation is an image or a vector of real numbers.
+        """Return true if any observation is an image or a vector of real numbers.
 
         normalised: vectors are, so that whole numbers have become real ones
         """
@@ -131,7 +131,7 @@ class Augmentation:
     def __call__(
         self, obs: Mapping[str, Tensor], exists: Tensor, generator: torch.Generator
     ) -> dict[str, Tensor]:
-        """obs name -> [B, W+1, *shape] -> the same names, shapes and dtypes; what does not change is shared.
+        """Augment obs, name -> [B, W+1, *shape]; names, shapes and dtypes stay, unchanged tensors are shared.
 
         exists:    [B, W+1] bool; the content of other tokens has no influence on these
         generator: of all random numbers
@@ -146,12 +146,12 @@ class Augmentation:
 
 
 def largest_shift(layout: ImageLayout) -> int:
-    """By how many pixels an image may move: 4 from sides of 64 pixels on, less for smaller ones."""
+    """Return the largest shift of an image in pixels: 4 from sides of 64 pixels on, less for smaller ones."""
     return max(1, min(MAX_PAD, layout.height // 16, layout.width // 16))
 
 
 def _moved(windows: Tensor, layout: ImageLayout, generator: torch.Generator) -> Tensor:
-    """Images [B, T, *shape], all of a window moved alike."""
+    """Shift images [B, T, *shape], all of a window alike."""
     batch, time = windows.shape[:2]
     pad = largest_shift(layout)
     offsets = torch.randint(-pad, pad + 1, (2, batch, 1), generator=generator, device=windows.device)
@@ -163,7 +163,7 @@ def _moved(windows: Tensor, layout: ImageLayout, generator: torch.Generator) -> 
 
 
 def _noisy(windows: Tensor, exists: Tensor, stacked: bool, generator: torch.Generator) -> Tensor:
-    """Vectors [B, T, *shape] with noise that all tokens of a window, and all frames of a stack, share."""
+    """Add noise to vectors [B, T, *shape], the same to all tokens of a window and all frames of a stack."""
     shape = windows.shape[2:]
     drawn = (1, *shape[1:]) if stacked else shape
     dims = (0, 1, 2) if stacked else (0, 1)

@@ -16,7 +16,7 @@ NATURE_MIN_SIDE = 36
 
 
 class Residual(nn.Module):
-    """x + conv(relu(conv(relu(x)))), 3 × 3: the residual block of IMPALA (arXiv 1802.01561, figure 3)."""
+    """Residual block of IMPALA: x + conv(relu(conv(relu(x)))), 3 × 3 (arXiv 1802.01561, figure 3)."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -28,7 +28,7 @@ class Residual(nn.Module):
         )
 
     def forward(self, x: Tensor) -> Tensor:
-        """x [P, C, H, W] -> the same shape."""
+        """Map x [P, C, H, W] to the same shape."""
         return x + self.net(x)
 
 
@@ -42,7 +42,7 @@ def _simple(channels: int) -> list[nn.Module]:
 
 
 def _nature(channels: int) -> list[nn.Module]:
-    """Mnih et al. 2015, doi 10.1038/nature14236."""
+    """Return the layers of Mnih et al. 2015, doi 10.1038/nature14236."""
     return [
         nn.Conv2d(channels, 32, 8, stride=4),
         nn.ReLU(inplace=True),
@@ -54,7 +54,7 @@ def _nature(channels: int) -> list[nn.Module]:
 
 
 def _resnet(channels: int) -> list[nn.Module]:
-    """The large network of IMPALA (arXiv 1802.01561, figure 3)."""
+    """Return the layers of IMPALA's large network (arXiv 1802.01561, figure 3)."""
     layers: list[nn.Module] = []
     for width in (16, 32, 32):
         layers += [
@@ -72,7 +72,7 @@ KINDS: dict[str, tuple[int, Callable[[int], list[nn.Module]]]] = {
     "nature": (NATURE_MIN_SIDE, _nature),
     "resnet": (MIN_SIDE, _resnet),
 }
-"""Kind -> smallest side it takes, in pixels, and its layers for a number of channels."""
+"""Kind -> smallest side in pixels, and its layers for a number of channels."""
 
 
 class Conv(nn.Sequential):
@@ -89,18 +89,18 @@ class Conv(nn.Sequential):
 
 
 def default_kind(layout: ImageLayout) -> str:
-    """``nature`` for images that are large enough for it, else ``simple``."""
+    """Return ``nature`` for images that are large enough for it, else ``simple``."""
     return "nature" if min(layout.height, layout.width) >= NATURE_MIN_SIDE else "simple"
 
 
 def conv(layout: ImageLayout, kind: str | None = None, *, where: str = "") -> Conv:
-    """A convolutional network for images of that layout: float [P, C, H, W] -> [P, out_size].
+    """Return a convolutional network for images of that layout: float [P, C, H, W] -> [P, out_size].
 
     kind:  ``simple``: two strided layers, from 8 pixels;
            ``nature``: Mnih et al. 2015, from 36 pixels;
            ``resnet``: the residual network of IMPALA (arXiv 1802.01561), from 8 pixels, the slowest;
            None: see :func:`default_kind`.
-    where: what the images are, for the message of an error
+    where: description of the images for an error's message
     Raises :class:`ModelError` for an unknown kind and for images too small for it.
     """
     kind = default_kind(layout) if kind is None else kind

@@ -1,4 +1,4 @@
-"""The networks of a task that brings none of its own: convolutions for images, MLPs for everything else."""
+"""Default networks of a task without its own: convolutions for images, MLPs for everything else."""
 
 from __future__ import annotations
 
@@ -17,11 +17,10 @@ from algorithm.spec import AgentSpec
 
 
 class ModelRep(Rep):
-    """Every observation encoded by its kind, side by side, then ``dense_depth`` layers of ``dense_n`` units.
+    """Concatenated encodings of all observations, then ``dense_depth`` layers of ``dense_n`` units.
 
     Vectors are flattened, choices one-hot, each image goes through convolutions and a layer of ``dense_n``.
-    With the default depth 0 the state of a task without images is the observation itself, as usual for SAC
-    on vectors.
+    With the default depth 0 the state of a task without images is the observation itself, as usual in SAC.
 
     conv:         kind of convolutions, see :func:`~algorithm.nn.conv.conv`; None by the size of the image
     random_shift: largest shift of images while learning, in pixels, see
@@ -59,19 +58,19 @@ class ModelRep(Rep):
 
 
 class ModelQ(nn.Module):
-    """One critic: ``dense_depth`` layers of ``dense_n`` units over state and continuous action."""
+    """Critic of ``dense_depth`` layers of ``dense_n`` units over state and continuous action."""
 
     def __init__(self, spec: AgentSpec, state_size: int, dense_n: int = 256, dense_depth: int = 2) -> None:
         super().__init__()
         self.net = mlp(state_size + spec.action.continuous, [dense_n] * dense_depth, q_size(spec.action))
 
     def forward(self, state: Tensor, c_action: Tensor) -> Tensor:
-        """state [..., S], c_action [..., A_c] -> q [..., N]."""
+        """Return q [..., N] of state [..., S] and c_action [..., A_c]."""
         return self.net(torch.cat([state, c_action], -1))
 
 
 class ModelPolicy(nn.Module):
-    """``dense_depth`` layers of ``dense_n`` units, then the action head.
+    """Policy of ``dense_depth`` layers of ``dense_n`` units, then the action head.
 
     noisy: all of these layers have noisy weights, see :class:`~algorithm.nn.noisy.NoisyLinear`
     """
@@ -90,5 +89,5 @@ class ModelPolicy(nn.Module):
         self.head = ActionHead(dense_n if dense_depth else state_size, spec.action, linear)
 
     def forward(self, state: Tensor, obs: Mapping[str, Tensor]) -> HybridAction:
-        """state [..., S] -> distribution over actions."""
+        """Return the distribution over actions in state [..., S]."""
         return self.head(self.net(state))

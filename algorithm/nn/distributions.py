@@ -1,4 +1,4 @@
-"""Action distributions a policy returns: plain tensors and the few numbers of them that SAC uses."""
+"""Action distributions of a policy, with samples and log-densities."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from algorithm.ops.densities import HALF_LOG_2PI, log_tanh_jacobian, tanh_normal
 
 @dataclass(frozen=True)
 class TanhNormal:
-    """u = tanh(z), z ~ N(mean, exp(log_std)²), elementwise independent."""
+    """Distribution of u = tanh(z), z ~ N(mean, exp(log_std)²), elementwise independent."""
 
     mean: Tensor  # [..., A_c]
     log_std: Tensor  # [..., A_c]
 
     def rsample(self, generator: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
-        """A reparameterised z [..., A_c] and the log-density of its u [...].
+        """Return a reparameterised z [..., A_c] and the log-density of its u [...].
 
         The Gaussian part is written in the noise itself, whose gradient under reparameterisation is zero.
         """
@@ -29,22 +29,22 @@ class TanhNormal:
         return z, logp.sum(-1)
 
     def logp(self, z: Tensor) -> Tensor:
-        """Log-density of u = tanh(z). z [..., A_c], returns [...]."""
+        """Return the log-density [...] of u = tanh(z), z [..., A_c]."""
         return tanh_normal_logp(z, self.mean, self.log_std)
 
 
 @dataclass(frozen=True)
 class HybridAction:
-    """What ``ModelPolicy`` returns: one distribution for each kind of action the spec has.
+    """Result of a ``ModelPolicy``: one distribution for each kind of action in the spec.
 
-    Masks are not a model's concern: the logits of actions that are not allowed are ignored.
+    A model applies no masks: the logits of actions that are not allowed are ignored.
     """
 
     continuous: TanhNormal | None = None
     logits: Tensor | None = None  # [..., ΣN] unnormalised, of one discrete branch after the other
 
     def map(self, fn: Callable[[Tensor], Tensor]) -> HybridAction:
-        """The same distributions with ``fn`` (a view, a slice) applied to every tensor."""
+        """Return the same distributions with ``fn`` (a view, a slice) applied to every tensor."""
         continuous, logits = self.continuous, self.logits
         return HybridAction(
             continuous=continuous and TanhNormal(fn(continuous.mean), fn(continuous.log_std)),

@@ -1,4 +1,4 @@
-"""Networks are run on zero batches before training: a wrong shape names class, method, expected and got."""
+"""Dry runs of networks on zero batches before training, with errors that name class, method and shapes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ _LEADS = (2, 3), (1, 1)  # batch and time of the dry runs: learning, and acting 
 
 
 class blame:  # noqa: N801 - reads as a statement: with blame(...)
-    """Turns an exception of the user's code into a :class:`ModelError` that names class, method and line."""
+    """Context that turns an exception of the user's code into a :class:`ModelError`.
+
+    The error names class, method and line.
+    """
 
     def __init__(self, name: str, method: str, where: str) -> None:
         self.name, self.method, self.where = name, method, where
@@ -40,7 +43,7 @@ class blame:  # noqa: N801 - reads as a statement: with blame(...)
 
 
 def file_of(network: nn.Module) -> str:
-    """Where its ``forward`` is written. The module of a task's own class is not among the imported ones."""
+    """Return the file of its ``forward``; the module of a task's own class is not among the imported ones."""
     return inspect.unwrap(type(network).forward).__code__.co_filename
 
 
@@ -57,10 +60,10 @@ def _zeros(spec: AgentSpec, *lead: int) -> dict[str, torch.Tensor]:
 
 @torch.no_grad()
 def check_rep(rep: nn.Module, spec: AgentSpec, where: str, memory: Memory | None) -> int:
-    """The width S of its states.
+    """Return the width S of its states.
 
-    memory: what ``seq_encoder`` promises of it
-    Raises :class:`ModelError` if it returns a wrong shape, has another memory, or minds what is padded.
+    memory: the kind that ``seq_encoder`` requires
+    Raises :class:`ModelError` if it returns a wrong shape, has another memory, or depends on padding.
     """
     if not isinstance(rep, Rep):
         raise ModelError("ModelRep must be a subclass of algorithm.nn.Rep", where=where)
@@ -122,7 +125,7 @@ def _run_window(rep: Rep, spec: AgentSpec, where: str, batch: int, time: int) ->
 
 
 def _check_acting(rep: Rep, spec: AgentSpec, where: str, state_size: int) -> None:
-    """One token with the carry of an agent that begins an episode."""
+    """Check the shapes for one token with the carry of an agent at an episode's start."""
     with blame("ModelRep", "initial_carry", where):
         initial = rep.initial_carry(2)
     shape = (2, *rep.carry_shape)
@@ -144,7 +147,7 @@ def _check_acting(rep: Rep, spec: AgentSpec, where: str, state_size: int) -> Non
 
 
 def _check_padding(rep: Rep, spec: AgentSpec, where: str) -> None:
-    """Windows whose first or last token does not exist give the states of windows without that token."""
+    """Check that a missing first or last token gives the states of windows without that token."""
 
     def run(obs: Obs, action: torch.Tensor, valid: torch.Tensor) -> torch.Tensor:
         carry = torch.full((len(valid), *rep.stored_carry_shape), 0.5)
@@ -174,13 +177,13 @@ def _check_padding(rep: Rep, spec: AgentSpec, where: str) -> None:
 
 
 def _halves(spec: AgentSpec, *lead: int) -> dict[str, torch.Tensor]:
-    """Observations of which those of real numbers are 0.5 and others 0."""
+    """Return observations with 0.5 for real numbers and 0 for all others."""
     return {name: v + 0.5 if v.is_floating_point() else v for name, v in _zeros(spec, *lead).items()}
 
 
 @torch.no_grad()
 def check_q(q: nn.Module, spec: AgentSpec, state_size: int, where: str) -> None:
-    """Raises :class:`ModelError` if a critic does not return [B, N]."""
+    """Raise :class:`ModelError` if a critic does not return [B, N]."""
     q.eval()
     for batch, _ in _LEADS:
         with blame("ModelQ", "forward", where):
@@ -190,7 +193,7 @@ def check_q(q: nn.Module, spec: AgentSpec, state_size: int, where: str) -> None:
 
 @torch.no_grad()
 def check_policy(policy: nn.Module, spec: AgentSpec, state_size: int, where: str) -> None:
-    """Raises :class:`ModelError` if a policy does not return a distribution that fits the actions."""
+    """Raise :class:`ModelError` if a policy does not return a distribution that fits the actions."""
     policy.eval()
     for batch, _ in _LEADS:
         with blame("ModelPolicy", "forward", where):

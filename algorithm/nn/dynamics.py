@@ -1,4 +1,4 @@
-"""Networks of exploration, what a task's own must offer, and the check that they do.
+"""Networks of exploration, the protocols for a task's own, and their check.
 
 Each is built with the agent's spec and the state's width S. Actions are flat, [..., A]: one-hots, then the
 continuous part in [-1, 1].
@@ -21,55 +21,55 @@ _BATCHES = (2, 3), (1,)
 
 
 class ForwardDynamic(Protocol):
-    """``ModelForwardDynamic(spec, state_size)``."""
+    """Protocol of ``ModelForwardDynamic(spec, state_size)``."""
 
     def __call__(self, state: Tensor, action: Tensor) -> Tensor:
-        """state [..., S], action [..., A] -> the state that follows [..., S]."""
+        """Return the state that follows [..., S], from state [..., S] and action [..., A]."""
         ...
 
 
 class InverseDynamic(Protocol):
-    """``ModelInverseDynamic(spec, state_size)``."""
+    """Protocol of ``ModelInverseDynamic(spec, state_size)``."""
 
     def __call__(self, state: Tensor, next_state: Tensor) -> Tensor:
-        """state, next_state [..., S] -> the action between them [..., A]."""
+        """Return the action [..., A] between state and next_state [..., S]."""
         ...
 
 
 class Features(Protocol):
-    """``ModelRND(spec, state_size)``; built twice, with other initial weights each time."""
+    """Protocol of ``ModelRND(spec, state_size)``, built twice with different initial weights."""
 
     def __call__(self, state: Tensor, action: Tensor) -> Tensor:
-        """state [..., S], action [..., A] -> features [..., F], of any width F."""
+        """Return features [..., F] of any width F, from state [..., S] and action [..., A]."""
         ...
 
 
 class ModelForwardDynamic(nn.Module):
-    """``dense_depth`` layers of ``dense_n`` units over state and action."""
+    """Forward model of ``dense_depth`` layers of ``dense_n`` units over state and action."""
 
     def __init__(self, spec: AgentSpec, state_size: int, dense_n: int = 128, dense_depth: int = 2) -> None:
         super().__init__()
         self.net = mlp(state_size + spec.action.size, [dense_n] * dense_depth, state_size)
 
     def forward(self, state: Tensor, action: Tensor) -> Tensor:
-        """See :class:`ForwardDynamic`."""
+        """Return the state that follows [..., S]."""
         return self.net(torch.cat([state, action], -1))
 
 
 class ModelInverseDynamic(nn.Module):
-    """``dense_depth`` layers of ``dense_n`` units over two states."""
+    """Inverse model of ``dense_depth`` layers of ``dense_n`` units over two states."""
 
     def __init__(self, spec: AgentSpec, state_size: int, dense_n: int = 128, dense_depth: int = 2) -> None:
         super().__init__()
         self.net = mlp(2 * state_size, [dense_n] * dense_depth, spec.action.size)
 
     def forward(self, state: Tensor, next_state: Tensor) -> Tensor:
-        """See :class:`InverseDynamic`."""
+        """Return the action between the states [..., A]."""
         return self.net(torch.cat([state, next_state], -1))
 
 
 class ModelRND(nn.Module):
-    """``dense_depth`` layers of ``dense_n`` units over state and action, then ``feature_n`` features."""
+    """Network of ``dense_depth`` layers of ``dense_n`` units, then ``feature_n`` features."""
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class ModelRND(nn.Module):
         self.net = mlp(state_size + spec.action.size, [dense_n] * dense_depth, feature_n)
 
     def forward(self, state: Tensor, action: Tensor) -> Tensor:
-        """See :class:`Features`."""
+        """Return the features [..., feature_n]."""
         return self.net(torch.cat([state, action], -1))
 
 
@@ -92,7 +92,7 @@ def check_dynamic(network: nn.Module, sizes: tuple[int, int], out_size: int | st
     """Run a network on zeros.
 
     sizes:    widths of its two inputs
-    out_size: width of what it must return, or the letter of a width that is free
+    out_size: width of its result, or the letter of a free width
     Raises :class:`ModelError` for another shape, or an exception of the network's own.
     """
     name, where = type(network).__name__, file_of(network)

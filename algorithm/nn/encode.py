@@ -1,4 +1,4 @@
-"""From raw observations of a spec, in the dtype in which they are stored, to features."""
+"""Encoders of raw observations, in the dtype in which they are stored, as features."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from algorithm.spec import ObsSpec
 
 
 class ImageEncoder(nn.Module):
-    """One image of the spec -> features: [..., *shape] in its own dtype -> [..., out_size].
+    """Encoder of one image of the spec: [..., *shape] in its own dtype -> [..., out_size].
 
-    obs:          what the agent sees
-    name:         which of it
+    obs:          the observations of the agent
+    name:         the encoded one
     kind:         ``simple``, ``nature`` or ``resnet``, see :func:`~algorithm.nn.conv.conv`; None by size
     out:          width of a dense layer behind the convolutions, whose output is normalised and bounded to
                   ±1 by ``tanh`` as in DrQ (arXiv 2004.13649); None leaves it out
@@ -56,20 +56,20 @@ class ImageEncoder(nn.Module):
             self.dense = nn.Sequential(nn.Linear(self.conv.out_size, out), nn.LayerNorm(out), nn.Tanh())
 
     def forward(self, x: Tensor) -> Tensor:
-        """x [..., *shape] -> [..., out_size]."""
+        """Map x [..., *shape] to [..., out_size]."""
         lead = x.shape[: x.dim() - len(self.layout.shape)]
         images = self.shift(self.layout.arrange(x))
         return self.dense(self.conv(to_planes(images))).view(*lead, self.out_size)
 
 
 class VectorEncoder(nn.Module):
-    """Observations side by side in one vector: choices one-hot, everything else flattened.
+    """Encoder of observations as one vector: choices one-hot, everything else flattened.
 
     Numbers stay as they are, except that uint8 is divided by 255; false and true are 0 and 1. It has no
     parameters.
 
-    obs:      what the agent sees
-    names:    which of it, in this order; None takes everything that is no image
+    obs:      the observations of the agent
+    names:    the encoded ones, in this order; None takes all that are no images
     out_size: width of the vector
     Raises :class:`ModelError` for a name that the spec does not have.
     """
@@ -89,7 +89,7 @@ class VectorEncoder(nn.Module):
         self.out_size = sum(part.out_size for part in parts)
 
     def forward(self, obs: Mapping[str, Tensor]) -> Tensor:
-        """obs name -> [..., *shape] -> [..., out_size]; raises ``ValueError`` if there are no names."""
+        """Map obs, name -> [..., *shape], to [..., out_size]; raise ``ValueError`` if there are no names."""
         if not self.names:
             raise ValueError("VectorEncoder: there is no observation to encode")
         parts = [part(obs[name]) for name, part in zip(self.names, self.parts, strict=True)]
@@ -97,7 +97,7 @@ class VectorEncoder(nn.Module):
 
 
 class _Flat(nn.Module):
-    """[..., *shape] of any dtype -> float [..., out_size]."""
+    """Flattened observation: [..., *shape] of any dtype -> float [..., out_size]."""
 
     def __init__(self, shape: tuple[int, ...]) -> None:
         super().__init__()
@@ -111,7 +111,7 @@ class _Flat(nn.Module):
 
 
 class _OneHot(nn.Module):
-    """Choices [..., *shape] -> float [..., Σ categories], one element after the other."""
+    """One-hot encoding of choices: [..., *shape] -> float [..., Σ categories], element after element."""
 
     def __init__(self, shape: tuple[int, ...], categories: tuple[int, ...]) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""How the tokens of a window become states, with as little work as the kind of representation allows."""
+"""Encodings of a window's tokens as states, with no more work than the kind of representation needs."""
 
 from __future__ import annotations
 
@@ -19,52 +19,52 @@ Obs = Mapping[str, Tensor]
 
 
 class States(Protocol):
-    """What a representation makes of a window whose learned part is K … K+T−1.
+    """States of a window whose learned part is K … K+T−1.
 
-    Each is made when it is first asked for, and once: ask for no more than is needed.
+    Each is computed at its first use, and once: use no more than needed.
     """
 
     @property
     def learned(self) -> Tensor:
-        """[B, T, S] by the online network, with gradient."""
+        """Online states of the learned tokens [B, T, S], with gradient."""
         ...
 
     @property
     def online(self) -> Tensor:
-        """[B, W+1, S] of all tokens, with gradient at the learned positions."""
+        """Online states of all tokens [B, W+1, S], with gradient at the learned positions."""
         ...
 
     @property
     def carry(self) -> Tensor:
-        """[B, W+1, *C] online, after each token; [B, 0] where nothing is stored."""
+        """Online carry after each token [B, W+1, *C]; [B, 0] where nothing is stored."""
         ...
 
     @property
     def target_following(self) -> Tensor:
-        """[B, W−K, S] by the target network, of tokens K+1 … W."""
+        """Target states of tokens K+1 … W, [B, W−K, S]."""
         ...
 
     @property
     def target_learned(self) -> Tensor:
-        """[B, T, S] by the target network."""
+        """Target states of the learned tokens [B, T, S]."""
         ...
 
 
 class Encoding(Protocol):
-    """Runs the online representation and its target over a batch, as far as their states are asked for."""
+    """Lazy run of the online representation and its target over a batch."""
 
     def __call__(
         self, rep: Rep, target: Rep, obs: Obs, batch: SequenceBatch, *, burn_in: int, learn: int
     ) -> States:
-        """obs: the batch's observations as networks see them, name -> [B, W+1, ...]."""
+        """Return the states of ``obs``, the batch's normalised observations, name -> [B, W+1, ...]."""
         ...
 
 
 @dataclass(frozen=True, eq=False)
 class _Window:
-    """What :class:`Encoding` is given, and whether there were gradients then.
+    """Arguments of an :class:`Encoding`, and the gradient mode of its call.
 
-    A state is made where it is first used, which may be where gradients are off.
+    A state is computed at its first use, where gradients may be off.
     """
 
     rep: Rep
@@ -81,18 +81,18 @@ class _Window:
 
     @property
     def _look(self) -> AbstractContextManager[None]:
-        """Entered for each pass: without memory every image is shifted on its own."""
+        """Context of each pass: without memory every image is shifted on its own."""
         return nullcontext()
 
     def _run(self, by: Rep, carry: Tensor, tokens: slice, *, gradient: bool) -> tuple[Tensor, Tensor]:
-        """States and carries of some tokens, from the carry before them."""
+        """Return states and carries of some tokens, from the carry before them."""
         batch, seen = self.batch, {name: value[:, tokens] for name, value in self.obs.items()}
         with self._look, torch.set_grad_enabled(gradient):
             return by(seen, batch.prev_action[:, tokens], carry, batch.obs_valid[:, tokens])
 
 
 class _Whole(_Window):
-    """One pass of each network over all tokens."""
+    """States by one pass of each network over all tokens."""
 
     @cached_property
     def _online(self) -> tuple[Tensor, Tensor]:
@@ -100,27 +100,27 @@ class _Whole(_Window):
 
     @property
     def online(self) -> Tensor:
-        """See :class:`States`."""
+        """States of all tokens [B, W+1, S]."""
         return self._online[0]
 
     @property
     def learned(self) -> Tensor:
-        """See :class:`States`."""
+        """States of the learned tokens [B, T, S]."""
         return self.online[:, self._learned]
 
     @property
     def carry(self) -> Tensor:
-        """See :class:`States`."""
+        """Carry after each token."""
         return self._online[1]
 
     @property
     def target_following(self) -> Tensor:
-        """See :class:`States`."""
+        """Target states of tokens K+1 … W, [B, W−K, S]."""
         return self._frozen[:, self.burn_in + 1 :]
 
     @property
     def target_learned(self) -> Tensor:
-        """See :class:`States`."""
+        """Target states of the learned tokens [B, T, S]."""
         return self._frozen[:, self._learned]
 
     @cached_property
@@ -129,7 +129,7 @@ class _Whole(_Window):
 
 
 class _Remembered(_Whole):
-    """With a memory all images of a window are shifted alike."""
+    """States with a memory: all images of a window are shifted alike."""
 
     @cached_property
     def _look(self) -> OneLook:
@@ -137,11 +137,11 @@ class _Remembered(_Whole):
 
 
 class WholeWindow(_Remembered):
-    """Attention: every token of the window is an input of the learned states, with gradient."""
+    """States by attention: every token of the window is an input of the learned states, with gradient."""
 
 
 class Stateless(_Whole):
-    """A representation without parameters is the same as its target: one pass."""
+    """States without parameters: one pass, because the representation is the same as its target."""
 
     @cached_property
     def _frozen(self) -> Tensor:
@@ -149,37 +149,37 @@ class Stateless(_Whole):
 
 
 class TokenByToken(_Window):
-    """Without memory each token is encoded where it is needed, and with a gradient only where it is learned.
+    """States without memory: each token encoded where needed, with gradient only where it is learned.
 
-    For images that saves the backward pass of every token but the learned ones, and the target's forward
-    pass of those. There is no burn-in without memory.
+    For images that saves the backward pass of all tokens but the learned ones. It also saves the target's
+    forward pass of those. There is no burn-in without memory.
     """
 
     @cached_property
     def learned(self) -> Tensor:
-        """See :class:`States`."""
+        """States of the learned tokens [B, T, S]."""
         return self._encode(self.rep, self._learned, gradient=self.with_gradient)
 
     @cached_property
     def online(self) -> Tensor:
-        """See :class:`States`."""
+        """States of all tokens [B, W+1, S]."""
         rest = self._encode(self.rep, slice(self.learn, None), gradient=False)
         with torch.set_grad_enabled(self.with_gradient):
             return torch.cat([self.learned, rest], 1)
 
     @property
     def carry(self) -> Tensor:
-        """See :class:`States`."""
+        """Carry after each token."""
         return self.batch.carry
 
     @cached_property
     def target_following(self) -> Tensor:
-        """See :class:`States`."""
+        """Target states of tokens K+1 … W, [B, W−K, S]."""
         return self._encode(self.target, slice(1, None), gradient=False)
 
     @cached_property
     def target_learned(self) -> Tensor:
-        """See :class:`States`."""
+        """Target states of the learned tokens [B, T, S]."""
         return self._encode(self.target, self._learned, gradient=False)
 
     def _encode(self, by: Rep, tokens: slice, *, gradient: bool) -> Tensor:
@@ -187,15 +187,15 @@ class TokenByToken(_Window):
 
 
 class RecurrentEncoding(_Remembered):
-    """A recurrent memory: each network runs over the window once, from the stored carry (R2D2, section 3).
+    """States by a recurrent memory: one run of each network from the stored carry (R2D2, section 3).
 
-    The burn-in only brings the carry up to date; nothing of it gets a gradient. Nor do the tokens behind the
-    learned ones: they are needed for targets alone.
+    The burn-in only updates the carry, without gradient. The tokens behind the learned ones serve the
+    targets alone and get no gradient either.
     """
 
     @property
     def learned(self) -> Tensor:
-        """See :class:`States`."""
+        """States of the learned tokens [B, T, S]."""
         return self._until_learned[-1][0]
 
     @cached_property
@@ -218,8 +218,8 @@ class RecurrentEncoding(_Remembered):
 
 
 def make_encoding(rep: Rep) -> Encoding:
-    """The cheapest way to run ``rep``."""
+    """Return the cheapest encoding for ``rep``."""
     if rep.carry_shape != (0,):
         return RecurrentEncoding if rep.stored_carry_shape != (0,) else WholeWindow
-    # What is neither learned nor saved, such as a table of one-hots, is the same in the target.
+    # A tensor that is neither learned nor saved, such as a table of one-hots, is the same in the target.
     return TokenByToken if rep.state_dict() else Stateless

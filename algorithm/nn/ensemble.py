@@ -1,8 +1,8 @@
-"""E independent copies of a user's single critic, evaluated together.
+"""Ensemble of E independent critics, evaluated together.
 
-Parameters are stored stacked, [E, ...] per name, whichever back end runs them, so a checkpoint does not
-depend on it. ``vmap`` evaluates all members in one batched call; ``loop`` calls them in turn. On a CPU the
-loop is faster below five members, because each member's matrix product is large enough to fill a core.
+Parameters are stored stacked, [E, ...] per name, so a checkpoint does not depend on the back end. ``vmap``
+evaluates all members in one batched call; ``loop`` calls them in turn. On a CPU the loop is faster below
+five members: each member's matrix product is large enough to fill a core.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ Backend = Literal["loop", "vmap"]
 
 
 class Ensemble(nn.Module):
-    """``Ensemble(make, n)(*inputs) -> [E, ...]``.
+    """Ensemble of single critics: ``Ensemble(make, n)(*inputs) -> [E, ...]``.
 
     make:     builds one member; called ``n`` times, so each starts from its own weights.
     backend:  ``loop`` or ``vmap``; None chooses by size and device.
     probe:    example inputs. A member that ``vmap`` cannot run (a GRU, data-dependent ``if``) then falls back
-              to the loop; ``fallback`` says why.
+              to the loop; ``fallback`` holds the reason.
     """
 
     def __init__(
@@ -86,17 +86,17 @@ class Ensemble(nn.Module):
         return self._members[0]
 
     def train(self, mode: bool = True) -> Ensemble:
-        """Also the members, which ``nn.Module`` does not see."""
+        """Set the mode of the members too, which ``nn.Module`` does not register."""
         for module in (*self._members[0], *self._members[1], *self._template):
             module.train(mode)
         return super().train(mode)
 
     def forward(self, *inputs: Tensor, members: Sequence[int] | None = None) -> Tensor:
-        """All members, or those listed, on the same inputs: [E, ...]. Gradients reach the parameters."""
+        """Run all members, or those listed, on the same inputs: [E, ...]. Gradients reach the parameters."""
         return self._call(inputs, members, frozen=False)
 
     def frozen(self, *inputs: Tensor, members: Sequence[int] | None = None) -> Tensor:
-        """The same with detached parameters: gradients reach the inputs only."""
+        """Run them with detached parameters: gradients reach the inputs only."""
         return self._call(inputs, members, frozen=True)
 
     def _call(self, inputs: Sequence[Tensor], members: Sequence[int] | None, *, frozen: bool) -> Tensor:

@@ -1,7 +1,7 @@
-"""All parameters that one optimiser owns as views of one tensor, and their gradients as views of another.
+"""Parameters of one optimiser as views of one tensor, and their gradients as views of another.
 
-One fused Adam step and one ``lerp_`` then do for a whole model what would be a kernel per tensor: for small
-networks that is where the time of an update goes.
+One fused Adam step and one ``lerp_`` then replace a kernel per tensor: in small networks these kernels take
+most of an update's time.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 
 class FlatParameters:
-    """Moves the parameters of ``modules`` into one storage; the modules keep working as before.
+    """One storage for the parameters of ``modules``, which keep working as before.
 
     Parameters must be on one device and of one dtype, and must not be replaced afterwards (no ``.to()``).
     Modules that alias parameters of others (:class:`~algorithm.nn.ensemble.Ensemble`) offer ``realias()``.

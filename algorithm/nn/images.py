@@ -1,4 +1,4 @@
-"""Which observations are images, how they lie in memory, and how they become what a convolution wants."""
+"""Images among the observations: their layout in memory, and their conversion for convolutions."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from torch import Tensor
 from algorithm.spec import ObsSpec
 
 MIN_SIDE = 8
-"""A side below this makes an array a vector; a convolution would find nothing in it."""
+"""Smallest side of an image; an array with a shorter one is a vector."""
 
 
 @dataclass(frozen=True)
 class ImageLayout:
-    """Where height, width and channels of an observation are.
+    """Axes of height, width and channels of an observation.
 
     shape: of the observation, without leading dimensions
-    order: its axes as height, width, then whatever is merged into the channels
+    order: its axes as height, width, then those that are merged into the channels
     """
 
     shape: tuple[int, ...]
@@ -44,7 +44,7 @@ class ImageLayout:
         return count
 
     def arrange(self, x: Tensor) -> Tensor:
-        """x [..., *shape] of any dtype -> the same values as [P, H, W, C], P images; a view where it can be.
+        """Arrange x [..., *shape] of any dtype as P images [P, H, W, C]; a view where possible.
 
         Raises ``ValueError`` if x does not end in ``shape``.
         """
@@ -54,15 +54,15 @@ class ImageLayout:
         return images.reshape(-1, self.height, self.width, self.channels)
 
     def to_planes(self, x: Tensor) -> Tensor:
-        """x [..., *shape] -> float32 [P, C, H, W], see :func:`to_planes`."""
+        """Convert x [..., *shape] to float32 [P, C, H, W], see :func:`to_planes`."""
         return to_planes(self.arrange(x))
 
 
 def to_planes(images: Tensor) -> Tensor:
-    """images [P, H, W, C] of any dtype -> float32 [P, C, H, W], uint8 divided by 255.
+    """Convert images [P, H, W, C] of any dtype to float32 [P, C, H, W], uint8 divided by 255.
 
-    The result lies in memory as it came, channels last: convolutions on a CPU are faster so, and what an
-    environment stores with the channels first is turned round as bytes, before it takes four times the room.
+    The result keeps the memory order, channels last: convolutions on a CPU are faster so. Images stored with
+    the channels first are transposed as bytes, before they take four times the memory.
     """
     images = images.contiguous()
     planes = images.to(torch.get_default_dtype())
@@ -72,14 +72,14 @@ def to_planes(images: Tensor) -> Tensor:
 
 
 def image_layout(shape: Sequence[int], dtype: str, stack: int = 1) -> ImageLayout | None:
-    """The layout of an observation that is an image by shape and dtype, None for any other.
+    """Return the layout of an observation that is an image by shape and dtype, None for any other.
 
-    An image is uint8 of rank 2 (one channel), or uint8 or floating of rank 3 (the smaller of first and last
-    axis is the channels; the last if they are equal) or 4 (frames first, then as rank 3). Both of its sides
-    have at least 8 pixels. All frames become channels of one image.
+    An image is uint8 of rank 2 (one channel), or uint8 or floating of rank 3 or 4. In rank 3 the smaller of
+    first and last axis is the channels; the last if they are equal. Rank 4 has frames first, then as rank 3.
+    Both of its sides have at least 8 pixels. All frames become channels of one image.
 
-    stack: frames along the first axis; with more than one, the rest of the shape is that of a single frame,
-           which may then have rank 2 whatever its dtype.
+    stack: frames along the first axis; with more than one, the rest of the shape is that of a single frame.
+           Such a frame may have rank 2 whatever its dtype.
     """
     shape = tuple(shape)
     frames = (stack > 1) + (len(shape) - (stack > 1) == 4)
@@ -97,7 +97,7 @@ def image_layout(shape: Sequence[int], dtype: str, stack: int = 1) -> ImageLayou
 
 
 def image_layouts(obs: ObsSpec) -> dict[str, ImageLayout]:
-    """Name -> layout of every observation that is an image; choices are none, whatever their shape."""
+    """Return name -> layout of every observation that is an image; choices are none, whatever their shape."""
     found: dict[str, ImageLayout] = {}
     for (name, shape, dtype), categories, stack in zip(obs.items(), obs.categories, obs.stacks, strict=True):
         layout = None if categories else image_layout(shape, dtype, stack)

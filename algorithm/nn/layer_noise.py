@@ -1,4 +1,4 @@
-"""The noise inside layers that explore (:class:`~algorithm.nn.noisy.NoisyLinear`, or a task's own)."""
+"""Noise inside layers that explore (:class:`~algorithm.nn.noisy.NoisyLinear`, or a task's own)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import nn
 
 
 class ExploringLayer(Protocol):
-    """A layer with noise of its own, kept in buffers that these methods overwrite in place."""
+    """Layer with noise of its own, in buffers that these methods overwrite in place."""
 
     def resample_noise(self, generator: torch.Generator | None) -> None:
         """Draw it anew."""
@@ -22,7 +22,7 @@ class ExploringLayer(Protocol):
 
 
 class LayerNoise:
-    """Sets the noise of all such layers in ``modules`` before they are used.
+    """Noise of all such layers in ``modules``, set before each use.
 
     on: drawn anew for each use; false for evaluation, where it is zero.
     """
@@ -35,7 +35,7 @@ class LayerNoise:
         self._on = on
 
     def apply(self, generator: torch.Generator) -> None:
-        """To be called before each step; costs nothing where there are no such layers."""
+        """Set the noise, before each step; costs nothing where there are no such layers."""
         for layer in self._layers:
             if self._on:
                 layer.resample_noise(generator)

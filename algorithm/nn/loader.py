@@ -1,4 +1,4 @@
-"""From a task's ``nn.py`` to checked networks; what it leaves out gets a default for the spec."""
+"""Checked networks from a task's ``nn.py``, with defaults for missing classes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ OPTIONAL = (
 
 
 def unavailable(name: str, *args: object) -> nn.Module:
-    """Networks that were not loaded from a task have no optional classes."""
+    """Raise for an optional class: networks that were not loaded from a task have none."""
     raise ModelError(f"{name} is not there")
 
 
@@ -48,7 +48,7 @@ class Networks:
     policy: nn.Module
     state_size: int  # S
     sources: Mapping[str, str] = field(default_factory=dict)  # class name -> where it came from
-    # One of the optional classes, by its name and what it is built with; the task's own, else a default.
+    # One of the optional classes, by its name and arguments; the task's own, else a default.
     make: Callable[..., nn.Module] = unavailable
 
 
@@ -67,7 +67,7 @@ def load_networks(
     file:           the ``nn.py``; None takes every class from the defaults.
     rep, q, policy: keyword arguments of ``nn_config``.
     seq_encoder:    the memory that ``ModelRep`` has.
-    context:        tokens that attention may see; with ``ATTN`` an argument of ``ModelRep``.
+    context:        tokens in attention's reach; with ``ATTN`` an argument of ``ModelRep``.
     Raises :class:`ModelError` if the file does not import, a class does not build, returns a wrong shape or
     has another memory.
     """
@@ -103,7 +103,7 @@ def load_networks(
 
 
 def _optional(module: ModuleType | None, file: str, name: str, *args: object) -> nn.Module:
-    """One of the ``OPTIONAL`` classes, built. Raises ModelError, as of the others."""
+    """Build one of the ``OPTIONAL`` classes. Raises ModelError, as of the others."""
     where = file if hasattr(module, name) else "default"
     with blame(name, "__init__", where):
         return _pick(module, name, None)(*args)
@@ -125,7 +125,7 @@ def _import(file: Path) -> ModuleType:
 
 
 def _check_names(module: ModuleType, file: Path) -> None:
-    """A misspelt class would silently be replaced by a default, so every ``Model…`` must be one we know."""
+    """Raise for an unknown ``Model…`` class, which would silently be replaced by a default."""
     for name, value in vars(module).items():
         own = inspect.isclass(value) and value.__module__ == module.__name__
         if not own or not name.startswith("Model") or name in (*REQUIRED, *OPTIONAL):

@@ -1,4 +1,4 @@
-"""Representations with memory for a task that brings none of its own, by ``sac_config.seq_encoder``."""
+"""Default representations with memory, by ``sac_config.seq_encoder``."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CELLS = {"gru": GRU, "lstm": LSTM}
 class _RepWithMemory(Rep, ABC):
     """Features of each token by the memory-less :class:`ModelRep`, and a memory of them and the actions.
 
-    The state is both side by side: what is seen now need not pass through the memory.
+    The state is both side by side: the current observation need not pass through the memory.
     """
 
     def __init__(self, spec: AgentSpec, features: ModelRep) -> None:
@@ -31,12 +31,12 @@ class _RepWithMemory(Rep, ABC):
 
     @abstractmethod
     def remember(self, token: Tensor, carry: Tensor, valid: Tensor) -> tuple[Tensor, Tensor]:
-        """token [B, T, token_size] -> [B, T, M] and the carry, as :meth:`Rep.forward` has it."""
+        """Map token [B, T, token_size] to [B, T, M] and the carries, as in :meth:`Rep.forward`."""
 
     def forward(
         self, obs: Mapping[str, Tensor], prev_action: Tensor, carry: Tensor, valid: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """See :class:`Rep`; a token that does not exist has a state of zeros."""
+        """Return states and carries as in :meth:`Rep.forward`; a missing token has a state of zeros."""
         features, _ = self.features(obs, prev_action, carry, valid)
         remembered, after = self.remember(torch.cat([features, prev_action], -1), carry, valid)
         state = torch.cat([features, remembered], -1)
@@ -44,9 +44,9 @@ class _RepWithMemory(Rep, ABC):
 
 
 class RecurrentRep(_RepWithMemory):
-    """``seq_encoder: RNN``: recurrent layers over features and previous actions.
+    """Recurrent layers over features and previous actions, ``seq_encoder: RNN``.
 
-    dense_n, dense_depth, conv, random_shift: see :class:`ModelRep`, which makes the features
+    dense_n, dense_depth, conv, random_shift: of the features, see :class:`ModelRep`
     rnn:       ``gru`` or ``lstm``
     rnn_n:     units of a layer
     rnn_depth: layers
@@ -75,15 +75,15 @@ class RecurrentRep(_RepWithMemory):
         self.carry_shape = self.stored_carry_shape = self.memory.carry_shape
 
     def remember(self, token: Tensor, carry: Tensor, valid: Tensor) -> tuple[Tensor, Tensor]:
-        """The recurrent layers' outputs."""
+        """Return the recurrent layers' outputs and carries."""
         return self.memory(token, carry, valid)
 
 
 class AttentionRep(_RepWithMemory):
-    """``seq_encoder: ATTN``: causal self-attention over features and previous actions.
+    """Causal self-attention over features and previous actions, ``seq_encoder: ATTN``.
 
-    context:        tokens that one may see, itself included
-    dense_n, dense_depth, conv, random_shift: see :class:`ModelRep`, which makes the features
+    context:        tokens in a query's reach, itself included
+    dense_n, dense_depth, conv, random_shift: of the features, see :class:`ModelRep`
     attn_n:         width of a token
     attn_depth:     layers
     attn_heads:     heads of a layer
@@ -118,9 +118,9 @@ class AttentionRep(_RepWithMemory):
         self.carry_shape = self.memory.carry_shape
 
     def remember(self, token: Tensor, carry: Tensor, valid: Tensor) -> tuple[Tensor, Tensor]:
-        """What attention makes of the embedded tokens."""
+        """Return attention's outputs and carries for the embedded tokens."""
         return self.memory(self.embed(token), carry, valid)
 
 
 REPS_WITH_MEMORY: Mapping[Memory, type[Rep]] = {"RNN": RecurrentRep, "ATTN": AttentionRep}
-"""The default ``ModelRep`` of each ``seq_encoder``."""
+"""Default ``ModelRep`` of each ``seq_encoder``."""

@@ -1,4 +1,4 @@
-"""Blocks for vectors: a plain MLP and the layer that turns features into an action distribution."""
+"""Blocks for vectors: a plain MLP, and the layer from features to an action distribution."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def mlp(
     activation: Callable[[], nn.Module] = _relu,
     linear: Linear = nn.Linear,
 ) -> nn.Sequential:
-    """Linear layers with ``activation`` between them.
+    """Return linear layers with ``activation`` between them.
 
     hidden:     width of each hidden layer; may be empty.
     out_size:   width of a last linear layer without activation; None leaves it out.
@@ -46,7 +46,7 @@ def mlp(
 
 
 class ActionHead(nn.Module):
-    """Features -> :class:`HybridAction`: a linear layer for each kind of action.
+    """Linear layer for each kind of action, from features to a :class:`HybridAction`.
 
     The continuous one gives mean and clamped log standard deviation, the discrete one the logits of all
     branches.
@@ -62,7 +62,7 @@ class ActionHead(nn.Module):
         self.discrete = linear(in_size, action.discrete) if action.discrete else None
 
     def forward(self, features: Tensor) -> HybridAction:
-        """features [..., in_size] -> distribution over actions."""
+        """Return the distribution over actions for features [..., in_size]."""
         part = None
         if self.continuous is not None:
             mean, log_std = self.continuous(features).chunk(2, -1)

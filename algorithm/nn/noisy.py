@@ -1,4 +1,4 @@
-"""Layers whose weights are noisy, so that a policy explores by itself (NoisyNet, arXiv 1706.10295)."""
+"""Layers with noisy weights for exploration (NoisyNet, arXiv 1706.10295)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ SIGMA_0 = 0.5
 
 
 class NoisyLinear(nn.Module):
-    """y = (μ_w + σ_w ⊙ ε_out ε_inᵀ) x + μ_b + σ_b ⊙ ε_out, ε = sign(n)·√|n|, n ~ N(0, 1) (arXiv 1706.10295).
+    """Linear layer with factorised noise on its weights (arXiv 1706.10295).
+
+    y = (μ_w + σ_w ⊙ ε_out ε_inᵀ) x + μ_b + σ_b ⊙ ε_out, ε = sign(n)·√|n|, n ~ N(0, 1).
 
     The noise stays the same until it is drawn anew: once per step while acting, once per update. An
     evaluation sets it to zero, as it is in a new layer (:class:`~algorithm.nn.layer_noise.LayerNoise`). It
@@ -54,5 +56,5 @@ class NoisyLinear(nn.Module):
         return F.linear(x, weight, torch.addcmul(self.bias, self.bias_sigma, self.noise_out))
 
     def extra_repr(self) -> str:
-        """The widths, where a network is printed."""
+        """Return the widths for a printed network."""
         return f"{len(self.noise_in)}, {len(self.noise_out)}"

@@ -1,4 +1,4 @@
-"""Observations on one scale: running mean and variance of everything that is a vector of numbers."""
+"""Normalisation of vector observations by running mean and variance."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from algorithm.nn.images import image_layouts
 from algorithm.spec import ObsSpec
 
 CLIP = 5.0
-"""Normalised numbers end here, in standard deviations."""
+"""Bound of normalised numbers, in standard deviations."""
 
 EPSILON = 1e-8
-"""Added to the variance, so that an element that never changes stays 0."""
+"""Addend of the variance, so that an element that never changes stays 0."""
 
 UNUSABLE = 1e18
-"""A row with a number as large as this is left out of the statistics: all others would be 0 permanently."""
+"""Limit of numbers in the statistics: a row beyond it would make all others 0 permanently."""
 
 KNOWN = 100
-"""After so many rows a number that is far from all others can be told from them."""
+"""Number of rows after which the statistics clip numbers far from all others."""
 
 FAR = 100.0
-"""Standard deviations within which a number enters the statistics from then on."""
+"""Standard deviations to which a number is clipped in the statistics from then on."""
 
 
 def vector_names(obs: ObsSpec) -> tuple[str, ...]:
-    """The observations that are vectors of numbers: no images, no choices, not false or true."""
+    """Return the observations that are vectors of numbers: no images, no choices, not false or true."""
     layouts = image_layouts(obs)
     return tuple(
         name
@@ -41,30 +41,30 @@ def vector_names(obs: ObsSpec) -> tuple[str, ...]:
 
 
 class NoNormaliser(nn.Module):
-    """Observations as they are."""
+    """Absent normalisation: observations as they are."""
 
     def forward(self, obs: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-        """See :class:`Normaliser`: ``obs`` itself."""
+        """Return ``obs`` itself."""
         return obs
 
     def observe(self, rows: Mapping[str, NDArray[Any]]) -> None:
-        """Nothing to learn."""
+        """Do nothing: there are no statistics."""
 
 
 class Normaliser(nn.Module):
-    """(x − mean) / √(variance + ε) of each element of the vector observations, clipped to ±5.
+    """Running normalisation of the vector observations, (x − mean) / √(variance + ε) clipped to ±5.
 
-    Until two rows have been seen, numbers are only clipped. The statistics are buffers, so that they travel
-    with the state dict; ``count``, ``mean`` and ``square`` are float64, ``shift`` and ``scale`` what follows
-    from them. Only these two move to a device: rows come one at a time, and none shall wait for it.
+    Before the second row, numbers are only clipped. The statistics are buffers and so part of the state
+    dict: ``count``, ``mean`` and ``square`` are float64, ``shift`` and ``scale`` derived from them. Only
+    these two move to a device: rows come one at a time, and none shall wait for it.
 
-    Once ``KNOWN`` rows were seen, a number enters the statistics as at most ``FAR`` deviations from the mean:
-    it then adds less than FAR²/N to the variance, of which nothing is left as N grows, where 1e17 would make
-    all others 0 for ever. A scale that has really changed is still learned, by a factor at each such row.
+    After ``KNOWN`` rows, a number enters the statistics as at most ``FAR`` deviations from the mean. It then
+    adds less than FAR²/N to the variance, which vanishes as N grows; 1e17 would make all others 0 for ever.
+    A scale that has really changed is still learned, by a factor at each such row.
     D: elements of all vector observations.
     """
 
-    count: Tensor  # [] rows seen
+    count: Tensor  # [] rows counted
     mean: Tensor  # [D]
     square: Tensor  # [D] sum of squared deviations from the mean
     shift: Tensor  # [D] float32 mean
@@ -84,7 +84,7 @@ class Normaliser(nn.Module):
         self.register_buffer("scale", torch.ones(width))
 
     def forward(self, obs: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-        """obs name -> [..., *shape] -> the same with vector observations as float32, others untouched."""
+        """Normalise obs, name -> [..., *shape]: vector observations as float32, others untouched."""
         result = dict(obs)
         shifts, scales = torch.split(self.shift, self._sizes), torch.split(self.scale, self._sizes)
         for name, shape, shift, scale in zip(self.names, self._shapes, shifts, scales, strict=True):
@@ -94,7 +94,7 @@ class Normaliser(nn.Module):
 
     @torch.no_grad()
     def observe(self, rows: Mapping[str, NDArray[Any]]) -> None:
-        """Take n rows into the statistics, name -> [n, *shape]; none is allowed.
+        """Take n rows into the statistics, name -> [n, *shape]; n may be 0.
 
         Chan, Golub and LeVeque, Updating formulae and a pairwise algorithm for computing sample variances
         (1979): δ = mean_new − mean, mean += δ n/(N + n), square += square_new + δ² N n/(N + n).

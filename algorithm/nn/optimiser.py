@@ -1,4 +1,4 @@
-"""One Adam over everything a loss trains."""
+"""One Adam over all parameters of a loss."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ BETA_1, BETA_2, EPSILON = 0.9, 0.999, 1e-8
 
 
 class Shorten:
-    """Scales a gradient to at most ``max_norm`` in place (arXiv 1211.5063, algorithm 1)."""
+    """Clipping of a gradient to ``max_norm`` in place (arXiv 1211.5063, algorithm 1)."""
 
     def __init__(self, max_norm: float) -> None:
         self._max_norm = max_norm
 
     def __call__(self, gradient: Tensor, norm: Tensor) -> None:
-        """gradient [P] of that ``norm``; a factor, so that nothing waits for the device."""
+        """Scale gradient [P] of that ``norm`` by a factor on the device, so that nothing waits for it."""
         gradient.mul_((self._max_norm / norm.clamp(min=1e-12)).clamp(max=1.0))
 
 
 def _leave(gradient: Tensor, norm: Tensor) -> None:
-    """No limit."""
+    """Do nothing: there is no limit."""
 
 
 class FlatAdam:
@@ -35,8 +35,8 @@ class FlatAdam:
     The functional form: for one tensor the bookkeeping of ``torch.optim.Adam`` costs more than the step.
 
     A step is skipped where the gradient is not finite: parameters, moments and step count stay as they are,
-    bit for bit. So it is where the square of its norm overflows, in single precision from 1.8e19 on: in the
-    second moment that would be an infinity, which never goes away and holds a parameter still for ever.
+    bit for bit. The same holds where the square of its norm overflows, in single precision from 1.8e19 on.
+    In the second moment that would be a permanent infinity, which stops a parameter for ever.
 
     learning_rate: of a step, times ``factor``, which may be changed between steps
     max_norm:      a longer gradient is shortened to this norm; infinity leaves it as it is
@@ -64,7 +64,7 @@ class FlatAdam:
 
     @torch.no_grad()
     def _move(self, gradient: Tensor) -> None:
-        """A step, or none where ``_unusable`` is 1: decided on the device, so that nothing waits for it."""
+        """Step, or skip where ``_unusable`` is 1: decided on the device, so that nothing waits for it."""
         mean, square = self._moments
         adam(
             [self.flat.data],
@@ -85,19 +85,19 @@ class FlatAdam:
         )
 
     def step(self, loss: Tensor) -> Tensor:
-        """Gradient of ``loss`` and one step along it; see :meth:`move`."""
+        """Compute the gradient of ``loss`` and step along it; see :meth:`move`."""
         self.gradient.zero_()
         loss.backward()
         return self.move()
 
     @property
     def gradient(self) -> Tensor:
-        """[P] what backward passes have added up since it was zeroed."""
+        """Sum of the backward passes' gradients [P] since it was zeroed."""
         assert self.flat.grad is not None
         return self.flat.grad
 
     def move(self) -> Tensor:
-        """One step along the gradient, unless that is not finite.
+        """Step along the gradient, unless that is not finite.
 
         Returns the gradient's norm, a scalar on the device.
         """
@@ -110,11 +110,11 @@ class FlatAdam:
         return norm
 
     def tensors(self) -> dict[str, Tensor]:
-        """Adam's state by name: both moments and the step count."""
+        """Return Adam's state by name: both moments and the step count."""
         return {"exp_avg": self._moments[0], "exp_avg_sq": self._moments[1], "step": self._count}
 
     def load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
-        """Take over what :meth:`tensors` gave. Raises ``ValueError`` if names or sizes differ."""
+        """Restore the state of :meth:`tensors`. Raises ``ValueError`` if names or sizes differ."""
         own = self.tensors()
         if own.keys() != tensors.keys():
             raise ValueError(f"optimiser state has {sorted(tensors)}, expected {sorted(own)}")
@@ -125,5 +125,5 @@ class FlatAdam:
 
 
 def below(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors whose names begin with ``prefix``, without it."""
+    """Return the tensors whose names begin with ``prefix``, without it."""
     return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}

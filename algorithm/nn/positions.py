@@ -1,7 +1,7 @@
-"""What attention knows of time: the distance between two tokens, and never the step of the episode.
+"""Positions in attention: the distance between two tokens, never the step of the episode.
 
-Both kinds see the tokens as slots 0 … S−1, oldest first, and the queries as the last Q of them. Only
-differences of slots matter, so it does not matter where in an episode or in a window the tokens stand.
+In both kinds the tokens are slots 0 … S−1, oldest first, and the queries the last Q of them. Only
+differences of slots matter, not the place of the tokens in an episode or a window.
 """
 
 from __future__ import annotations
@@ -12,25 +12,25 @@ import torch
 from torch import Tensor, nn
 
 LONGEST = 10000.0
-"""Wave lengths grow from 2π to almost 2π · LONGEST slots (arXiv 1706.03762, section 3.5)."""
+"""Range of wave lengths, from 2π to almost 2π · LONGEST slots (arXiv 1706.03762, section 3.5)."""
 
 
 def _frequencies(count: int) -> Tensor:
-    """[count] in radians per slot, LONGEST^(−i / count)."""
+    """Return LONGEST^(−i / count), [count], in radians per slot."""
     return LONGEST ** (-torch.arange(count) / count)
 
 
 def _split(x: Tensor, heads: int) -> Tensor:
-    """[..., S, size] -> [..., heads, S, size / heads]."""
+    """Split [..., S, size] into heads, [..., heads, S, size / heads]."""
     return x.unflatten(-1, (heads, -1)).transpose(-3, -2)
 
 
 class Rotary(nn.Module):
-    """Queries and keys turned by an angle that grows with the slot (RoPE, arXiv 2104.09864, section 3.4.2).
+    """Rotation of queries and keys by the slot's angle (RoPE, arXiv 2104.09864, section 3.4.2).
 
-    The product of both then depends on the difference of their slots. A pair of numbers that turns together
-    is (channel i, channel i + size / 2), and heads follow one another within each half of the channels: long
-    runs of numbers, which a CPU turns faster than neighbours, and real ones, which can be exported.
+    The product of both then depends on the difference of their slots. Channels i and i + size / 2 rotate as
+    a pair. Heads follow one another within each half of the channels. On a CPU such long runs are faster
+    than neighbours, and real numbers can be exported.
 
     size, heads: widths; raises ``ValueError`` unless a head's is even
     """
@@ -48,12 +48,12 @@ class Rotary(nn.Module):
         self.register_buffer("frequency", frequency, persistent=False)
 
     def forward(self, q: Tensor, k: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Positions go into the queries and the keys.
+        """Rotate the queries and the keys by their positions.
 
         q:    [B, Q, size] divided by √(size / heads)
         k:    [B, S, size]
-        mask: [B, 1, Q, S] what is added to the scores
-        Returns q [B, heads, Q, d] and k [B, heads, S, d], d = size / heads, and what is added to q kᵀ: mask.
+        mask: [B, 1, Q, S] addend of the scores
+        Returns q [B, heads, Q, d] and k [B, heads, S, d], d = size / heads, and the addend of q kᵀ: mask.
         """
         angle = torch.outer(torch.arange(k.shape[1], device=k.device), self.frequency)
         cos, sin = angle.cos(), angle.sin()
@@ -61,14 +61,14 @@ class Rotary(nn.Module):
         return self._turn(q, cos[first:], sin[first:]), self._turn(k, cos, sin), mask
 
     def _turn(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-        """x [B, S, size], cos and sin [S, size / 2] -> [B, heads, S, d]."""
+        """Rotate x [B, S, size] by cos and sin [S, size / 2]; returns [B, heads, S, d]."""
         a, b = x.chunk(2, -1)
         turned = torch.cat([torch.addcmul(a * cos, b, sin, value=-1), torch.addcmul(b * cos, a, sin)], -1)
         return turned.unflatten(-1, (2, self.heads, -1)).permute(0, 3, 1, 2, 4).flatten(-2)
 
 
 class RelativeSinusoidal(nn.Module):
-    """A score for the distance beside that for the content (Transformer-XL, arXiv 1901.02860, section 3.3).
+    """Score for the distance beside that for the content (Transformer-XL, arXiv 1901.02860, section 3.3).
 
     score(i, j) = (q_i + u)·k_j + (q_i + v)·W R_{i−j}, with sines and cosines R of the distance. u and v
     begin at zero: neither a content nor a distance is preferred before something is learned.
@@ -88,14 +88,14 @@ class RelativeSinusoidal(nn.Module):
         self.register_buffer("frequency", _frequencies((size + 1) // 2), persistent=False)
 
     def forward(self, q: Tensor, k: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Positions go into what is added to the scores; shapes as in :meth:`Rotary.forward`."""
+        """Put positions into the addend of the scores; shapes as in :meth:`Rotary.forward`."""
         content = torch.add(q, self.content_bias, alpha=self.scale)
         position = torch.add(q, self.distance_bias, alpha=self.scale)
         by_distance = _split(position, self.heads) @ self._encode(k.shape[1]).transpose(-2, -1)
         return _split(content, self.heads), _split(k, self.heads), mask + _by_slot(by_distance)
 
     def _encode(self, slots: int) -> Tensor:
-        """W R of the distances slots, slots − 1, …, 0: [heads, slots + 1, d]."""
+        """Return W R of the distances slots, slots − 1, …, 0: [heads, slots + 1, d]."""
         distance = torch.arange(slots, -1, -1, device=self.frequency.device)
         angle = torch.outer(distance, self.frequency)
         table = torch.cat([angle.sin(), angle.cos()], -1)[:, : self.size]
@@ -103,10 +103,11 @@ class RelativeSinusoidal(nn.Module):
 
 
 def _by_slot(by_distance: Tensor) -> Tensor:
-    """Scores by distance S, S − 1, …, 0 [..., Q, S + 1] -> by the key's slot [..., Q, S], without a copy.
+    """Reorder scores by distance S … 0 [..., Q, S + 1] by the key's slot [..., Q, S], without a copy.
 
-    Each row needs the columns of the row above, one further to the left; so one number less per row does it
-    (arXiv 1901.02860, appendix B). Keys later than their query get numbers of other rows: the mask's matter.
+    Each row needs the columns of the row above, one further to the left: rows of one number less give that
+    (arXiv 1901.02860, appendix B). Keys later than their query get numbers of other rows; the mask rules
+    them out.
     """
     queries, columns = by_distance.shape[-2:]
     return by_distance.flatten(-2)[..., queries:].unflatten(-1, (queries, columns - 1))

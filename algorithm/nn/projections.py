@@ -1,4 +1,4 @@
-"""The networks of contrastive learning, see :mod:`algorithm.extensions.siamese`, with default classes."""
+"""Networks of contrastive learning, see :mod:`algorithm.extensions.siamese`, with default classes."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ _ROWS = 2, 1  # of the dry runs
 
 
 class RepProjection(Protocol):
-    """``ModelRepProjection(spec, state_size)``."""
+    """Protocol of ``ModelRepProjection(spec, state_size)``."""
 
     def __call__(self, state: Tensor) -> Tensor:
-        """State [B, S] -> projection [B, P] of any width P, in which states are compared.
+        """Map state [B, S] to the projection [B, P] of any width P, in which states are compared.
 
-        Some of the rows stand for tokens that do not exist. They must not change what comes out for the
-        others, so there can be no batch normalisation.
+        Some of the rows stand for tokens that do not exist. They must not change the results of the others,
+        so there can be no batch normalisation.
         """
         ...
 
 
 class RepPrediction(Protocol):
-    """``ModelRepPrediction(spec, size)``; ``size`` is S, of the state, with ATC and P with BYOL."""
+    """Protocol of ``ModelRepPrediction(spec, size)``; ``size`` is the state's S with ATC and P with BYOL."""
 
     def __call__(self, x: Tensor) -> Tensor:
-        """x [B, size] -> what is expected of the other one of a pair [B, size]; rows as of a projection."""
+        """Predict the other one of a pair [B, size] from x [B, size]; rows as in a projection."""
         ...
 
 
 class ModelRepProjection(nn.Module):
-    """One hidden layer of ``dense_n`` units, then ``out_size`` numbers.
+    """Projection by one hidden layer of ``dense_n`` units, then ``out_size`` numbers.
 
     BYOL normalises the hidden layer over the batch, which is not needed (arXiv 2010.10241); here each row is
     normalised on its own.
@@ -46,24 +46,24 @@ class ModelRepProjection(nn.Module):
         self.net = _hidden_layer(state_size, dense_n, out_size)
 
     def forward(self, state: Tensor) -> Tensor:
-        """See :class:`RepProjection`."""
+        """Return the projection [B, out_size]."""
         return self.net(state)
 
 
 class ModelRepPrediction(nn.Module):
-    """One hidden layer of ``dense_n`` units, each row normalised on its own."""
+    """Prediction by one hidden layer of ``dense_n`` units, each row normalised on its own."""
 
     def __init__(self, spec: AgentSpec, size: int, dense_n: int = 256) -> None:
         super().__init__()
         self.net = _hidden_layer(size, dense_n, size)
 
     def forward(self, x: Tensor) -> Tensor:
-        """See :class:`RepPrediction`."""
+        """Return the prediction [B, size]."""
         return self.net(x)
 
 
 def check_projection(projection: nn.Module, state_size: int) -> int:
-    """The width P of its projections. Raises ModelError if it returns another shape than [B, P]."""
+    """Return the width P of its projections. Raises ModelError if it returns another shape than [B, P]."""
     shapes = [_shape_of("ModelRepProjection", projection, rows, state_size) for rows in _ROWS]
     for rows, shape in zip(_ROWS, shapes, strict=True):
         if len(shape) != 2 or shape != (rows, shapes[0][-1]):
@@ -72,7 +72,7 @@ def check_projection(projection: nn.Module, state_size: int) -> int:
 
 
 def check_prediction(prediction: nn.Module, size: int) -> None:
-    """Raises ModelError if a prediction has another shape than what it is made of, [B, size]."""
+    """Raise ModelError if a prediction has another shape than its input, [B, size]."""
     for rows in _ROWS:
         shape = _shape_of("ModelRepPrediction", prediction, rows, size)
         if shape != (rows, size):

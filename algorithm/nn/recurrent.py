@@ -1,4 +1,4 @@
-"""Recurrent layers for windows with padding: the state passes by what does not exist, at full speed."""
+"""Recurrent layers for windows with padding, at full speed: missing tokens leave the state as it is."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from torch.nn.functional import linear
 
 
 class _Alignment:
-    """Moves the valid tokens of each row to its beginning and their outputs back to where they came from.
+    """Shift of each row's valid tokens to its beginning, and of their outputs back.
 
-    Torch's recurrent kernels know no mask, but they may run on into whatever follows the last valid token:
-    nothing of it is used. ``valid`` [B, T] must be one run in each row.
+    Torch's recurrent kernels take no mask, but may run on behind the last valid token: those outputs are not
+    used. ``valid`` [B, T] must be one run in each row.
     """
 
     def __init__(self, valid: Tensor) -> None:
@@ -29,27 +29,27 @@ class _Alignment:
         self._begun = (time >= first) & (count > 0)  # padding at the end keeps the last valid token's carry
 
     def to_front(self, x: Tensor) -> Tensor:
-        """[B, T, ...] -> the same with each row's valid tokens first."""
+        """Shift each row's valid tokens of x [B, T, ...] to the front."""
         return x.flatten(0, 1).index_select(0, self._there).view(x.shape)
 
     def outputs(self, x: Tensor) -> Tensor:
-        """Outputs [B, T, H] at the tokens they belong to; 0 where there is none."""
+        """Return outputs [B, T, H] at their tokens; 0 where there is none."""
         back = x.flatten(0, 1).index_select(0, self._back).view(x.shape)
         return torch.where(self._valid.unsqueeze(-1), back, 0.0)
 
     def carries(self, x: Tensor, initial: Tensor) -> Tensor:
-        """Carries [B, T, *C] after the tokens they belong to; ``initial`` [B, *C] before the first one."""
+        """Return carries [B, T, *C] after their tokens; ``initial`` [B, *C] before the first one."""
         back = x.flatten(0, 1).index_select(0, self._back).view(x.shape)
         begun = self._begun.view(*self._begun.shape, *[1] * (x.dim() - 2))
         return torch.where(begun, back, initial.unsqueeze(1))
 
 
 class Recurrent(nn.Module, ABC):
-    """``depth`` layers of ``hidden_size`` units, one on the other.
+    """Stack of ``depth`` layers of ``hidden_size`` units.
 
     Recurrent weights begin orthogonal, biases at zero: a state then neither fades nor grows at first.
 
-    carry_shape: C of one agent, what it remembers between two tokens; zeros at an episode's start
+    carry_shape: C of one agent, its state between two tokens; zeros at an episode's start
     out_size:    hidden_size
     Raises ``ValueError`` for sizes below 1.
     """
@@ -77,11 +77,14 @@ class Recurrent(nn.Module, ABC):
     @staticmethod
     @abstractmethod
     def _layer(input_size: int, hidden_size: int) -> nn.RNNBase:
-        """One layer, batch first."""
+        """Return one layer, batch first."""
 
     @abstractmethod
     def _scan(self, x: Tensor, carry: Tensor) -> tuple[Tensor, Tensor]:
-        """x [B, T, I], all valid, and carry [B, *C] -> out [B, T, H], carry after each token [B, T, *C]."""
+        """Return out [B, T, H] and the carry after each token [B, T, *C], all of them valid.
+
+        x: [B, T, I]; carry: [B, *C]
+        """
 
     def forward(self, x: Tensor, carry: Tensor, valid: Tensor) -> tuple[Tensor, Tensor]:
         """Run over T tokens, of which the valid ones are one run.
@@ -122,7 +125,7 @@ class GRU(Recurrent):
     def _scan(self, x: Tensor, carry: Tensor) -> tuple[Tensor, Tensor]:
         after = []
         for layer, h in zip(self.layers, carry.unbind(1), strict=True):
-            x, _ = layer(x, h.unsqueeze(0).contiguous())  # which CUDA's kernels insist on
+            x, _ = layer(x, h.unsqueeze(0).contiguous())  # required by CUDA's kernels
             after.append(x.detach())
         return x, torch.stack(after, 2)
 
@@ -156,7 +159,7 @@ class LSTM(Recurrent):
 
 @torch.no_grad()
 def _cells(layer: nn.Module, x: Tensor, out: Tensor, h: Tensor, c: Tensor) -> Tensor:
-    """The cell state after each token [B, T, H], which torch's kernel keeps to itself.
+    """Return the cell state after each token [B, T, H], which torch's kernel does not return.
 
     With all outputs known it is a linear recurrence: c' = f ⊙ c + i ⊙ g.
     """

@@ -1,4 +1,4 @@
-"""Rewards on one scale, whatever the unit of a task: divided by the spread of the discounted returns."""
+"""Scaling of rewards by the spread of the discounted returns, whatever the unit of a task."""
 
 from __future__ import annotations
 
@@ -11,51 +11,51 @@ from torch import Tensor
 from algorithm.data import Segment
 
 LARGEST = 5.0
-"""The largest return seen so far is scaled to at most this."""
+"""Bound of the largest return so far, after scaling."""
 
 SMALLEST = 1e-8
-"""Below this a return is rounding; nothing is divided by it."""
+"""Smallest divisor: a return below it is rounding."""
 
 UNUSABLE = 1e18
-"""A return as large as this is left out: the gradient of an update that meets its reward overflows, and such
-an update is skipped, whereas in the statistics it would silence all other rewards permanently."""
+"""Limit of returns in the statistics. The gradient of a larger reward overflows and its update is skipped;
+in the statistics it would scale all other rewards to 0 permanently."""
 
 
 class OpenReturn(NamedTuple):
-    """The running discounted return of a stream."""
+    """Running discounted return of a stream."""
 
     next_step: int  # in the episode
     value: float
 
 
 class NoReturnScale:
-    """Rewards as they are."""
+    """Absent scaling: rewards as they are."""
 
     factor = 1.0
 
     def observe(self, segment: Segment) -> None:
-        """Nothing to learn."""
+        """Do nothing: there are no statistics."""
 
     def close(self, stream: int) -> None:
-        """Nothing is open."""
+        """Do nothing: no return is open."""
 
     def metrics(self) -> dict[str, Tensor]:
-        """Nothing to log."""
+        """Return nothing to log."""
         return {}
 
     def tensors(self) -> dict[str, Tensor]:
-        """No state."""
+        """Return no state."""
         return {}
 
     def load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
-        """No state."""
+        """Do nothing: there is no state."""
 
     def roll_back(self, tensors: Mapping[str, Tensor]) -> None:
-        """No state."""
+        """Do nothing: there is no state."""
 
 
 class ReturnScale:
-    """A factor on rewards: 1/max(σ_G, max |G|/5), of the discounted returns G so far.
+    """Factor on rewards: 1/max(σ_G, max |G|/5), of the discounted returns G so far.
 
     G ← γ G + r runs along each stream and is 0 at an episode's start and after a gap. σ_G is the standard
     deviation of every G since the start. The bound by the largest |G| keeps a rare large return, such as
@@ -63,11 +63,11 @@ class ReturnScale:
     from 0. The statistics are plain numbers, so that no transition waits for a device.
 
     gamma:   γ in [0, 1]
-    count:   returns seen
+    count:   returns so far
     mean:    of these returns
     square:  sum of their squared deviations from the mean
     largest: the largest |G|
-    factor:  of rewards, made from the four above
+    factor:  of rewards, from the four above
     """
 
     def __init__(self, gamma: float) -> None:
@@ -90,7 +90,7 @@ class ReturnScale:
         self._set_factor()
 
     def close(self, stream: int) -> None:
-        """The stream's episode ends here; of one that goes on, the next return is its reward alone."""
+        """End the stream's episode here; of one that goes on, the next return is its reward alone."""
         self._open.pop(stream, None)
 
     def _set_factor(self) -> None:
@@ -98,7 +98,7 @@ class ReturnScale:
         self.factor = 1.0 / spread if spread > SMALLEST else 1.0
 
     def _returns(self, segment: Segment) -> list[float]:
-        """G after each transition of the segment that has a usable one."""
+        """Return G after each transition of the segment that has a usable one."""
         stream, start = segment.stream, segment.start_step
         before = self._open.get(stream)
         value = before.value if before is not None and before.next_step == start > 0 else 0.0
@@ -116,13 +116,13 @@ class ReturnScale:
         return returns
 
     def metrics(self) -> dict[str, Tensor]:
-        """The divisor of rewards."""
+        """Return the divisor of rewards."""
         return {"value/return_scale": torch.tensor(1.0 / self.factor)}
 
     def tensors(self) -> dict[str, Tensor]:
-        """``statistics`` [4] float64: count, mean, square, largest.
+        """Return ``statistics`` [4] float64: count, mean, square, largest.
 
-        And the open returns of n streams, oldest first: ``stream`` and ``step`` [n] int64, ``value`` [n].
+        With the open returns of n streams, oldest first: ``stream`` and ``step`` [n] int64, ``value`` [n].
         """
         steps = [one.next_step for one in self._open.values()]
         values = [one.value for one in self._open.values()]
@@ -135,12 +135,12 @@ class ReturnScale:
         }
 
     def load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
-        """Take over what :meth:`tensors` gave. Raises KeyError if something is missing."""
+        """Restore the state of :meth:`tensors`. Raises KeyError if something is missing."""
         rows = zip(*(tensors[name].tolist() for name in ("stream", "step", "value")), strict=True)
         self._open = {stream: OpenReturn(step, value) for stream, step, value in rows}
         self.roll_back(tensors)
 
     def roll_back(self, tensors: Mapping[str, Tensor]) -> None:
-        """Only the statistics: episodes go on. Raises KeyError if they are missing."""
+        """Restore the statistics only: episodes go on. Raises KeyError if they are missing."""
         self.count, self.mean, self.square, self.largest = tensors["statistics"].tolist()
         self._set_factor()

@@ -1,4 +1,4 @@
-"""Target networks: slowly following copies that never see a gradient."""
+"""Target networks: slowly following copies without gradient."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Target:
 
     @torch.no_grad()
     def polyak_(self, tau: float) -> None:
-        """``θ' ← θ' + τ (θ − θ')`` in one kernel; buffers (statistics) are copied as they are."""
+        """Update by ``θ' ← θ' + τ (θ − θ')`` in one kernel; buffers (statistics) are copied as they are."""
         self._flat.data.lerp_(self._online, tau)
         for original, module in zip(self._originals, self.modules, strict=True):
             for own, source in zip(module.buffers(), original.buffers(), strict=True):

@@ -1,4 +1,4 @@
-"""The networks of a world model, see :mod:`algorithm.extensions.prediction`, with their default classes."""
+"""Networks of a world model, see :mod:`algorithm.extensions.prediction`, with their default classes."""
 
 from __future__ import annotations
 
@@ -18,49 +18,49 @@ from algorithm.nn.mlp import mlp
 from algorithm.spec import AgentSpec, ObsSpec
 
 DECODER_SIDE = 8
-"""A decoder begins with a picture whose sides are at most this, and doubles it."""
+"""Largest side of a decoder's first picture, which it then doubles."""
 
 
 class Transition(Protocol):
-    """``ModelTransition(spec, state_size, use_extra_data)``."""
+    """Protocol of ``ModelTransition(spec, state_size, use_extra_data)``."""
 
     def __call__(self, state: Tensor, action: Tensor, obs: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
-        """What state follows.
+        """Predict the state that follows.
 
         state:  [..., S]
         action: [..., A] flat
-        obs:    name -> [..., *shape] of the same positions, as networks see them, the ones that ``ModelRep``
-                leaves out included; empty without ``use_extra_data``
-        Returns the mean [..., S] of a normal distribution, and numbers [..., S] which
-        :func:`~algorithm.ops.prediction.bounded_std` turns into its standard deviation.
+        obs:    name -> [..., *shape] of the same positions, normalised, also those without use in
+                ``ModelRep``; empty without ``use_extra_data``
+        Returns the mean [..., S] of a normal distribution, and the input [..., S] of
+        :func:`~algorithm.ops.prediction.bounded_std` for its standard deviation.
         """
         ...
 
 
 class Reward(Protocol):
-    """``ModelReward(spec, state_size)``."""
+    """Protocol of ``ModelReward(spec, state_size)``."""
 
     def __call__(self, state: Tensor, action: Tensor) -> Tensor:
-        """state [..., S], flat action [..., A] -> the reward that follows [...]."""
+        """Predict the reward [...] after state [..., S] and flat action [..., A]."""
         ...
 
 
 class Observation(Protocol):
-    """``ModelObservation(spec, state_size)``."""
+    """Protocol of ``ModelObservation(spec, state_size)``."""
 
     def __call__(self, state: Tensor) -> Mapping[str, Tensor]:
-        """state [..., S] -> for every observation of the spec what was observed.
+        """Predict every observation of the spec from state [..., S].
 
-        Of numbers [..., *shape], images of bytes on a scale from 0 to 1; of choices one logit for each
-        category of each element [..., Σ categories].
+        Numbers have [..., *shape], images of bytes on a scale from 0 to 1. Choices have one logit for each
+        category of each element, [..., Σ categories].
         """
         ...
 
 
 class ModelTransition(nn.Module):
-    """``dense_depth`` layers of ``dense_n`` units over state and action.
+    """Transition model of ``dense_depth`` layers of ``dense_n`` units over state and action.
 
-    use_extra_data: and over all observations that are no images, choices as one-hots
+    use_extra_data: also over all observations that are no images, choices as one-hots
     """
 
     def __init__(
@@ -77,26 +77,26 @@ class ModelTransition(nn.Module):
         self.net = mlp(width, [dense_n] * dense_depth, 2 * state_size)
 
     def forward(self, state: Tensor, action: Tensor, obs: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
-        """See :class:`Transition`."""
+        """Return the mean and the raw deviation of the next state, [..., S] each."""
         seen = [self.extra(obs)] if self.extra.names else []
         mean, raw_std = self.net(torch.cat([state, action, *seen], -1)).chunk(2, -1)
         return mean, raw_std
 
 
 class ModelReward(nn.Module):
-    """``dense_depth`` layers of ``dense_n`` units over state and action."""
+    """Reward model of ``dense_depth`` layers of ``dense_n`` units over state and action."""
 
     def __init__(self, spec: AgentSpec, state_size: int, dense_n: int = 256, dense_depth: int = 2) -> None:
         super().__init__()
         self.net = mlp(state_size + spec.action.size, [dense_n] * dense_depth, 1)
 
     def forward(self, state: Tensor, action: Tensor) -> Tensor:
-        """See :class:`Reward`."""
+        """Return the predicted reward [...]."""
         return self.net(torch.cat([state, action], -1)).squeeze(-1)
 
 
 class ModelObservation(nn.Module):
-    """``dense_depth`` common layers of ``dense_n`` units, then one head for each observation."""
+    """Observation model of ``dense_depth`` common layers of ``dense_n`` units and a head per observation."""
 
     def __init__(self, spec: AgentSpec, state_size: int, dense_n: int = 256, dense_depth: int = 1) -> None:
         super().__init__()
@@ -110,16 +110,16 @@ class ModelObservation(nn.Module):
         )
 
     def forward(self, state: Tensor) -> dict[str, Tensor]:
-        """See :class:`Observation`."""
+        """Return the prediction of every observation by name."""
         features = self.net(state)
         return {name: head(features) for name, head in zip(self.names, self.heads, strict=True)}
 
 
 class ImageDecoder(nn.Module):
-    """Features [..., in_size] -> images [..., *shape] as they are observed, without bounds.
+    """Decoder of features [..., in_size] as images [..., *shape], without bounds.
 
-    A linear layer makes a small picture, which transposed convolutions double until it is as large as the
-    image; what is too much at its lower and right border is cut off.
+    A linear layer makes a small picture, which transposed convolutions double up to the image's size. The
+    excess at its lower and right border is cut off.
 
     channels: of every layer between
     """
@@ -139,7 +139,7 @@ class ImageDecoder(nn.Module):
         self.net = nn.Sequential(*layers)
 
     def forward(self, features: Tensor) -> Tensor:
-        """features [..., in_size] -> [..., *shape]."""
+        """Map features [..., in_size] to [..., *shape]."""
         layout, lead = self.layout, features.shape[:-1]
         planes = self.net(features.reshape(-1, features.shape[-1]))
         picture = planes[..., : layout.height, : layout.width].permute(0, 2, 3, 1)  # [P, H, W, C]
@@ -149,7 +149,7 @@ class ImageDecoder(nn.Module):
 
 
 class _Shaped(nn.Module):
-    """A linear layer: features [..., in_size] -> [..., *shape]."""
+    """Linear layer: features [..., in_size] -> [..., *shape]."""
 
     def __init__(self, in_size: int, shape: tuple[int, ...]) -> None:
         super().__init__()
@@ -161,7 +161,7 @@ class _Shaped(nn.Module):
 
 
 def observed_shapes(obs: ObsSpec) -> dict[str, tuple[int, ...]]:
-    """Name -> shape of what :class:`Observation` returns of it, without leading dimensions."""
+    """Return name -> shape of its prediction by an :class:`Observation`, without leading dimensions."""
     return {
         name: (sum(categories),) if categories else shape
         for name, shape, categories in zip(obs.names, obs.shapes, obs.categories, strict=True)
@@ -178,7 +178,7 @@ def check_world(
     observation: nn.Module,
     use_extra_data: bool,
 ) -> None:
-    """Run all three on zeros. Raises ModelError that names class, expected and got if a shape is wrong."""
+    """Run all three on zeros. Raises ModelError with class, expected and got if a shape is wrong."""
     for lead in (2, 3), (1, 1):
         state, action = torch.zeros(*lead, state_size), torch.zeros(*lead, spec.action.size)
         obs = {name: torch.from_numpy(value) for name, value in spec.obs.zeros(*lead).items()}
@@ -198,7 +198,7 @@ def _check(
     *,
     lead: tuple[int, ...],
 ) -> None:
-    """One network; ``shapes`` of what it returns, by name, or a tuple in that order, or the tensor itself."""
+    """Check one network; ``shapes`` of its results by name: a mapping, a tuple in that order, or a tensor."""
     where = file_of(network)
     with blame(name, "forward", where):
         result = network(*inputs)

@@ -1,4 +1,4 @@
-"""Losses that compare encodings: InfoNCE, cosine, and values of two encodings of one state."""
+"""Losses between encodings: InfoNCE, cosine, and values of two encodings of one state."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from algorithm.ops.shapes import check_shapes, masked_mean, window_mean
 
 
 def info_nce_loss(logits: Tensor, weight: Tensor) -> Tensor:
-    """``mean_i log Σ_j exp(l_ij − max_k l_ik) − (l_ii − max_k l_ik)`` over the pairs that exist.
+    """Return ``mean_i log Σ_j exp(l_ij − max_k l_ik) − (l_ii − max_k l_ik)`` over the pairs that exist.
 
-    The cross entropy of finding each anchor's own positive among those of all pairs (InfoNCE,
+    This is the cross entropy of each anchor's own positive among those of all pairs (InfoNCE,
     arXiv 1807.03748, eq. 4; ATC, arXiv 2009.08319).
 
-    logits: [P, P] how well anchor i (row) and positive j (column) fit
+    logits: [P, P] fit of anchor i (row) and positive j (column)
     weight: [P] of each pair in the mean, see :func:`~algorithm.ops.shapes.masked_mean`; where it is 0 there
-            is no pair, and neither row nor column changes anything
+            is no pair, and neither row nor column has an effect
     Returns a scalar; log of the number of pairs where all fit equally well, 0 where there is no pair.
     """
     logits = _of_pairs("info_nce_loss", logits, weight > 0)
@@ -25,7 +25,7 @@ def info_nce_loss(logits: Tensor, weight: Tensor) -> Tensor:
 
 
 def info_nce_accuracy(logits: Tensor, valid: Tensor) -> Tensor:
-    """Share of the anchors whose best match is their own positive, ``mean_i [argmax_j l_ij = i]``.
+    """Return the share of anchors whose best match is their own positive, ``mean_i [argmax_j l_ij = i]``.
 
     By chance it is 1 / the number of pairs that exist.
 
@@ -38,7 +38,9 @@ def info_nce_accuracy(logits: Tensor, valid: Tensor) -> Tensor:
 
 
 def cosine_loss(prediction: Tensor, target: Tensor) -> Tensor:
-    """``2 − 2 ⟨p, t⟩ / (‖p‖ ‖t‖)``, the squared distance of unit vectors (BYOL, arXiv 2006.07733, eq. 2).
+    """Return ``2 − 2 ⟨p, t⟩ / (‖p‖ ‖t‖)``, the squared distance of unit vectors.
+
+    The loss of BYOL (arXiv 2006.07733, eq. 2).
 
     prediction, target: [..., P]
     Returns [...] from 0 (the same direction) to 4 (opposite ones).
@@ -48,9 +50,9 @@ def cosine_loss(prediction: Tensor, target: Tensor) -> Tensor:
 
 
 def q_consistency_loss(q: Tensor, target: Tensor, valid: Tensor) -> Tensor:
-    """``L = mean_{e,i} (Q_e − Q'_e)²`` over all critics e and the positions i, each window's mean at a time.
+    """Return ``L = mean_{e,i} (Q_e − Q'_e)²`` over all critics e and positions i, window by window.
 
-    Augmentation that shall not change values, as in DrQ (arXiv 2004.13649).
+    Augmentation shall not change values, as in DrQ (arXiv 2004.13649).
 
     q:      [E, B, T]
     target: [E, B, T] without gradient
@@ -63,7 +65,7 @@ def q_consistency_loss(q: Tensor, target: Tensor, valid: Tensor) -> Tensor:
 
 
 def _of_pairs(function: str, logits: Tensor, valid: Tensor) -> Tensor:
-    """The logits with those of missing positives so low that they have no share in a softmax; finite."""
+    """Return finite logits, with those of missing positives too low for a share in a softmax."""
     size = len(valid)
     check_shapes(function, (size,), {"valid": valid})
     check_shapes(function, (size, size), {"logits": logits})

@@ -15,7 +15,7 @@ LOG_4 = math.log(4.0)
 
 
 def log_tanh_jacobian(z: Tensor) -> Tensor:
-    """``log |d tanh(z)/dz| = 2 (log 2 − z − softplus(−2z))``, exact also where tanh saturates.
+    """Return ``log |d tanh(z)/dz| = 2 (log 2 − z − softplus(−2z))``, exact also where tanh saturates.
 
     The identity log(1 − tanh² z) of arXiv 1812.05905, appendix C, without cancellation.
 
@@ -26,7 +26,7 @@ def log_tanh_jacobian(z: Tensor) -> Tensor:
 
 
 def tanh_normal_logp(z: Tensor, mean: Tensor, log_std: Tensor) -> Tensor:
-    """Log-density of u = tanh(z), z ~ N(mean, exp(log_std)²) (arXiv 1812.05905, appendix C).
+    """Return the log-density of u = tanh(z), z ~ N(mean, exp(log_std)²) (arXiv 1812.05905, appendix C).
 
     ``Σ_i log N(z_i) − log |du_i/dz_i|``: the density of u, so it integrates to one over (−1, 1).
 

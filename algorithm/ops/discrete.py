@@ -15,7 +15,9 @@ from algorithm.ops.shapes import check_shapes
 
 
 def branch_log_probs(logits: Tensor, mask: Tensor, branches: Sequence[int]) -> tuple[Tensor, Tensor]:
-    """``log π_b = log softmax over the allowed choices of branch b`` (masking of arXiv 2006.14171, eq. 4).
+    """Return ``log π_b``, the log softmax over the allowed choices of branch b, and π_b.
+
+    The masking is that of arXiv 2006.14171, eq. 4.
 
     A branch of which nothing is allowed stands in padding; there everything is, so that no NaN arises.
 
@@ -31,7 +33,7 @@ def branch_log_probs(logits: Tensor, mask: Tensor, branches: Sequence[int]) -> t
 
 
 def or_all(mask: Tensor, branches: Sequence[int]) -> Tensor:
-    """The mask with everything allowed in branches of which nothing is: ``m_b ∨ ¬any(m_b)``.
+    """Return the mask with every choice allowed in branches without an allowed one: ``m_b ∨ ¬any(m_b)``.
 
     mask: [..., ΣN] bool. Returns the same shape.
     """
@@ -39,7 +41,7 @@ def or_all(mask: Tensor, branches: Sequence[int]) -> Tensor:
 
 
 def mean_entropy(log_probs: Tensor, probs: Tensor, num_branches: int) -> Tensor:
-    """``mean_b H(π_b) = −(1/num_branches) Σ π log π``; a choice that is not allowed adds nothing.
+    """Return ``mean_b H(π_b) = −(1/num_branches) Σ π log π``; a choice that is not allowed adds nothing.
 
     log_probs, probs: [..., ΣN] of :func:`branch_log_probs`. Returns [...].
     """
@@ -47,7 +49,7 @@ def mean_entropy(log_probs: Tensor, probs: Tensor, num_branches: int) -> Tensor:
 
 
 def largest_entropy(mask: Tensor, branches: Sequence[int]) -> Tensor:
-    """``mean_b log n_b`` with n_b the number of allowed choices: the entropy of the uniform policy.
+    """Return ``mean_b log n_b``, n_b the number of allowed choices: the entropy of the uniform policy.
 
     mask: [..., ΣN] bool. Returns [...] in the default dtype.
     """
@@ -56,7 +58,7 @@ def largest_entropy(mask: Tensor, branches: Sequence[int]) -> Tensor:
 
 
 def reduce_branches(q: Tensor, weight: Tensor, num_branches: int) -> Tensor:
-    """``mean_b Σ_a w_b(a) q_b(a)``: Q(s, a) for a one-hot weight, the value under π for probabilities.
+    """Return ``mean_b Σ_a w_b(a) q_b(a)``: Q(s, a) for a one-hot weight, the value under π for probabilities.
 
     q: [..., ΣN]; weight: [..., ΣN], broadcast over further leading dimensions of q. Returns [...].
     """
@@ -65,7 +67,9 @@ def reduce_branches(q: Tensor, weight: Tensor, num_branches: int) -> Tensor:
 
 
 def greedy_probs(q: Tensor, mask: Tensor, branches: Sequence[int]) -> Tensor:
-    """``π_b = onehot(argmax_a q_b(a))`` over the allowed choices (double DQN's selection, arXiv 1509.06461).
+    """Return ``π_b = onehot(argmax_a q_b(a))`` over the allowed choices.
+
+    The selection of double DQN (arXiv 1509.06461).
 
     q: [..., ΣN]; mask: [..., ΣN] bool. Returns [..., ΣN] in the dtype of q.
     """
@@ -75,7 +79,7 @@ def greedy_probs(q: Tensor, mask: Tensor, branches: Sequence[int]) -> Tensor:
 
 
 def uniform_probs(mask: Tensor, branches: Sequence[int], dtype: torch.dtype) -> Tensor:
-    """``1/n_b`` on the n_b allowed choices of each branch, 0 elsewhere.
+    """Return ``1/n_b`` on the n_b allowed choices of each branch, 0 elsewhere.
 
     mask: [..., ΣN] bool. Returns [..., ΣN].
     """
@@ -84,7 +88,7 @@ def uniform_probs(mask: Tensor, branches: Sequence[int], dtype: torch.dtype) -> 
 
 
 def sample_branches(probs: Tensor, branches: Sequence[int], uniform: Tensor) -> Tensor:
-    """One choice of each branch by the Gumbel-max trick: ``argmax_a log π(a) − log(−log U_a)``.
+    """Draw one choice of each branch by the Gumbel-max trick: ``argmax_a log π(a) − log(−log U_a)``.
 
     A choice of probability 0 has log-probability −∞ and is never taken.
 
@@ -101,7 +105,7 @@ def sample_branches(probs: Tensor, branches: Sequence[int], uniform: Tensor) -> 
 def discrete_policy_loss(
     log_probs: Tensor, probs: Tensor, q: Tensor, alpha: Tensor, num_branches: int
 ) -> Tensor:
-    """``mean_b Σ_a π_b(a) [α log π_b(a) − q_b(a)]`` at each position (arXiv 1910.07207, eq. 12).
+    """Return ``mean_b Σ_a π_b(a) [α log π_b(a) − q_b(a)]`` at each position (arXiv 1910.07207, eq. 12).
 
     log_probs, probs: [..., ΣN] with gradient; q: [..., ΣN] without; alpha: scalar without. Returns [...].
     """
@@ -114,7 +118,7 @@ def _one_hot_of_largest(scores: Tensor) -> Tensor:
 
 
 def _each(x: Tensor, branches: Sequence[int], fn: Callable[[Tensor], Tensor]) -> Tensor:
-    """``fn`` applied to each branch's part of the last dimension."""
+    """Apply ``fn`` to each branch's part of the last dimension."""
     if len(branches) == 1:
         return fn(x)
     return torch.cat([fn(part) for part in torch.split(x, list(branches), -1)], -1)

@@ -1,4 +1,4 @@
-"""Intrinsic rewards: how badly something is predicted, and on what scale."""
+"""Intrinsic rewards: prediction errors and their scale."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from torch import Tensor
 from algorithm.ops.shapes import check_shapes
 
 LEAST_DEVIATION = 1e-8
-"""Below this a deviation is rounding; nothing is divided by it."""
+"""Smallest divisor: a deviation below it is rounding."""
 
 
 def prediction_error(predicted: Tensor, actual: Tensor) -> Tensor:
-    """Half the squared distance: ``½ Σ_i (p_i − x_i)²`` (arXiv 1705.05363, equations 5 and 6).
+    """Return half the squared distance: ``½ Σ_i (p_i − x_i)²`` (arXiv 1705.05363, equations 5 and 6).
 
     predicted, actual: [..., D]
     Returns [...].
@@ -22,7 +22,9 @@ def prediction_error(predicted: Tensor, actual: Tensor) -> Tensor:
 
 
 def distillation_error(predicted: Tensor, features: Tensor) -> Tensor:
-    """How far a trained network is from a fixed random one: ``mean_i (p_i − f_i)²`` (arXiv 1810.12894, §2.2).
+    """Return the distance of a trained network to a fixed random one: ``mean_i (p_i − f_i)²``.
+
+    Random network distillation (arXiv 1810.12894, §2.2).
 
     predicted, features: [..., F]
     Returns [...].
@@ -34,14 +36,14 @@ def distillation_error(predicted: Tensor, features: Tensor) -> Tensor:
 def merge_moments(
     moments: tuple[Tensor, Tensor, Tensor], x: Tensor, valid: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Count, mean and sum of squared deviations, with more values in them.
+    """Return count, mean and sum of squared deviations, with more values in them.
 
     Chan, Golub and LeVeque, Updating formulae and a pairwise algorithm for computing sample variances (1979):
-    δ = mean_x − mean, mean += δ n/(N + n), square += square_x + δ² N n/(N + n). Values are taken all or, if
-    one of them is not finite, none, so that a single one cannot spoil the sums for ever.
+    δ = mean_x − mean, mean += δ n/(N + n), square += square_x + δ² N n/(N + n). If a value is not finite,
+    none is taken, so that a single one cannot spoil the sums for ever.
 
     moments:  N, mean and square, [] each, in double precision
-    x, valid: [B, T], of which only what is valid counts
+    x, valid: [B, T], of which only valid values count
     """
     check_shapes("merge_moments", x.shape, {"valid": valid})
     count, mean, square = moments
@@ -56,7 +58,7 @@ def merge_moments(
 
 
 def standard_deviation(count: Tensor, square: Tensor) -> Tensor:
-    """``σ = √(square / N)`` of what :func:`merge_moments` counted; 1 as long as there is none to speak of.
+    """Return ``σ = √(square / N)`` of :func:`merge_moments`; 1 while it is no more than rounding.
 
     count, square: []
     Returns [].

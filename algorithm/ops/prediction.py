@@ -1,4 +1,4 @@
-"""Losses of a world model: what follows a state and an action, and what a state says of its observation."""
+"""Losses of a world model: transitions, rewards and observations."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from algorithm.ops.densities import HALF_LOG_2PI
 from algorithm.ops.shapes import check_shapes, window_mean
 
 STD_RANGE = (0.1, 1.0)
-"""A likelihood grows without bound where a standard deviation may go to 0, and the encoder would help it."""
+"""Bounds of a standard deviation. Towards 0 a likelihood grows without bound, and the encoder with it."""
 
 
 def bounded_std(raw: Tensor) -> Tensor:
-    """``σ = 0.1 + 0.9 · sigmoid(raw)``: any number -> a standard deviation within ``STD_RANGE``.
+    """Return ``σ = 0.1 + 0.9 · sigmoid(raw)``: any number -> a standard deviation within ``STD_RANGE``.
 
     raw: any shape. Returns the same shape.
     """
@@ -25,7 +25,7 @@ def bounded_std(raw: Tensor) -> Tensor:
 
 
 def gaussian_nll(target: Tensor, mean: Tensor, std: Tensor) -> Tensor:
-    """``−log p = mean_i ½((x_i − μ_i)/σ_i)² + log σ_i + ½ log 2π`` of independent normals.
+    """Return ``−log p = mean_i ½((x_i − μ_i)/σ_i)² + log σ_i + ½ log 2π`` of independent normals.
 
     target, mean, std: [..., S]
     Returns [...].
@@ -35,7 +35,7 @@ def gaussian_nll(target: Tensor, mean: Tensor, std: Tensor) -> Tensor:
 
 
 def standard_normal_kl(mean: Tensor, std: Tensor) -> Tensor:
-    """``KL(N(μ, σ²) ‖ N(0, 1)) = mean_i ½(μ_i² + σ_i² − 1) − log σ_i`` (arXiv 1312.6114, appendix B).
+    """Return ``KL(N(μ, σ²) ‖ N(0, 1)) = mean_i ½(μ_i² + σ_i² − 1) − log σ_i`` (arXiv 1312.6114, appendix B).
 
     mean, std: [..., S]
     Returns [...]; 0 only where every μ is 0 and every σ is 1.
@@ -45,7 +45,7 @@ def standard_normal_kl(mean: Tensor, std: Tensor) -> Tensor:
 
 
 def transition_loss(target: Tensor, mean: Tensor, std: Tensor, valid: Tensor, *, kl: float) -> Tensor:
-    """``L = mean_t −log N(s'_t; μ_t, σ_t²) + kl · KL(N(μ_t, σ_t²) ‖ N(0, 1))``, a mean of each window's.
+    """Return ``L = mean_t −log N(s'_t; μ_t, σ_t²) + kl · KL(N(μ_t, σ_t²) ‖ N(0, 1))``, window by window.
 
     target:    [B, T, S] states that followed, without gradient
     mean, std: [B, T, S] of the predicted ones
@@ -58,7 +58,7 @@ def transition_loss(target: Tensor, mean: Tensor, std: Tensor, valid: Tensor, *,
 
 
 def squared_error(prediction: Tensor, target: Tensor) -> Tensor:
-    """``ε = mean_i (x̂_i − x_i)²`` over all dimensions behind the second.
+    """Return ``ε = mean_i (x̂_i − x_i)²`` over all dimensions behind the second.
 
     prediction, target: [B, T, ...]
     Returns [B, T].
@@ -68,7 +68,7 @@ def squared_error(prediction: Tensor, target: Tensor) -> Tensor:
 
 
 def choice_error(logits: Tensor, chosen: Tensor, categories: Sequence[int]) -> Tensor:
-    """``ε = mean_i −log softmax(logits_i)[c_i]``: cross entropy of n choices, each among its categories.
+    """Return ``ε = mean_i −log softmax(logits_i)[c_i]``, the cross entropy of n choices among categories.
 
     logits:     [B, T, Σ categories], one choice after the other
     chosen:     [B, T, ...] of n elements, whole numbers counted from 0

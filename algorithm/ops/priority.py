@@ -1,4 +1,4 @@
-"""From TD errors to the priority of a sequence."""
+"""Priority of a sequence from its TD errors."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ MAX_SHARE = 0.9
 
 
 def sequence_priority(td_error: Tensor, valid: Tensor) -> Tensor:
-    """Priority of a sequence: ``η max_t |δ_t| + (1 − η) mean_t |δ_t|``, η = 0.9 (R2D2, section 2.3).
+    """Return the priority ``η max_t |δ_t| + (1 − η) mean_t |δ_t|``, η = 0.9 (R2D2, section 2.3).
 
     td_error: [E, B, T] of every critic at the learned positions; averaged as |δ| over the critics first
     valid:    [B, T]    positions that exist

@@ -14,7 +14,7 @@ from algorithm.ops.shapes import check_shapes
 
 
 def one_step(reward: Tensor, terminated: Tensor, next_value: Tensor, *, gamma: float) -> Tensor:
-    """Soft one-step target ``y = r + γ (1 − terminated) V(s')`` (arXiv 1812.05905, eq. 3).
+    """Return the soft one-step target ``y = r + γ (1 − terminated) V(s')`` (arXiv 1812.05905, eq. 3).
 
     reward, terminated, next_value: [B, T]
     Returns y [B, T].
@@ -33,7 +33,7 @@ def soft_n_step(
     gamma: float,
     n: int,
 ) -> Tensor:
-    """Uncorrected soft n-step target (arXiv 1812.05905, eq. 2, unrolled n times).
+    """Return the uncorrected soft n-step target (arXiv 1812.05905, eq. 2, unrolled n times).
 
     ``y = r_0 + Σ_{1≤t<k} γ^t (r_t + h(s_t)) + γ^k d V(s_k)``; k ≤ n is the number of steps that exist, d is
     0 if one of them terminated.
@@ -72,7 +72,7 @@ def soft_vtrace(
     rho_max: float,
     c_max: float,
 ) -> Tensor:
-    """Soft V-trace as a Q target (IMPALA, arXiv 1802.01561, eq. 1, with the entropy bonus in δ).
+    """Return soft V-trace as a Q target (IMPALA, arXiv 1802.01561, eq. 1, with the entropy bonus in δ).
 
     ``y = r_0 + γ d_0 [V(s_1) + Σ_{t=1}^{n−1} γ^{t−1} (Π_{i=1}^{t−1} d_i c_i) δ_t]`` with
     ``δ_t = ρ_t [r_t + h(s_t) + γ d_t V(s_{t+1}) − V(s_t)]``, ``ρ_t = min(rho_max, ratio_t)`` and

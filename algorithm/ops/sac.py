@@ -1,4 +1,4 @@
-"""The losses of Soft Actor-Critic (arXiv 1801.01290, 1812.05905; REDQ arXiv 2101.05982)."""
+"""Losses of Soft Actor-Critic (arXiv 1801.01290, 1812.05905; REDQ arXiv 2101.05982)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from algorithm.ops.shapes import check_shapes, masked_mean, valid_share
 
 
 def critic_loss(q: Tensor, target: Tensor, weight: Tensor, valid: Tensor) -> Tensor:
-    """``½ Σ_e mean_B w · mean_t (Q_e − y)²`` over valid positions (arXiv 1812.05905, eq. 5).
+    """Return ``½ Σ_e mean_B w · mean_t (Q_e − y)²`` over valid positions (arXiv 1812.05905, eq. 5).
 
     q:      [E, B, T] of the taken actions
     target: [B, T]    y, without gradient
@@ -23,7 +23,7 @@ def critic_loss(q: Tensor, target: Tensor, weight: Tensor, valid: Tensor) -> Ten
 def clipped_critic_loss(
     q: Tensor, target: Tensor, q_target: Tensor, weight: Tensor, valid: Tensor, *, epsilon: float
 ) -> Tensor:
-    """Critic loss whose prediction may move at most ±ε from the target network's (PPO's value clip).
+    """Return a critic loss with predictions clipped to ±ε around the target network's (PPO's value clip).
 
     ``½ Σ_e mean w · mean_t max((Q − y)², (Q' + clamp(Q − Q', ±ε) − y)²)``: the pessimistic clip of
     arXiv 1707.06347, eq. 7, applied to Q.
@@ -39,7 +39,7 @@ def clipped_critic_loss(
 
 
 def clip_binds(q: Tensor, target: Tensor, q_target: Tensor, *, epsilon: float) -> Tensor:
-    """Mask of Q without gradient in :func:`clipped_critic_loss`: it is ε beyond Q' and should go on so.
+    """Return the mask of Q without gradient in :func:`clipped_critic_loss`, more than ε beyond Q'.
 
     ``|Q − Q'| > ε and (Q' ± ε − y)² > (Q − y)²``, of the clip of arXiv 1707.06347, eq. 7, applied to Q.
 
@@ -53,7 +53,7 @@ def clip_binds(q: Tensor, target: Tensor, q_target: Tensor, *, epsilon: float) -
 
 
 def policy_loss(logp: Tensor, value: Tensor, alpha: Tensor, share: Tensor) -> Tensor:
-    """``mean α log π(u|s) − Q(s, u)``, u reparameterised (arXiv 1812.05905, eq. 9).
+    """Return ``mean α log π(u|s) − Q(s, u)``, u reparameterised (arXiv 1812.05905, eq. 9).
 
     logp:  [P] of the fresh action
     value: [P] reduced Q of it
@@ -68,7 +68,9 @@ def policy_loss(logp: Tensor, value: Tensor, alpha: Tensor, share: Tensor) -> Te
 def temperature_loss(
     log_alpha: Tensor, entropy: Tensor, target_entropy: float | Tensor, share: Tensor
 ) -> Tensor:
-    """``log α · mean (H − H̄)``: falls while the entropy exceeds its target (arXiv 1812.05905, eq. 18).
+    """Return ``log α · mean (H − H̄)``; α falls while the entropy exceeds its target.
+
+    The loss of arXiv 1812.05905, eq. 18.
 
     log_alpha:      scalar with gradient (the common variant in log α)
     entropy:        [P] of the policy, without gradient; −log π(u|s) of a fresh action stands for it
@@ -86,6 +88,6 @@ def _check_critic_shapes(name: str, q: Tensor, target: Tensor, weight: Tensor, v
 
 
 def _weighted(squared: Tensor, weight: Tensor, valid: Tensor) -> Tensor:
-    """``½ Σ_e mean_B w · mean_t`` of squared errors [E, B, T]; everything but the errors is one factor."""
+    """Return ``½ Σ_e mean_B w · mean_t`` of squared errors [E, B, T]; all but the errors is one factor."""
     factor = valid_share(valid, squared.dtype) * (weight * (0.5 / len(weight))).unsqueeze(-1)
     return (squared * factor).sum()

@@ -1,4 +1,4 @@
-"""Shape checks: a loss states its shapes in its first lines and says which argument broke them."""
+"""Shape checks of losses, with errors that name the argument, and means over valid positions."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ def check_shapes(function: str, shape: tuple[int, ...], tensors: Mapping[str, Te
 
 
 def valid_share(valid: Tensor, dtype: torch.dtype) -> Tensor:
-    """Weights of a mean over the last dimension of what is valid: ``v_t / max(1, Σ_t v_t)``.
+    """Return weights of a mean over the valid entries of the last dimension: ``v_t / max(1, Σ_t v_t)``.
 
     Of weights they are shares: ``valid`` may hold any from 0 to 1.
 
-    Multiplying by them and summing is that mean; they carry no gradient, so a loss stays two kernels long.
+    The sum of the products with them is that mean. They have no gradient, so a loss stays two kernels long.
 
     valid: [..., T] bool or 0/1
     Returns [..., T] in ``dtype``; all 0 where nothing is valid.
@@ -33,7 +33,7 @@ def valid_share(valid: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def masked_mean(x: Tensor, valid: Tensor) -> Tensor:
-    """Mean over the last dimension of what is valid: ``Σ_t v_t x_t / max(1, Σ_t v_t)``.
+    """Return the mean over the valid entries of the last dimension: ``Σ_t v_t x_t / max(1, Σ_t v_t)``.
 
     x:     [..., T]
     valid: [..., T] bool, or weights from 0 to 1 whose sum is 0 or at least 1
@@ -43,10 +43,10 @@ def masked_mean(x: Tensor, valid: Tensor) -> Tensor:
 
 
 def window_mean(x: Tensor, valid: Tensor) -> Tensor:
-    """Mean over windows of each window's mean: ``1/B' Σ_b Σ_t v_bt x_bt / Σ_t v_bt`` over the B' not empty.
+    """Return the mean of window means: ``1/B' Σ_b Σ_t v_bt x_bt / Σ_t v_bt`` over the B' not empty.
 
-    A window is drawn the more often the more of it is valid (see ``algorithm/replay/buffer.py``), so this
-    gives every transition of an episode the same weight, which a mean over all that is valid does not.
+    A window is drawn in proportion to its valid positions (see ``algorithm/replay/buffer.py``). With this
+    mean every transition of an episode has the same weight; with one over all valid positions it has not.
 
     x:     [B, T]
     valid: [B, T] bool or 0/1

@@ -1,4 +1,4 @@
-"""How much memory is free, and whether the replays asked for fit into it."""
+"""Free memory, and its division among the replays of a process."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from algorithm.errors import UsageError
 from algorithm.spec import DEFAULT_BEHAVIOUR
 
 SPARE = 0.1
-"""Share of the free memory that replays leave to networks, environments and the rest of the machine."""
+"""Share of the free memory for networks, environments and the rest of the machine."""
 
 _GROUPS = Path("/sys/fs/cgroup")
 _MEMBERSHIP = Path("/proc/self/cgroup")
 
 
 class _Files(NamedTuple):
-    """How one version of control groups names what is needed here."""
+    """File names of one version of control groups."""
 
     limit: str
     used: str
@@ -31,29 +31,29 @@ _V2 = _Files("memory.max", "memory.current", "inactive_file")
 
 
 class MemoryBudget:
-    """Hands the free memory out to the replays of one process.
+    """Free memory for the replays of one process.
 
-    It is measured once: the system gives memory out as rows are written, so a replay that has been promised
-    its share cannot be seen in what is free later.
+    It is measured once: the system allocates memory as rows are written, so a later measurement would not
+    include the shares already reserved.
     """
 
     def __init__(self, free: int | None = None) -> None:
-        """free: bytes; None measures."""
+        """Set the free memory. free: bytes; None measures."""
         self.free = free_memory() if free is None else free
         self._promised: dict[str, int] = {}
 
     @property
     def left(self) -> int:
-        """Bytes a further replay may take."""
+        """Bytes left for a further replay."""
         return max(0, int(self.free * (1.0 - SPARE)) - sum(self._promised.values()))
 
     def reserve(
         self, behaviour: str, *, capacity: int, needed: int, largest_capacity: Callable[[int], int]
     ) -> None:
-        """Promise ``needed`` bytes to the replay of ``behaviour``, which has ``capacity`` rows.
+        """Reserve ``needed`` bytes for the replay of ``behaviour``, which has ``capacity`` rows.
 
-        largest_capacity: the largest number of rows that so many bytes can hold, 0 for none.
-        Raises UsageError, with the capacity that would fit, if they are more than what is left.
+        largest_capacity: the largest number of rows in a number of bytes, 0 for none.
+        Raises UsageError, with the capacity that would fit, if they exceed :attr:`left`.
         """
         left = self.left
         if needed <= left:
@@ -76,9 +76,9 @@ class MemoryBudget:
 
 
 def free_memory(groups: Path = _GROUPS, membership: Path = _MEMBERSHIP) -> int:
-    """Bytes this process can still take: free in the machine, and allowed by each of its control groups.
+    """Return the bytes left to this process: free in the machine, and allowed by each control group.
 
-    groups, membership: where Linux shows the groups, and those of this process; elsewhere nothing is there.
+    groups, membership: Linux's folder of the groups, and its list of this process's; absent elsewhere.
     """
     available: int = psutil.virtual_memory().available
     allowed = [_allowed(folder, files) for folder, files in _memory_groups(groups, membership)]
@@ -86,12 +86,12 @@ def free_memory(groups: Path = _GROUPS, membership: Path = _MEMBERSHIP) -> int:
 
 
 def format_bytes(n: int) -> str:
-    """``28.3 GB`` or ``512 MB``, powers of 1024 as everywhere in this project's output."""
+    """Return ``28.3 GB`` or ``512 MB``, powers of 1024 as everywhere in this project's output."""
     return f"{n / 2**30:,.1f} GB" if n >= 2**30 else f"{n / 2**20:,.0f} MB"
 
 
 def _memory_groups(groups: Path, membership: Path) -> Iterator[tuple[Path, _Files]]:
-    """The folders of all groups whose limit holds for this process, and how their files are named."""
+    """Yield the folders of all groups whose limit holds for this process, and the names of their files."""
     try:
         lines = membership.read_text().splitlines()
     except FileNotFoundError:  # not Linux
@@ -104,14 +104,14 @@ def _memory_groups(groups: Path, membership: Path) -> Iterator[tuple[Path, _File
             root, files = groups / "memory", _V1
         else:
             continue
-        # Inside a container this may be a path of the host, which is not shown; its root always is.
+        # Inside a container this may be a path of the host, which is not mounted; its root always is.
         parts = Path(path).parts[1:]
         for depth in range(len(parts) + 1):
             yield root.joinpath(*parts[:depth]), files
 
 
 def _allowed(folder: Path, files: _Files) -> int | None:
-    """Bytes a group may still take; None if it sets no limit."""
+    """Return the bytes left to a group; None if it sets no limit."""
     try:
         limit = (folder / files.limit).read_text().strip()
         used = int((folder / files.used).read_text())
@@ -125,6 +125,6 @@ def _allowed(folder: Path, files: _Files) -> int | None:
 
 
 def _rounded_down(n: int) -> int:
-    """The first three digits of ``n``: free memory is not known better than that."""
+    """Return the first three digits of ``n``: free memory is not measured more precisely."""
     unit = int(10 ** max(0, len(str(n)) - 3))
     return n // unit * unit

@@ -1,4 +1,4 @@
-"""The replay: rows go in by segments, windows come out, priorities come back."""
+"""Replay of rows, with segments as input, windows as output and priorities as feedback."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ __all__ = [
 
 @dataclass(frozen=True)
 class ReplayState:
-    """What a replay needs to go on as if it had never stopped.
+    """Complete state of a replay, from which it continues as if it had never stopped.
 
     meta:   strict JSON
-    arrays: by name, what is kept beside the rows and changes all over
+    arrays: by name, the state beside the rows, without fixed parts
     rows:   records of the living rows, in chunks
     """
 
@@ -41,7 +41,7 @@ class ReplayState:
 
 
 class ReplayBuffer:
-    """A ring of rows from which windows are drawn by a sampler."""
+    """Ring of rows from which a sampler draws windows."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class ReplayBuffer:
         sampler: Sampler,
         seed: int | np.random.Generator = 0,
     ) -> None:
-        """An empty replay.
+        """Create an empty replay.
 
         capacity: rows; each episode takes one more than it has transitions.
         batch_size: windows per ``sample``.
@@ -83,27 +83,27 @@ class ReplayBuffer:
         self._rng = np.random.default_rng(seed)
 
     def __len__(self) -> int:
-        """Rows in use, final and head rows included."""
+        """Return the number of rows in use, final and head rows included."""
         return len(self._storage)
 
     @property
     def capacity(self) -> int:
-        """Rows there is room for."""
+        """Number of rows in the full ring."""
         return self._storage.capacity
 
     @property
     def next_id(self) -> int:
-        """Id that the next new row gets; the difference to a row's own id is its age."""
+        """Id of the next new row; the difference to a row's own id is its age."""
         return self._storage.next_id
 
     @property
     def num_transitions(self) -> int:
-        """Transitions stored, each of which can be an anchor."""
+        """Number of stored transitions, each of which can be an anchor."""
         return self._storage.num_transitions
 
     @property
     def nbytes(self) -> int:
-        """Bytes when full, priorities included; the system gives them out only as rows are written."""
+        """Bytes when full, priorities included; the system allocates them only as rows are written."""
         return self._storage.nbytes + self._sampler.nbytes
 
     @property
@@ -113,16 +113,16 @@ class ReplayBuffer:
 
     @property
     def ready(self) -> int:
-        """Windows that ``sample`` may draw now; it draws once there are ``batch_size`` of them."""
+        """Number of windows for ``sample`` now; it draws once there are ``batch_size`` of them."""
         return self._sampler.ready
 
     def add(self, segment: Segment) -> Int:
-        """Append transitions to their stream; returns their ids [L].
+        """Append transitions to their stream and return their ids [L].
 
         The first observation is the stream's newest row if that stands at ``start_step``. At any other step
-        what was open of the stream ends as truncated, and a chain without a previous row begins.
-        Raises ValueError, naming the field, and changes nothing, if the segment does not fit the spec, is
-        longer than the ring, or its continuous action is not tanh of its z.
+        the stream's open chain ends as truncated, and a chain without a previous row begins.
+        Raises ValueError, naming the field, and changes nothing, for a segment that does not fit the spec.
+        The same holds for one longer than the ring, or with a continuous action that is not tanh of its z.
         """
         td = segment.priority
         if td is not None and not np.isfinite(td).all():
@@ -132,22 +132,22 @@ class ReplayBuffer:
         return ids[:-1]
 
     def close(self, stream: int) -> None:
-        """The stream's open episode ends here, as truncated; nothing happens if it has none."""
+        """End the stream's open episode here, as truncated; nothing happens if it has none."""
         self._writer.close(stream)
 
     def sample(self) -> SequenceBatch | None:
-        """A batch of windows on the CPU, or None while fewer than ``batch_size`` are ``ready``."""
+        """Return a batch of windows on the CPU, or None while fewer than ``batch_size`` are ``ready``."""
         if self.ready < self.batch_size:
             return None
         return self._windows.read(*self._draw())
 
     def _draw(self) -> tuple[Int, Float, Int]:
-        """Slots, weights and places [B] of a batch's anchors.
+        """Draw slots, weights and places [B] of a batch's anchors.
 
         An anchor is each of its window's learned positions with the same probability. A window is then drawn
-        in proportion to the learned positions of it that exist, and a mean over these gives every transition
-        of an episode the same weight. Were the anchor always the first, no window would begin before the
-        episode, and its first steps would be learned less than others, its last ones more.
+        in proportion to its existing learned positions. A mean over these gives every transition of an
+        episode the same weight. Were the anchor always the first, no window would begin before the episode.
+        Its first steps would be learned less than others, its last ones more.
         """
         slots, weight = self._sampler.sample(self.batch_size, self._rng)
         if self._learn == 1:
@@ -155,7 +155,9 @@ class ReplayBuffer:
         return slots, weight, self._rng.integers(self._learn, size=self.batch_size)
 
     def windows(self, ids: Int) -> SequenceBatch:
-        """The windows that learn from the transitions ``ids`` [n] on, each of weight 1, as far as they exist.
+        """Return the windows whose learned part begins at the transitions ``ids`` [n], each of weight 1.
+
+        Tokens of a window that do not exist are masked as in :meth:`sample`.
 
         Raises ValueError for an id that is no transition or has been overwritten.
         """
@@ -166,18 +168,18 @@ class ReplayBuffer:
         return self._windows.read(slots, np.ones(len(ids), np.float32))
 
     def alive(self, ids: Int) -> Bool:
-        """Mask [n] of the rows ``ids`` [n], handed out by this replay, that have not been overwritten."""
+        """Return the mask [n] of those of this replay's ``ids`` [n] that have not been overwritten."""
         return self._storage.alive(ids)
 
     def spread(self, n: int) -> Int:
-        """Ids of ``n`` transitions (or all, if there are fewer), evenly spaced from oldest to newest."""
+        """Return ids of ``n`` transitions (or all, if fewer), evenly spaced from oldest to newest."""
         slots = np.flatnonzero(self._storage.links[: len(self), NEXT])
         ids = np.sort(self._storage.ids_in(slots))
         chosen: Int = ids[np.linspace(0, len(ids) - 1, min(n, len(ids))).astype(np.int64)]
         return chosen
 
     def carries(self, ids: Int) -> Float:
-        """The stored carries of rows, [*ids.shape, *C]; zeros for −1 and what has been overwritten."""
+        """Return the stored carries of rows, [*ids.shape, *C]; zeros for −1 and overwritten rows."""
         found: Float = self._storage.carry.take(ids % self.capacity, axis=0)
         found[~self._storage.alive(ids)] = 0.0
         return found.reshape(*ids.shape, *self._storage.carry_shape)
@@ -201,16 +203,16 @@ class ReplayBuffer:
         self._sampler.feedback(ids % self.capacity, td)
 
     def anneal(self, done: float) -> None:
-        """Importance-sampling weights of batches from now on are those after ``done`` of the run, 0 to 1."""
+        """Set the importance-sampling weights to those after ``done`` of the run, 0 to 1."""
         self._sampler.anneal(done)
 
     def refresh_carry(self, result: UpdateResult) -> None:
         """Replace the stored carries of a batch's rows that are still alive by recomputed ones.
 
-        That before a window's first row is no new one and stays, unless another window has it further in.
-        Windows that begin where rows have been overwritten change nothing: the action before is not known any
-        more, and with it what follows. Where a row stands in several windows one of them wins.
-        ValueError if there is nothing to refresh.
+        The carry before a window's first row is no new one and stays, unless another window has it further
+        in. Windows that begin where rows have been overwritten change nothing: the action before is lost,
+        and with it the carries that follow. Where a row stands in several windows one of them wins.
+        Raises ValueError if there is nothing to refresh.
         """
         carry = self._storage.carry
         if result.carry is None or not carry.shape[1]:
@@ -232,7 +234,7 @@ class ReplayBuffer:
         carry[ids[alive] % self.capacity] = values[alive]
 
     def state(self) -> ReplayState:
-        """All of it. Nothing may happen to the replay until what is wanted of it has been read."""
+        """Return the whole state. It must be read before anything else happens to the replay."""
         arrays, scalars = self._sampler.state()
         if self._storage.saved.carries_differ:
             arrays["carry"] = self._storage.in_order(self._storage.carry)
@@ -247,12 +249,12 @@ class ReplayBuffer:
         return ReplayState(meta, arrays, self._storage.records().chunks)
 
     def load_state(self, state: ReplayState) -> None:
-        """Go on from ``state``. Its records may repeat rows: the last one counts.
+        """Continue from ``state``. Its records may repeat rows: the last one counts.
 
-        With the same capacity all that follows is the same, bit for bit. With a larger one the draws differ;
-        if rows had been overwritten, ids begin anew at 0, or these would seem to be alive.
-        Raises ValueError if columns or sampler differ or the capacity is smaller, and changes nothing; or for
-        data that cannot be right, and is then of no use any more.
+        With the same capacity all later results are the same, bit for bit. With a larger one the draws
+        differ; if rows had been overwritten, ids begin anew at 0, or these would seem to be alive.
+        Raises ValueError, and changes nothing, if columns or sampler differ or the capacity is smaller.
+        Raises it also for inconsistent data; the replay is then unusable.
         """
         meta = state.meta
         self._check_fits(state)
@@ -290,27 +292,27 @@ class ReplayBuffer:
             )
 
     def _columns(self) -> dict[str, list[object]]:
-        """Name → [width, dtype] of the columns of a row, as JSON gives it back."""
+        """Return name → [width, dtype] of the columns of a row, in JSON's types."""
         return {name: [width, kind] for name, (width, kind) in self._storage.layout.matrices.items() if width}
 
     @property
     def record_type(self) -> np.dtype[Any]:
-        """Of the records in :attr:`ReplayState.rows`: ``id`` and the columns."""
+        """Type of the records in :attr:`ReplayState.rows`: ``id`` and the columns."""
         return self._storage.record_type
 
     def unsaved(self) -> ArrayChunks:
-        """Records of the rows that are new, or have changed, since :meth:`mark_saved`."""
+        """Return records of the rows that are new, or have changed, since :meth:`mark_saved`."""
         return self._storage.unsaved()
 
     @property
     def saved_files(self) -> tuple[SegmentFile, ...]:
-        """The files that hold all other living rows, oldest first; what is in none of them is unsaved."""
+        """Files with all other living rows, oldest first; a row in none of them is unsaved."""
         return tuple(part for part in self._storage.saved.parts if part.last_id >= self._storage.oldest)
 
     def mark_saved(self, parts: tuple[SegmentFile, ...]) -> None:
-        """All living rows stand in ``parts`` as they are now, those of later parts counting."""
+        """Mark all living rows as saved in ``parts`` as they are now; those of later parts count."""
         self._storage.saved.mark(parts, self.next_id)
 
     def forget_saved(self) -> None:
-        """No row stands in any file: all of them are unsaved."""
+        """Mark all rows as unsaved: none stands in any file."""
         self._storage.saved.forget()

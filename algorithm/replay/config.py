@@ -1,4 +1,4 @@
-"""The keys of ``replay_config``. Imports no torch: configuration is read before torch is."""
+"""Keys of ``replay_config``, without an import of torch: configuration is read before."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def _new_capacity(old: AnyConfig, new: AnyConfig) -> str:
 
 
 class ReplayConfig(Block):
-    """Prioritised experience replay (Schaul et al. 2016, arXiv 1511.05952)."""
+    """Options of prioritised experience replay (Schaul et al. 2016, arXiv 1511.05952)."""
 
     capacity: Int = option(
         524288,

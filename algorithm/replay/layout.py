@@ -1,4 +1,4 @@
-"""Which matrices a replay keeps, how wide they are, and where each field lies in them.
+"""Matrices of a replay, their widths, and the place of each field in them.
 
 Fields of one kind share one matrix, so that a batch costs one gather per kind:
 
@@ -22,12 +22,12 @@ from algorithm.spec import AgentSpec
 
 
 class Field(NamedTuple):
-    """Where one observation stands."""
+    """Place of one observation."""
 
     name: str
     matrix: str
     columns: slice
-    shape: tuple[int, ...]  # of what one row holds: a whole observation, or the newest frame of a stack
+    shape: tuple[int, ...]  # of one row's part: a whole observation, or the newest frame of a stack
     stack: int  # frames of the observation; 1 is no stack
 
 
@@ -39,10 +39,10 @@ class Column(NamedTuple):
 
 
 class Layout:
-    """The layout of the rows of one agent; a plain calculation that allocates nothing."""
+    """Layout of the rows of one agent; a plain calculation that allocates nothing."""
 
     def __init__(self, spec: AgentSpec, carry_shape: tuple[int, ...] = ()) -> None:
-        """``carry_shape`` () or any shape with a 0 means no carry is stored."""
+        """Compute the layout; ``carry_shape`` () or any shape with a 0 means no carry is stored."""
         action = spec.action
         widths: dict[str, Column] = {}
         self.fields = _place(spec, widths)
@@ -61,12 +61,12 @@ class Layout:
 
     @property
     def row_bytes(self) -> int:
-        """Bytes of one row, without what a sampler remembers of it."""
+        """Bytes of one row, without a sampler's share."""
         return sum(width * np.dtype(kind).itemsize for width, kind in self.matrices.values())
 
 
 def _place(spec: AgentSpec, widths: dict[str, Column]) -> tuple[Field, ...]:
-    """Where each observation lies; ``widths`` grows by the matrices that they need."""
+    """Return the place of each observation, and add the matrices for them to ``widths``."""
     fields: list[Field] = []
     for (name, shape, kind), stack in zip(spec.obs.items(), spec.obs.stacks, strict=True):
         matrix = "real" if kind == "float32" else f"obs_{kind}"

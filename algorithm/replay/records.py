@@ -1,6 +1,6 @@
-"""A replay as records, one structured row each, and which of them stand in files already.
+"""Records of a replay, one structured row each, and the list of those already saved.
 
-Arrays are handed over in chunks of a few megabytes, so that saving and loading need little memory.
+Arrays are passed in chunks of a few megabytes, so that saving and loading need little memory.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ CHUNK_BYTES = 4 * 2**20
 
 @dataclass(frozen=True)
 class ArrayChunks:
-    """An array in chunks that follow one another along its first axis. It can be gone through once.
+    """Array in chunks that follow one another along its first axis, for one iteration.
 
     dtype, shape: of the whole
-    chunks:       each is good until the next one is asked for
+    chunks:       each is valid until the next one is read
     """
 
     dtype: np.dtype[Any]
@@ -36,16 +36,16 @@ class ArrayChunks:
 
     @classmethod
     def of(cls, array: Array) -> ArrayChunks:
-        """One chunk, or none of an empty array."""
+        """Return one chunk, or none of an empty array."""
         return cls(array.dtype, array.shape, [array] if array.size else [])
 
 
 @dataclass(frozen=True)
 class SegmentFile:
-    """Rows of a replay that stand in a file.
+    """Rows of a replay in a file.
 
     file:    absolute; never written to again
-    rows:    how many
+    rows:    their number
     last_id: the largest of their ids; once that is overwritten, the file is of no use
     nbytes, sha256: of the file
     """
@@ -58,7 +58,7 @@ class SegmentFile:
 
 
 class Saved:
-    """What of a ring stands in files. A row that changes afterwards is touched: it is saved once more."""
+    """Saved rows of a ring. A row that changes afterwards is touched: it is saved once more."""
 
     def __init__(self) -> None:
         self.parts: tuple[SegmentFile, ...] = ()
@@ -68,36 +68,36 @@ class Saved:
 
     @property
     def carries_differ(self) -> bool:
-        """Whether saved rows may have other carries by now than their files say."""
+        """True if saved rows may have other carries by now than their files."""
         return self._refreshed
 
     def touch(self, id_: int) -> None:
-        """The row ``id_`` is about to change."""
+        """Mark the row ``id_`` before a change."""
         if id_ < self._end:
             self._touched.append(id_)
 
     def touch_carries(self) -> None:
-        """The carries of any rows are about to change."""
+        """Mark the carries of all rows before a change of any."""
         self._refreshed |= self._end > 0
 
     def mark(self, parts: tuple[SegmentFile, ...], next_id: int) -> None:
-        """All rows below ``next_id`` stand in ``parts`` as they are now, but for refreshed carries."""
+        """Mark all rows below ``next_id`` as saved in ``parts``, but for refreshed carries."""
         self.parts, self._end = parts, next_id
         self._touched.clear()
 
     def forget(self, *, refreshed: bool = False) -> None:
-        """Nothing is known to stand in a file, and what will be marked has old carries if ``refreshed``."""
+        """Mark all rows as unsaved; the next saved ones have old carries if ``refreshed``."""
         self.parts, self._end, self._refreshed = (), 0, refreshed
         self._touched.clear()
 
     def unsaved(self, oldest: int, next_id: int) -> tuple[Int, int]:
-        """Ids of the touched rows that live, ascending, and the first of the new ones, which all count."""
+        """Return the ids of the touched living rows, ascending, and the first of the new ones."""
         touched = np.unique(np.array(self._touched, np.int64))
         return touched[touched >= oldest], min(max(self._end, oldest), next_id)
 
 
 def record_type(layout: Layout) -> np.dtype[Any]:
-    """A row and its id as one record: a column for each matrix that has any width."""
+    """Return the type of a row's record: its id and a column for each matrix that has any width."""
     columns = [
         (name, np.dtype(kind).newbyteorder("<").str, (width,))
         for name, (width, kind) in layout.matrices.items()
@@ -107,7 +107,7 @@ def record_type(layout: Layout) -> np.dtype[Any]:
 
 
 def id_ranges(first: int, end: int, row_bytes: int) -> Iterator[tuple[int, int]]:
-    """first … end − 1 in ranges (first, number) of at most :data:`CHUNK_BYTES` of rows each."""
+    """Yield first … end − 1 in ranges (first, number) of at most :data:`CHUNK_BYTES` of rows each."""
     step = max(1, CHUNK_BYTES // max(1, row_bytes))
     for start in range(first, end, step):
         yield start, min(step, end - start)

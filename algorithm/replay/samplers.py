@@ -1,4 +1,4 @@
-"""Which transitions are drawn, and with which weight: prioritised, uniform, or each one once."""
+"""Samplers of transitions and their weights: prioritised, uniform, or each one once."""
 
 from __future__ import annotations
 
@@ -12,57 +12,57 @@ from algorithm.replay.records import ArrayChunks
 from algorithm.replay.storage import FLAG_BITS, NEXT, TERMINATED, TRUNCATED, Storage
 from algorithm.replay.sumtree import Double, SumTree
 
-MAX_YOUNG = 1024  # arrays remembered before they are gone through, even if nobody asks
+MAX_YOUNG = 1024  # stored arrays after which they are processed, even without a call
 
 SamplerState = tuple[dict[str, ArrayChunks], dict[str, float | None]]
 
 
 class Sampler(Protocol):
-    """Draws anchors among the transitions of one storage."""
+    """Protocol of a draw of anchors among the transitions of one storage."""
 
     def attach(self, storage: Storage, further: int) -> None:
-        """Serve this storage; called once, by the buffer that owns both.
+        """Attach to this storage; called once, by the buffer that owns both.
 
-        further: transitions that a window reaches beyond its anchor, T + n − 2.
+        further: transitions of a window beyond its anchor, T + n − 2.
         """
 
     def add(self, ids: Int, td: Float | None) -> None:
-        """``ids`` [L+1]: L rows that became transitions, then the newest row, which is none.
+        """Add ``ids`` [L+1]: L rows that became transitions, then the newest row, which is none.
 
         ``td`` [L] are their TD errors where they are known. Every overwritten slot is that of one of these.
         """
 
     @property
     def ready(self) -> int:
-        """Transitions that may be drawn now."""
+        """Number of transitions that may be drawn now."""
 
     def sample(self, n: int, rng: np.random.Generator) -> tuple[Int, Float]:
-        """Slots [n] of transitions, of which one at least is ready, and their weights [n] in (0, 1]."""
+        """Draw slots [n] of transitions, one at least being ready, and their weights [n] in (0, 1]."""
 
     def feedback(self, slots: Int, td: Float) -> None:
-        """New TD errors [n], finite, of the transitions in ``slots`` [n]; of duplicates the last counts."""
+        """Take finite TD errors [n] of the transitions in ``slots`` [n]; of duplicates the last counts."""
 
     def anneal(self, done: float) -> None:
-        """``done`` of the run, a share from 0 to 1, is over; more counts as 1."""
+        """Set the finished share of the run, ``done`` from 0 to 1; more counts as 1."""
 
     @property
     def nbytes(self) -> int:
         """Bytes reserved."""
 
     def state(self) -> SamplerState:
-        """Arrays, those of rows by id, and scalars. They are written out before anything else happens."""
+        """Return arrays, those of rows by id, and scalars; they must be read before anything else happens."""
 
     def load_state(
         self, arrays: Mapping[str, ArrayChunks], scalars: Mapping[str, float | None], shift: int
     ) -> None:
-        """Take over what ``state`` gave. The storage has been loaded before, its ids less by ``shift``.
+        """Restore the result of ``state``. The storage has been loaded before, its ids less by ``shift``.
 
-        Raises ValueError for what does not fit the storage; the sampler is then of no use any more.
+        Raises ValueError for data that do not fit the storage; the sampler is then unusable.
         """
 
 
 def draw_uniformly(storage: Storage, n: int, rng: np.random.Generator) -> Int:
-    """Slots [n] of transitions, each with the same probability, independently (with replacement).
+    """Draw slots [n] of transitions, each with the same probability, independently (with replacement).
 
     Rows without an action are rejected and drawn again; at least one row must be a transition.
     """
@@ -75,43 +75,43 @@ def draw_uniformly(storage: Storage, n: int, rng: np.random.Generator) -> Int:
 
 
 class UniformSampler:
-    """Every stored transition with the same probability, weight 1."""
+    """Uniform draw of the stored transitions, weight 1."""
 
     def attach(self, storage: Storage, further: int) -> None:
-        """See ``Sampler``."""
+        """Attach to this storage."""
         self._storage = storage
 
     def add(self, ids: Int, td: Float | None) -> None:
-        """Nothing to remember: the storage knows its transitions."""
+        """Do nothing: the links of the storage mark its transitions."""
 
     @property
     def ready(self) -> int:
-        """All that are stored."""
+        """Number of all stored transitions."""
         return self._storage.num_transitions
 
     def sample(self, n: int, rng: np.random.Generator) -> tuple[Int, Float]:
-        """See ``Sampler``."""
+        """Draw slots [n] uniformly, with weights [n] of 1."""
         return draw_uniformly(self._storage, n, rng), np.ones(n, np.float32)
 
     def feedback(self, slots: Int, td: Float) -> None:
-        """TD errors do not matter here."""
+        """Do nothing: TD errors have no effect here."""
 
     def anneal(self, done: float) -> None:
-        """There are no weights."""
+        """Do nothing: there are no weights."""
 
     @property
     def nbytes(self) -> int:
-        """No memory."""
+        """Zero bytes."""
         return 0
 
     def state(self) -> SamplerState:
-        """No state."""
+        """Return no state."""
         return {}, {}
 
     def load_state(
         self, arrays: Mapping[str, ArrayChunks], scalars: Mapping[str, float | None], shift: int
     ) -> None:
-        """No state."""
+        """Do nothing: there is no state."""
 
 
 class PrioritizedSampler:
@@ -130,12 +130,12 @@ class PrioritizedSampler:
         td_error_min: float = 0.01,
         td_error_max: float = 1.0,
     ) -> None:
-        """How strongly errors steer the draw.
+        """Set the influence of errors on the draw.
 
         alpha: 0 draws uniformly, 1 in proportion to the error; usual 0.6 to 0.9.
-        beta: how much of the bias the weights take back, 1 all of it. It grows to 1, linearly over the run by
+        beta: share of the bias that the weights correct, 1 all of it. It grows to 1, linearly over the run by
             :meth:`anneal`, or by ``beta_increment`` at every sampling.
-        td_error_min: keeps transitions without error in play; td_error_max: stops outliers from taking over.
+        td_error_min: lower bound, for transitions without error; td_error_max: upper bound, for outliers.
         Raises ValueError for values out of range.
         """
         if not (alpha >= 0.0 and 0.0 <= beta <= 1.0 and beta_increment >= 0.0):
@@ -153,20 +153,20 @@ class PrioritizedSampler:
         self.beta_increment = beta_increment
         self.td_error_min = td_error_min
         self.td_error_max = td_error_max
-        self._largest: float | None = None  # of the priorities handed back so far
+        self._largest: float | None = None  # of the priorities from feedback so far
 
     def attach(self, storage: Storage, further: int) -> None:
-        """See ``Sampler``."""
+        """Attach to this storage."""
         self._storage = storage
         self._tree = SumTree(storage.capacity)
 
     @property
     def tree(self) -> SumTree:
-        """The priorities by slot; 0 where a slot holds no transition."""
+        """Priorities by slot; 0 where a slot holds no transition."""
         return self._tree
 
     def priority(self, td: Float) -> Double:
-        """p of TD errors [n], float64."""
+        """Return p of TD errors [n], float64."""
         error = np.absolute(td, dtype=np.float64)
         clipped = np.minimum(np.maximum(error, self.td_error_min), self.td_error_max)
         priority: Double = clipped**self.alpha
@@ -174,11 +174,11 @@ class PrioritizedSampler:
 
     @property
     def ready(self) -> int:
-        """All that are stored."""
+        """Number of all stored transitions."""
         return self._storage.num_transitions
 
     def add(self, ids: Int, td: Float | None) -> None:
-        """New transitions get their own priority, or the largest handed back so far."""
+        """Set the priority of new transitions, their own or the largest from feedback so far."""
         values = np.empty(len(ids))
         if td is None:
             values[:-1] = self.td_error_max**self.alpha if self._largest is None else self._largest
@@ -188,7 +188,7 @@ class PrioritizedSampler:
         self._tree.update(ids % self._storage.capacity, values)
 
     def sample(self, n: int, rng: np.random.Generator) -> tuple[Int, Float]:
-        """See ``Sampler``; uniform where every priority is 0."""
+        """Draw slots [n] and weights [n] by priority; uniformly where every priority is 0."""
         if self._tree.total > 0.0:
             slots, priority = self._tree.sample(n, rng)
             weight = (priority.min() / priority) ** self.beta
@@ -198,29 +198,29 @@ class PrioritizedSampler:
         return slots, weight.astype(np.float32)
 
     def feedback(self, slots: Int, td: Float) -> None:
-        """See ``Sampler``."""
+        """Set the priorities of the transitions in ``slots`` [n] from TD errors [n]."""
         priority = self.priority(td)
         self._tree.update(slots, priority)
         self._largest = max(self._largest or 0.0, float(priority.max(initial=0.0)))
 
     def anneal(self, done: float) -> None:
-        """See ``Sampler``; beta follows from ``done`` alone (arXiv 1511.05952, section 3.4)."""
+        """Set beta from ``done`` alone (arXiv 1511.05952, section 3.4)."""
         self.beta = self._first_beta + (1.0 - self._first_beta) * min(1.0, done)
 
     @property
     def nbytes(self) -> int:
-        """See ``Sampler``."""
+        """Bytes of the priorities."""
         return self._tree.nbytes
 
     def state(self) -> SamplerState:
-        """The priorities of the living rows, beta and the largest priority handed back."""
+        """Return the priorities of the living rows, beta and the largest priority from feedback."""
         leaves = self._storage.in_order(self._tree.leaves)
         return {"priority": leaves}, {"beta": self.beta, "largest": self._largest}
 
     def load_state(
         self, arrays: Mapping[str, ArrayChunks], scalars: Mapping[str, float | None], shift: int
     ) -> None:
-        """See ``Sampler``."""
+        """Restore priorities and beta. Raises ValueError if they do not fit the storage."""
         priority, beta = arrays["priority"], scalars["beta"]
         if beta is None or priority.shape != (len(self._storage),) or priority.dtype != np.float64:
             raise ValueError(
@@ -231,61 +231,61 @@ class PrioritizedSampler:
 
 
 class FreshSampler:
-    """Each new transition once as an anchor, oldest first, weight 1; what is overwritten before is lost.
+    """Draw of each new transition once, oldest first, weight 1; one overwritten before is lost.
 
-    A transition is ready when the T + n − 2 transitions behind it exist, which the T learned positions and
-    their n steps need if it is the first of them, or when its chain has ended before. Ids say what is older:
-    the observation came first.
+    A transition is ready when the T + n − 2 transitions behind it exist, or its chain has ended before. The
+    T learned positions and their n steps need as many if it is the first of them. The order of age is that
+    of ids.
     """
 
     def __init__(self) -> None:
         self._ready: Int = np.empty(0, np.int64)  # ids in order
-        self._young: list[Int] = []  # ids that may still be waiting for their steps
+        self._young: list[Int] = []  # ids whose steps may still be missing
 
     def attach(self, storage: Storage, further: int) -> None:
-        """See ``Sampler``."""
+        """Attach to this storage."""
         self._storage = storage
         self._further = further
 
     def add(self, ids: Int, td: Float | None) -> None:
-        """New transitions begin to wait."""
+        """Add new transitions to the young ones."""
         self._young.append(ids[:-1])
         if len(self._young) >= MAX_YOUNG:
             self._settle()
 
     @property
     def ready(self) -> int:
-        """Transitions that are ready and have not been drawn."""
+        """Number of transitions that are ready and have not been drawn."""
         self._settle()
         return len(self._ready)
 
     def sample(self, n: int, rng: np.random.Generator) -> tuple[Int, Float]:
-        """The oldest n of those that are ready, which must be as many; they are never drawn again."""
+        """Return the oldest n ready transitions, once; there must be as many."""
         if n > self.ready:
             raise ValueError(f"fresh windows: {n} were asked for, {self.ready} are ready")
         drawn, self._ready = self._ready[:n], self._ready[n:]
         return drawn % self._storage.capacity, np.ones(n, np.float32)
 
     def feedback(self, slots: Int, td: Float) -> None:
-        """TD errors do not matter here."""
+        """Do nothing: TD errors have no effect here."""
 
     def anneal(self, done: float) -> None:
-        """There are no weights."""
+        """Do nothing: there are no weights."""
 
     @property
     def nbytes(self) -> int:
-        """Ids that wait, usually about a batch of them; nothing is reserved."""
+        """Bytes of the stored ids, usually about a batch of them; nothing is reserved."""
         return self._ready.nbytes + sum(ids.nbytes for ids in self._young)
 
     def state(self) -> SamplerState:
-        """The ids that wait, in order."""
+        """Return the stored ids, in order."""
         self._settle()
         return {"waiting": ArrayChunks.of(np.sort(np.concatenate([self._ready, *self._young])))}, {}
 
     def load_state(
         self, arrays: Mapping[str, ArrayChunks], scalars: Mapping[str, float | None], shift: int
     ) -> None:
-        """See ``Sampler``. What was ready is found ready again."""
+        """Restore the stored ids; those that were ready are ready again."""
         storage = self._storage
         chunks = (chunk.copy() for chunk in arrays["waiting"].chunks)
         waiting: Int = np.concatenate([np.empty(0, np.int64), *chunks]) - shift
@@ -295,7 +295,7 @@ class FreshSampler:
         self._ready, self._young = np.empty(0, np.int64), [waiting]
 
     def _settle(self) -> None:
-        """Move what has become ready from the young to the ready, and drop what has been overwritten."""
+        """Move ids that have become ready from the young to the ready, and drop overwritten ones."""
         oldest = self._storage.next_id - self._storage.capacity
         if self._ready.size and self._ready[0] < oldest:
             self._ready = self._ready[self._ready.searchsorted(oldest) :]
@@ -309,7 +309,7 @@ class FreshSampler:
             self._ready = np.sort(np.concatenate([self._ready, young[ready]]), kind="stable")
 
     def _has_its_steps(self, ids: Int) -> Bool:
-        """Which of the transitions ``ids`` [n] are ready; follows the links from each."""
+        """Return the mask of the transitions ``ids`` [n] that are ready, by the links from each."""
         links, capacity = self._storage.links, self._storage.capacity
         here = ids
         forward = links[here % capacity, NEXT]

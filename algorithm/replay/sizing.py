@@ -1,4 +1,4 @@
-"""How many bytes a replay takes, and which replay a number of bytes can hold; nothing is allocated."""
+"""Bytes of a replay, and the largest replay in a number of bytes, without allocation."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from algorithm.spec import AgentSpec
 def replay_bytes(
     spec: AgentSpec, capacity: int, carry_shape: tuple[int, ...] = (), *, prioritised: bool
 ) -> int:
-    """Bytes of a full replay of ``capacity`` rows: what ``ReplayBuffer.nbytes`` says once it is built.
+    """Return the bytes of a full replay of ``capacity`` rows, equal to its ``ReplayBuffer.nbytes``.
 
     carry_shape: of one stored carry; () or a shape with a 0 stores none.
     prioritised: a sum tree is kept, whose share of each row depends on the capacity.
@@ -25,7 +25,7 @@ def replay_bytes(
 def largest_capacity(
     spec: AgentSpec, nbytes: int, carry_shape: tuple[int, ...] = (), *, prioritised: bool
 ) -> int:
-    """Rows of the largest replay that ``nbytes`` can hold; 0 if not even the two that any replay needs."""
+    """Return the rows of the largest replay in ``nbytes``; 0 for fewer than the necessary two."""
     fitting = bisect_right(
         range(2, MAX_CAPACITY + 1),
         nbytes,

@@ -1,10 +1,10 @@
-"""The ring of rows: observations, what followed them, and the links from row to row.
+"""Ring of rows: observations, actions and rewards, and the links from row to row.
 
 Row ids grow for ever and ``slot = id mod capacity``, so the id in a slot need not be stored: a row is alive
 while ``next_id − capacity ≤ id < next_id``. The matrices of the ring are listed in ``layout.py``.
 
-The continuous action is not stored: it is ``np.tanh(z)`` of the stored float32 z, bit for bit what the actor
-computed, so it is recomputed when read. Nor are next observations: they are the next row.
+The continuous action is not stored: it is recomputed as ``np.tanh(z)`` of the stored float32 z, bit for bit
+the actor's. Nor are next observations: they are the next row.
 Of a stack of frames only the newest is stored; the others are those of the rows before.
 """
 
@@ -29,10 +29,10 @@ Index = slice | Int
 
 
 class Storage:
-    """The arrays of the ring. Memory is reserved at once but touched only as rows are written."""
+    """Arrays of the ring. Memory is reserved at once but touched only as rows are written."""
 
     def __init__(self, spec: AgentSpec, capacity: int, carry_shape: tuple[int, ...] = ()) -> None:
-        """``capacity`` counts rows; ``carry_shape`` () or any shape with a 0 means no carry is stored.
+        """Reserve ``capacity`` rows; ``carry_shape`` () or any shape with a 0 means no carry is stored.
 
         Raises ValueError for a capacity below 2 (a transition needs two rows) or above 2^29 − 1.
         """
@@ -58,12 +58,12 @@ class Storage:
         self._columns = [name for name, (width, _) in self.layout.matrices.items() if width]
 
     def __len__(self) -> int:
-        """Rows in use."""
+        """Return the number of rows in use."""
         return min(self.next_id, self.capacity)
 
     @property
     def oldest(self) -> int:
-        """The smallest id that is alive, or ``next_id`` if none is."""
+        """Smallest id that is alive, or ``next_id`` if none is."""
         return max(self.next_id - self.capacity, 0)
 
     @property
@@ -72,14 +72,14 @@ class Storage:
         return sum(array.nbytes for array in self.arrays.values())
 
     def locate(self, first_id: int, n: int) -> Index:
-        """Slots of the ids first_id … first_id + n − 1: a slice where they do not wrap around the ring."""
+        """Return slots of the ids first_id … first_id + n − 1: a slice unless they wrap around the ring."""
         start = first_id % self.capacity
         if start + n <= self.capacity:
             return slice(start, start + n)
         return np.arange(start, start + n) % self.capacity
 
     def ids_in(self, slots: Int) -> Int:
-        """The id of the newest row written to each slot."""
+        """Return the id of the newest row written to each slot."""
         newest = self.next_id - 1
         position = newest % self.capacity
         ids: Int = slots + (newest - position)
@@ -87,11 +87,11 @@ class Storage:
         return ids
 
     def alive(self, ids: Int) -> Bool:
-        """Which of ``ids``, handed out by this ring, still stand in their slot; −1 never does."""
+        """Return the mask of this ring's ``ids`` that still stand in their slot; −1 never does."""
         return ids >= self.oldest
 
     def is_transition(self, slots: Int) -> Bool:
-        """Which slots hold a row with an action."""
+        """Return the mask of slots that hold a row with an action."""
         result: Bool = self.links[slots, NEXT] != 0
         return result
 
@@ -131,21 +131,21 @@ class Storage:
         self.num_transitions += len(reward)
 
     def records(self) -> ArrayChunks:
-        """All living rows by id, as records."""
+        """Return all living rows by id, as records."""
         return self._chunks_of(np.empty(0, np.int64), self.oldest)
 
     def unsaved(self) -> ArrayChunks:
-        """Records of the rows that are new or have changed since ``saved`` was last told."""
+        """Return records of the rows that are new or have changed since the last mark of ``saved``."""
         return self._chunks_of(*self.saved.unsaved(self.oldest, self.next_id))
 
     def in_order(self, array: Array) -> ArrayChunks:
-        """What ``array`` [capacity, …], kept by slot, holds of the living rows, by id."""
+        """Return the living rows' part of ``array`` [capacity, …], ordered by id instead of slot."""
         ranges = id_ranges(self.oldest, self.next_id, array[:1].nbytes)
         chunks = (array[self.locate(first, n)] for first, n in ranges)
         return ArrayChunks(array.dtype, (len(self), *array.shape[1:]), chunks)
 
     def put_in_order(self, array: Array, values: ArrayChunks) -> None:
-        """The reverse of :meth:`in_order`. Raises ValueError for what is not of the rows' shape and dtype."""
+        """Reverse :meth:`in_order`. Raises ValueError for values of another shape or dtype than the rows'."""
         expected = (len(self), *array.shape[1:])
         if values.shape != expected or values.dtype != array.dtype:
             raise ValueError(
@@ -155,18 +155,18 @@ class Storage:
             array[slots] = chunk
 
     def places(self, values: ArrayChunks) -> Iterator[tuple[Index, Array]]:
-        """The slots of each of the chunks that :meth:`in_order` gave, and the chunk."""
+        """Yield each of the chunks of :meth:`in_order` with its slots, as (slots, chunk)."""
         first = self.oldest
         for chunk in values.chunks:
             yield self.locate(first, len(chunk)), chunk
             first += len(chunk)
 
     def load(self, records: Iterable[Records], *, oldest: int, next_id: int, shift: int) -> None:
-        """Become the ring whose rows oldest … next_id − 1 are alive.
+        """Load the ring whose rows oldest … next_id − 1 are alive.
 
         records: chunks of :attr:`record_type`; where a row comes twice the last one counts, the dead do not
         shift:   subtracted from all ids; 0, or ``oldest`` where the dead would seem alive by their ids
-        Raises ValueError if a row is missing or lies ahead; the ring is then of no use any more.
+        Raises ValueError if a row is missing or lies ahead; the ring is then unusable.
         """
         self.clear()
         missing = np.ones(next_id - oldest, np.bool_)
@@ -189,13 +189,13 @@ class Storage:
             used[used[:, PREV] > np.arange(len(used)), PREV] = 0
 
     def clear(self) -> None:
-        """Forget all rows."""
+        """Remove all rows."""
         self.links[: len(self)] = 0
         self.next_id = self.num_transitions = 0
         self.saved.forget()
 
     def _chunks_of(self, touched: Int, first: int) -> ArrayChunks:
-        """Records of the rows ``touched`` and of all from ``first`` on."""
+        """Return records of the rows ``touched`` and of all from ``first`` on."""
 
         def chunks() -> Iterator[Array]:
             for at, n in id_ranges(0, len(touched), self.record_type.itemsize):

@@ -1,8 +1,8 @@
-"""A float64 sum tree with a wide fan-out, vectorised over the batch.
+"""Float64 sum tree with a wide fan-out, vectorised over the batch.
 
-A binary tree needs log2(capacity) dependent passes of small numpy calls. Here a node has 32 or 8 children,
-so half a million leaves need two levels and one running sum over the two thousand nodes on top; the
-prefix sums inside all visited nodes are one small matrix product.
+A binary tree needs log2(capacity) dependent passes of small numpy calls. Here a node has 32 or 8 children:
+half a million leaves need two levels, and one running sum over the two thousand nodes on top. The prefix
+sums inside all visited nodes are one small matrix product.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ Double = NDArray[np.float64]
 LEAF_FAN_OUT = 32  # wide where the memory is: inner sums then cost a quarter of a byte per leaf
 INNER_FAN_OUT = 8
 MAX_TOP = 2048  # a running sum over this many nodes is cheaper than one more level
-MAX_PENDING = 1024  # updates remembered before the inner sums are brought up to date anyway
+MAX_PENDING = 1024  # stored updates after which the inner sums are computed anyway
 
 
 def tree_bytes(capacity: int) -> int:
-    """Bytes of a tree of ``capacity`` leaves, without building it."""
+    """Return the bytes of a tree of ``capacity`` leaves, without building it."""
     return np.dtype(np.float64).itemsize * sum(prod(shape) for shape in _shapes(capacity))
 
 
@@ -32,11 +32,11 @@ class SumTree:
     """Leaves ≥ 0 with O(1) update and sampling in proportion to their value.
 
     Inner sums are recomputed from their children, never adjusted by differences, so they do not drift: they
-    depend on the leaves alone, not on the history. They are brought up to date when they are next read.
+    depend on the leaves alone, not on the history. They are updated at the next read.
     """
 
     def __init__(self, capacity: int) -> None:
-        """An all-zero tree of ``capacity`` ≥ 1 leaves; memory is touched only as leaves are written."""
+        """Create an all-zero tree of ``capacity`` ≥ 1 leaves; memory is touched as leaves are written."""
         if capacity < 1:
             raise ValueError(f"SumTree: capacity must be at least 1, got {capacity}")
         self.capacity = capacity
@@ -51,14 +51,14 @@ class SumTree:
 
     @property
     def leaves(self) -> Double:
-        """A read-only view of all leaves, [capacity]."""
+        """Read-only view of all leaves, [capacity]."""
         view = self._flat[0][: self.capacity]
         view.flags.writeable = False
         return view
 
     @property
     def total(self) -> float:
-        """The sum of all leaves."""
+        """Sum of all leaves."""
         self._refresh()
         return float(self._top.sum())
 
@@ -81,7 +81,7 @@ class SumTree:
             self._refresh()
 
     def sample(self, n: int, rng: np.random.Generator) -> tuple[Int, Double]:
-        """Stratified draw of ``n`` leaves: the i-th lies in the i-th of n equal shares of the total.
+        """Draw ``n`` leaves in strata: the i-th lies in the i-th of n equal shares of the total.
 
         Returns leaves [n] and their values [n], each > 0. Raises ValueError if the total is 0.
         """
@@ -93,7 +93,7 @@ class SumTree:
         strata = np.arange(n)
         leaves = self._find((strata + rng.random(n)) * share, running)
         values = self._flat[0].take(leaves)
-        # At the edge between two leaves rounding can point at an empty neighbour: draw those again.
+        # At the edge between two leaves rounding can select an empty neighbour: draw those again.
         while not values.all():
             empty = np.flatnonzero(values == 0.0)
             leaves[empty] = self._find((empty + rng.random(empty.size)) * share, running)
@@ -103,7 +103,7 @@ class SumTree:
     def load(self, chunks: Iterable[tuple[slice | Int, Array]]) -> None:
         """Replace all leaves: those that ``chunks`` name (leaves [n], values [n]) by its values, others by 0.
 
-        Raises ValueError as :meth:`update` does; the tree is then of no use any more.
+        Raises ValueError as :meth:`update` does; the tree is then unusable.
         """
         self._pending.clear()
         leaves = self._flat[0]
@@ -114,7 +114,7 @@ class SumTree:
             sums[: len(level)] = np.add.reduce(level, axis=1)
 
     def _find(self, mass: Double, running: Double) -> Int:
-        """The leaf in which each point of ``mass`` [n] of the running sum lies; overwrites ``mass``."""
+        """Return the leaf of each point of ``mass`` [n] of the running sum; overwrites ``mass``."""
         # Leaving out the last entry keeps a mass rounded up to the total inside the tree.
         node: Int = running[:-1].searchsorted(mass, "right")
         mass -= running.take(node)
@@ -151,7 +151,7 @@ def _checked(values: Double) -> Double:
 
 
 def _shapes(capacity: int) -> list[tuple[int, ...]]:
-    """[nodes, fan-out] of each level, leaves first, and at last [nodes] of the top."""
+    """Return [nodes, fan-out] of each level, leaves first, and at last [nodes] of the top."""
     shapes: list[tuple[int, ...]] = []
     count, width = capacity, LEAF_FAN_OUT
     while count > MAX_TOP:

@@ -1,4 +1,4 @@
-"""Cuts windows around anchors: K burn-in, T learned, n steps, W = K + T + n − 1 transitions, W + 1 tokens."""
+"""Windows around anchors: K burn-in, T learned, n steps, W = K + T + n − 1 transitions, W + 1 tokens."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ Scalar = TypeVar("Scalar", bound=np.generic)
 
 
 class WindowReader:
-    """Reads the window of each anchor by following links, so that it never leaves the anchor's episode."""
+    """Reader of the window of each anchor, along links and so within the anchor's episode."""
 
     def __init__(self, storage: Storage, *, burn_in: int, learn: int, n_step: int) -> None:
-        """Raises ValueError unless burn_in ≥ 0, learn ≥ 1 and n_step ≥ 1."""
+        """Raise ValueError unless burn_in ≥ 0, learn ≥ 1 and n_step ≥ 1."""
         if burn_in < 0 or learn < 1 or n_step < 1:
             raise ValueError(
                 f"replay windows need burn_in ≥ 0, learn ≥ 1, n_step ≥ 1; got {burn_in}, {learn}, {n_step}"
@@ -34,24 +34,24 @@ class WindowReader:
         }
 
     def read(self, anchors: Int, weight: Float, place: Int | None = None) -> SequenceBatch:
-        """The windows of ``anchors`` [B], slots of transitions. The tensors share no memory with the storage.
+        """Return the windows of ``anchors`` [B], slots of transitions; no memory is shared with the storage.
 
-        place: [B] which of the learned positions each anchor is, 0 … T−1; None for the first
+        place: [B] index of each anchor among the learned positions, 0 … T−1; None for the first
 
         ``action`` is a view of ``prev_action``, one token later. The frames of a stack are views of one
         another: read them, never write to them.
 
         A stack is rebuilt from the rows before, as far back as they stand in the replay; where they do not,
-        the oldest frame that does is repeated. For the first observations of an episode that is what the
-        stack was. Two cases are approximate: rows that have been overwritten, and a chain that begins in the
-        middle of an episode, whose first rows have frames that never were in the replay.
+        the oldest frame that does is repeated. For the first observations of an episode that is exact. Two
+        cases are approximate: overwritten rows, and the first rows of a chain that begins in the middle of
+        an episode. The frames before such a chain never were in the replay.
         """
         storage, lead = self._storage, self._lead
         layout, discrete = storage.layout, storage.discrete
         place = np.zeros(len(anchors), np.int64) if place is None else place
         ids, exists, terminated = self._follow(anchors, place)
         slots = ids % storage.capacity
-        # The row before the window comes along for its action.
+        # The row before the window is read for its action.
         near, there = slots[:, lead - 1 :], exists[:, lead - 1 :]
         missing = None if there.all() else ~there
         real, byte = _gather(storage.real, near, missing), _gather(storage.byte, near, missing)
@@ -96,7 +96,7 @@ class WindowReader:
         links, here = anchor_links, start
         for token in range(back - 1, -1, -1):
             previous = here - links[:, PREV]
-            # Ids only grow along a chain: what stands before an overwritten row is overwritten too.
+            # Ids only grow along a chain: a row before an overwritten one is overwritten too.
             alive = (previous < here) & (previous >= oldest)
             here = np.where(alive, previous, here)
             ids[:, token], exists[:, token] = here, alive
@@ -123,13 +123,13 @@ class WindowReader:
         )
 
     def _steps(self, anchors: Int, place: Int) -> Int:
-        """Step in the episode of every token [B, W+1], whether it exists or not."""
+        """Return the step in the episode of every token [B, W+1], whether it exists or not."""
         first = self._storage.links.take(anchors, axis=0)[:, STEP] - self._burn_in - place
         steps: Int = first[:, None] + np.arange(self._window + 1)
         return steps
 
     def _actions(self, real: Float, byte: NDArray[np.uint8]) -> Float:
-        """The action before each token, [B, W+1, A], from rows [B, W+2, …]; u is restored from z."""
+        """Return the action before each token, [B, W+1, A], from rows [B, W+2, …]; u is restored from z."""
         storage = self._storage
         discrete = storage.discrete
         actions = np.empty((len(real), self._window + 1, storage.spec.action.size), np.float32)
@@ -139,7 +139,10 @@ class WindowReader:
         return actions
 
     def _observations(self, slots: Int, exists: Bool, real: Float) -> dict[str, torch.Tensor]:
-        """Every observation. slots [B, lead + W+1]; exists [B, W+1]; real: float32 columns [B, W+1, …]."""
+        """Return every observation by name.
+
+        slots: [B, lead + W+1]; exists: [B, W+1]; real: float32 columns [B, W+1, …].
+        """
         missing = None if not self._others or exists.all() else ~exists
         rows: dict[str, Array] = {"real": real}
         for matrix, stack in self._others.items():
@@ -153,7 +156,7 @@ class WindowReader:
         return obs
 
     def _carries(self, first: Int) -> Float:
-        """The carry of each window's first token that exists, [B, *C].
+        """Return the carry of each window's first token that exists, [B, *C].
 
         first: slots [B] of the first tokens; where they are missing, that of the first that exists.
         """
@@ -162,7 +165,7 @@ class WindowReader:
 
 
 def _gather(array: NDArray[Scalar], slots: Int, missing: Bool | None) -> NDArray[Scalar]:
-    """Rows of ``array`` at ``slots`` [B, tokens] as a fresh array, zero where ``missing``."""
+    """Return rows of ``array`` at ``slots`` [B, tokens] as a fresh array, zero where ``missing``."""
     rows = array.take(slots, axis=0)
     if missing is not None:
         rows[missing] = 0
@@ -170,10 +173,10 @@ def _gather(array: NDArray[Scalar], slots: Int, missing: Bool | None) -> NDArray
 
 
 def _stacked(frames: torch.Tensor, stack: int, missing: Bool | None) -> torch.Tensor:
-    """Stacks [B, W+1, S, …] out of ``frames`` [B, S−1 + W+1, …], zero where ``missing`` [B, W+1].
+    """Return stacks [B, W+1, S, …] of ``frames`` [B, S−1 + W+1, …], zero where ``missing`` [B, W+1].
 
-    A view in which each frame stands in up to S stacks, unless some token is missing: its zeros would stand
-    where its neighbours have a frame.
+    Each frame of the view stands in up to S stacks. The result is a copy if some token is missing, whose
+    zeros would stand where its neighbours have a frame.
     """
     stacked = frames.unfold(1, stack, 1).movedim(-1, 2)
     if missing is not None:

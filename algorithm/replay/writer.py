@@ -1,4 +1,4 @@
-"""Turns segments of many interleaved streams into linked rows of the ring."""
+"""Conversion of segments of many interleaved streams into linked rows of the ring."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ TANH_TOLERANCE = 1e-5  # libraries differ in the last bits of tanh; more than th
 
 
 class Head(NamedTuple):
-    """The newest row of a stream's open episode: it has an observation and no action yet."""
+    """Newest row of a stream's open episode, with an observation and no action yet."""
 
     id: int
     step: int
 
 
 class Writer:
-    """Owns which row is the head of which stream."""
+    """Writer of rows, with the head row of each stream."""
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
@@ -42,10 +42,10 @@ class Writer:
         self._observations = [(name, shape, np.dtype(kind)) for name, shape, kind in storage.spec.obs.items()]
 
     def add(self, segment: Segment) -> Int:
-        """Append a segment to its stream; ValueError, and no change, if it does not fit the spec.
+        """Append a segment to its stream; raise ValueError, and change nothing, if it does not fit the spec.
 
-        It continues the stream's head row if that stands at ``start_step`` and outlives this write. Otherwise
-        the chain that was open ends as truncated, for nothing can continue it any more, and a new one begins.
+        It continues the stream's head row if that stands at ``start_step`` and outlives this write.
+        Otherwise the open chain ends as truncated, for nothing can continue it, and a new one begins.
 
         Returns ids [L+1]: those that became transitions, then that of the newest row, which is none.
         """
@@ -69,7 +69,7 @@ class Writer:
         storage = self._storage
         if head is None:
             return
-        # If the head itself is overwritten this reads a stranger's link, yet ``last`` is dead all the same.
+        # If the head itself is overwritten this reads another row's link, yet ``last`` is dead all the same.
         back = int(storage.links[head.id % storage.capacity, PREV])
         last = head.id - back
         if back and last >= storage.next_id - storage.capacity:
@@ -108,7 +108,7 @@ class Writer:
         self._storage.act(slots, segment.z, segment.behaviour_logp, segment.reward, onehot)
 
     def _end(self, segment: Segment, ids: Int) -> None:
-        """Flag the last transition if the episode ended there, else remember the new head."""
+        """Flag the last transition if the episode ended there, else store the new head."""
         storage = self._storage
         terminated, truncated = segment.terminated.item(-1), segment.truncated.item(-1)
         if terminated or truncated:
