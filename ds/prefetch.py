@@ -19,7 +19,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 from algorithm.data import Int, Segment, SequenceBatch, UpdateResult
 from algorithm.replay.buffer import ReplayBuffer, ReplayState
 from algorithm.replay.records import SegmentFile
-from algorithm.replay.samplers import FreshSampler, Sampler
+from algorithm.replay.samplers import FifoSampler, Sampler
 from algorithm.spec import AgentSpec
 
 P = ParamSpec("P")
@@ -68,7 +68,7 @@ class PrefetchedReplay(ReplayBuffer):
         """
         if threads < 1 or ahead < 1:
             raise ValueError(f"replay: threads and ahead must be at least 1, got {threads} and {ahead}")
-        if isinstance(sampler, FreshSampler):
+        if isinstance(sampler, FifoSampler):
             raise ValueError("replay: fresh windows cannot be drawn ahead, those that wait could be lost")
         super().__init__(spec, sampler=sampler, **sizes)
         self._ahead = ahead
@@ -279,7 +279,7 @@ class Prefetching:
         **sizes: Any,  # noqa: ANN401 - what ReplayBuffer takes
     ) -> ReplayBuffer:
         """Make an empty replay: a plain one for fresh windows."""
-        if isinstance(sampler, FreshSampler):
+        if isinstance(sampler, FifoSampler):
             return ReplayBuffer(spec, sampler=sampler, **sizes)
         replay = PrefetchedReplay(spec, threads=self._threads, ahead=self._ahead, sampler=sampler, **sizes)
         self._replays.append(replay)

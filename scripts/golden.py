@@ -149,7 +149,7 @@ def same(name: str, was: dict[str, str], now: dict[str, str]) -> bool:
 
 
 def free_port() -> int:
-    """A port that nothing listens on now."""
+    """Return a port that nothing listens on now."""
     import socket
 
     with socket.socket() as one:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from algorithm.extensions.base import Context, States
-from algorithm.extensions.two_looks import Judge, TwoLooks
+from algorithm.extensions.two_views import Judge, TwoViews
 from algorithm.nn.augment import Augmentation
 from algorithm.ops.contrastive import info_nce_accuracy, info_nce_loss
 from algorithm.ops.shapes import valid_share
@@ -17,7 +17,7 @@ MAX_PAIRS = 1024
 """Largest number of pairs in an update, which compares all with all; see :class:`Atc`."""
 
 
-class Atc(TwoLooks):
+class Atc(TwoViews):
     """ATC (Stooke et al. 2021, arXiv 2009.08319).
 
     The anchor is the online state z of an augmented learned token t, as z + f(z). Its positive is the
@@ -29,7 +29,7 @@ class Atc(TwoLooks):
 
     prediction: f, [B, S] -> [B, S]
     state_size: S
-    others:     see :class:`~algorithm.extensions.two_looks.TwoLooks`
+    others:     see :class:`~algorithm.extensions.two_views.TwoViews`
     """
 
     def __init__(

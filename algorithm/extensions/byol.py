@@ -8,13 +8,13 @@ import torch
 from torch import Tensor, nn
 
 from algorithm.extensions.base import Context, States
-from algorithm.extensions.two_looks import Judge, TwoLooks
+from algorithm.extensions.two_views import Judge, TwoViews
 from algorithm.nn.augment import Augmentation
 from algorithm.ops.contrastive import cosine_loss
 from algorithm.ops.shapes import window_mean
 
 
-class Byol(TwoLooks):
+class Byol(TwoViews):
     """BYOL (Grill et al. 2020, arXiv 2006.07733), section 3.1.
 
     A prediction from one look's projected online state is compared with the other look's projected target
@@ -25,7 +25,7 @@ class Byol(TwoLooks):
 
     projection: [B, S] -> [B, P]
     prediction: [B, P] -> [B, P]
-    others:     see :class:`~algorithm.extensions.two_looks.TwoLooks`
+    others:     see :class:`~algorithm.extensions.two_views.TwoViews`
     """
 
     def __init__(

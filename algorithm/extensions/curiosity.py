@@ -15,7 +15,7 @@ from algorithm.ops.intrinsic import merge_moments, prediction_error, standard_de
 from algorithm.ops.shapes import masked_mean, window_mean
 
 
-class Surprise(Protocol):
+class PredictionError(Protocol):
     """Prediction error of each transition."""
 
     def __call__(self, network: nn.Module, state: Tensor, action: Tensor, next_state: Tensor) -> Tensor:
@@ -23,12 +23,12 @@ class Surprise(Protocol):
         ...
 
 
-def forward_surprise(network: nn.Module, state: Tensor, action: Tensor, next_state: Tensor) -> Tensor:
+def forward_error(network: nn.Module, state: Tensor, action: Tensor, next_state: Tensor) -> Tensor:
     """Return ½‖f(s, a) − s'‖² (arXiv 1705.05363, equation 6)."""
     return prediction_error(network(state, action), next_state)
 
 
-def inverse_surprise(network: nn.Module, state: Tensor, action: Tensor, next_state: Tensor) -> Tensor:
+def inverse_error(network: nn.Module, state: Tensor, action: Tensor, next_state: Tensor) -> Tensor:
     """Return ½‖g(s, s') − a‖², of the flat action."""
     return prediction_error(network(state, next_state), action)
 
@@ -72,15 +72,15 @@ class Curiosity(Extension):
     positions of other windows. It is updated once in an update, after the bonus has been taken.
 
     network:  the model, always in evaluation mode, so that a transition has one error at a time
-    surprise: its error
+    error: of the network
     strength: factor on the bonus
     """
 
-    def __init__(self, network: nn.Module, surprise: Surprise, strength: float) -> None:
+    def __init__(self, network: nn.Module, error: PredictionError, strength: float) -> None:
         super().__init__()
         self.own.append(network)
         self.deviation = RunningDeviation()
-        self._surprise, self._strength = surprise, strength
+        self._error, self._strength = error, strength
         self._metrics: Mapping[str, Tensor] = {}
         self.eval()
 
@@ -107,7 +107,7 @@ class Curiosity(Extension):
         """Return errors of transitions and the mask of existing ones, [B, T] each."""
         state, batch = ctx.state.detach(), ctx.batch
         after = slice(at.start + 1, at.stop + 1)
-        error = self._surprise(self.own[0], state[:, at], batch.action[:, at], state[:, after])
+        error = self._error(self.own[0], state[:, at], batch.action[:, at], state[:, after])
         return error, batch.valid[:, at] & batch.obs_valid[:, after]
 
     def _scaled(self, error: Tensor) -> Tensor:
@@ -122,10 +122,10 @@ def make_curiosity(build: Build) -> Curiosity | None:
     if options.curiosity == "FORWARD":
         network = build.make_network("ModelForwardDynamic", spec, size)
         check_dynamic(network, (size, spec.action.size), size)
-        return Curiosity(network, forward_surprise, options.curiosity_strength)
+        return Curiosity(network, forward_error, options.curiosity_strength)
     network = build.make_network("ModelInverseDynamic", spec, size)
     check_dynamic(network, (size, size), spec.action.size)
-    return Curiosity(network, inverse_surprise, options.curiosity_strength)
+    return Curiosity(network, inverse_error, options.curiosity_strength)
 
 
 def _summary(bonus: Tensor, valid: Tensor) -> Mapping[str, Tensor]:

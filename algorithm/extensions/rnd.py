@@ -14,7 +14,7 @@ from algorithm.ops.intrinsic import distillation_error
 from algorithm.ops.shapes import window_mean
 
 
-class Novelty(Extension):
+class RND(Extension):
     """Network trained to reproduce a fixed random one on stored (state, action).
 
     Its error is small on frequent inputs and large on new ones. The paper adds that error to the reward;
@@ -47,10 +47,10 @@ class Novelty(Extension):
         return distillation_error(self.own[0](state, action), self.fixed(state, action))
 
 
-def make_novelty(build: Build) -> Novelty | None:
+def make_novelty(build: Build) -> RND | None:
     """Return the novelty score, if configured. Raises ModelError for a network that returns a wrong shape."""
     if not build.options.use_rnd:
         return None
     network, fixed = (build.make_network("ModelRND", build.spec, build.state_size) for _ in range(2))
     check_dynamic(network, (build.state_size, build.spec.action.size), "F")
-    return Novelty(network, fixed, build.options.rnd_n_sample)
+    return RND(network, fixed, build.options.rnd_n_sample)

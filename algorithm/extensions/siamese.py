@@ -5,16 +5,16 @@ from __future__ import annotations
 from algorithm.extensions.atc import Atc
 from algorithm.extensions.byol import Byol
 from algorithm.extensions.options import Build
-from algorithm.extensions.two_looks import TwoLooks, no_judge, q_agrees
+from algorithm.extensions.two_views import TwoViews, no_view_loss, q_consistency
 from algorithm.nn.augment import Augmentation
 from algorithm.nn.projections import check_prediction, check_projection
 
 
-def make_siamese(build: Build) -> TwoLooks | None:
+def make_siamese(build: Build) -> TwoViews | None:
     """Return ATC, BYOL or None. Raises ModelError for networks that return a wrong shape."""
     spec, options = build.spec, build.options
     augment = Augmentation(spec.obs)
-    judge = q_agrees if options.siamese_use_q else no_judge
+    judge = q_consistency if options.siamese_use_q else no_view_loss
     gated = options.siamese_use_adaptive
     if options.siamese == "ATC":
         prediction = build.make_network("ModelRepPrediction", spec, build.state_size)

@@ -41,7 +41,7 @@ class RandomShift(nn.Module):
     """DrQ's random shift of each image by up to ``pad`` pixels while training (arXiv 2004.13649).
 
     It acts in train mode only, inside an update; acting and target networks receive unshifted images. With
-    a memory all images of a window are shifted alike, see :class:`OneLook`.
+    a memory all images of a window are shifted alike, see :class:`OneView`.
 
     pad: largest shift in either direction, in pixels; DrQ takes 4 for images of 84 pixels
     """
@@ -51,7 +51,7 @@ class RandomShift(nn.Module):
         if pad < 1:
             raise ValueError(f"RandomShift: pad must be at least 1 pixel, got {pad}")
         self.pad = pad
-        self.look: OneLook | None = None
+        self.look: OneView | None = None
 
     def forward(self, images: Tensor) -> Tensor:
         """Shift images [P, H, W, C]; shape and dtype stay."""
@@ -69,7 +69,7 @@ class RandomShift(nn.Module):
         return f"pad={self.pad}"
 
 
-class OneLook:
+class OneView:
     """Context in which every :class:`RandomShift` of a network shifts the images of a window alike.
 
     A memory learns from the changes between images: an offset for each would add movements that never

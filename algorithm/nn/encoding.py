@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from algorithm.data import SequenceBatch
-from algorithm.nn.augment import OneLook
+from algorithm.nn.augment import OneView
 from algorithm.nn.protocols import Rep
 
 Obs = Mapping[str, Tensor]
@@ -132,8 +132,8 @@ class _Remembered(_Whole):
     """States with a memory: all images of a window are shifted alike."""
 
     @cached_property
-    def _look(self) -> OneLook:
-        return OneLook(self.rep, len(self.batch.reward))
+    def _look(self) -> OneView:
+        return OneView(self.rep, len(self.batch.reward))
 
 
 class WholeWindow(_Remembered):

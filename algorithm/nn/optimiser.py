@@ -14,7 +14,7 @@ from algorithm.nn.flat import FlatParameters
 BETA_1, BETA_2, EPSILON = 0.9, 0.999, 1e-8
 
 
-class Shorten:
+class ClipGradNorm:
     """Clipping of a gradient to ``max_norm`` in place (arXiv 1211.5063, algorithm 1)."""
 
     def __init__(self, max_norm: float) -> None:
@@ -53,7 +53,7 @@ class FlatAdam:
     ) -> None:
         self.flat = FlatParameters(modules)
         self.learning_rate, self.factor = learning_rate, 1.0
-        self._shorten = Shorten(max_norm) if math.isfinite(max_norm) else _leave
+        self._shorten = ClipGradNorm(max_norm) if math.isfinite(max_norm) else _leave
         self._moments = torch.zeros_like(self.flat.data), torch.zeros_like(self.flat.data)
         device = self.flat.data.device
         self._count = torch.zeros((), device=device)

@@ -10,14 +10,14 @@ import numpy as np
 
 from algorithm.data import Bool, Float, Int, Segment, SequenceBatch, UpdateResult
 from algorithm.replay.records import ArrayChunks, Records, SegmentFile
-from algorithm.replay.samplers import FreshSampler, PrioritizedSampler, Sampler, UniformSampler
+from algorithm.replay.samplers import FifoSampler, PrioritizedSampler, Sampler, UniformSampler
 from algorithm.replay.storage import NEXT, PREV, STEP, Storage
 from algorithm.replay.windows import WindowReader
 from algorithm.replay.writer import Head, Writer
 from algorithm.spec import AgentSpec
 
 __all__ = [
-    "FreshSampler",
+    "FifoSampler",
     "PrioritizedSampler",
     "ReplayBuffer",
     "ReplayState",

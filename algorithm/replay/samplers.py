@@ -230,7 +230,7 @@ class PrioritizedSampler:
         self.beta, self._largest = beta, scalars["largest"]
 
 
-class FreshSampler:
+class FifoSampler:
     """Draw of each new transition once, oldest first, weight 1; one overwritten before is lost.
 
     A transition is ready when the T + n − 2 transitions behind it exist, or its chain has ended before. The

@@ -22,7 +22,7 @@ from algorithm.errors import UsageError
 from algorithm.nn.loader import Networks
 from algorithm.replay.budget import MemoryBudget
 from algorithm.replay.buffer import ReplayBuffer
-from algorithm.replay.samplers import FreshSampler, PrioritizedSampler, Sampler, UniformSampler
+from algorithm.replay.samplers import FifoSampler, PrioritizedSampler, Sampler, UniformSampler
 from algorithm.replay.sizing import largest_capacity, replay_bytes
 from algorithm.roles import BehaviourConfig, DivergenceReport, MakeReplay, Tensors, UpdateSchedule
 from algorithm.sac.acting import acting_parts, new_actor
@@ -275,7 +275,7 @@ def _make_replay(
     replay, sac = config.replay_config, config.sac_config
     sampler: Sampler = UniformSampler()
     if not sac.use_replay_buffer:
-        sampler = FreshSampler()
+        sampler = FifoSampler()
     elif sac.use_priority:
         sampler = PrioritizedSampler(
             alpha=replay.alpha,

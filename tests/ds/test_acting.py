@@ -68,5 +68,5 @@ def test_critics_travel_only_where_a_branch_is_greedy():
         agent = grid.make_agent(row, seed=1)
         sac, parts = agent.config.sac_config, agent.acting_parts()
         assert ("q" in parts) == (sac.discrete_dqn_like and bool(agent.spec.action.branches))
-        assert ("Novelty" in parts) == sac.use_rnd
+        assert ("RND" in parts) == sac.use_rnd
         assert WeightLoader({"x": parts}).version == 0

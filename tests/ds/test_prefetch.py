@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from algorithm.data import Segment, SequenceBatch
-from algorithm.replay.buffer import FreshSampler, PrioritizedSampler, ReplayBuffer, UniformSampler
+from algorithm.replay.buffer import FifoSampler, PrioritizedSampler, ReplayBuffer, UniformSampler
 from algorithm.spec import ActionSpec, AgentSpec, ObsSpec
 from ds.prefetch import PrefetchedReplay, Prefetching
 from tests.oracles_replay import VECTOR, digest, make_segment, taken
@@ -429,7 +429,7 @@ def test_a_maker_ends_the_threads_of_all_it_made():
             assert isinstance(replay, PrefetchedReplay)
             fill(replay, (40,)).sample()
         assert len(set(threading.enumerate()) - before) == 4
-        fresh = make_replay(VECTOR, sampler=FreshSampler(), **sizes)
+        fresh = make_replay(VECTOR, sampler=FifoSampler(), **sizes)
         assert type(fresh) is ReplayBuffer, "each window once and in order: nothing may wait"
     assert set(threading.enumerate()) == before
 
@@ -439,7 +439,7 @@ def test_a_maker_ends_the_threads_of_all_it_made():
     [
         ({"threads": 0}, "at least 1, got 0 and 3"),
         ({"ahead": 0}, "at least 1, got 2 and 0"),
-        ({"sampler": FreshSampler}, "could be lost"),
+        ({"sampler": FifoSampler}, "could be lost"),
         ({"batch_size": 0}, "batch_size must be at least 1"),
     ],
 )

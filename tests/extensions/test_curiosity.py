@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from algorithm.errors import ModelError
-from algorithm.extensions.curiosity import Curiosity, RunningDeviation, forward_surprise, inverse_surprise
+from algorithm.extensions.curiosity import Curiosity, RunningDeviation, forward_error, inverse_error
 from tests.batches import random_batch, small_sac
 from tests.extensions.exploring import (
     MEMORIES,
@@ -45,12 +45,12 @@ def squared(x):
 def errors_by_hand(batch, surprise):
     """[B, W] of a model that says that nothing changes, or that a = (s_0, s_1)."""
     obs = batch.obs["obs"]
-    if surprise is forward_surprise:
+    if surprise is forward_error:
         return squared(obs[:, :-1] - obs[:, 1:])
     return squared(obs[:, :-1, :2] - batch.action)
 
 
-@pytest.fixture(params=[(forward_surprise, 3), (inverse_surprise, 2)], ids=KINDS)
+@pytest.fixture(params=[(forward_error, 3), (inverse_error, 2)], ids=KINDS)
 def stub(request):
     """A learner with curiosity that never learns anything, and how it is surprised."""
     surprise, width = request.param
@@ -99,7 +99,7 @@ def test_the_running_deviation_is_that_of_all_learned_errors_so_far(stub):
 
 def test_the_bonus_is_added_once_and_the_batch_stays_as_it_is(stub):
     _, _, surprise = stub
-    width = 3 if surprise is forward_surprise else 2
+    width = 3 if surprise is forward_error else 2
     batch = random_batch(8, 1)
     before = copy.deepcopy(batch)
     curious = small_sac(extensions=(Curiosity(Stays(width), surprise, 0.5),))

@@ -12,7 +12,7 @@ from torch import nn
 from algorithm.config import ConfigError, load_config
 from algorithm.errors import ModelError
 from algorithm.extensions.base import Extension
-from algorithm.extensions.rnd import Novelty
+from algorithm.extensions.rnd import RND
 from algorithm.nn.distributions import TanhNormal
 from algorithm.nn.dynamics import ModelRND
 from algorithm.sac.acting import new_actor
@@ -44,7 +44,7 @@ class Scaled(nn.Module):
 
 def test_loss_and_scores_by_hand():
     """((3 − 1) s_0)² and ((3 − 1) a_0)², halved: 2 (s_0² + a_0²)."""
-    novelty = Novelty(Scaled(3.0), Scaled(1.0), 4)
+    novelty = RND(Scaled(3.0), Scaled(1.0), 4)
     state, action = torch.tensor([[1.0, 5.0], [2.0, 5.0]]), torch.tensor([[[1.0], [0.0]], [[0.5], [2.0]]])
     assert novelty.score_actions(state, action).tolist() == [[4.0, 2.0], [8.5, 16.0]]
     sac = small_sac(extensions=(novelty,), n_step=3)
@@ -155,7 +155,7 @@ def test_nobody_judges_who_does_not_explore(how):
     assert judge.asked == []
 
 
-class Recorded(Novelty):
+class Recorded(RND):
     """Keeps what it was asked and what it said."""
 
     def score_actions(self, state: torch.Tensor, action: torch.Tensor) -> torch.Tensor:
@@ -207,7 +207,7 @@ def test_both_together_do_what_each_does_alone():
     """But for curiosity's bonus, which acts on the critics, neither knows of the other."""
     alone = make_agent(use_rnd=True)
     both = make_agent(use_rnd=True, curiosity="INVERSE", curiosity_strength=0)
-    assert [type(x).__name__ for x in both.extensions] == ["Curiosity", "Novelty"]
+    assert [type(x).__name__ for x in both.extensions] == ["Curiosity", "RND"]
     both.extensions[1].load_state_dict(only_extension(alone).state_dict())
     for seed in range(2):
         alone.update(batch_for(alone, seed=seed))

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from algorithm.replay.buffer import FreshSampler, PrioritizedSampler, ReplayBuffer, UniformSampler
+from algorithm.replay.buffer import FifoSampler, PrioritizedSampler, ReplayBuffer, UniformSampler
 from algorithm.spec import ActionSpec, AgentSpec, ObsSpec
 from tests.oracles_replay import (
     MIXED,
@@ -176,7 +176,7 @@ def test_weights_by_hand():
     assert sampler.beta == 1.0
 
 
-@pytest.mark.parametrize("alone", [UniformSampler, FreshSampler])
+@pytest.mark.parametrize("alone", [UniformSampler, FifoSampler])
 def test_beta_is_annealed_to_one(alone):
     """From where it began, whatever it is now: the same share of a run always means the same."""
     sampler = PrioritizedSampler(beta=0.5)
@@ -203,7 +203,7 @@ def test_feedback_reaches_the_anchor_of_each_window():
     assert sampler.tree.leaves[:6].tolist() == [10.0, 3.0, 4.0, 10.0, 10.0, 0.0]
 
 
-@pytest.mark.parametrize("sampler", [PrioritizedSampler, UniformSampler, FreshSampler])
+@pytest.mark.parametrize("sampler", [PrioritizedSampler, UniformSampler, FifoSampler])
 def test_an_anchor_is_each_learned_position_as_often_and_exists(sampler):
     buffer = filled(sampler(), capacity=4000, lengths=(12,) * 250, burn_in=2, learn=3, batch_size=100)
     drawn = [buffer.sample() for _ in range(25)]

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from algorithm.replay.buffer import FreshSampler, ReplayBuffer, UniformSampler
+from algorithm.replay.buffer import FifoSampler, ReplayBuffer, UniformSampler
 from algorithm.replay.records import ArrayChunks
 from algorithm.replay.samplers import MAX_YOUNG
 from tests.oracles_replay import VECTOR, NaiveReplay, make_segment, taken
@@ -28,7 +28,7 @@ def make_buffer(*, capacity=100, batch_size=1, learn=1, n_step=1, **kwargs) -> R
         batch_size=batch_size,
         learn=learn,
         n_step=n_step,
-        sampler=FreshSampler(),
+        sampler=FifoSampler(),
         **kwargs,
     )
 
@@ -188,7 +188,7 @@ def test_the_oldest_row_that_lives_is_not_dropped():
 
 
 def test_transitions_nobody_asks_for_are_not_remembered_beyond_the_ring():
-    sampler = FreshSampler()
+    sampler = FifoSampler()
     buffer = ReplayBuffer(VECTOR, capacity=10, batch_size=2, n_step=2, sampler=sampler)
     for start in range(2 * MAX_YOUNG + 5):
         add(buffer, start)
@@ -227,7 +227,7 @@ def test_a_state_of_another_sampler_or_with_too_many_waiting_is_refused():
 
 
 def test_more_than_is_ready_cannot_be_drawn():
-    sampler = FreshSampler()
+    sampler = FifoSampler()
     buffer = ReplayBuffer(VECTOR, capacity=10, batch_size=4, sampler=sampler)
     add(buffer, 0, 3)
     with pytest.raises(ValueError, match="4 were asked for, 3 are ready"):

@@ -12,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from algorithm.replay import records
-from algorithm.replay.buffer import FreshSampler, PrioritizedSampler, ReplayBuffer, UniformSampler
+from algorithm.replay.buffer import FifoSampler, PrioritizedSampler, ReplayBuffer, UniformSampler
 from algorithm.replay.records import SegmentFile
 from tests.oracles_replay import MIXED, VECTOR, digest, make_segment, stored, taken, whole
 from tests.replay.buffers import batches_equal, filled, result
 
-SAMPLERS = [PrioritizedSampler, UniformSampler, FreshSampler]
+SAMPLERS = [PrioritizedSampler, UniformSampler, FifoSampler]
 
 OPERATION = st.tuples(
     st.integers(0, 2),  # stream

@@ -16,7 +16,7 @@ import torch
 
 from algorithm.data import Segment
 from algorithm.errors import StorageError
-from algorithm.replay.buffer import FreshSampler, PrioritizedSampler, ReplayBuffer, UniformSampler
+from algorithm.replay.buffer import FifoSampler, PrioritizedSampler, ReplayBuffer, UniformSampler
 from algorithm.runs.checkpoints import segments
 from algorithm.runs.checkpoints.checkpoint import (
     Snapshot,
@@ -50,7 +50,7 @@ def loaded(run: Path, step: int, replay: ReplayBuffer | None = None, level: str 
     return replay
 
 
-@pytest.mark.parametrize("sampler", [PrioritizedSampler, UniformSampler, FreshSampler])
+@pytest.mark.parametrize("sampler", [PrioritizedSampler, UniformSampler, FifoSampler])
 @pytest.mark.parametrize("chunk", [64, segments.CHUNK_BYTES])
 def test_a_loaded_replay_goes_on_bit_for_bit_through_many_checkpoints(tmp_path, monkeypatch, sampler, chunk):
     """The ring of 40 rows goes round; each time another process could have gone on."""
@@ -120,7 +120,7 @@ def test_rows_and_their_files_leave_together(tmp_path):
 
 
 def test_behaviours_have_replays_of_their_own(tmp_path):
-    replays = {"walker": make_replay(), "runner": make_replay(FreshSampler(), capacity=30)}
+    replays = {"walker": make_replay(), "runner": make_replay(FifoSampler(), capacity=30)}
     for step in (1, 2):
         for number, replay in enumerate(replays.values()):
             grow(replay, 3 + number)
@@ -128,7 +128,7 @@ def test_behaviours_have_replays_of_their_own(tmp_path):
         save_checkpoint(tmp_path / "checkpoints", tmp_path / "replay", snapshot)
     assert {name.split("/")[0] for name in sizes(tmp_path)} == {"walker", "runner"}
     assert digest(loaded(tmp_path, 2, level="walker")) == digest(replays["walker"])
-    runner = loaded(tmp_path, 2, make_replay(FreshSampler(), capacity=30), "runner")
+    runner = loaded(tmp_path, 2, make_replay(FifoSampler(), capacity=30), "runner")
     assert digest(runner) == digest(replays["runner"])
     with pytest.raises(StorageError, match="no replay 'flyer', only 'walker', 'runner'"):
         loaded(tmp_path, 2, level="flyer")

@@ -8,7 +8,7 @@ import torch
 
 from algorithm.nn.loader import load_networks
 from algorithm.ops.sac import critic_loss
-from algorithm.replay.buffer import FreshSampler, ReplayBuffer, Sampler, UniformSampler
+from algorithm.replay.buffer import FifoSampler, ReplayBuffer, Sampler, UniformSampler
 from algorithm.sac.config import SacConfig
 from algorithm.sac.learner import Sac
 from tests.batches import CPU
@@ -93,6 +93,6 @@ def test_steps_of_an_episode_shorter_than_a_window_weigh_the_same():
 
 
 def test_every_step_weighs_the_same_where_each_window_is_used_once():
-    replay = filled(FreshSampler(), 10, [20] * 600)
+    replay = filled(FifoSampler(), 10, [20] * 600)
     for name, weights in weights_by_step(replay, 10, 20, 45).items():
         np.testing.assert_allclose(weights, 1.0, atol=0.13, err_msg=name)

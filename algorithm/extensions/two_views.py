@@ -14,14 +14,14 @@ Judge = Callable[[Context, States], Mapping[str, Tensor]]
 """More losses on the states of an augmented look, by name."""
 
 
-class TwoLooks(Extension):
+class TwoViews(Extension):
     """Base of losses on two encodings of a batch, each augmented anew.
 
     The losses are plain means over what exists in the batch: importance-sampling weights correct values,
     of which there are none here.
 
     augment: see :class:`~algorithm.nn.augment.Augmentation`
-    judge:   :func:`q_agrees`, or :func:`no_judge`
+    judge:   :func:`q_consistency`, or :func:`no_view_loss`
     gated:   see :class:`~algorithm.extensions.base.Extension`
     """
 
@@ -44,12 +44,12 @@ class TwoLooks(Extension):
         return ctx.recode(self._augment(ctx.obs, ctx.batch.obs_valid, ctx.generator))
 
 
-def no_judge(ctx: Context, look: States) -> Mapping[str, Tensor]:
+def no_view_loss(ctx: Context, look: States) -> Mapping[str, Tensor]:
     """Return no more losses."""
     return {}
 
 
-def q_agrees(ctx: Context, look: States) -> Mapping[str, Tensor]:
+def q_consistency(ctx: Context, look: States) -> Mapping[str, Tensor]:
     """Return the loss between values of the stored actions with augmentation and their targets' without it.
 
     DrQ regularises Q by augmented observations too (arXiv 2004.13649); this is at the taken action. The
