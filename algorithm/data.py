@@ -5,7 +5,7 @@ B batch · K burn-in · T learned · n steps · W = K+T+n−1 window · A flat a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -48,6 +48,63 @@ class Segment:
     def length(self) -> int:
         """L, the number of transitions."""
         return len(self.reward)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepBatch:
+    """One transition of each of N agents, as numpy: a step of all environments at once.
+
+    Equal to N segments of one transition in the order of the rows, which :meth:`segments` returns.
+    """
+
+    streams: Int  # [N] each once
+    start_steps: Int  # [N] step in the episode of ``obs``
+    obs: dict[str, Array]  # [N, ...] in the dtype of the spec
+    action_mask: Bool  # [N, ΣN]
+    carry: Float  # [N, *C_stored] before ``obs``; width 0 without memory
+    next_obs: dict[str, Array]  # [N, ...] the final observation where the episode ended
+    next_action_mask: Bool  # [N, ΣN]
+    next_carry: Float  # [N, *C_stored]
+    action: Float  # [N, A]
+    z: Float  # [N, A_c]
+    behaviour_logp: Float  # [N, H]
+    reward: Float  # [N]
+    terminated: Bool  # [N]
+    truncated: Bool  # [N]
+
+    def __len__(self) -> int:
+        """Return N."""
+        return len(self.reward)
+
+    def rows(self, chosen: Int) -> StepBatch:
+        """Return copies of the rows ``chosen``."""
+        arrays = {name: value[chosen] for name, value in vars(self).items() if isinstance(value, np.ndarray)}
+        obs = {name: value[chosen] for name, value in self.obs.items()}
+        next_obs = {name: value[chosen] for name, value in self.next_obs.items()}
+        return StepBatch(obs=obs, next_obs=next_obs, **arrays)
+
+    def segments(self) -> Iterator[Segment]:
+        """Yield the transition of each agent; observations, masks and carries are copies."""
+        obs = {name: np.stack((value, self.next_obs[name]), 1) for name, value in self.obs.items()}
+        mask = np.stack((self.action_mask, self.next_action_mask), 1)
+        carry = np.stack((self.carry, self.next_carry), 1)
+        for i, (stream, start) in enumerate(
+            zip(self.streams.tolist(), self.start_steps.tolist(), strict=True)
+        ):
+            one = slice(i, i + 1)
+            yield Segment(
+                stream=stream,
+                start_step=start,
+                obs={name: value[i] for name, value in obs.items()},
+                action_mask=mask[i],
+                carry=carry[i],
+                action=self.action[one],
+                z=self.z[one],
+                behaviour_logp=self.behaviour_logp[one],
+                reward=self.reward[one],
+                terminated=self.terminated[one],
+                truncated=self.truncated[one],
+            )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from algorithm.data import ActorOutput, Array, Bool, Float, Segment, State
+from algorithm.data import ActorOutput, Array, Bool, Float, Segment, State, StepBatch
 from algorithm.spec import AgentSpec
 from algorithm.wording import Rows
 
@@ -92,8 +92,20 @@ class ExploringPolicy(Policy, Protocol):
 class Recorder(Protocol):
     """A destination of transitions."""
 
+    def add_steps(self, steps: StepBatch) -> None:
+        """Store a transition of each of several agents."""
+        ...
+
+    def close(self, stream: int) -> None:
+        """End the agent's unfinished episode as truncated."""
+        ...
+
+
+class SegmentRecorder(Protocol):
+    """A destination of transitions that come several at a time, from a remote actor."""
+
     def add(self, segment: Segment) -> None:
-        """Store a transition of one agent."""
+        """Store consecutive transitions of one agent."""
         ...
 
     def close(self, stream: int) -> None:
@@ -189,7 +201,7 @@ class DivergenceReport(Protocol):
         ...
 
 
-class Agent(Recorder, Protocol):
+class Agent(Recorder, SegmentRecorder, Protocol):
     """Learner, exploring policy and stored experience of one behaviour."""
 
     spec: AgentSpec

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from algorithm.data import State
-from algorithm.roles import Episode, Recorder
+from algorithm.roles import Episode, SegmentRecorder
 from algorithm.timing import Stopwatch
 from algorithm.wording import Rows
 from ds.checking import MAX_ENVIRONMENTS
@@ -47,7 +47,7 @@ class RemoteCollector:
         queue: IngestQueue,
         actors: ActorRegistry,
         parameters: ParameterStore,
-        recorders: Mapping[str, Recorder],
+        recorders: Mapping[str, SegmentRecorder],
         *,
         before_step: Callable[[], None],
         watch: Stopwatch,

@@ -16,7 +16,7 @@ from threading import Condition, RLock, Thread
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from algorithm.data import Int, Segment, SequenceBatch, UpdateResult
+from algorithm.data import Int, Segment, SequenceBatch, StepBatch, UpdateResult
 from algorithm.replay.buffer import ReplayBuffer, ReplayState
 from algorithm.replay.records import SegmentFile
 from algorithm.replay.samplers import FifoSampler, Sampler
@@ -142,6 +142,11 @@ class PrefetchedReplay(ReplayBuffer):
         """Store a segment; return the ids of its rows."""
         with self._alone():
             return super().add(segment)
+
+    def add_steps(self, steps: StepBatch) -> Int:
+        """Store a step of several streams; return the ids of its transitions."""
+        with self._alone():
+            return super().add_steps(steps)
 
     def close(self, stream: int) -> None:
         """End a stream's episode; the threads are ended by :meth:`stop`."""

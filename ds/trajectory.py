@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from algorithm.data import Array, Segment
+from algorithm.data import Array, Segment, StepBatch
 from ds.limits import most_steps
 from ds.protocol import TrajectoryChunk, TrajectoryMessage, Transitions
 
@@ -199,9 +199,10 @@ class BehaviourRecorder:
     def __init__(self, writer: TrajectoryWriter, behaviour: str) -> None:
         self._packer, self._behaviour = writer, behaviour
 
-    def add(self, segment: Segment) -> None:
-        """Add a segment of the behaviour to the messages."""
-        self._packer.add(self._behaviour, segment)
+    def add_steps(self, steps: StepBatch) -> None:
+        """Add a step of the behaviour's agents to the messages."""
+        for segment in steps.segments():
+            self._packer.add(self._behaviour, segment)
 
     def close(self, stream: int) -> None:
         """End the stream's episode as truncated."""

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import gymnasium as gym
 import numpy as np
 
-from algorithm.data import ActorOutput, Segment
+from algorithm.data import ActorOutput, Segment, StepBatch
 from algorithm.replay.storage import NEXT, TRUNCATED, Storage
 from algorithm.replay.windows import WindowReader
 from algorithm.replay.writer import Writer
@@ -224,7 +224,11 @@ class Witness:
             carry=carry + 1,
         )
 
-    def add(self, segment: Segment) -> None:
+    def add_steps(self, steps: StepBatch) -> None:
+        for segment in steps.segments():
+            self._add(segment)
+
+    def _add(self, segment: Segment) -> None:
         assert segment.carry[:, 0].tolist() == [segment.start_step, segment.start_step + 1]
         self.seen.setdefault(segment.stream, []).append(
             Transition(

@@ -5,12 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import prod
 
 import numpy as np
 
-from algorithm.data import Segment, SequenceBatch
+from algorithm.data import Segment, SequenceBatch, StepBatch
 from algorithm.replay.buffer import ReplayBuffer, ReplayState
 from algorithm.replay.records import ArrayChunks
 from algorithm.spec import ActionSpec, AgentSpec, ObsSpec
@@ -267,3 +268,29 @@ def digest(replay: ReplayBuffer) -> str:
     for name in sorted(state.arrays.keys() - {"carry"}):  # carries stand in the rows
         found.update(name.encode() + whole(state.arrays[name]).tobytes())
     return found.hexdigest()
+
+
+def step_batch(segments: Sequence[Segment]) -> StepBatch:
+    """Segments of one transition each as one step of their streams."""
+
+    def each(name: str) -> np.ndarray:
+        return np.concatenate([getattr(one, name) for one in segments])
+
+    def halves(name: str) -> tuple[np.ndarray, np.ndarray]:
+        both = np.stack([getattr(one, name) for one in segments])
+        return both[:, 0], both[:, 1]
+
+    obs = {name: np.stack([one.obs[name] for one in segments]) for name in segments[0].obs}
+    (mask, next_mask), (carry, next_carry) = halves("action_mask"), halves("carry")
+    return StepBatch(
+        streams=np.array([one.stream for one in segments]),
+        start_steps=np.array([one.start_step for one in segments]),
+        obs={name: value[:, 0] for name, value in obs.items()},
+        next_obs={name: value[:, 1] for name, value in obs.items()},
+        action_mask=mask,
+        next_action_mask=next_mask,
+        carry=carry,
+        next_carry=next_carry,
+        **{name: each(name) for name in ("action", "z", "behaviour_logp", "reward")},
+        **{name: each(name) for name in ("terminated", "truncated")},
+    )

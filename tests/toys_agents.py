@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import numpy as np
 
-from algorithm.data import ActorOutput, Array, Segment, State
+from algorithm.data import ActorOutput, Array, Segment, State, StepBatch
 from algorithm.env.base import Observation, StepResult
 from algorithm.spec import DEFAULT_BEHAVIOUR, ActionSpec, AgentSpec, ObsSpec
 
@@ -241,9 +241,9 @@ class Attentive:
             carry=np.array([carried((m[0], m[1], m[2] + 1)) for m in moments], np.float32),
         )
 
-    def add(self, segment: Segment) -> None:
-        self.segments.append(segment)
-        self.log.append(("add", segment.stream))
+    def add_steps(self, steps: StepBatch) -> None:
+        self.segments += steps.segments()
+        self.log += [("add", stream) for stream in steps.streams.tolist()]
 
     def close(self, stream: int) -> None:
         self.log.append(("close", stream))

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import Protocol
 
-from algorithm.data import Segment
+from algorithm.data import StepBatch
 from algorithm.roles import Episode, Recorder
 
 
@@ -16,11 +16,8 @@ class Callback(Protocol):
     def recorder(self, behaviour: str) -> Recorder | None:
         """Return the recorder of a behaviour's transitions, or None.
 
-        ``add`` receives a :class:`~algorithm.data.Segment` of one transition per agent and step: the
-        observations before and after (``obs`` name -> [2, ...], ``action_mask`` [2, ΣN]), the hidden states
-        before each of these (``carry`` [2, *C], of width 0 without memory), the flat ``action`` [1, A], and
-        ``reward``, ``terminated``, ``truncated`` [1]. ``stream`` is the agent's id, ``start_step`` the step
-        in its episode. ``close`` means that an agent's episode was lost without an end.
+        ``add_steps`` receives a :class:`~algorithm.data.StepBatch`, a transition of each agent; its arrays
+        are valid until it returns. ``close`` means that an agent's episode was lost without an end.
         """
         ...
 
@@ -57,20 +54,6 @@ class NullCallback:
 NULL_CALLBACK = NullCallback()
 
 
-class TransitionCallback(NullCallback):
-    """A function that is called as ``function(behaviour, segment)`` for every transition of every agent.
-
-    The segment is described in :meth:`Callback.recorder`.
-    """
-
-    def __init__(self, function: Callable[[str, Segment], None]) -> None:
-        self._function = function
-
-    def recorder(self, behaviour: str) -> Recorder:
-        """Return a recorder that calls the function."""
-        return _FunctionRecorder(behaviour, self._function)
-
-
 class CallbackList:
     """Several callbacks, run in their order."""
 
@@ -100,24 +83,13 @@ class CallbackList:
                 stack.callback(callback.end)
 
 
-class _FunctionRecorder:
-    def __init__(self, behaviour: str, function: Callable[[str, Segment], None]) -> None:
-        self._behaviour, self._function = behaviour, function
-
-    def add(self, segment: Segment) -> None:
-        self._function(self._behaviour, segment)
-
-    def close(self, stream: int) -> None:
-        """Do nothing: the agent's next transition begins with ``start_step`` 0, which says the same."""
-
-
 class _RecorderList:
     def __init__(self, recorders: Sequence[Recorder]) -> None:
         self._recorders = recorders
 
-    def add(self, segment: Segment) -> None:
+    def add_steps(self, steps: StepBatch) -> None:
         for recorder in self._recorders:
-            recorder.add(segment)
+            recorder.add_steps(steps)
 
     def close(self, stream: int) -> None:
         for recorder in self._recorders:

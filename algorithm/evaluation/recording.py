@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import ArrayLike
 
-from algorithm.data import Segment
+from algorithm.data import Segment, StepBatch
 from algorithm.errors import StorageError
 from algorithm.evaluation.callbacks import NullCallback
 from algorithm.roles import Episode
@@ -113,8 +113,9 @@ class _Track:
     def __init__(self, behaviour: str, open_episodes: dict[tuple[str, int], list[Segment]]) -> None:
         self._behaviour, self._open = behaviour, open_episodes
 
-    def add(self, segment: Segment) -> None:
-        self._open.setdefault((self._behaviour, segment.stream), []).append(segment)
+    def add_steps(self, steps: StepBatch) -> None:
+        for segment in steps.segments():
+            self._open.setdefault((self._behaviour, segment.stream), []).append(segment)
 
     def close(self, stream: int) -> None:
         self._open.pop((self._behaviour, stream), None)

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from algorithm.data import ActorOutput, Array, Bool, Float, Int, Segment, State
+from algorithm.data import ActorOutput, Array, Bool, Float, Int, State, StepBatch
 from algorithm.env.base import Observation, StepResult
 from algorithm.experience.non_finite import BadNumber, Number, examine, examine_first, refuse, without
 from algorithm.roles import Episode, Policy, Recorder
@@ -60,7 +60,7 @@ class AgentProcessor:
         stored, kept = policy.stored_carry_shape, self.carry.shape[1:]
         if stored not in (kept, (0,)):
             raise ValueError(f"stored_carry_shape of {name!r} must be {kept} or (0,), not {stored}")
-        self._carries: Callable[[Float, Float], Float] = _pairs if stored == kept else _no_pairs
+        self._stored: Callable[[Float], Float] = _all if stored == kept else _none
 
     def act(self) -> Float:
         """Return flat actions [N, A]; the policy is not called without agents that need an action."""
@@ -97,7 +97,9 @@ class AgentProcessor:
         over_limit = (self.step == length_limit) & ~ended
         if self.recorder:
             after = _seen_after(result, ended)
-            self._store(self.recorder, (~skipped).nonzero()[0], acted, result, after, over_limit)
+            rows = (~skipped).nonzero()[0]
+            if len(rows):
+                self._store(self.recorder, rows, acted, result, after, over_limit)
         self.obs, self.action_mask = dict(result.obs), result.action_mask
         self.prev_action, self.carry = acted.action, acted.carry
         finished = (ended | over_limit).nonzero()[0]
@@ -224,27 +226,23 @@ class AgentProcessor:
         after: Observation,
         over_limit: Bool,
     ) -> None:
-        obs = {name: _pairs(value, after.obs[name]) for name, value in self.obs.items()}
-        mask, carry = _pairs(self.action_mask, after.action_mask), self._carries(self.carry, acted.carry)
-        truncated = result.truncated | over_limit
-        streams, start_steps = self.ids.tolist(), (self.step - 1).tolist()
-        for i in rows.tolist():
-            one = slice(i, i + 1)
-            recorder.add(
-                Segment(
-                    stream=streams[i],
-                    start_step=start_steps[i],
-                    obs={name: value[i] for name, value in obs.items()},
-                    action_mask=mask[i],
-                    carry=carry[i],
-                    action=acted.action[one],
-                    z=acted.z[one],
-                    behaviour_logp=acted.behaviour_logp[one],
-                    reward=result.reward[one],
-                    terminated=result.terminated[one],
-                    truncated=truncated[one],
-                )
-            )
+        steps = StepBatch(
+            streams=self.ids,
+            start_steps=self.step - 1,
+            obs=self.obs,
+            action_mask=self.action_mask,
+            carry=self._stored(self.carry),
+            next_obs=dict(after.obs),
+            next_action_mask=after.action_mask,
+            next_carry=self._stored(acted.carry),
+            action=acted.action,
+            z=acted.z,
+            behaviour_logp=acted.behaviour_logp,
+            reward=result.reward,
+            terminated=result.terminated,
+            truncated=result.truncated | over_limit,
+        )
+        recorder.add_steps(steps if len(rows) == len(steps) else steps.rows(rows))
 
     def restart(self, named: Collection[int], first: Observation) -> None:
         """Begin episodes of the agents in ``first``, after a reset; open ones end as truncated.
@@ -316,14 +314,14 @@ def _kinds(state: State) -> dict[str, str]:
     return {name: f"{value.dtype} {value.shape[1:]}" for name, value in state.arrays.items()}
 
 
-def _pairs(now: NDArray[Scalar], after: NDArray[Scalar]) -> NDArray[Scalar]:
-    """Return two observations of each agent, [N, 2, ...]."""
-    return np.concatenate((now[:, None], after[:, None]), axis=1)
+def _all(carry: Float) -> Float:
+    """Return the carries [N, *C], which the replay stores."""
+    return carry
 
 
-def _no_pairs(now: Float, after: Float) -> Float:
-    """Return an empty array in place of two carries of each agent, [N, 2, 0]."""
-    return np.empty((len(now), 2, 0), np.float32)
+def _none(carry: Float) -> Float:
+    """Return [N, 0] in place of carries that the replay does not store."""
+    return np.empty((len(carry), 0), np.float32)
 
 
 def _moved(rows: NDArray[Scalar], source: Int) -> NDArray[Scalar]:

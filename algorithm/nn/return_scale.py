@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from algorithm.data import Segment
+from algorithm.data import Segment, StepBatch
 
 LARGEST = 5.0
 """Bound of the largest return so far, after scaling."""
@@ -34,6 +34,9 @@ class NoReturnScale:
     factor = 1.0
 
     def observe(self, segment: Segment) -> None:
+        """Do nothing: there are no statistics."""
+
+    def observe_steps(self, steps: StepBatch) -> None:
         """Do nothing: there are no statistics."""
 
     def close(self, stream: int) -> None:
@@ -81,12 +84,16 @@ class ReturnScale:
 
         One return at a time (Welford, 1962): most come alone, and it does not matter how many come at once.
         """
-        for value in self._returns(segment):
-            delta, share = value - self.mean, 1.0 / (self.count + 1.0)
-            self.square += delta * delta * self.count * share
-            self.mean += delta * share
-            self.count += 1.0
-            self.largest = max(self.largest, abs(value))
+        ended = bool(segment.terminated[-1] or segment.truncated[-1])
+        self._follow(segment.stream, segment.start_step, segment.reward.tolist(), ended=ended)
+        self._set_factor()
+
+    def observe_steps(self, steps: StepBatch) -> None:
+        """Take the rewards of a step of several streams into the statistics, one after the other."""
+        ended = (steps.terminated | steps.truncated).tolist()
+        each = (steps.streams.tolist(), steps.start_steps.tolist(), steps.reward.tolist(), ended)
+        for stream, start, reward, last in zip(*each, strict=True):
+            self._follow(stream, start, [reward], ended=last)
         self._set_factor()
 
     def close(self, stream: int) -> None:
@@ -97,23 +104,27 @@ class ReturnScale:
         spread = max((self.square / self.count) ** 0.5, self.largest / LARGEST) if self.count else 0.0
         self.factor = 1.0 / spread if spread > SMALLEST else 1.0
 
-    def _returns(self, segment: Segment) -> list[float]:
-        """Return G after each transition of the segment that has a usable one."""
-        stream, start = segment.stream, segment.start_step
+    def _follow(self, stream: int, start: int, rewards: list[float], *, ended: bool) -> None:
+        """Take G after each of the stream's ``rewards`` from step ``start`` on, where it is usable."""
         before = self._open.get(stream)
         value = before.value if before is not None and before.next_step == start > 0 else 0.0
-        returns = []
-        for reward in segment.reward.tolist():
+        for reward in rewards:
             value = self._gamma * value + reward
             if abs(value) < UNUSABLE:
-                returns.append(value)
+                self._count(value)
             else:
                 value = 0.0
-        if segment.terminated[-1] or segment.truncated[-1]:
+        if ended:
             self._open.pop(stream, None)
         else:
-            self._open[stream] = OpenReturn(start + segment.length, value)
-        return returns
+            self._open[stream] = OpenReturn(start + len(rewards), value)
+
+    def _count(self, value: float) -> None:
+        delta, share = value - self.mean, 1.0 / (self.count + 1.0)
+        self.square += delta * delta * self.count * share
+        self.mean += delta * share
+        self.count += 1.0
+        self.largest = max(self.largest, abs(value))
 
     def metrics(self) -> dict[str, Tensor]:
         """Return the divisor of rewards."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from algorithm.config.schema import Config
-from algorithm.data import Segment
+from algorithm.data import Segment, StepBatch
 from algorithm.env.base import VecEnv
 from algorithm.evaluation.evaluate import EvalPolicy
 from algorithm.experience.collector import LocalCollector
@@ -205,9 +205,9 @@ class _Repeater:
         self._copies = 0
         self._step, self._stride = agent.warm_up_steps, math.ceil(1 / agent.updates_per_step)
 
-    def add(self, segment: Segment) -> None:
-        self._agent.add(segment)
-        self._segments.append(segment)
+    def add_steps(self, steps: StepBatch) -> None:
+        self._agent.add_steps(steps)
+        self._segments.extend(steps.segments())
 
     def close(self, stream: int) -> None:
         self._agent.close(stream)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from algorithm.data import ActorOutput, Array, Bool, Float, Segment
+from algorithm.data import ActorOutput, Array, Bool, Float, StepBatch
 from algorithm.env.base import EpisodeSeed, Fault
 from algorithm.env.checks.context import CheckContext, EnvInstance
 from algorithm.env.checks.determinism import measure_repeatability
@@ -61,9 +61,10 @@ class IdRecorder:
         self._replay = replay
         self.ids: list[list[int]] = [[] for _ in range(n)]
 
-    def add(self, segment: Segment) -> None:
-        """Store a segment."""
-        self.ids[segment.stream] += self._replay.add(segment).tolist()
+    def add_steps(self, steps: StepBatch) -> None:
+        """Store a step of all agents."""
+        for stream, id_ in zip(steps.streams.tolist(), self._replay.add_steps(steps).tolist(), strict=True):
+            self.ids[stream].append(id_)
 
     def close(self, stream: int) -> None:
         """End the chain of rows of an agent."""

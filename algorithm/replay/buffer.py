@@ -1,4 +1,4 @@
-"""Replay of rows, with segments as input, windows as output and priorities as feedback."""
+"""Replay of rows, with transitions as input, windows as output and priorities as feedback."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from algorithm.data import Bool, Float, Int, Segment, SequenceBatch, UpdateResult
+from algorithm.data import Bool, Float, Int, Segment, SequenceBatch, StepBatch, UpdateResult
 from algorithm.replay.records import ArrayChunks, Records, SegmentFile
 from algorithm.replay.samplers import FifoSampler, PrioritizedSampler, Sampler, UniformSampler
 from algorithm.replay.storage import NEXT, PREV, STEP, Storage
@@ -124,12 +124,26 @@ class ReplayBuffer:
         Raises ValueError, naming the field, and changes nothing, for a segment that does not fit the spec.
         The same holds for one longer than the ring, or with a continuous action that is not tanh of its z.
         """
+        return self._add(segment)
+
+    def _add(self, segment: Segment) -> Int:
         td = segment.priority
         if td is not None and not np.isfinite(td).all():
             raise ValueError(f"segment of stream {segment.stream}: priority is not finite")
         ids = self._writer.add(segment)
-        self._sampler.add(ids, td)
+        self._sampler.add(ids[:-1], ids[-1:], td)
         return ids[:-1]
+
+    def add_steps(self, steps: StepBatch) -> Int:
+        """Append a step of N streams and return the ids [N] of its transitions.
+
+        Rows and results are those of :meth:`add` for each of its segments. Raises ValueError likewise.
+        """
+        added = self._writer.add_steps(steps)
+        if added is None:
+            return np.concatenate([self._add(segment) for segment in steps.segments()])
+        self._sampler.add(*added, None)
+        return added[0]
 
     def close(self, stream: int) -> None:
         """End the stream's open episode here, as truncated; nothing happens if it has none."""

@@ -71,10 +71,10 @@ class Saved:
         """True if saved rows may have other carries by now than their files."""
         return self._refreshed
 
-    def touch(self, id_: int) -> None:
-        """Mark the row ``id_`` before a change."""
-        if id_ < self._end:
-            self._touched.append(id_)
+    def touch(self, *ids: int) -> None:
+        """Mark the rows ``ids`` before a change."""
+        end = self._end
+        self._touched += [id_ for id_ in ids if id_ < end]
 
     def touch_carries(self) -> None:
         """Mark the carries of all rows before a change of any."""

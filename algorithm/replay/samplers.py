@@ -26,10 +26,10 @@ class Sampler(Protocol):
         further: transitions of a window beyond its anchor, T + n − 2.
         """
 
-    def add(self, ids: Int, td: Float | None) -> None:
-        """Add ``ids`` [L+1]: L rows that became transitions, then the newest row, which is none.
+    def add(self, ids: Int, heads: Int, td: Float | None) -> None:
+        """Add the transitions ``ids`` [L], and ``heads`` [n], the newest rows of their n streams.
 
-        ``td`` [L] are their TD errors where they are known. Every overwritten slot is that of one of these.
+        ``td`` [L] are TD errors where they are known. Every overwritten slot is that of one of these.
         """
 
     @property
@@ -81,7 +81,7 @@ class UniformSampler:
         """Attach to this storage."""
         self._storage = storage
 
-    def add(self, ids: Int, td: Float | None) -> None:
+    def add(self, ids: Int, heads: Int, td: Float | None) -> None:
         """Do nothing: the links of the storage mark its transitions."""
 
     @property
@@ -177,15 +177,14 @@ class PrioritizedSampler:
         """Number of all stored transitions."""
         return self._storage.num_transitions
 
-    def add(self, ids: Int, td: Float | None) -> None:
+    def add(self, ids: Int, heads: Int, td: Float | None) -> None:
         """Set the priority of new transitions, their own or the largest from feedback so far."""
-        values = np.empty(len(ids))
+        values = np.zeros(len(ids) + len(heads))
         if td is None:
-            values[:-1] = self.td_error_max**self.alpha if self._largest is None else self._largest
+            values[: len(ids)] = self.td_error_max**self.alpha if self._largest is None else self._largest
         else:
-            values[:-1] = self.priority(td)
-        values[-1] = 0.0
-        self._tree.update(ids % self._storage.capacity, values)
+            values[: len(ids)] = self.priority(td)
+        self._tree.update(np.concatenate((ids, heads)) % self._storage.capacity, values)
 
     def sample(self, n: int, rng: np.random.Generator) -> tuple[Int, Float]:
         """Draw slots [n] and weights [n] by priority; uniformly where every priority is 0."""
@@ -247,9 +246,9 @@ class FifoSampler:
         self._storage = storage
         self._further = further
 
-    def add(self, ids: Int, td: Float | None) -> None:
+    def add(self, ids: Int, heads: Int, td: Float | None) -> None:
         """Add new transitions to the young ones."""
-        self._young.append(ids[:-1])
+        self._young.append(ids)
         if len(self._young) >= MAX_YOUNG:
             self._settle()
 

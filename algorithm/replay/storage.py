@@ -10,7 +10,7 @@ Of a stack of frames only the newest is stored; the others are those of the rows
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 from numpy.typing import NDArray
@@ -95,14 +95,35 @@ class Storage:
         result: Bool = self.links[slots, NEXT] != 0
         return result
 
-    def append(self, obs: dict[str, Array], mask: Bool, carry: Float, *, first_step: int, back: int) -> int:
+    def append(
+        self, obs: Mapping[str, Array], mask: Bool, carry: Float, *, first_step: int, back: int
+    ) -> int:
         """Write n rows that follow one another, without actions; ``back`` is the first one's links[PREV].
 
         obs: [n, …]; mask: [n, ΣN]; carry: [n, *C]. Returns the first row's id.
         """
-        n, first = len(mask), self.next_id
+        n = len(mask)
+        first, slots = self.reserve(n)
+        self.write(slots, obs, mask, carry)
+        self.links[slots, PREV] = 1
+        self.links[first % self.capacity, PREV] = back
+        self.links[slots, STEP] = np.arange(first_step, first_step + n)
+        return first
+
+    def reserve(self, n: int) -> tuple[int, Index]:
+        """Overwrite the n oldest rows, or take free ones; return the first new row's id and all slots."""
+        first = self.next_id
         slots = self.locate(first, n)
         self.num_transitions -= int(np.count_nonzero(self.links[slots, NEXT]))
+        self.next_id += n
+        return first, slots
+
+    def write(self, slots: Index, obs: Mapping[str, Array], mask: Bool, carry: Float) -> None:
+        """Fill n rows without actions, but for the links to their rows before and their steps.
+
+        obs: [n, …]; mask: [n, ΣN]; carry: [n, *C]
+        """
+        n = len(mask)
         for name, matrix, columns, _, stack in self.layout.fields:
             value = obs[name] if stack == 1 else obs[name][:, -1]
             self.arrays[matrix][slots, columns] = value.reshape(n, -1)
@@ -112,12 +133,7 @@ class Storage:
             self.byte[slots, self.discrete :] = 0
         if self.carry.shape[1]:
             self.carry[slots] = carry.reshape(n, -1)
-        self.links[slots, PREV] = 1
-        self.links[first % self.capacity, PREV] = back
         self.links[slots, NEXT] = 0
-        self.links[slots, STEP] = np.arange(first_step, first_step + n)
-        self.next_id += n
-        return first
 
     def act(self, slots: Index, z: Float, logp: Float, reward: Float, onehot: Float) -> None:
         """Fill the acting half of n rows, each followed by the next id and without an end."""

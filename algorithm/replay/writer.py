@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from algorithm.data import Array, Int, Segment
-from algorithm.replay.storage import FLAG_BITS, NEXT, PREV, TERMINATED, TRUNCATED, Index, Storage
+from algorithm.data import Array, Bool, Float, Int, Segment, StepBatch
+from algorithm.replay.storage import FLAG_BITS, NEXT, PREV, STEP, TERMINATED, TRUNCATED, Index, Storage
 
 MAX_STEP = 2**31 - 1
 TANH_TOLERANCE = 1e-5  # libraries differ in the last bits of tanh; more than that is another action
@@ -60,6 +60,35 @@ class Writer:
         self._end(segment, ids)
         return ids
 
+    def add_steps(self, steps: StepBatch) -> tuple[Int, Int] | None:
+        """Append a transition to each of N streams; raise ValueError, and change nothing, as :meth:`add`.
+
+        The rows are those of N calls of :meth:`add`: stream by stream, two where a chain begins.
+
+        Returns ids [N] of the transitions, and of the streams' newest rows. Returns None, and writes nothing,
+        for a single stream, and where a stream's open chain would end or a new row be overwritten at once.
+        """
+        self._check_steps(steps)
+        streams, start_steps = steps.streams.tolist(), steps.start_steps.tolist()
+        heads = [self.heads.get(stream) for stream in streams]
+        oldest_after = self._storage.next_id + 2 * len(steps) - self._storage.capacity
+        ends_chain = (
+            head is not None and (head.step != start or head.id < oldest_after)
+            for head, start in zip(heads, start_steps, strict=True)
+        )
+        if len(steps) == 1 or oldest_after > self._storage.next_id or any(ends_chain):
+            return None
+        begins = np.array([head is None for head in heads])
+        before = np.array([-1 if head is None else head.id for head in heads])
+        taken, newest = self._write_steps(steps, begins, before)
+        closed = (steps.terminated | steps.truncated).tolist()
+        for stream, id_, start, ended in zip(streams, newest.tolist(), start_steps, closed, strict=True):
+            if ended:
+                self.heads.pop(stream, None)
+            else:
+                self.heads[stream] = Head(id_, start + 1)
+        return taken, newest
+
     def close(self, stream: int) -> None:
         """End the stream's open episode as truncated; its head row becomes the final row.
 
@@ -75,6 +104,33 @@ class Writer:
         if back and last >= storage.next_id - storage.capacity:
             storage.saved.touch(last)
             storage.links[last % storage.capacity, NEXT] |= TRUNCATED
+
+    def _write_steps(self, steps: StepBatch, begins: Bool, heads: Int) -> tuple[Int, Int]:
+        """Write the rows of N steps; ``heads`` [N] are the rows that those of ``begins`` [N] do not have."""
+        storage = self._storage
+        num_rows = 1 + begins
+        ends = np.cumsum(num_rows)
+        first, slots = storage.reserve(int(ends[-1]))
+        newest: Int = first - 1 + ends
+        taken = np.where(begins, newest - 1, heads)
+        distance = newest - taken
+        if begins.any():
+            slots = newest % storage.capacity
+            rows = begins.nonzero()[0]
+            chosen = {name: value[rows] for name, value in steps.obs.items()}
+            own = taken[rows] % storage.capacity
+            storage.write(own, chosen, steps.action_mask[rows], steps.carry[rows])
+            storage.links[own, PREV] = 0
+            storage.links[own, STEP] = steps.start_steps[rows]
+        storage.saved.touch(*heads[~begins].tolist())
+        storage.write(slots, steps.next_obs, steps.next_action_mask, steps.next_carry)
+        storage.links[slots, PREV] = distance
+        storage.links[slots, STEP] = steps.start_steps + 1
+        acted = taken % storage.capacity
+        storage.act(acted, steps.z, steps.behaviour_logp, steps.reward, steps.action[:, : storage.discrete])
+        flags = TERMINATED * steps.terminated + TRUNCATED * steps.truncated
+        storage.links[acted, NEXT] = (distance << FLAG_BITS) | flags
+        return taken, newest
 
     def _begin(self, segment: Segment) -> Int:
         """Write all L+1 observations as a chain without a previous row."""
@@ -138,11 +194,33 @@ class Writer:
             self._check_observation(name, segment.obs.get(name), (length + 1, *tail), dtype)
         if length > 1 and (segment.terminated[:-1].any() or segment.truncated[:-1].any()):
             raise ValueError("segment: only its last step may be terminated or truncated")
-        # One element suffices against an actor that squashes differently, and costs nothing per step.
-        discrete = self._storage.discrete
-        if segment.z.size and not (
-            abs(math.tanh(segment.z.item(-1)) - segment.action[:, discrete:].item(-1)) <= TANH_TOLERANCE
-        ):
+        self._check_squashed(segment.z, segment.action)
+
+    def _check_steps(self, steps: StepBatch) -> None:
+        n = len(steps)
+        if n == 0 or len(set(steps.streams.tolist())) != n:
+            raise ValueError(f"steps: expected each stream once, got {steps.streams.tolist()}")
+        low, high = int(steps.start_steps.min()), int(steps.start_steps.max())
+        if low < 0 or high >= MAX_STEP - 1:
+            raise ValueError(f"steps: start_steps {low} … {high} are out of range")
+        for prefix in ("", "next_"):
+            for name, tail, dtype in self._observations:
+                obs = getattr(steps, f"{prefix}obs")
+                self._check_observation(f"{prefix}{name}", obs.get(name), (n, *tail), dtype)
+        for name, extra, tail in self._columns:
+            for one in (name, f"next_{name}") if extra else (name,):
+                shape = getattr(steps, one).shape
+                if shape != (n, *tail):
+                    raise ValueError(f"steps, {one}: expected shape {(n, *tail)}, got {shape}")
+        self._check_squashed(steps.z, steps.action)
+
+    def _check_squashed(self, z: Float, action: Float) -> None:
+        """Raise ValueError if the last continuous action is not that of ``z``.
+
+        One element suffices against an actor that squashes differently, and costs nothing per step.
+        """
+        own = action[:, self._storage.discrete :]
+        if z.size and not abs(math.tanh(z.item(-1)) - own.item(-1)) <= TANH_TOLERANCE:
             raise ValueError(
                 "segment: the continuous action is not tanh(z), from which the replay restores it"
             )

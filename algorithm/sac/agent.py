@@ -17,7 +17,7 @@ from algorithm.agents.divergence import DivergenceMonitor
 from algorithm.agents.metrics_window import MetricsWindow
 from algorithm.agents.networks import extensions_of, make_networks
 from algorithm.agents.schedules import FifoUpdates, RatioUpdates
-from algorithm.data import Segment, State, UpdateResult
+from algorithm.data import Segment, State, StepBatch, UpdateResult
 from algorithm.errors import UsageError
 from algorithm.nn.loader import Networks
 from algorithm.replay.budget import MemoryBudget
@@ -157,8 +157,15 @@ class SacAgent:
             extensions=tuple(self.sac.extensions),
         )
 
+    def add_steps(self, steps: StepBatch) -> None:
+        """Store a step of several agents, with the rewards times ``base_config.reward_scale``."""
+        if self._reward_scale != 1.0:
+            steps = replace(steps, reward=steps.reward * self._reward_scale)
+        self._insertion.added(self.replay.add_steps(steps))
+        self.sac.observe_steps(steps)
+
     def add(self, segment: Segment) -> None:
-        """Store a transition; it is learned from with the reward times ``base_config.reward_scale``."""
+        """Store transitions of one agent, with the rewards times ``base_config.reward_scale``."""
         if self._reward_scale != 1.0:
             segment = replace(segment, reward=segment.reward * self._reward_scale)
         self._insertion.added(self.replay.add(segment))

@@ -7,10 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
-from algorithm.data import Segment, SequenceBatch, UpdateResult
+from algorithm.data import Segment, SequenceBatch, StepBatch, UpdateResult
 from algorithm.extensions.base import Context, Extension
 from algorithm.nn.distributions import HybridAction
 from algorithm.nn.layer_noise import LayerNoise
@@ -135,6 +136,15 @@ class Sac:
         new = slice(0 if segment.start_step == 0 else 1, None)
         self.model.normaliser.observe({name: value[new] for name, value in segment.obs.items()})
         self.return_scale.observe(segment)
+
+    def observe_steps(self, steps: StepBatch) -> None:
+        """Take a step of several agents into the running statistics."""
+        begins = (steps.start_steps == 0).nonzero()[0]
+        rows = steps.next_obs
+        if len(begins):
+            rows = {name: np.concatenate((steps.obs[name][begins], rows[name])) for name in rows}
+        self.model.normaliser.observe(rows)
+        self.return_scale.observe_steps(steps)
 
     def close(self, stream: int) -> None:
         """Do nothing: the running statistics have no state per episode."""

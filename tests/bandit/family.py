@@ -67,6 +67,9 @@ class BanditAgent:
     def add(self, segment):
         self._new.append((torch.from_numpy(segment.action), torch.from_numpy(segment.reward)))
 
+    def add_steps(self, steps):
+        self.add(steps)
+
     def close(self, stream):
         """Nothing is open."""
 

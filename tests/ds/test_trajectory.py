@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from algorithm.data import Segment
+from algorithm.data import Segment, StepBatch
 from algorithm.experience.collector import LocalCollector
 from algorithm.replay.buffer import ReplayBuffer, UniformSampler
 from algorithm.replay.storage import NEXT, TRUNCATED
@@ -36,9 +36,9 @@ class Tee:
     def __init__(self, *recorders) -> None:
         self._recorders = recorders
 
-    def add(self, segment: Segment) -> None:
+    def add_steps(self, steps: StepBatch) -> None:
         for recorder in self._recorders:
-            recorder.add(segment)
+            recorder.add_steps(steps)
 
     def close(self, stream: int) -> None:
         for recorder in self._recorders:
@@ -55,8 +55,9 @@ class Dated:
         self._behaviour = behaviour
         return self
 
-    def add(self, segment: Segment) -> None:
-        self.of[moments(segment)[0]] = self.now
+    def add_steps(self, steps: StepBatch) -> None:
+        for segment in steps.segments():
+            self.of[moments(segment)[0]] = self.now
 
     def close(self, stream: int) -> None:
         pass
@@ -246,9 +247,8 @@ def told(packed: list[TrajectoryMessage]) -> list[list]:
 
 def test_a_long_episode_goes_in_pieces_that_share_an_observation():
     writer, found = TrajectoryWriter(max_length=3, channels=2), []
-    recorder = writer.recorder("a")
     for t in range(5):
-        recorder.add(step(t, terminated=t == 4))
+        writer.add("a", step(t, terminated=t == 4))
         found += flush(writer, 2 * (t + 1))
     assert told(found) == [[(1, (0, 3, False))], [(1, (3, 2, False))]]
     assert [one.steps for one in found] == [6, 4] and {one.channel for one in found} == {1}
@@ -267,10 +267,10 @@ def test_closing_truncates_what_is_pending_or_says_so_alone():
     recorder = writer.recorder("a")
     recorder.close(1)
     assert flush(writer, 0) == [], "nothing is known of it"
-    recorder.add(step(0))
+    writer.add("a", step(0))
     recorder.close(1)
     for t in range(3):
-        recorder.add(step(t))
+        writer.add("a", step(t))
     recorder.close(1)
     recorder.close(1)
     assert told(flush(writer, 8)) == [[(1, (0, 1, True))], [(1, (0, 3, False))], [(1, None)]]

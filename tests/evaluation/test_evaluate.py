@@ -10,7 +10,7 @@ import pytest
 from algorithm.data import Segment
 from algorithm.errors import EnvError
 from algorithm.evaluation import evaluate as module
-from algorithm.evaluation.callbacks import NULL_CALLBACK, CallbackList, NullCallback, TransitionCallback
+from algorithm.evaluation.callbacks import NULL_CALLBACK, CallbackList, NullCallback
 from algorithm.evaluation.evaluate import Performance, evaluate
 from algorithm.experience.collector import LocalCollector
 from algorithm.roles import Episode
@@ -39,11 +39,27 @@ class Noting(NullCallback):
             raise OSError("cannot end")
 
 
+class Storing(NullCallback):
+    """Keeps every transition of every agent."""
+
+    def __init__(self) -> None:
+        self.segments: list[Segment] = []
+
+    def recorder(self, behaviour: str):
+        return self
+
+    def add_steps(self, steps) -> None:
+        self.segments += steps.segments()
+
+    def close(self, stream: int) -> None:
+        """Nothing is open here."""
+
+
 def test_a_callback_receives_all_that_each_agent_saw_did_got_and_remembered(rng):
     """The same as a plain loop over each agent; ``transition`` looks at observations, actions and carries."""
     script = random_script(rng, 60, 5)
     first = {0, 1, 2}
-    segments: list[Segment] = []
+    callback = Storing()
     env = Guests(script, first)
     played = []
 
@@ -51,17 +67,16 @@ def test_a_callback_receives_all_that_each_agent_saw_did_got_and_remembered(rng)
         played.append(1)
         return len(played) > len(script)
 
-    callback = TransitionCallback(lambda behaviour, segment: segments.append(segment))
     assert evaluate(env, ONE, 10**6, stop=stop, length_limit=4, callback=callback) is None
     rows, _, _ = tale(script, first, 4)
-    assert Counter(map(transition, segments)) == Counter(rows)
-    assert {segment.carry.shape for segment in segments} == {(2, 2)}
+    assert Counter(map(transition, callback.segments)) == Counter(rows)
+    assert {segment.carry.shape for segment in callback.segments} == {(2, 2)}
 
 
 def test_callbacks_change_no_episode(rng):
     script = random_script(rng, 200, 4)
     told: list[Any] = []
-    callback = CallbackList(NULL_CALLBACK, Noting(told), TransitionCallback(lambda behaviour, segment: None))
+    callback = CallbackList(NULL_CALLBACK, Noting(told), Storing())
     alone, seen = (evaluate(Guests(script, {0, 1}), ONE, 12, callback=w) for w in (NULL_CALLBACK, callback))
     assert alone == seen is not None
     assert told[0] == "begin" and told[-1] == "end" and sum(told[1:-1]) >= 12
@@ -76,7 +91,7 @@ def test_without_a_recorder_no_transition_is_made(monkeypatch):
             super().__init__(env, players, recorders, **options)
 
     monkeypatch.setattr(module, "LocalCollector", Noted)
-    for more in ([], [Noting([])], [TransitionCallback(print)]):
+    for more in ([], [Noting([])], [Storing()]):
         callback = CallbackList(NULL_CALLBACK, *more)
         evaluate(Guests(["T"], {0}), ONE, 0, callback=callback)
     assert [list(recorders) for recorders in given] == [[], [], [DEFAULT_BEHAVIOUR]]

@@ -12,7 +12,7 @@ import pytest
 
 from algorithm.config.cli import parse_args
 from algorithm.config.loader import load_config
-from algorithm.data import ActorOutput, Segment
+from algorithm.data import ActorOutput, Segment, StepBatch
 from algorithm.env.base import Observation
 from algorithm.errors import NumericalError
 from algorithm.evaluation import play
@@ -37,9 +37,9 @@ class Remembering(Attentive):
             sampler=UniformSampler(),
         )  # fmt: skip
 
-    def add(self, segment: Segment) -> None:
-        super().add(segment)
-        self.replay.add(segment)
+    def add_steps(self, steps: StepBatch) -> None:
+        super().add_steps(steps)
+        self.replay.add_steps(steps)
 
     def close(self, stream: int) -> None:
         super().close(stream)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import tests.toys  # noqa: F401 - registers the environments
-from algorithm.data import ActorOutput, Segment
+from algorithm.data import ActorOutput, Segment, StepBatch
 from algorithm.env.base import Observation, StepResult
 from algorithm.env.registry import make_vec_env
 from algorithm.errors import NumericalError
@@ -47,8 +47,8 @@ class Scripted:
         logp = np.zeros((len(action), 1), np.float32)
         return ActorOutput(action=action, z=np.arctanh(action), behaviour_logp=logp, carry=carry + 1)
 
-    def add(self, segment: Segment) -> None:
-        self.segments.append(segment)
+    def add_steps(self, steps: StepBatch) -> None:
+        self.segments += steps.segments()
 
     def close(self, stream: int) -> None:
         self.closed.append(stream)
@@ -205,9 +205,9 @@ class Remembering(Scripted):
             sampler=UniformSampler(),
         )
 
-    def add(self, segment: Segment) -> None:
-        super().add(segment)
-        self.replay.add(segment)
+    def add_steps(self, steps: StepBatch) -> None:
+        super().add_steps(steps)
+        self.replay.add_steps(steps)
 
     def close(self, stream: int) -> None:
         super().close(stream)

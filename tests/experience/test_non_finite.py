@@ -14,7 +14,7 @@ from safetensors.numpy import load_file
 
 from algorithm.config.schema import BaseConfig, Config
 from algorithm.console.output import open_console
-from algorithm.data import ActorOutput, Segment
+from algorithm.data import ActorOutput, Segment, StepBatch
 from algorithm.env.base import Observation, StepResult, VecEnv
 from algorithm.env.registry import make_vec_env
 from algorithm.errors import NumericalError
@@ -66,9 +66,9 @@ class Player:
         logp = np.where(np.array(spoilt)[:, None], np.nan, 0.0).astype(np.float32)
         return ActorOutput(action=np.tanh(z), z=z, behaviour_logp=logp, carry=carry + 1)
 
-    def add(self, segment: Segment) -> None:
-        self.segments.append(segment)
-        self.replay.add(segment)
+    def add_steps(self, steps: StepBatch) -> None:
+        self.segments += steps.segments()
+        self.replay.add_steps(steps)
 
     def close(self, stream: int) -> None:
         self.closed.append(stream)

@@ -25,13 +25,13 @@ monitor = partial(HealthMonitor, FAMILY)
 def stored(monkeypatch):
     """The rewards that any replay is given, in their order."""
     rewards: list[float] = []
-    add = ReplayBuffer.add
+    add_steps = ReplayBuffer.add_steps
 
-    def noted(self, segment):
-        rewards.extend(segment.reward.tolist())
-        return add(self, segment)
+    def noted(self, steps):
+        rewards.extend(steps.reward.tolist())
+        return add_steps(self, steps)
 
-    monkeypatch.setattr(ReplayBuffer, "add", noted)
+    monkeypatch.setattr(ReplayBuffer, "add_steps", noted)
     return rewards
 
 
