@@ -46,13 +46,13 @@ def _limit(value: int) -> int:
     return value
 
 
-Int = Annotated[int, BeforeValidator(to_whole)]
+Whole = Annotated[int, BeforeValidator(to_whole)]
 """A whole number; ``1e6`` counts as one, ``true`` does not.
 
 Bounds inside a union or list go between ``int`` and the validator, so that the JSON schema shows them.
 """
 
-Float = Annotated[float, Field(allow_inf_nan=False), BeforeValidator(to_number)]
+Finite = Annotated[float, Field(allow_inf_nan=False), BeforeValidator(to_number)]
 """A finite number."""
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False), BeforeValidator(to_number)]
@@ -65,7 +65,7 @@ Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False), BeforeValidator
 """A number from 0 to 1, also inside a list."""
 
 Limit = Annotated[
-    Int,
+    Whole,
     AfterValidator(_limit),
     WithJsonSchema({"anyOf": [{"const": -1}, {"type": "integer", "minimum": 1}]}),
 ]
@@ -93,7 +93,7 @@ class Contradiction(NamedTuple):
 
 
 class Block(BaseModel):
-    """A mapping of the configuration: immutable, no unknown keys, no conversions beyond `Int` and `Float`."""
+    """A mapping of the configuration: immutable, no unknown keys; only `Whole` and `Finite` convert."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 

@@ -6,27 +6,25 @@ import contextlib
 import random
 import threading
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import Any
 
 from ds.backoff import LOOK_S, Backoff, Clock, RealClock, ShowLine, pause
 from ds.errors import Busy, LearnerRefused, Unreachable
 from ds.parameters import FetchedWeights, WeightFetcher
 from ds.protocol import Beat, Bye, Hello, Joined, Receipt, TrajectoryMessage, WeightRequest, Welcome
 from ds.session import (
-    Answer,
     Caller,
     ConnectionMonitor,
     JoinRequest,
-    Message,
     NothingSentYet,
     Registration,
+    Request,
+    Response,
     Sender,
     ShutdownState,
 )
 
 BYE_S = 2.0
-
-Result = TypeVar("Result")
 
 
 class Link:
@@ -184,9 +182,9 @@ class Link:
         with contextlib.suppress(Unreachable, LearnerRefused):  # its slot is freed all the same, but later
             self._caller.bye(Bye(actor=self.actor, reason=reason))
 
-    def _call(self, ask: Callable[[Message], Answer], message: Message, /) -> Answer:
+    def _call(self, method: Callable[[Request], Response], request: Request, /) -> Response:
         try:
-            answer = ask(message)
+            response = method(request)
         except Busy:  # it is there all the same
             self._monitor.answered()
             raise
@@ -195,14 +193,14 @@ class Link:
                 self._monitor.lost(error)
             raise
         self._monitor.answered()
-        return answer
+        return response
 
-    def _persist(self, ask: Callable[[], Result]) -> Result | None:
+    def _persist(self, call: Callable[[], Response]) -> Response | None:
         """Retry until there is an answer; None if the actor is to end before."""
         backoff = self.backoff()
         while not (self.stopped() or self.shutdown.halted.is_set()):
             try:
-                return ask()
+                return call()
             except Unreachable:
                 pause(self.clock, self.shutdown.halted, backoff.pause(), self.stopped)
         self.shutdown.check()

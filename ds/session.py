@@ -12,8 +12,8 @@ from ds.backoff import Clock, ShowLine
 from ds.errors import LearnerAway, LearnerRefused, Unreachable
 from ds.protocol import Beat, Bye, Hello, Join, Joined, Receipt, TrajectoryMessage, WeightRequest, Welcome
 
-Message = TypeVar("Message")
-Answer = TypeVar("Answer")
+Request = TypeVar("Request")
+Response = TypeVar("Response")
 
 
 class Caller(Protocol):
@@ -31,7 +31,7 @@ class Caller(Protocol):
 class Call(Protocol):
     """Call that also notes whether there was an answer."""
 
-    def __call__(self, ask: Callable[[Message], Answer], message: Message, /) -> Answer: ...  # noqa: D102
+    def __call__(self, method: Callable[[Request], Response], request: Request, /) -> Response: ...  # noqa: D102
 
 
 class Sender(Protocol):

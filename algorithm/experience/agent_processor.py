@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from algorithm.data import ActorOutput, Array, Bool, Float, Int, Segment, State
+from algorithm.data import ActorOutput, Array, Bool, Float, Int, Scalar, Segment, State
 from algorithm.env.base import Observation, StepResult
 from algorithm.experience.non_finite import BadNumber, Number, examine, examine_first, refuse, without
 from algorithm.roles import Episode, Policy, Recorder
 from algorithm.spec import AgentSpec
-
-Scalar = TypeVar("Scalar", bound=np.generic)
 
 
 @dataclass(frozen=True, kw_only=True)

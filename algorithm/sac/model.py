@@ -11,12 +11,12 @@ from torch import Tensor
 
 from algorithm.data import SequenceBatch
 from algorithm.nn.acting_model import ActingModel
-from algorithm.nn.encoding import Obs, States, make_encoding
+from algorithm.nn.encoding import States, make_encoding
 from algorithm.nn.ensemble import Backend, Ensemble
 from algorithm.nn.flat import FlatParameters
 from algorithm.nn.loader import Networks
 from algorithm.nn.normalise import NoNormaliser, Normaliser
-from algorithm.nn.protocols import Rep
+from algorithm.nn.protocols import Obs, Rep
 from algorithm.nn.target import Target
 
 

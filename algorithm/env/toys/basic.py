@@ -9,18 +9,16 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from itertools import permutations
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar
 
 import gymnasium as gym
 import numpy as np
+from gymnasium.core import ActType, ObsType
 from numpy.typing import NDArray
 from typing_extensions import override
 
-Observed = TypeVar("Observed")
-Acted = TypeVar("Acted")
 
-
-class Toy(gym.Env[Observed, Acted], ABC):
+class Toy(gym.Env[ObsType, ActType], ABC):
     """Independent rounds of an observation, an action and its reward.
 
     A terminal state ends the episode; its observation is that of a round without an action.
@@ -33,14 +31,14 @@ class Toy(gym.Env[Observed, Acted], ABC):
     @override
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Observed, dict[str, Any]]:
+    ) -> tuple[ObsType, dict[str, Any]]:
         """Start with the first round; see :meth:`gymnasium.Env.reset`."""
         super().reset(seed=seed)
         self._played = 0
         return self._ask(), self._info()
 
     @override
-    def step(self, action: Acted) -> tuple[Observed, float, bool, bool, dict[str, Any]]:
+    def step(self, action: ActType) -> tuple[ObsType, float, bool, bool, dict[str, Any]]:
         """Return this round's reward and the next round. Raises ValueError outside the action space."""
         if not self.action_space.contains(action):
             raise ValueError(f"the action {action!r} is not in {self.action_space}")
@@ -49,11 +47,11 @@ class Toy(gym.Env[Observed, Acted], ABC):
         return self._ask(), reward, self._played == self.rounds, False, self._info()
 
     @abstractmethod
-    def _ask(self) -> Observed:
+    def _ask(self) -> ObsType:
         """Draw a round from ``self.np_random``; return its observation."""
 
     @abstractmethod
-    def _reward(self, action: Acted) -> float:
+    def _reward(self, action: ActType) -> float:
         """Return the reward of ``action`` in this round."""
 
     def _info(self) -> dict[str, Any]:

@@ -7,15 +7,15 @@ After the game of Mnih et al. 2014, "Recurrent models of visual attention" (arXi
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar
 
 import gymnasium as gym
 import numpy as np
+from gymnasium.core import ObsType
 from numpy.typing import NDArray
 from typing_extensions import override
 
 GreyImage = NDArray[np.uint8]
-Observed = TypeVar("Observed")
 
 SIDE = 32  # pixels, of the image
 MARGIN = 2  # pixels without ball or paddle, which stay visible in images shifted by so much
@@ -28,7 +28,7 @@ LEFT, LAST_BALL, LAST_PADDLE = MARGIN, SIDE - MARGIN - BALL, SIDE - MARGIN - PAD
 _BRIGHT = 255
 
 
-class Catch(gym.Env[Observed, np.int64], ABC):
+class Catch(gym.Env[ObsType, np.int64], ABC):
     """A ball falls, and a paddle has to be below it in time; an episode has 11 steps.
 
     The ball starts in any column and falls straight down, two pixels a step. The paddle starts anywhere, too;
@@ -58,7 +58,7 @@ class Catch(gym.Env[Observed, np.int64], ABC):
     @override
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Observed, dict[str, Any]]:
+    ) -> tuple[ObsType, dict[str, Any]]:
         super().reset(seed=seed)
         self._row = FIRST_ROW
         self._column = int(self.np_random.integers(LEFT, LAST_BALL + 1))
@@ -66,7 +66,7 @@ class Catch(gym.Env[Observed, np.int64], ABC):
         return self._look(), {}
 
     @override
-    def step(self, action: np.int64) -> tuple[Observed, float, bool, bool, dict[str, Any]]:
+    def step(self, action: np.int64) -> tuple[ObsType, float, bool, bool, dict[str, Any]]:
         """Return the result of an action. Raises ValueError outside the action space."""
         if not self.action_space.contains(action):
             raise ValueError(f"the action {action!r} is not in {self.action_space}")
@@ -77,7 +77,7 @@ class Catch(gym.Env[Observed, np.int64], ABC):
         return self._look(), (1.0 if caught else -1.0) if over else 0.0, over, False, {}
 
     @abstractmethod
-    def _look(self) -> Observed:
+    def _look(self) -> ObsType:
         """Return the current observation."""
 
     def _draw(self) -> GreyImage:
