@@ -22,6 +22,7 @@ from algorithm.nn.loader import OPTIONAL, load_networks
 from algorithm.nn.projections import ModelRepPrediction, ModelRepProjection
 from algorithm.sac.config import SacConfig
 from algorithm.sac.learner import Sac
+from algorithm.sac.model import NETWORKS
 from algorithm.spec import ActionSpec, AgentSpec, ObsSpec
 from tests.batches import CPU, random_batch, weights
 from tests.oracles import window_mean
@@ -56,6 +57,7 @@ def make_sac(
     networks = load_networks(
         spec,
         file,
+        NETWORKS,
         rep={"dense_n": 8, **(MEMORIES[memory] if rep is None else rep)},
         q={"dense_n": 8},
         policy={"dense_n": 8},
