@@ -88,7 +88,7 @@ class Bench:
         """What a function of this package answers in our interpreter. Raises WorkerError."""
         if self.smoke:
             return call(target, arguments)
-        return self._ask(Path(sys.executable), target, arguments)
+        return self._run(Path(sys.executable), target, arguments)
 
     def theirs(self, target: str, **arguments: Any) -> Answer | None:
         """The same in the peer's; None if there shall be no peer."""
@@ -96,7 +96,7 @@ class Bench:
             return None
         if not self.python.exists():
             raise WorkerError(f"there is no {self.python}: install Stable-Baselines3 with `make bench-peers`")
-        return self._ask(self.python, target, arguments)
+        return self._run(self.python, target, arguments)
 
     def run(self, command: Sequence[str], log: Path, *, cwd: Path = ROOT, path: Sequence[Path] = ()) -> float:
         """Run a command to its end; what it says goes to ``log``. Returns the most memory it had, in MB.
@@ -119,8 +119,8 @@ class Bench:
             process.returncode = os.waitstatus_to_exitcode(status)
         if process.returncode:
             said = log.read_text(errors="replace").splitlines()[-LAST_LINES:]
-            told = f"`{' '.join(command)}` ended with exit code {process.returncode}; {log} ends with:"
-            raise WorkerError("\n  ".join([told, *said]))
+            text = f"`{' '.join(command)}` ended with exit code {process.returncode}; {log} ends with:"
+            raise WorkerError("\n  ".join([text, *said]))
         return used.ru_maxrss / 1024
 
     def each(
@@ -144,7 +144,7 @@ class Bench:
                     process.terminate()
                 raise
 
-    def _ask(self, python: Path, target: str, arguments: Mapping[str, Any]) -> Answer:
+    def _run(self, python: Path, target: str, arguments: Mapping[str, Any]) -> Answer:
         command = [str(python), "-m", "benchmarks.worker", target, json.dumps(arguments)]
         with tempfile.TemporaryDirectory() as folder:
             log = Path(folder) / "output.txt"

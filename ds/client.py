@@ -75,19 +75,19 @@ class Client:
 
     def hello(self, hello: Hello) -> Welcome:
         """Request a slot."""
-        return self._accepted(self._ask("Hello", hello, (Welcome, Refused)))
+        return self._accepted(self._request("Hello", hello, (Welcome, Refused)))
 
     def join(self, join: Join) -> Joined:
         """Have compared what must be the same on both sides."""
-        return self._accepted(self._ask("Join", join, (Joined, Refused)))
+        return self._accepted(self._request("Join", join, (Joined, Refused)))
 
     def deliver(self, message: TrajectoryMessage) -> Receipt:
         """Send a trajectory message."""
-        return self._ask("Deliver", message, (Receipt, Receipt))
+        return self._request("Deliver", message, (Receipt, Receipt))
 
     def beat(self, beat: Beat) -> Receipt:
         """Send a beat."""
-        return self._ask("Beat", beat, (Receipt, Receipt))
+        return self._request("Beat", beat, (Receipt, Receipt))
 
     def bye(self, bye: Bye) -> None:
         """Leave."""
@@ -108,7 +108,7 @@ class Client:
         """Close the connection; pending and later calls raise Unreachable."""
         self._channel.close()
 
-    def _ask(self, method: str, message: msgspec.Struct, kinds: tuple[type[M], type[N]]) -> M | N:
+    def _request(self, method: str, message: msgspec.Struct, kinds: tuple[type[M], type[N]]) -> M | N:
         answer = self._call(method, encode(message))
         try:
             return decode(kinds, answer)

@@ -93,7 +93,7 @@ class Remote:
         self.scene = RemoteEnvInfo(eval_env.specs, eval_env.time_limit, "stepped by actors")
         self.make_replay: MakeReplay = self._replays()
 
-    def feed(self, agents: Mapping[str, Agent], watch: Stopwatch) -> Collector:
+    def make_collector(self, agents: Mapping[str, Agent], watch: Stopwatch) -> Collector:
         """Return the source of transitions: the remote actors of ``agents``."""
         base, net, session = self._base, self._net, self._session
         self._agents = agents

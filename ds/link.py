@@ -34,7 +34,7 @@ class Link:
     hello:    sent first, and again to a learner that does not know this actor
     where:    address of the learner, for a person
     patience: seconds to wait for a learner that does not answer, at the start and later; −1 for ever
-    tell:     shows a line; called from any thread, one at a time
+    show:     shows a line; called from any thread, one at a time
     stopped:  whether the user wants to end; asked while the main thread waits
 
     The main thread calls ``start``, ``join``, then ``report`` and ``weights`` or ``wait_newer`` as it goes,
@@ -49,14 +49,14 @@ class Link:
         *,
         where: str,
         patience: float,
-        tell: ShowLine,
+        show: ShowLine,
         stopped: Callable[[], bool] = lambda: False,
         clock: Clock | None = None,
         draw: Callable[[], float] = random.random,
     ) -> None:
         self.actor, self.stopped = hello.actor, stopped
         self.clock, self.shutdown = clock or RealClock(), ShutdownState()
-        self._connect, self._show, self._draw = connect, tell, draw
+        self._connect, self._show, self._draw = connect, show, draw
         self._telling = threading.Lock()
         self._caller = connect()
         self._channels: list[Caller] = []
@@ -64,11 +64,11 @@ class Link:
         self._monitor = ConnectionMonitor(
             where=where,
             patience=patience,
-            tell=self.tell,
+            show=self.show,
             clock=self.clock,
             dropped=lambda: self._sender.dropped,
         )
-        self._registration = Registration(self._caller, self._call, hello, self.tell)
+        self._registration = Registration(self._caller, self._call, hello, self.show)
         self._fetcher = WeightFetcher(self._weights_newer)
         self._heartbeat, self._synchronous = 0.0, False
         self._steps = self._acting = 0
@@ -87,7 +87,7 @@ class Link:
         """True if the training has ended, and with it the actor."""
         return self.shutdown.finished.is_set()
 
-    def tell(self, text: str) -> None:
+    def show(self, text: str) -> None:
         """Show one line to a person."""
         with self._telling:
             self._show(text)

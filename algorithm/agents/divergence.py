@@ -118,17 +118,19 @@ class DivergenceMonitor:
         if self._good >= RECOVERY:
             self._rolled_back = 0
         updates = f"{self._in_a_row} updates in a row"
-        met = f"{updates} had gradients or TD errors that are not finite; the last: {cause}"
+        fault = f"{updates} had gradients or TD errors that are not finite; the last: {cause}"
         if self._rolled_back == ROLL_BACKS:
-            raise diverged(f"{met}; going back to the last checkpoint {ROLL_BACKS} times did not help", step)
+            raise diverged(
+                f"{fault}; going back to the last checkpoint {ROLL_BACKS} times did not help", step
+            )
         saved = self._restore()
         if saved is None:
-            raise diverged(f"{met}; there is no checkpoint to go back to", step)
+            raise diverged(f"{fault}; there is no checkpoint to go back to", step)
         self._learner.roll_back(saved)
         self._rolled_back += 1
         self._in_a_row = self._good = 0
         self._report.rolled_back(
-            f"networks and optimisers of the last checkpoint loaded · step {step:,} · {met}"
+            f"networks and optimisers of the last checkpoint loaded · step {step:,} · {fault}"
         )
 
     def state(self) -> State:

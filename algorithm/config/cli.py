@@ -193,13 +193,10 @@ def refuse_mixed(options: TrainOptions) -> None:
         "--dry_run": options.dry_run,
         "--report": bool(options.report),
     }
-    asked = [flag for flag, given in modes.items() if given]
-    if len(asked) > 1:
-        leave(
-            cannot(
-                f"{asked[0]} and {asked[1]} cannot go together", "each is another command", "leave one out"
-            )
-        )
+    given_modes = [flag for flag, given in modes.items() if given]
+    if len(given_modes) > 1:
+        one, other = given_modes[:2]
+        leave(cannot(f"{one} and {other} cannot go together", "each is another command", "leave one out"))
     if options.record and not (options.run or options.eval):
         leave(
             cannot(

@@ -190,16 +190,16 @@ class AgentProcessor:
         found = examine(result, acted)
         if found is None:
             return result, []
-        self._tell(found.numbers, self.ids, np.where(found.begins, 0, self.step + 1), acted.action)
+        self._report(found.numbers, self.ids, np.where(found.begins, 0, self.step + 1), acted.action)
         return without(result, found.lost), result.ids[found.again].tolist()
 
     def unusable(self, first: Observation) -> list[int]:
         """Return the agents whose first observation in ``first`` is not finite."""
         numbers, n = examine_first(first), len(first.ids)
-        self._tell(numbers, first.ids, np.zeros(n, np.int64), self._spec.action.padding(n))
+        self._report(numbers, first.ids, np.zeros(n, np.int64), self._spec.action.padding(n))
         return [int(first.ids[i]) for i in numbers]
 
-    def _tell(self, numbers: Mapping[int, Number], ids: Int, steps: Int, action: Float) -> None:
+    def _report(self, numbers: Mapping[int, Number], ids: Int, steps: Int, action: Float) -> None:
         """Report ``numbers`` with agent, step in the episode and last action; ``ids`` etc. are by row."""
         for i, number in numbers.items():
             bad = BadNumber(

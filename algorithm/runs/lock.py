@@ -102,8 +102,8 @@ class Holder:
 
     def __str__(self) -> str:
         """One printable line."""
-        told = f"process {self.pid} on {self.host}, since {self.since}: {self.command}"
-        return "".join(sign if sign.isprintable() else "?" for sign in told)
+        text = f"process {self.pid} on {self.host}, since {self.since}: {self.command}"
+        return "".join(sign if sign.isprintable() else "?" for sign in text)
 
 
 class RunLock:

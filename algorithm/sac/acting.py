@@ -56,8 +56,8 @@ def acting_parts(
     parts: dict[str, nn.Module] = {"normaliser": model.normaliser, "rep": model.rep, "policy": model.policy}
     if asks_critics(action, sac):
         parts["q"] = model.q
-    judges = {type(one).__name__: one for one in extensions if one.num_candidates > 1}
-    return parts | judges
+    scorers = {type(one).__name__: one for one in extensions if one.num_candidates > 1}
+    return parts | scorers
 
 
 def asks_critics(action: ActionSpec, sac: SacConfig) -> bool:

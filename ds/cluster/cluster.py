@@ -153,21 +153,21 @@ class Cluster:
         if self._learner.code == UsageError.exit_code and self._commands.took_former_port:
             self._learner.again()  # its former port may be taken; the next one takes another
         if self._learner.over:
-            return self._told(self._learner)
+            return self._report_end(self._learner)
         for actor in self._actors.values():
             if actor.state == "ended" or (actor.was_refused and not self._was_heard(actor)):
                 actor.again()  # the learner that it ended with was another one, or is about to end
         failed = [actor for actor in self._actors.values() if actor.over]
         final = [actor for actor in failed if actor.code != 1]
         if final or (failed and len(failed) == len(self._actors)):
-            return self._told((final or failed)[0])
+            return self._report_end((final or failed)[0])
         return None
 
     def _was_heard(self, actor: ManagedProcess) -> bool:
         """Return whether the learner that the actor dialled still listens."""
         return self._endpoint is not None and self._dialled.get(actor.name) == self._endpoint
 
-    def _told(self, process: ManagedProcess) -> int:
+    def _report_end(self, process: ManagedProcess) -> int:
         assert process.code is not None
         if process.code == 0:
             self._say(f"the training is over; its run is {self._plan.run} on {process.node}")

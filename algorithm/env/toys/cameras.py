@@ -50,7 +50,7 @@ class ToyTwoCameras(Toy[dict[str, Any], NDArray[np.float32]]):
         self._places = (_places(_LEFT[1], _PATCH), _places(_RIGHT[2], _BAR))
         self._variance = np.array([places.var() for places in self._places])
 
-    def _ask(self) -> dict[str, Any]:
+    def _draw_round(self) -> dict[str, Any]:
         rng = self.np_random
         columns = [int(rng.integers(len(places))) for places in self._places]
         row = int(rng.integers(_LEFT[0] - _PATCH + 1))

@@ -63,7 +63,7 @@ class Catch(gym.Env[ObsType, np.int64], ABC):
         self._row = FIRST_ROW
         self._column = int(self.np_random.integers(LEFT, LAST_BALL + 1))
         self._paddle = int(self.np_random.integers(LEFT, LAST_PADDLE + 1))
-        return self._look(), {}
+        return self._observe(), {}
 
     @override
     def step(self, action: np.int64) -> tuple[ObsType, float, bool, bool, dict[str, Any]]:
@@ -74,10 +74,10 @@ class Catch(gym.Env[ObsType, np.int64], ABC):
         self._row += SPEED
         over = self._row == LAST_ROW
         caught = self._paddle <= self._column <= self._paddle + PADDLE - BALL
-        return self._look(), (1.0 if caught else -1.0) if over else 0.0, over, False, {}
+        return self._observe(), (1.0 if caught else -1.0) if over else 0.0, over, False, {}
 
     @abstractmethod
-    def _look(self) -> ObsType:
+    def _observe(self) -> ObsType:
         """Return the current observation."""
 
     def _draw(self) -> GreyImage:
@@ -96,7 +96,7 @@ class ToyCatch(Catch[GreyImage]):
         super().__init__(noise, SIDE)
         self.observation_space = gym.spaces.Box(0, 255, (SIDE, SIDE), np.uint8)
 
-    def _look(self) -> GreyImage:
+    def _observe(self) -> GreyImage:
         return self._draw()
 
 
@@ -114,7 +114,7 @@ class ToyHiddenCatch(Catch[dict[str, NDArray[Any]]]):
             truth=gym.spaces.Box(-1.0, 1.0, (3,), np.float32),
         )
 
-    def _look(self) -> dict[str, NDArray[Any]]:
+    def _observe(self) -> dict[str, NDArray[Any]]:
         share = (
             (self._column - LEFT) / (LAST_BALL - LEFT),
             (self._row - FIRST_ROW) / (LAST_ROW - FIRST_ROW),

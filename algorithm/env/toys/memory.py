@@ -33,7 +33,7 @@ class MemoryToy(gym.Env[NDArray[np.float32], np.int64], ABC):
         super().reset(seed=seed)
         self._at = 0
         self._draw()
-        return self._look(), {}
+        return self._observe(), {}
 
     @override
     def step(self, action: np.int64) -> tuple[NDArray[np.float32], float, bool, bool, dict[str, Any]]:
@@ -41,9 +41,9 @@ class MemoryToy(gym.Env[NDArray[np.float32], np.int64], ABC):
         if not self.action_space.contains(action):
             raise ValueError(f"the action {action!r} is not in {self.action_space}")
         reward, over = self._act(int(action))
-        return self._look(), reward, over, False, {}
+        return self._observe(), reward, over, False, {}
 
-    def _look(self) -> NDArray[np.float32]:
+    def _observe(self) -> NDArray[np.float32]:
         bits = np.zeros(self.observation_space.shape or (), np.float32)
         bits[self._shown()] = 1.0
         return bits
