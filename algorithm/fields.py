@@ -73,7 +73,7 @@ Limit = Annotated[
 
 
 AnyConfig: TypeAlias = Any
-"""The whole `Config`, as a fragment sees it: its class is composed of the fragments and imports them."""
+"""The whole `Config`, untyped: its class is composed of the fragments and imports them."""
 
 Resume: TypeAlias = str | Callable[[AnyConfig, AnyConfig], str]
 """Effect of another value when a run is resumed.
@@ -100,7 +100,7 @@ class Block(BaseModel):
     def contradictions(self) -> Iterator[Contradiction]:
         """Yield the values of this block that exclude each other.
 
-        The loader asks for them, not the constructor: a wrong value elsewhere must not hide them.
+        The loader calls it, not the constructor: a wrong value elsewhere must not hide them.
         """
         return iter(())
 
@@ -167,7 +167,7 @@ def option(
     reserved_values: the same for single values, value → part.
     distributed_default: default of a distributed training where it is another one.
     by_behaviour: a behaviour of ``ma_config`` may have its own value; for keys outside blocks.
-    bounds: ``ge``, ``gt``, ``le``, ``lt`` as pydantic knows them.
+    bounds: ``ge``, ``gt``, ``le``, ``lt`` as in pydantic.
     """
     facts = KeyFacts(
         resume,

@@ -32,7 +32,7 @@ ENVS = HERE / "envs"
 PEER = HERE / ".peers" / "sb3"
 PEER_PYTHON = PEER / "bin" / "python"
 SHARED = ("torch", "numpy", "gymnasium")
-"""Packages of which the peer gets our version: they are not what is compared."""
+"""Packages of which the peer gets our version, since they are not compared."""
 
 ONE_THREAD = {f"{library}_NUM_THREADS": "1" for library in ("OMP", "MKL", "OPENBLAS", "NUMEXPR")}
 
@@ -49,7 +49,7 @@ QUESTIONS = {
     "learning": "learning",
     "bare": "bare",
 }
-"""Question → its module. The Makefile has the same names, to refuse others before anything is installed."""
+"""Question → its module. The Makefile has the same names and refuses others early."""
 
 Ask = Callable[..., Iterator[Mapping[str, Any]]]
 Job, Made = TypeVar("Job"), TypeVar("Made")
@@ -99,7 +99,7 @@ class Bench:
         return self._run(self.python, target, arguments)
 
     def run(self, command: Sequence[str], log: Path, *, cwd: Path = ROOT, path: Sequence[Path] = ()) -> float:
-        """Run a command to its end; what it says goes to ``log``. Returns the most memory it had, in MB.
+        """Run a command to its end; its output goes to ``log``. Returns the most memory it had, in MB.
 
         path: where it finds modules, besides its own. Raises WorkerError if it fails.
         """
@@ -192,7 +192,7 @@ def shares(answers: Sequence[Answer]) -> dict[str, float]:
 
 
 def our_version() -> str:
-    """Commit of this checkout; a plus sign says that files which can matter differ from it."""
+    """Commit of this checkout; a plus sign: relevant files differ from it."""
     if shutil.which("git") is None or not (ROOT / ".git").exists():
         return "unknown"
     written = (":!benchmarks/results", ":!docs")  # by a measurement before this one

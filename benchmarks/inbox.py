@@ -191,7 +191,7 @@ class Receiver:
         return {"seconds": time.perf_counter(), "trajectories": self.collector.steps // self._length, **cpu}
 
     def grow(self, what: str, number: int, clients: int = 1) -> None:
-        """So many processes of actors, all of which the learner knows when this returns."""
+        """So many processes of actors, all registered when this returns."""
         command = [sys.executable, "-m", "benchmarks.inbox_actor", what, str(self._port), str(clients)]
         environment, pipe = os.environ | {"PYTHONPATH": str(ROOT)}, subprocess.PIPE
         new: list[Any] = [

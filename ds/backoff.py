@@ -12,10 +12,10 @@ FIRST_PAUSE_S = 0.1
 LONGEST_PAUSE_S = 5.0
 QUIET_S = 60.0
 LOOK_S = 0.2
-"""Delay until a waiting thread notices that the user wants to end."""
+"""Seconds between two checks of a waiting thread whether the user wants to end."""
 
 ShowLine = Callable[[str], None]
-"""Shows one line to a person; called from any thread."""
+"""Output of one line for a person; called from any thread."""
 
 
 class Clock(Protocol):

@@ -21,7 +21,7 @@ from algorithm.errors import StorageError, UsageError, UserError
 from ds.security import AUTHORITY, CERTIFICATE, KEY, TOKEN, make_folder, make_token, write_new
 
 _SKEW = timedelta(days=1)
-"""Clocks of machines may differ."""
+"""Tolerance for different clocks of the machines."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

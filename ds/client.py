@@ -28,7 +28,7 @@ from ds.security import TOKEN, ActorSecurity
 from ds.wire import decode, encode
 
 STREAM_FACTOR = 10
-"""Weights may be large and the network slow: a stream has so many times the deadline of an answer."""
+"""Deadline of a stream in deadlines of a call: weights may be large and the network slow."""
 
 M = TypeVar("M")
 N = TypeVar("N")
@@ -233,7 +233,7 @@ _WORDS = (
     ("onnection timed out", "no connection came about in time"),
     ("onnect timeout", "no connection came about in time"),
 )
-"""Part of a gRPC message, and its meaning; the first match counts."""
+"""(part of a gRPC message, its meaning); the first match counts."""
 
 
 def passing(code: grpc.StatusCode, details: str, *, timeout: float) -> str:

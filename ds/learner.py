@@ -41,7 +41,7 @@ from ds.weights import WeightPublisher
 LOOPBACK = "127.0.0.1"
 
 _WAIT_S = 0.1
-"""How soon the loop notices a signal while no actor sends anything."""
+"""Seconds until the loop handles a signal while no actor sends anything."""
 
 _GRACE_S = 2.0
 

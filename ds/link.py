@@ -31,11 +31,11 @@ class Link:
     """An actor's connections, with threads that send beats and, unless synchronous, fetch weights.
 
     connect:  makes a connection; one carries all but the messages, each channel of which gets its own
-    hello:    sent first, and again to a learner that does not know this actor
+    hello:    sent first, and again to a learner without this actor
     where:    address of the learner, for a person
     patience: seconds to wait for a learner that does not answer, at the start and later; −1 for ever
     show:     shows a line; called from any thread, one at a time
-    stopped:  whether the user wants to end; asked while the main thread waits
+    stopped:  whether the user wants to end; called while the main thread waits
 
     The main thread calls ``start``, ``join``, then ``report`` and ``weights`` or ``wait_newer`` as it goes,
     and ``close``. All but the last raise the error of a thread that ends the actor:

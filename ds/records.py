@@ -11,7 +11,7 @@ from typing import Any, Literal
 from ds.protocol import Beat
 
 PastVerdict = Literal["taken before", "stale before", "rejected before"]
-"""What became of a message that comes once more."""
+"""Earlier outcome of a message that arrives again."""
 
 RECENT = 20  # messages whose lag is averaged
 
@@ -121,10 +121,10 @@ def shown(text: str) -> str:
 
 
 INTERVAL_S = 60.0
-"""Between two lines of the same kind."""
+"""Seconds between two lines of the same kind."""
 
 BURST = 64
-"""Lines of a minute on actors that come and leave."""
+"""Maximum number of lines a minute on actors that come and leave."""
 
 
 class FaultLog:

@@ -16,7 +16,7 @@ from ds.session import ShutdownState
 from ds.trajectory import Key
 
 MAX_INTERRUPTED = 500
-"""Ends of episodes that go with a message; each takes bytes of it."""
+"""Maximum number of interrupted episodes in a message."""
 
 
 class SendLink(Protocol):

@@ -145,10 +145,10 @@ class Registration:
 
 
 HICCUP_S = 1.0
-"""A shorter silence is not worth a line, once the learner has answered before."""
+"""Seconds of silence before a line, once the learner has answered before."""
 
 QUIET_S = 10.0
-"""Between two lines about missing answers."""
+"""Seconds between two lines about missing answers."""
 
 
 class ConnectionMonitor:

@@ -17,8 +17,10 @@ PATIENCE = 10
 """Skipped updates in a row after which the networks go back to the last checkpoint."""
 
 EXTREME_PATIENCE = 100
-"""The same if the last batch held a number as large as :data:`UNUSABLE`: one such reward is in most
-batches of a small replay, and is no fault of the networks."""
+"""Number of them instead if the last batch held a value as large as :data:`UNUSABLE`.
+
+One such reward is in most batches of a small replay, and is no fault of the networks.
+"""
 
 ROLL_BACKS = 3
 """Maximum number of roll backs; one more ends the training."""
@@ -27,7 +29,7 @@ RECOVERY = 1000
 """Good updates after a roll back that reset the count of roll backs."""
 
 LARGE = 1e6
-"""Rewards and observations above this are named as the likely cause."""
+"""Size of rewards and observations beyond which they are named as the likely cause."""
 
 Restore = Callable[[], Tensors | None]
 """Function that returns the last checkpoint's ``Learner.tensors``, on any device, or None."""

@@ -21,7 +21,7 @@ from algorithm.config.yaml_io import parse_value
 _SCRIPTS = ("main.py", "main_ds.py")
 
 Ckpt = int | Literal["latest", "best"]
-"""Which checkpoint: its environment steps, the one saved last, or the one with the best evaluation."""
+"""Choice of a checkpoint: environment steps, the last one, or the one with the best evaluation."""
 
 ENV_HELP = (
     "a folder below envs/, the path of a folder with a config.yaml, or an environment by its name: an id of "
@@ -240,7 +240,7 @@ def add_common(parser: argparse._ActionsContainer) -> None:
         help="section of config.yaml, or a file of the folder, or FILE:SECTION; a file for an environment "
         "without a folder",
     )
-    parser.add_argument("--name", "-n", help="training name; knows {time} and {hostname}")
+    parser.add_argument("--name", "-n", help="training name; may contain {time} and {hostname}")
     parser.add_argument("--agents", "--envs", type=positive, help="number of environments side by side")
     parser.add_argument(
         "--env_args", type=mapping, help="additional args for environments: k=v,k=v or a YAML mapping"

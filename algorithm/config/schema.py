@@ -58,7 +58,7 @@ class BaseConfig(EnvConfig):
 
     name: str = option(
         "{time}",
-        "Name of the run. Knows {time} (of the start) and {hostname}.",
+        "Name of the run; may contain {time} (of the start) and {hostname}.",
         min_length=1,
         resume="ignored",
     )
@@ -196,20 +196,20 @@ class NnConfig(Block):
 
     rep: dict[str, Any] | None = option(
         None,
-        "Keyword arguments of ModelRep; the default one knows dense_n, dense_depth, conv (simple, nature or "
+        "Keyword arguments of ModelRep; the default one takes dense_n, dense_depth, conv (simple, nature or "
         "resnet) and random_shift.",
         resume=_OTHER_NETWORKS,
         shared=True,
     )
     policy: dict[str, Any] | None = option(
         None,
-        "Keyword arguments of ModelPolicy; the default one knows dense_n, dense_depth and noisy.",
+        "Keyword arguments of ModelPolicy; the default one takes dense_n, dense_depth and noisy.",
         resume=_OTHER_NETWORKS,
         shared=True,
     )
     q: dict[str, Any] | None = option(
         None,
-        "Keyword arguments of ModelQ; the default one knows dense_n and dense_depth.",
+        "Keyword arguments of ModelQ; the default one takes dense_n and dense_depth.",
         new=True,
         resume=_OTHER_NETWORKS,
         shared=True,
@@ -276,7 +276,7 @@ class Config(Block):
 
 
 KeyPath = tuple[str, ...]
-"""A key's name below the names of the blocks around it."""
+"""Names of the enclosing blocks and of a key."""
 
 
 def fields(model: type[Block] = Config, path: KeyPath = ()) -> Iterator[tuple[KeyPath, FieldInfo]]:
@@ -319,7 +319,7 @@ DISTRIBUTED_DEFAULTS: Mapping[str, object] = {
     for path, field in fields()
     if facts_of(field).distributed_default is not None
 }
-"""Dotted path -> default of a distributed training, where it is another one."""
+"""Dotted path -> default that differs in distributed training."""
 
 BEHAVIOUR_KEYS = tuple(name for name, field in Config.model_fields.items() if facts_of(field).by_behaviour)
 """Keys and blocks that a behaviour of ``ma_config`` may have for itself; all others belong to the run."""

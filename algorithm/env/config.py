@@ -16,7 +16,7 @@ _OTHER_TASK = (
 )
 
 NOT_RUNNABLE = {"UNITY": _UNITY, "DM_CONTROL": _SUITES}
-"""Values of ``env_type`` that load but cannot be run in this version, with the part that brings them."""
+"""Values of ``env_type`` that load but do not run in this version -> the part that adds them."""
 
 
 def _named(entry: object) -> object:
@@ -71,7 +71,7 @@ class EnvConfig(Block):
     """The part of ``base_config`` that defines the environment."""
 
     env_type: Literal["UNITY", "GYM", "DM_CONTROL"] = required(
-        "Which kind of simulator; GYM is any Gymnasium environment. No default: the task says it.",
+        "Which kind of simulator; GYM is any Gymnasium environment. No default: the task sets it.",
         resume=_OTHER_TASK,
         shared=True,
     )

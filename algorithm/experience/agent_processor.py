@@ -22,7 +22,7 @@ class Recorded:
 
     episodes: list[Episode]  # that ended with it
     to_reset: list[int]  # agents at the length limit, or in an episode with numbers that are not finite
-    asked: int  # agents that were asked for an action
+    asked: int  # agents that acted
     skipped: int  # those of them that took no step
 
 

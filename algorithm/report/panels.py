@@ -21,7 +21,7 @@ PANELS = (
     panel("Replay rows", rows="replay/size"),
     panel("Resident memory, MB", memory="sys/rss_mb"),
 )
-"""In the order of the page; one without data is left out."""
+"""Charts in the order of the page; one without data is left out."""
 
 
 def learning_curve(columns: Columns) -> Chart:

@@ -224,7 +224,7 @@ class SacConfig(Block):
 
     siamese: Literal["ATC", "BYOL"] | None = option(
         None,
-        "Train the representation on two augmented looks at each window: ATC, which later observation "
+        "Train the representation on two augmented views of each window: ATC, which later observation "
         "belongs to this one; BYOL, how the target network sees the same one.",
         resume="fixed: its networks and their optimiser would be others than those that were trained",
     )

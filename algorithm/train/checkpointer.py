@@ -16,7 +16,7 @@ from algorithm.runs.names import behaviour_level
 from algorithm.train.state import TrainState
 
 FAILURES = 3
-"""Attempts in a row that may fail; the last one ends the run."""
+"""Number of failed attempts in a row that ends the run."""
 
 _LOGGER = logging.getLogger(__name__)
 

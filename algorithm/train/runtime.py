@@ -84,7 +84,7 @@ def local_collector(
 
 
 Wire = Callable[["Session", VecEnv, Faults], Runtime]
-"""(session, its evaluation environment, where to report failures) -> wiring."""
+"""(session, its evaluation environment, receiver of failures) -> runtime."""
 
 
 class OneProcess:

@@ -18,10 +18,10 @@ from ds.cluster.target_size import TargetSizeWatcher
 
 _TICK_S = 0.1
 _SAVING_S = 600.0
-"""Seconds for a learner to save and end; a second signal ends it at once."""
+"""Seconds for a learner to save and end."""
 
 _GOODBYE_S = 15.0
-"""Seconds for actors to end, by themselves or asked to; then they are killed."""
+"""Seconds for actors to end before they are killed."""
 
 
 class Cluster:
@@ -231,7 +231,7 @@ class Cluster:
 
 _EVERY_S = 10.0
 _SINGLE = 20
-"""With more processes than that the actors of a node share a line."""
+"""Number of processes above which the actors of a node share a line."""
 
 
 class StatusTable:

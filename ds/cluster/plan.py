@@ -63,7 +63,7 @@ class MainCommands:
 
 
 MakeSecrets = Callable[[Path, Sequence[str]], None]
-"""Writes token, ca.pem, learner.pem and learner.key for the given addresses into a folder."""
+"""Writer of token, ca.pem, learner.pem and learner.key for the given addresses into a folder."""
 
 
 def make_secrets(folder: Path, hosts: Sequence[str]) -> None:

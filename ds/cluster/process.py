@@ -23,7 +23,7 @@ _MOVE_S = 15.0  # for a process to end that is to dial another address
 _RELAYED = 500
 _DONE_S = 30.0  # until a process that has ended well is started again, if it is still needed then
 _OUTPUT = 12
-"""Last lines of a process that are shown with its end."""
+"""Number of a process's last lines that are shown with its end."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -265,7 +265,7 @@ POINTLESS = {
     NumericalError.exit_code: "a number is not finite",
     StorageError.exit_code: "a file of the run cannot be read or written",
 }
-"""Exit codes after which the same would happen again, with what they mean."""
+"""Exit code after which a restart would end alike -> its meaning."""
 
 REFUSED = 3
 

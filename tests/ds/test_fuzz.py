@@ -235,7 +235,7 @@ class Learner:
             await self._come(FORGER)
         try:
             actor = sender(body)
-            if actor and not self.service.knows(actor):
+            if actor and not self.service.has_registered(actor):
                 return "unknown"
             message = decode(kind, body)
         except WireError:

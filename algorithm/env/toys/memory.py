@@ -128,7 +128,7 @@ class ToyQueue(MemoryToy):
 class ToyHallway(MemoryToy):
     """Walk ``length`` cells and turn the way that a sign said at the start: a T-maze.
 
-    bits:    [3]: the sign says left, it says right, this is the junction; none is set in between
+    bits:    [3]: sign to the left, sign to the right, junction; none is set in between
     actions: forward, left, right; at the junction left and right end the episode, with 1 if that is what the
              sign said. An action that leads into a wall leaves the agent where it is.
 

@@ -71,7 +71,7 @@ _OF_ALL: Mapping[str, str] = {
 }
 
 METRICS: Mapping[str, str] = {**_OF_EPISODES, **families.metrics(), **_OF_ALL}
-"""Every name a run may log, with its meaning."""
+"""Metric name -> meaning, of everything that a run may log."""
 
 
 class MetricsLogger:
