@@ -40,7 +40,7 @@ class Log:
 
 
 class Scene:
-    """A feed, and actors whose trajectories are put into its queue by hand."""
+    """A collector, and actors whose trajectories are put into its queue by hand."""
 
     def __init__(self, *, silence=100, state=None) -> None:
         self.clock, self.queue = Clock(), IngestQueue(100)
