@@ -108,7 +108,7 @@ class _FunctionRecorder:
         self._function(self._behaviour, segment)
 
     def close(self, stream: int) -> None:
-        """Do nothing: the agent's next transition begins with ``start_step`` 0."""
+        """Do nothing: the agent's next transition begins with ``start_step`` 0, which says the same."""
 
 
 class _RecorderList:
