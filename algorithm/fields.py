@@ -46,13 +46,13 @@ def _limit(value: int) -> int:
     return value
 
 
-Int = Annotated[int, BeforeValidator(to_whole)]
+Whole = Annotated[int, BeforeValidator(to_whole)]
 """A whole number; ``1e6`` counts as one, ``true`` does not.
 
 Bounds inside a union or list go between ``int`` and the validator, so that the JSON schema shows them.
 """
 
-Float = Annotated[float, Field(allow_inf_nan=False), BeforeValidator(to_number)]
+Finite = Annotated[float, Field(allow_inf_nan=False), BeforeValidator(to_number)]
 """A finite number."""
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False), BeforeValidator(to_number)]
@@ -65,7 +65,7 @@ Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False), BeforeValidator
 """A number from 0 to 1, also inside a list."""
 
 Limit = Annotated[
-    Int,
+    Whole,
     AfterValidator(_limit),
     WithJsonSchema({"anyOf": [{"const": -1}, {"type": "integer", "minimum": 1}]}),
 ]
@@ -73,7 +73,7 @@ Limit = Annotated[
 
 
 AnyConfig: TypeAlias = Any
-"""The whole `Config`, as a fragment sees it: its class is composed of the fragments and imports them."""
+"""The whole `Config`, untyped: its class is composed of the fragments and imports them."""
 
 Resume: TypeAlias = str | Callable[[AnyConfig, AnyConfig], str]
 """Effect of another value when a run is resumed.
@@ -93,14 +93,14 @@ class Contradiction(NamedTuple):
 
 
 class Block(BaseModel):
-    """A mapping of the configuration: immutable, no unknown keys, no conversions beyond `Int` and `Float`."""
+    """A mapping of the configuration: immutable, no unknown keys; only `Whole` and `Finite` convert."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     def contradictions(self) -> Iterator[Contradiction]:
         """Yield the values of this block that exclude each other.
 
-        The loader asks for them, not the constructor: a wrong value elsewhere must not hide them.
+        The loader calls it, not the constructor: a wrong value elsewhere must not hide them.
         """
         return iter(())
 
@@ -167,7 +167,7 @@ def option(
     reserved_values: the same for single values, value → part.
     distributed_default: default of a distributed training where it is another one.
     by_behaviour: a behaviour of ``ma_config`` may have its own value; for keys outside blocks.
-    bounds: ``ge``, ``gt``, ``le``, ``lt`` as pydantic knows them.
+    bounds: ``ge``, ``gt``, ``le``, ``lt`` as in pydantic.
     """
     facts = KeyFacts(
         resume,

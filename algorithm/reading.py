@@ -18,7 +18,7 @@ from typing import Any, BinaryIO
 from algorithm.errors import StorageError
 
 TEXT = 64 * 2**20
-"""Bytes of a file of text, unless a reader says otherwise."""
+"""Default maximum size in bytes of a file of text."""
 
 DEEPEST = 64
 """Levels of lists and objects that JSON may have."""

@@ -7,7 +7,7 @@ A family (:mod:`algorithm.families`) fills them in. Trainer, checkpoints, evalua
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:  # a family's name and its keys are asked for before torch is 
     import torch
     from torch import Tensor, nn
 
+    from algorithm.nn.loader import Network
     from algorithm.replay.budget import MemoryBudget
     from algorithm.replay.buffer import ReplayBuffer
     from algorithm.timing import Stopwatch
@@ -357,6 +358,7 @@ class Family:
 
     make_agent:   see :class:`MakeAgent`
     make_acting:  see :class:`MakeActing`
+    networks:     classes of an ``nn.py`` besides ``ModelRep``, by name; a family without any has no ``nn.py``
     health_rules: rules of the watchdog that hold for a configuration, by name
     watched:      metrics that those rules read
     """
@@ -364,5 +366,6 @@ class Family:
     name: str
     make_agent: MakeAgent
     make_acting: MakeActing
+    networks: Mapping[str, Network] = field(default_factory=dict)
     health_rules: Callable[[BehaviourConfig], Mapping[str, Callable[[Any], str | None]]] = _no_rules
     watched: Sequence[str] = ()

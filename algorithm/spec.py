@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 Z_LIMIT = 7.0
-"""Acting clamps the pre-tanh value to ±Z_LIMIT: beyond it float32 ``tanh`` rounds to ±1."""
+"""Bound of the pre-tanh value while acting: beyond it float32 ``tanh`` rounds to ±1."""
 
 DEFAULT_BEHAVIOUR = "default"
-"""The behaviour name of environments that have only one kind of agent."""
+"""Behaviour name of environments with only one kind of agent."""
 
 
 @dataclass(frozen=True)

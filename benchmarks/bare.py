@@ -1,4 +1,4 @@
-"""What a configuration learns that says nothing but the environment, beside Stable-Baselines3's defaults.
+"""Learning with a configuration of the environment only, beside Stable-Baselines3's defaults.
 
 A side is one version of ours, called by a name, or ``sb3``. Runs lie below ``models/benchmarks/bare/<side>``,
 as ``models/<task>/<task>-<seed>``; finished ones are not trained again, and others can be adopted.
@@ -105,7 +105,7 @@ def bare(
 def _content(
     described: Mapping[str, Any], rows: Mapping[Any, Answer], earlier: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """What the file says. Day and commits are those of the runs, whoever puts them together."""
+    """Content of the file. Day and commits are those of the runs."""
     runs = sorted(rows.values(), key=lambda row: (list(TASKS).index(row["task"]), row["side"], row["seed"]))
     versions = sorted({row["version"] for row in runs if row["side"] != "sb3"})
     return {

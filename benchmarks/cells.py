@@ -65,7 +65,7 @@ def commits(figures: Mapping[str, Any]) -> list[str]:
 
 
 def commit(version: str) -> str:
-    """A commit in short; a plus sign says that the files differed from it."""
+    """A commit in short; a plus sign: the files differed from it."""
     return f"{version[:7]}{'+' if version.endswith('+') else ''}"
 
 

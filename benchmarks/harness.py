@@ -32,7 +32,7 @@ ENVS = HERE / "envs"
 PEER = HERE / ".peers" / "sb3"
 PEER_PYTHON = PEER / "bin" / "python"
 SHARED = ("torch", "numpy", "gymnasium")
-"""Packages of which the peer gets our version: they are not what is compared."""
+"""Packages of which the peer gets our version, since they are not compared."""
 
 ONE_THREAD = {f"{library}_NUM_THREADS": "1" for library in ("OMP", "MKL", "OPENBLAS", "NUMEXPR")}
 
@@ -49,7 +49,7 @@ QUESTIONS = {
     "learning": "learning",
     "bare": "bare",
 }
-"""Question → its module. The Makefile has the same names, to refuse others before anything is installed."""
+"""Question → its module. The Makefile has the same names and refuses others early."""
 
 Ask = Callable[..., Iterator[Mapping[str, Any]]]
 Job, Made = TypeVar("Job"), TypeVar("Made")
@@ -88,7 +88,7 @@ class Bench:
         """What a function of this package answers in our interpreter. Raises WorkerError."""
         if self.smoke:
             return call(target, arguments)
-        return self._ask(Path(sys.executable), target, arguments)
+        return self._run(Path(sys.executable), target, arguments)
 
     def theirs(self, target: str, **arguments: Any) -> Answer | None:
         """The same in the peer's; None if there shall be no peer."""
@@ -96,10 +96,10 @@ class Bench:
             return None
         if not self.python.exists():
             raise WorkerError(f"there is no {self.python}: install Stable-Baselines3 with `make bench-peers`")
-        return self._ask(self.python, target, arguments)
+        return self._run(self.python, target, arguments)
 
     def run(self, command: Sequence[str], log: Path, *, cwd: Path = ROOT, path: Sequence[Path] = ()) -> float:
-        """Run a command to its end; what it says goes to ``log``. Returns the most memory it had, in MB.
+        """Run a command to its end; its output goes to ``log``. Returns the most memory it had, in MB.
 
         path: where it finds modules, besides its own. Raises WorkerError if it fails.
         """
@@ -119,8 +119,8 @@ class Bench:
             process.returncode = os.waitstatus_to_exitcode(status)
         if process.returncode:
             said = log.read_text(errors="replace").splitlines()[-LAST_LINES:]
-            told = f"`{' '.join(command)}` ended with exit code {process.returncode}; {log} ends with:"
-            raise WorkerError("\n  ".join([told, *said]))
+            text = f"`{' '.join(command)}` ended with exit code {process.returncode}; {log} ends with:"
+            raise WorkerError("\n  ".join([text, *said]))
         return used.ru_maxrss / 1024
 
     def each(
@@ -144,7 +144,7 @@ class Bench:
                     process.terminate()
                 raise
 
-    def _ask(self, python: Path, target: str, arguments: Mapping[str, Any]) -> Answer:
+    def _run(self, python: Path, target: str, arguments: Mapping[str, Any]) -> Answer:
         command = [str(python), "-m", "benchmarks.worker", target, json.dumps(arguments)]
         with tempfile.TemporaryDirectory() as folder:
             log = Path(folder) / "output.txt"
@@ -192,7 +192,7 @@ def shares(answers: Sequence[Answer]) -> dict[str, float]:
 
 
 def our_version() -> str:
-    """Commit of this checkout; a plus sign says that files which can matter differ from it."""
+    """Commit of this checkout; a plus sign: relevant files differ from it."""
     if shutil.which("git") is None or not (ROOT / ".git").exists():
         return "unknown"
     written = (":!benchmarks/results", ":!docs")  # by a measurement before this one

@@ -65,12 +65,12 @@ def inbox(
     found = []
     for case in cases:
         for secure in (False, True):
-            told = {"case": case, "secure": secure, "actors": actors, "seconds": seconds}
-            found.append(bench.ours("inbox:receive", **told))
+            arguments = {"case": case, "secure": secure, "actors": actors, "seconds": seconds}
+            found.append(bench.ours("inbox:receive", **arguments))
             print(f"{case}{' TLS' * secure}: {found[-1]['rows'][-1]}", flush=True)
     yield {"receive": found}
-    told = {"processes": crowd, "clients": clients, "seconds": seconds}
-    yield {"weights": {name: bench.ours("inbox:broadcast", size=SIZES[name], **told) for name in sizes}}
+    arguments = {"processes": crowd, "clients": clients, "seconds": seconds}
+    yield {"weights": {name: bench.ours("inbox:broadcast", size=SIZES[name], **arguments) for name in sizes}}
 
 
 def receive(case: str, *, secure: bool, actors: list[int], seconds: float) -> Answer:
@@ -82,9 +82,9 @@ def receive(case: str, *, secure: bool, actors: list[int], seconds: float) -> An
     with Receiver(case, replay, secure=secure) as receiver:
         for number in actors:
             receiver.grow(case, number)
-            run_for(receiver.feed.step, seconds / 3)
+            run_for(receiver.collector.step, seconds / 3)
             before = receiver.usage()
-            run_for(receiver.feed.step, seconds)
+            run_for(receiver.collector.step, seconds)
             used = {name: value - before[name] for name, value in receiver.usage().items()}
             rate, trajectories = used["trajectories"] / used["seconds"], used["trajectories"]
             rows.append(
@@ -116,9 +116,9 @@ def broadcast(size: int, *, processes: int, clients: int, seconds: float) -> Ans
         def send() -> None:
             while not over.is_set():
                 pieces = chunks(len(fetched) + 1, payload)
-                receiver.board.publish(len(fetched) + 1, pieces)
+                receiver.weights.publish(len(fetched) + 1, pieces)
                 begin = time.monotonic()
-                answers = receiver.tell(str(len(fetched)))
+                answers = receiver.send(str(len(fetched)))
                 fetched.append(max(answer["at"] for answer in answers) - begin)
                 if sum(answer["bytes"] for answer in answers) != processes * clients * sum(map(len, pieces)):
                     raise RuntimeError("not all actors have got the weights")
@@ -158,10 +158,10 @@ class Receiver:
         actors = ActorRegistry(
             run="benchmark", seed=0, limit=-1, synchronous=False, heartbeat=1e6, max_lag=-1
         )
-        self._inbox, self.board, watch = IngestQueue(QUEUE), ParameterStore({BEHAVIOUR: False}), Stopwatch()
+        self._queue, self.weights, watch = IngestQueue(QUEUE), ParameterStore({BEHAVIOUR: False}), Stopwatch()
         recorders: Any = {BEHAVIOUR: replay}
-        self.feed = RemoteCollector(
-            self._inbox, actors, self.board, recorders, before_step=lambda: None, watch=watch, wait=0.02
+        self.collector = RemoteCollector(
+            self._queue, actors, self.weights, recorders, before_step=lambda: None, watch=watch, wait=0.02
         )
         terms = Terms(
             agreed=AGREED,
@@ -173,7 +173,7 @@ class Receiver:
             room_timeout=2.0,
         )
         self._server = Server(
-            Service(actors, self._inbox, self.board, terms),
+            Service(actors, self._queue, self.weights, terms),
             host=HOST,
             port=0,
             security=security,
@@ -188,10 +188,10 @@ class Receiver:
         threads = {one.id: one.user_time + one.system_time for one in psutil.Process().threads()}
         server, main = threads.get(self._ids["learner-server"], 0.0), time.thread_time()
         cpu = {"main": main, "server": server, "other": time.process_time() - main - server}
-        return {"seconds": time.perf_counter(), "trajectories": self.feed.steps // self._length, **cpu}
+        return {"seconds": time.perf_counter(), "trajectories": self.collector.steps // self._length, **cpu}
 
     def grow(self, what: str, number: int, clients: int = 1) -> None:
-        """So many processes of actors, all of which the learner knows when this returns."""
+        """So many processes of actors, all registered when this returns."""
         command = [sys.executable, "-m", "benchmarks.inbox_actor", what, str(self._port), str(clients)]
         environment, pipe = os.environ | {"PYTHONPATH": str(ROOT)}, subprocess.PIPE
         new: list[Any] = [
@@ -201,7 +201,7 @@ class Receiver:
         self._actors += new
         _answers(new)
 
-    def tell(self, line: str) -> list[Answer]:
+    def send(self, line: str) -> list[Answer]:
         """What all answer to a line."""
         for process in self._actors:
             process.stdin.write(f"{line}\n")
@@ -215,7 +215,7 @@ class Receiver:
         for process in self._actors:
             process.kill()  # it may be waiting for room in an inbox that nobody empties
             process.communicate()
-        self._inbox.close()
+        self._queue.close()
         self._server.close(0.0)
         self._folder.cleanup()
 

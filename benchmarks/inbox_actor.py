@@ -1,7 +1,7 @@
 """A process of synthetic actors. They send episodes drawn once, as fast as the learner takes them.
 
 With ``fetch`` they send none: for each line ``V`` of the standard input all fetch weights newer than version
-V at once. A line of JSON says when the learner knows them, and when each line is carried out.
+V at once. A line of JSON follows when they are registered, and when each line is carried out.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ CHANNELS = 5  # trajectories of an actor under way at a time: ``episode_sender_p
 
 AGREED: Mapping[str, int] = {}
 DIGEST = "44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a"
-"""Of AGREED, see :func:`ds.compatibility.digest`, whose imports would cost each actor a second."""
+"""Digest of AGREED, see :func:`ds.compatibility.digest`, whose imports would cost each actor a second."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ def token(folder: Path) -> str:
 
 
 def join(name: str, port: int, secrets: str) -> Client:
-    """A client that the learner knows by its name. secrets: folder of token and certificates, or none."""
+    """A client registered by its name. secrets: folder of token and certificates, or none."""
     security, folder = ActorSecurity(), Path(secrets)
     if secrets:
         security = ActorSecurity(token(folder), (folder / AUTHORITY).read_bytes())

@@ -43,8 +43,8 @@ def prefetch(
     for seed in range(rounds):  # the numbers of threads take turns
         for case, numbers in answers.items():
             for number, found in numbers.items():
-                told = {"case": case, "threads": number, "seed": seed, "seconds": seconds}
-                found.append(bench.ours("prefetch:learner", **told))
+                arguments = {"case": case, "threads": number, "seed": seed, "seconds": seconds}
+                found.append(bench.ours("prefetch:learner", **arguments))
                 print(f"{case:8} {number} threads {speed(found[-1]):8.1f} updates/s", flush=True)
     yield {"cases": {case: summarise(numbers) for case, numbers in answers.items()}}
 

@@ -239,4 +239,4 @@ TABLES: dict[str, Callable[[Results], str]] = {
     "learning": learning,
     "bare": bare,
 }
-"""What a page may ask for; a name begins with that of its question."""
+"""Tables of the pages; a name begins with that of its question."""

@@ -31,7 +31,7 @@ QUIET = {
     "sac_config.save_model_per_step": 10**9,  # only the one at the end
     "checkpoint_config.best": "false",
 }
-"""Overrides of a training whose speed is asked for."""
+"""Overrides of a training that measures speed."""
 
 
 def overriding(keys: Mapping[str, Any]) -> list[str]:
@@ -45,7 +45,7 @@ def _text(value: Any) -> str:
 
 
 def timed(bench: Bench, env: str, *words: str, seed: int, **keys: Any) -> Answer:
-    """Train in a folder that is removed again; what :func:`read` says of the run.
+    """Train in a folder that is removed again; returns what :func:`read` finds.
 
     keys: overrides, ``__`` for the dot
     """
@@ -104,7 +104,7 @@ def finished(run: Path, keys: Mapping[str, Any]) -> bool:
 def kept(
     bench: Bench, folder: Path, run: str, words: Sequence[str], keys: Mapping[str, Any], checkout: Path = ROOT
 ) -> Answer:
-    """What a run below ``<folder>/models`` says, which is trained unless it is finished. Raises WorkerError.
+    """Results of a run below ``<folder>/models``, which is trained unless it is finished. Raises WorkerError.
 
     words: of the command line · keys: what the run has to say of itself, see :func:`finished`
     """

@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import Any
 
 Answer = dict[str, Any]
-"""What a worker found."""
+"""Results of a worker."""
 
 
 class WorkerError(Exception):

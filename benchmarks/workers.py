@@ -19,7 +19,7 @@ from benchmarks.worker import Answer, WorkerError
 
 GYMNASIUM = {"sync": gym.vector.SyncVectorEnv, "async": gym.vector.AsyncVectorEnv}
 ACTIONS = 512
-"""Actions are drawn beforehand: drawing them is not what is measured."""
+"""Number of actions drawn beforehand, since drawing is not measured."""
 
 
 @smoke(task="pendulum", copies=[2], workers=[0, 1], rounds=1, steps=60, learned=270)

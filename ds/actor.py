@@ -75,7 +75,7 @@ def act(options: DistributedOptions, arguments: Sequence[str]) -> int:
             reason = f"it failed: {error.line if isinstance(error, UserError) else type(error).__name__}"
             raise
         reason = "the training is complete" if link.finished else "its user ended it"
-        _tell(console, reason if link.finished else stop.text.replace("saving and ", ""))
+        _show(console, reason if link.finished else stop.text.replace("saving and ", ""))
     return 0 if link.finished else stop.exit_code
 
 
@@ -122,12 +122,12 @@ def _link(config: Config, console: Console, stop: StopRequest) -> Link:
         hello,
         where=f"{host}:{net.learner_port}",
         patience=net.patience,
-        tell=partial(_tell, console),
+        show=partial(_show, console),
         stopped=lambda: bool(stop),
     )
 
 
-def _tell(console: Console, text: str) -> None:
+def _show(console: Console, text: str) -> None:
     """Show a line on the screen, and log it as soon as there is a log."""
     console.message(text)
     _LOGGER.info(text)

@@ -12,10 +12,10 @@ FIRST_PAUSE_S = 0.1
 LONGEST_PAUSE_S = 5.0
 QUIET_S = 60.0
 LOOK_S = 0.2
-"""Delay until a waiting thread notices that the user wants to end."""
+"""Seconds between two checks of a waiting thread whether the user wants to end."""
 
 ShowLine = Callable[[str], None]
-"""Shows one line to a person; called from any thread."""
+"""Output of one line for a person; called from any thread."""
 
 
 class Clock(Protocol):
@@ -66,20 +66,20 @@ class Backoff:
 class RateLimitedLog:
     """Log that shows one line of a kind per minute, with the number of those left out."""
 
-    def __init__(self, tell: ShowLine, clock: Clock) -> None:
-        self._tell, self._clock, self._lock = tell, clock, threading.Lock()
-        self._told: dict[str, float] = {}
-        self._unsaid: dict[str, int] = {}
+    def __init__(self, show: ShowLine, clock: Clock) -> None:
+        self._show, self._clock, self._lock = show, clock, threading.Lock()
+        self._shown_at: dict[str, float] = {}
+        self._suppressed: dict[str, int] = {}
 
     def say(self, kind: str, text: str) -> bool:
         """Show the line if one of its kind is due; return whether it was shown."""
         with self._lock:
-            now, unsaid = self._clock.now(), self._unsaid.get(kind, 0)
-            if kind in self._told and now - self._told[kind] < QUIET_S:
-                self._unsaid[kind] = unsaid + 1
+            now, suppressed = self._clock.now(), self._suppressed.get(kind, 0)
+            if kind in self._shown_at and now - self._shown_at[kind] < QUIET_S:
+                self._suppressed[kind] = suppressed + 1
                 return False
-            self._told[kind], self._unsaid[kind] = now, 0
-        self._tell(f"{text} ({unsaid:,} more like this before)" if unsaid else text)
+            self._shown_at[kind], self._suppressed[kind] = now, 0
+        self._show(f"{text} ({suppressed:,} more like this before)" if suppressed else text)
         return True
 
 

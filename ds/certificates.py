@@ -21,7 +21,7 @@ from algorithm.errors import StorageError, UsageError, UserError
 from ds.security import AUTHORITY, CERTIFICATE, KEY, TOKEN, make_folder, make_token, write_new
 
 _SKEW = timedelta(days=1)
-"""Clocks of machines may differ."""
+"""Tolerance for different clocks of the machines."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -31,16 +31,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--folder", type=Path, default=Path(".secrets"), help="default: %(default)s")
     parser.add_argument("--days", type=int, default=365, help="how long they are valid; default: %(default)s")
     parser.add_argument("--replace", action="store_true", help="instead of the ones that are there")
-    asked = parser.parse_args(arguments)
-    if asked.days < 1:
+    args = parser.parse_args(arguments)
+    if args.days < 1:
         parser.error("--days must be at least 1")
     try:
-        make(asked.folder, asked.hosts, days=asked.days, replace=asked.replace)
+        make(args.folder, args.hosts, days=args.days, replace=args.replace)
     except UserError as error:
         print(error, file=sys.stderr)
         return error.exit_code
-    print(f"the learner's certificate for {', '.join(asked.hosts)} is valid for {asked.days} days")
-    print(f"copy {asked.folder / TOKEN} and {asked.folder / AUTHORITY} to {asked.folder} of each actor")
+    print(f"the learner's certificate for {', '.join(args.hosts)} is valid for {args.days} days")
+    print(f"copy {args.folder / TOKEN} and {args.folder / AUTHORITY} to {args.folder} of each actor")
     return 0
 
 

@@ -18,13 +18,13 @@ from ds.protocol import Beat, TrajectoryChunk, TrajectoryMessage, Transitions
 
 MAX_AGENT = 2**31 - 1
 MAX_COUNT = 2**31 - 1
-"""Of everything that is counted within a message; counts over a run may be larger."""
+"""Maximum of each count within a message; counts over a run may be larger."""
 
 MAX_ENVIRONMENTS = 2**16
-"""Of one actor."""
+"""Maximum number of environments of one actor."""
 
 MAX_TOTAL = 2**53
-"""Of counts over a run: whole numbers up to here are exact wherever they go, JSON and float64 included."""
+"""Maximum of counts over a run: integers up to here are exact in JSON and float64, too."""
 
 AHEAD = 2**40
 """Largest accepted jump of an actor's counts: an earlier learner may have been further than its checkpoint.

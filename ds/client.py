@@ -28,7 +28,7 @@ from ds.security import TOKEN, ActorSecurity
 from ds.wire import decode, encode
 
 STREAM_FACTOR = 10
-"""Weights may be large and the network slow: a stream has so many times the deadline of an answer."""
+"""Deadline of a stream in deadlines of a call: weights may be large and the network slow."""
 
 M = TypeVar("M")
 N = TypeVar("N")
@@ -75,19 +75,19 @@ class Client:
 
     def hello(self, hello: Hello) -> Welcome:
         """Request a slot."""
-        return self._accepted(self._ask("Hello", hello, (Welcome, Refused)))
+        return self._accepted(self._request("Hello", hello, (Welcome, Refused)))
 
     def join(self, join: Join) -> Joined:
         """Have compared what must be the same on both sides."""
-        return self._accepted(self._ask("Join", join, (Joined, Refused)))
+        return self._accepted(self._request("Join", join, (Joined, Refused)))
 
     def deliver(self, message: TrajectoryMessage) -> Receipt:
         """Send a trajectory message."""
-        return self._ask("Deliver", message, (Receipt, Receipt))
+        return self._request("Deliver", message, (Receipt, Receipt))
 
     def beat(self, beat: Beat) -> Receipt:
         """Send a beat."""
-        return self._ask("Beat", beat, (Receipt, Receipt))
+        return self._request("Beat", beat, (Receipt, Receipt))
 
     def bye(self, bye: Bye) -> None:
         """Leave."""
@@ -108,7 +108,7 @@ class Client:
         """Close the connection; pending and later calls raise Unreachable."""
         self._channel.close()
 
-    def _ask(self, method: str, message: msgspec.Struct, kinds: tuple[type[M], type[N]]) -> M | N:
+    def _request(self, method: str, message: msgspec.Struct, kinds: tuple[type[M], type[N]]) -> M | N:
         answer = self._call(method, encode(message))
         try:
             return decode(kinds, answer)
@@ -233,7 +233,7 @@ _WORDS = (
     ("onnection timed out", "no connection came about in time"),
     ("onnect timeout", "no connection came about in time"),
 )
-"""Part of a gRPC message, and its meaning; the first match counts."""
+"""(part of a gRPC message, its meaning); the first match counts."""
 
 
 def passing(code: grpc.StatusCode, details: str, *, timeout: float) -> str:

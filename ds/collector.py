@@ -187,10 +187,10 @@ Stream = tuple[str, int]
 """(behaviour, number of the stream)"""
 
 MAX_STREAMS = MAX_ENVIRONMENTS
-"""Agents of one actor: without a limit, messages that account for no step would make ever more of them."""
+"""Maximum number of agents of one actor; messages without a step could otherwise add any number."""
 
 _AGENTS = 2**32
-"""Streams that are reserved for each actor."""
+"""Number of streams reserved for each actor."""
 
 
 def stream_of(number: int, agent: int) -> int:

@@ -24,18 +24,18 @@ import psutil
 from algorithm.errors import UsageError
 
 MAX_CONNECTIONS = 1024
-"""As many as there may be calls at a time."""
+"""Maximum number of connections, as of concurrent calls."""
 
 RESERVED = 256
-"""Descriptors for everything else: checkpoints, logs, environments."""
+"""Number of descriptors kept for everything else: checkpoints, logs, environments."""
 
 MAX_SILENT = 64
-"""Connections of one address without a message so far."""
+"""Maximum number of connections of one address without a message so far."""
 
 LOOK_S = 0.25
 
 _DESCRIPTORS = Path("/dev/fd")
-"""Descriptors of this process; without this folder only the total is limited."""
+"""Folder of this process's descriptors; without it only the total is limited."""
 
 Peer = tuple[str, int]
 """Address and port."""
@@ -58,7 +58,7 @@ def _descriptors(wanted: int) -> int:
     if soft == resource.RLIM_INFINITY or soft >= wanted:
         return wanted
     more = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-    with contextlib.suppress(ValueError, OSError):  # a system may have a lower limit than it says
+    with contextlib.suppress(ValueError, OSError):  # a system's limit may be lower than reported
         resource.setrlimit(resource.RLIMIT_NOFILE, (more, hard))
     return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 
@@ -174,13 +174,13 @@ def _network(host: str) -> str:
 
 
 MEMORY = 2**26
-"""Bytes of all messages that are arriving, at the most."""
+"""Maximum of bytes of all arriving messages."""
 
 LEAST = 16
-"""Messages that may arrive at a time however large they may be."""
+"""Number of messages that may arrive at a time, however large."""
 
 GRACE_S = 2.0
-"""So long a message waits for a place; one that has had its place for so long may lose it then."""
+"""Seconds to wait for a place, and after which a slow message may lose its own."""
 
 
 class NoRoom(Exception):  # noqa: N818

@@ -41,7 +41,7 @@ from ds.weights import WeightPublisher
 LOOPBACK = "127.0.0.1"
 
 _WAIT_S = 0.1
-"""How soon the loop notices a signal while no actor sends anything."""
+"""Seconds until the loop handles a signal while no actor sends anything."""
 
 _GRACE_S = 2.0
 
@@ -93,7 +93,7 @@ class Remote:
         self.scene = RemoteEnvInfo(eval_env.specs, eval_env.time_limit, "stepped by actors")
         self.make_replay: MakeReplay = self._replays()
 
-    def feed(self, agents: Mapping[str, Agent], watch: Stopwatch) -> Collector:
+    def make_collector(self, agents: Mapping[str, Agent], watch: Stopwatch) -> Collector:
         """Return the source of transitions: the remote actors of ``agents``."""
         base, net, session = self._base, self._net, self._session
         self._agents = agents

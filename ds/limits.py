@@ -11,7 +11,7 @@ from algorithm.spec import AgentSpec
 from ds.wire import ALIGNMENT, aligned
 
 SMALLEST_LIMIT = 2**20
-"""No limit is lower: the other messages have to pass as well."""
+"""Lower bound of the limit, so that the other messages pass as well."""
 
 STEPS_PER_ROW = 4
 FREE_STEPS = 64
@@ -58,7 +58,7 @@ def largest_trajectory(
 
     A message is the segment of one agent, or one transition of each in synchronous mode.
 
-    specs:   what each behaviour sees and does.
+    specs:   observations and actions of each behaviour.
     carries: shape of each one's stored carry, ``(0,)`` without memory.
     max_episode_length: transitions of the longest segment.
     agents:  the most agents whose transitions may share a message.

@@ -6,38 +6,36 @@ import contextlib
 import random
 import threading
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import Any
 
 from ds.backoff import LOOK_S, Backoff, Clock, RealClock, ShowLine, pause
 from ds.errors import Busy, LearnerRefused, Unreachable
 from ds.parameters import FetchedWeights, WeightFetcher
 from ds.protocol import Beat, Bye, Hello, Joined, Receipt, TrajectoryMessage, WeightRequest, Welcome
 from ds.session import (
-    Answer,
     Caller,
     ConnectionMonitor,
     JoinRequest,
-    Message,
     NothingSentYet,
     Registration,
+    Request,
+    Response,
     Sender,
     ShutdownState,
 )
 
 BYE_S = 2.0
 
-Result = TypeVar("Result")
-
 
 class Link:
     """An actor's connections, with threads that send beats and, unless synchronous, fetch weights.
 
     connect:  makes a connection; one carries all but the messages, each channel of which gets its own
-    hello:    sent first, and again to a learner that does not know this actor
+    hello:    sent first, and again to a learner without this actor
     where:    address of the learner, for a person
     patience: seconds to wait for a learner that does not answer, at the start and later; −1 for ever
-    tell:     shows a line; called from any thread, one at a time
-    stopped:  whether the user wants to end; asked while the main thread waits
+    show:     shows a line; called from any thread, one at a time
+    stopped:  whether the user wants to end; called while the main thread waits
 
     The main thread calls ``start``, ``join``, then ``report`` and ``weights`` or ``wait_newer`` as it goes,
     and ``close``. All but the last raise the error of a thread that ends the actor:
@@ -51,14 +49,14 @@ class Link:
         *,
         where: str,
         patience: float,
-        tell: ShowLine,
+        show: ShowLine,
         stopped: Callable[[], bool] = lambda: False,
         clock: Clock | None = None,
         draw: Callable[[], float] = random.random,
     ) -> None:
         self.actor, self.stopped = hello.actor, stopped
         self.clock, self.shutdown = clock or RealClock(), ShutdownState()
-        self._connect, self._show, self._draw = connect, tell, draw
+        self._connect, self._show, self._draw = connect, show, draw
         self._telling = threading.Lock()
         self._caller = connect()
         self._channels: list[Caller] = []
@@ -66,11 +64,11 @@ class Link:
         self._monitor = ConnectionMonitor(
             where=where,
             patience=patience,
-            tell=self.tell,
+            show=self.show,
             clock=self.clock,
             dropped=lambda: self._sender.dropped,
         )
-        self._registration = Registration(self._caller, self._call, hello, self.tell)
+        self._registration = Registration(self._caller, self._call, hello, self.show)
         self._fetcher = WeightFetcher(self._weights_newer)
         self._heartbeat, self._synchronous = 0.0, False
         self._steps = self._acting = 0
@@ -89,7 +87,7 @@ class Link:
         """True if the training has ended, and with it the actor."""
         return self.shutdown.finished.is_set()
 
-    def tell(self, text: str) -> None:
+    def show(self, text: str) -> None:
         """Show one line to a person."""
         with self._telling:
             self._show(text)
@@ -184,9 +182,9 @@ class Link:
         with contextlib.suppress(Unreachable, LearnerRefused):  # its slot is freed all the same, but later
             self._caller.bye(Bye(actor=self.actor, reason=reason))
 
-    def _call(self, ask: Callable[[Message], Answer], message: Message, /) -> Answer:
+    def _call(self, method: Callable[[Request], Response], request: Request, /) -> Response:
         try:
-            answer = ask(message)
+            response = method(request)
         except Busy:  # it is there all the same
             self._monitor.answered()
             raise
@@ -195,14 +193,14 @@ class Link:
                 self._monitor.lost(error)
             raise
         self._monitor.answered()
-        return answer
+        return response
 
-    def _persist(self, ask: Callable[[], Result]) -> Result | None:
+    def _persist(self, call: Callable[[], Response]) -> Response | None:
         """Retry until there is an answer; None if the actor is to end before."""
         backoff = self.backoff()
         while not (self.stopped() or self.shutdown.halted.is_set()):
             try:
-                return ask()
+                return call()
             except Unreachable:
                 pause(self.clock, self.shutdown.halted, backoff.pause(), self.stopped)
         self.shutdown.check()

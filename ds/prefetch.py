@@ -1,4 +1,4 @@
-"""Batches drawn ahead by threads, so that they wait ready made when the learner wants them.
+"""Batches drawn ahead by threads, so that they are ready when the learner needs them.
 
 The keys are ``batch_queue_size`` and ``batch_generator_process_num``. What differs from a plain replay: a
 batch is drawn up to ``ahead`` updates before it is used, so its priorities and newest rows are older by as

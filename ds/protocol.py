@@ -15,13 +15,13 @@ from msgspec import Meta
 from algorithm.data import Array, Bool, Float, Segment
 
 PROTOCOL = 2
-"""Both sides must speak the same one."""
+"""Version of the protocol; both sides must have the same."""
 
 MAX_ITEMS = 4096
-"""Of a list in a message: each item costs more than its bytes."""
+"""Maximum length of a list in a message: an item costs more than its bytes."""
 
 MAX_NAMES = 256
-"""Of a mapping with an entry for each observation, behaviour or package."""
+"""Maximum length of a mapping with an entry for each observation, behaviour or package."""
 
 T = TypeVar("T")
 Items = Annotated[tuple[T, ...], Meta(max_length=MAX_ITEMS)]
@@ -38,7 +38,7 @@ class Message(
 
 
 class Hello(Message, frozen=True, kw_only=True):
-    """Request for a slot, and again whenever the learner does not know the actor any more."""
+    """Request for a slot, repeated when the learner no longer has the actor registered."""
 
     protocol: int
     actor: str  # drawn by the actor's process; the same when it comes back

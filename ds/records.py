@@ -11,7 +11,7 @@ from typing import Any, Literal
 from ds.protocol import Beat
 
 PastVerdict = Literal["taken before", "stale before", "rejected before"]
-"""What became of a message that comes once more."""
+"""Earlier outcome of a message that arrives again."""
 
 RECENT = 20  # messages whose lag is averaged
 
@@ -121,10 +121,10 @@ def shown(text: str) -> str:
 
 
 INTERVAL_S = 60.0
-"""Between two lines of the same kind."""
+"""Seconds between two lines of the same kind."""
 
 BURST = 64
-"""Lines of a minute on actors that come and leave."""
+"""Maximum number of lines a minute on actors that come and leave."""
 
 
 class FaultLog:
@@ -138,17 +138,17 @@ class FaultLog:
         self._clock = clock
         self._lock = threading.Lock()
         self._counts: dict[str, int] = {}
-        self._told: dict[str, tuple[float, int]] = {}
+        self._last_shown: dict[str, tuple[float, int]] = {}
 
     def __call__(self, kind: str, what: str) -> None:
         """Count a fault. kind: one of few words; what: the peer and the reason, on one line."""
         with self._lock:
             count = self._counts[kind] = self._counts.get(kind, 0) + 1
             now = self._clock()
-            last, counted = self._told.get(kind, (float("-inf"), 0))
+            last, counted = self._last_shown.get(kind, (float("-inf"), 0))
             if now - last < INTERVAL_S:
                 return
-            self._told[kind] = (now, count)
+            self._last_shown[kind] = (now, count)
         more = count - counted - 1
         self._log(f"{kind}: {what}" + (f" · {more} more since the last such line" if more else ""))
 
@@ -168,13 +168,13 @@ class ArrivalLog:
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._lines: deque[str] = deque()
-        self._begun, self._told, self._left_out = float("-inf"), 0, 0
+        self._begun, self._minute_lines, self._left_out = float("-inf"), 0, 0
 
-    def tell(self, line: str) -> None:
+    def add(self, line: str) -> None:
         """Add a line."""
         self._begin()
-        self._told += 1
-        if self._told <= BURST:
+        self._minute_lines += 1
+        if self._minute_lines <= BURST:
             self._lines.append(line)
         else:
             self._left_out += 1
@@ -192,4 +192,4 @@ class ArrivalLog:
         if now - self._begun >= INTERVAL_S:
             if self._left_out:
                 self._lines.append(f"actors have come, left or lost something {self._left_out:,} times more")
-            self._begun, self._told, self._left_out = now, 0, 0
+            self._begun, self._minute_lines, self._left_out = now, 0, 0

@@ -105,7 +105,7 @@ class ActorRegistry:
             lost = record.go_on_from(join.channels, join.taken_steps)
             self._counts["lost"] += lost
             if lost:
-                self._visitors.tell(f"{_name(record)}: {lost} steps that an earlier learner had are lost")
+                self._visitors.add(f"{_name(record)}: {lost} steps that an earlier learner had are lost")
             return tuple(record.channels[: len(join.channels)])
 
     def impossible_counts(self, join: Join) -> str:
@@ -301,7 +301,7 @@ class ActorRegistry:
             record.slot = next(slot for slot in range(len(taken) + 1) if slot not in taken)
         record.live = ActorStatus(shown(hello.host), hello.pid, self._clock())
         self._living[hello.actor] = record
-        self._visitors.tell(f"{_name(record)} {comes}, in slot {record.slot}")
+        self._visitors.add(f"{_name(record)} {comes}, in slot {record.slot}")
         return record
 
     def _full(self) -> Refused:
@@ -322,7 +322,7 @@ class ActorRegistry:
             forgotten = next(iter(self._departed))
             del self._departed[forgotten]
             self._awaited.pop(forgotten, None)
-        self._visitors.tell(f"{_name(record)} {how}")
+        self._visitors.add(f"{_name(record)} {how}")
 
     def _passed(self, message: TrajectoryMessage, became: PastVerdict) -> None:
         """Advance the channel past this message, and count the numbers that never came."""

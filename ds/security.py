@@ -24,7 +24,7 @@ TOKEN, AUTHORITY, CERTIFICATE, KEY = "token", "ca.pem", "learner.pem", "learner.
 
 
 SOON = timedelta(days=7)
-"""A learner warns at its start of a certificate that expires within this time."""
+"""Remaining validity of a certificate below which a learner warns at its start."""
 
 
 class Net(Protocol):

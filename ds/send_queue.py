@@ -16,7 +16,7 @@ from ds.session import ShutdownState
 from ds.trajectory import Key
 
 MAX_INTERRUPTED = 500
-"""Ends of episodes that go with a message; each takes bytes of it."""
+"""Maximum number of interrupted episodes in a message."""
 
 
 class SendLink(Protocol):
@@ -29,7 +29,7 @@ class SendLink(Protocol):
     @property
     def away(self) -> bool: ...  # noqa: D102 - see Link
     def stopped(self) -> bool: ...  # noqa: D102
-    def tell(self, text: str) -> None: ...  # noqa: D102
+    def show(self, text: str) -> None: ...  # noqa: D102
     def backoff(self) -> Backoff: ...  # noqa: D102
     def deliver(self, message: TrajectoryMessage) -> Receipt: ...  # noqa: D102
 
@@ -69,7 +69,7 @@ class SendQueue:
         self._link, self._size = link, max(size, channels)
         self._channels = tuple(_Channel() for _ in range(channels))
         self._changed = threading.Condition()
-        self._log = RateLimitedLog(link.tell, link.clock)
+        self._log = RateLimitedLog(link.show, link.clock)
         self._arrivals = 0
         self._closed = False
         self.taken_steps = self.dropped = self.stale = self.rejected = 0

@@ -38,10 +38,10 @@ from ds.security import LearnerSecurity
 from ds.wire import decode, encode, sender
 
 CONCURRENT = 1024
-"""Concurrent calls; one more is refused for now. 170 actors with five channels and a beat stay below."""
+"""Maximum number of concurrent calls. 170 actors with five channels and a beat stay below."""
 
 BODY_S = 60.0
-"""A message has arrived after so long, or its call ends."""
+"""Seconds within which a message must arrive."""
 
 T = TypeVar("T")
 Bodies = AsyncIterator[bytes]
@@ -51,7 +51,7 @@ OnPeerFault = Callable[[str, str], None]
 class MessageHandler(Protocol):
     """Handler of decoded messages; runs in the server's loop."""
 
-    def knows(self, actor: str) -> bool:
+    def has_registered(self, actor: str) -> bool:
         """Return whether an actor is registered."""
 
     def unknown(self, kind: type[Any]) -> Receipt | Joined:
@@ -180,7 +180,7 @@ class _Handlers:
         self._on_fault = on_fault
         self._trajectories, self._others = ArrivalLimit(max_message), ArrivalLimit(max_message)
         self.on_message: Callable[[str], None] = lambda peer: None
-        """Called with the peer of each message that could be read."""
+        """Callback with the peer of each message that could be read."""
 
     def generic(self) -> grpc.GenericRpcHandler:
         """Return all methods under their names."""
@@ -253,7 +253,9 @@ class _Handlers:
             actor = sender(body)
             if not actor:
                 message = decode(kind, body)
-            elif self._service.knows(actor):  # one at a time: they share an interpreter with the training
+            elif self._service.has_registered(
+                actor
+            ):  # one at a time: they share an interpreter with the training
                 message = await asyncio.to_thread(decode, kind, body)
             else:
                 return None

@@ -44,7 +44,7 @@ _AT_ONCE: Mapping[Verdict, ReceiptState] = {
 
 MAX_CHANNELS = 64
 MANY = 64
-"""Chunks of a message whose check takes a while."""
+"""Number of chunks from which the check of a message takes a while."""
 
 MAX_DIFFERENCES = 50
 
@@ -80,7 +80,7 @@ class Service:
         self._digest = digest(terms.agreed)
         self._storing: set[asyncio.Task[Receipt]] = set()
 
-    def knows(self, actor: str) -> bool:
+    def has_registered(self, actor: str) -> bool:
         """Return whether an actor is registered."""
         return self._actors.number(actor) is not None
 

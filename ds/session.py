@@ -12,8 +12,8 @@ from ds.backoff import Clock, ShowLine
 from ds.errors import LearnerAway, LearnerRefused, Unreachable
 from ds.protocol import Beat, Bye, Hello, Join, Joined, Receipt, TrajectoryMessage, WeightRequest, Welcome
 
-Message = TypeVar("Message")
-Answer = TypeVar("Answer")
+Request = TypeVar("Request")
+Response = TypeVar("Response")
 
 
 class Caller(Protocol):
@@ -31,7 +31,7 @@ class Caller(Protocol):
 class Call(Protocol):
     """Call that also notes whether there was an answer."""
 
-    def __call__(self, ask: Callable[[Message], Answer], message: Message, /) -> Answer: ...  # noqa: D102
+    def __call__(self, method: Callable[[Request], Response], request: Request, /) -> Response: ...  # noqa: D102
 
 
 class Sender(Protocol):
@@ -81,8 +81,8 @@ class JoinRequest:
 class Registration:
     """Registration of the actor with the current learner; concurrent calls register once."""
 
-    def __init__(self, caller: Caller, call: Call, hello: Hello, tell: ShowLine) -> None:
-        self._caller, self._call, self._hello, self._tell = caller, call, hello, tell
+    def __init__(self, caller: Caller, call: Call, hello: Hello, show: ShowLine) -> None:
+        self._caller, self._call, self._hello, self._show = caller, call, hello, show
         self._lock = threading.Lock()
         self._request: JoinRequest | None = None
         self._synchronous = False
@@ -128,7 +128,7 @@ class Registration:
                 fix="start this actor anew",
             )
         if welcome.learner != self._learner:
-            self._tell(f"the learner was started anew (run {welcome.run})")
+            self._show(f"the learner was started anew (run {welcome.run})")
             self._learner = welcome.learner
         self.epoch += 1
 
@@ -145,10 +145,10 @@ class Registration:
 
 
 HICCUP_S = 1.0
-"""A shorter silence is not worth a line, once the learner has answered before."""
+"""Seconds of silence before a line, once the learner has answered before."""
 
 QUIET_S = 10.0
-"""Between two lines about missing answers."""
+"""Seconds between two lines about missing answers."""
 
 
 class ConnectionMonitor:
@@ -160,13 +160,13 @@ class ConnectionMonitor:
     """
 
     def __init__(
-        self, *, where: str, patience: float, tell: ShowLine, clock: Clock, dropped: Callable[[], int]
+        self, *, where: str, patience: float, show: ShowLine, clock: Clock, dropped: Callable[[], int]
     ) -> None:
-        self._where, self._patience, self._tell, self._clock = where, patience, tell, clock
+        self._where, self._patience, self._show, self._clock = where, patience, show, clock
         self._dropped = dropped
         self._lock = threading.Lock()
-        self._met = False  # it has answered before
-        self._told = False  # that it does not
+        self._answered_before = False  # it has answered before
+        self._reported = False  # that it does not
         self._quiet_until = clock.now()
         self._since, self._dropped_then = 0.0, 0
         self.away = False
@@ -176,15 +176,15 @@ class ConnectionMonitor:
         with self._lock:
             now = self._clock.now()
             if not self.away:
-                self.away, self._told = True, False
+                self.away, self._reported = True, False
                 self._since, self._dropped_then = now, self._dropped()
             if (
-                not self._told
+                not self._reported
                 and now >= self._quiet_until
-                and (not self._met or now - self._since >= HICCUP_S)
+                and (not self._answered_before or now - self._since >= HICCUP_S)
             ):
-                self._told, self._quiet_until = True, now + QUIET_S
-                self._tell(self._begins_to_wait(error))
+                self._reported, self._quiet_until = True, now + QUIET_S
+                self._show(self._begins_to_wait(error))
             if 0 <= self._patience <= now - self._since:
                 raise LearnerAway(
                     f"no learner answered for {now - self._since:.0f} s",
@@ -197,18 +197,18 @@ class ConnectionMonitor:
     def answered(self) -> None:
         """Note a call that was answered."""
         with self._lock:
-            if self.away and self._told:
-                self._tell(self._is_back())
-            self.away, self._met = False, True
+            if self.away and self._reported:
+                self._show(self._is_back())
+            self.away, self._answered_before = False, True
 
     def _begins_to_wait(self, error: Unreachable) -> str:
-        if self._met:
+        if self._answered_before:
             return f"no answer from the learner ({error}): trying again"
         return f"waiting for the learner at {self._where} ({error})"
 
     def _is_back(self) -> str:
         seconds = self._clock.now() - self._since
-        if not self._met:
+        if not self._answered_before:
             return f"the learner is there after {seconds:.0f} s"
         steps = self._dropped() - self._dropped_then
         return f"the learner is back after {seconds:.0f} s" + (

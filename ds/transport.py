@@ -10,10 +10,10 @@ TOKEN = "authorization"
 """Name of the metadata that carries ``Bearer <token>``."""
 
 CHUNK = 2**20
-"""Bytes of a chunk of weights at most; gRPC takes four times as much unasked."""
+"""Maximum of bytes of a chunk of weights; gRPC accepts four times as much by default."""
 
 BUSY = "Concurrent RPC limit exceeded"
-"""Beginning of gRPC's text for RESOURCE_EXHAUSTED when all call slots are taken."""
+"""First words of gRPC's text for RESOURCE_EXHAUSTED when all call slots are taken."""
 
 _SECOND = 1000
 
@@ -25,7 +25,7 @@ KEEPALIVE: ChannelOptions = [
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.max_pings_without_data", 0),
 ]
-"""A peer that vanished without a word is noticed after twenty seconds."""
+"""Options that detect a vanished peer after twenty seconds."""
 
 CLIENT: ChannelOptions = [
     *KEEPALIVE,

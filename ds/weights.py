@@ -13,7 +13,7 @@ from algorithm.roles import Agent
 from ds.parameters import ParameterStore
 
 CHUNK = 2**20
-"""Bytes of a piece: far below every limit of the transport."""
+"""Size of a piece in bytes, far below every limit of the transport."""
 
 _VERSION_BYTES, _DIGEST_BYTES = 8, 32
 
@@ -41,7 +41,7 @@ def unpack(payload: bytes, behaviours: Mapping[str, Parts]) -> None:
         for part, module in parts.items():
             _load(module, tensors, f"{behaviour}/{part}/")
     if tensors:
-        raise ValueError(f"weights hold {next(iter(tensors))!r}, which nobody here has")
+        raise ValueError(f"weights hold {next(iter(tensors))!r}, which is unknown here")
 
 
 def _load(module: nn.Module, tensors: dict[str, Tensor], prefix: str) -> None:

@@ -32,16 +32,16 @@ from ds.errors import WireError
 from ds.protocol import Join, TrajectoryMessage
 
 SCHEMA = 2
-"""Of this layout; both sides must write the same one."""
+"""Version of this layout; both sides must write the same."""
 
 MAX_STRUCTURE = 2**20
-"""Bytes of a message without its arrays: Python objects take up to a hundred times as much as their bytes.
+"""Maximum size in bytes of a message without its arrays.
 
-A chunk of a message takes about 100.
+Decoded, it takes up to a hundred times as much memory. A chunk of a message takes about 100 bytes.
 """
 
 LARGE = 2**14
-"""Bytes of a structure that takes a while to decode: most messages have less."""
+"""Size in bytes from which a structure takes a while to decode; most messages have less."""
 
 EXTENSION = 1
 """Code of the msgpack extension that describes an array."""
@@ -49,7 +49,7 @@ EXTENSION = 1
 ALIGNMENT = 8
 MAX_DIMENSIONS = 8
 MAX_ELEMENTS = 2**31
-"""Of one array, and of its non-zero dimensions where it is empty, so that numpy can make every shape."""
+"""Maximum product of an array's non-zero dimensions, so that numpy can make every shape."""
 
 DTYPES = tuple(
     np.dtype(name) for name in ("bool", "<i1", "<i2", "<i4", "<i8", "<u1", "<u2", "<u4", "<u8", "<f4", "<f8")

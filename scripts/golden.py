@@ -54,7 +54,7 @@ SHORT = {
 }
 
 UNSTABLE = ("time/", "sys/", "ds/lag")
-"""Metrics that a clock or the system decides."""
+"""Metrics that depend on a clock or the system."""
 
 
 def main() -> int:

@@ -8,6 +8,7 @@ from algorithm.data import SequenceBatch
 from algorithm.nn.loader import Networks, load_networks
 from algorithm.sac.config import SacConfig
 from algorithm.sac.learner import Sac
+from algorithm.sac.model import NETWORKS
 from algorithm.spec import ActionSpec, AgentSpec, ObsSpec
 
 SMALL = AgentSpec(ObsSpec(("obs",), ((3,),), ("float32",)), ActionSpec(continuous=2))
@@ -95,7 +96,7 @@ def small_networks(spec: AgentSpec = SMALL, *, rep_depth: int = 0) -> Networks:
     """Default networks with 8 units, the same at every call."""
     torch.manual_seed(0)
     sizes = {"dense_n": 8}
-    return load_networks(spec, None, rep={**sizes, "dense_depth": rep_depth}, q=sizes, policy=sizes)
+    return load_networks(spec, None, NETWORKS, rep={**sizes, "dense_depth": rep_depth}, q=sizes, policy=sizes)
 
 
 def small_sac(

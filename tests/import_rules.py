@@ -117,6 +117,22 @@ def _absolute(module: Module, name: str) -> str:
     return ".".join([*parts[: len(parts) - level + 1], *filter(None, [name[level:]])])
 
 
+def defined_types(module: Module) -> list[str]:
+    """Names of the classes, type aliases and type variables that the file defines at its top level.
+
+    They are spelt like ``TypeName``; constants (``ALL_CAPS``, which includes a variable ``T``) are left out.
+    """
+    found = []
+    for node in ast.parse(module.source).body:
+        if isinstance(node, ast.ClassDef):
+            found.append(node.name)
+        elif isinstance(node, ast.Assign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            names = [target.id for target in targets if isinstance(target, ast.Name)]
+            found += [name for name in names if name.lstrip("_")[:1].isupper() and not name.isupper()]
+    return found
+
+
 def violations(name: str, imported: Iterable[str]) -> list[str]:
     """The rules that module ``name`` breaks by importing ``imported``; one readable line each."""
     return [

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.import_rules import ORDER, Module, imports, unsafe, violations
+from tests.import_rules import ORDER, Module, defined_types, imports, unsafe, violations
 
 ROOT = Path(__file__).resolve().parents[1]
 MAX_LINES = 400
@@ -70,6 +70,20 @@ def test_imports_run_one_way(module: Module) -> None:
 @pytest.mark.parametrize("module", MODULES, ids=lambda module: module.name)
 def test_nothing_read_is_executed(module: Module) -> None:
     assert unsafe(module) == []
+
+
+def test_no_type_name_is_defined_twice() -> None:
+    places: dict[str, list[str]] = {}
+    for module in MODULES:
+        if module.name.startswith(("algorithm.", "ds.")):
+            for name in defined_types(module):
+                places.setdefault(name, []).append(module.name)
+    assert {name: where for name, where in places.items() if len(where) > 1} == {}
+
+
+def test_classes_and_aliases_of_types_are_seen() -> None:
+    source = "class Agent: ...\nBatch = dict\nClock: TypeAlias = int\n_Double = float\nT = ONE = low = 1\n"
+    assert defined_types(Module("algorithm.x", source)) == ["Agent", "Batch", "Clock", "_Double"]
 
 
 @pytest.mark.parametrize("module", LIBRARY, ids=lambda module: module.name)

@@ -37,6 +37,7 @@ slow:
 def folder(tmp_path):
     (tmp_path / "task").mkdir()
     (tmp_path / "task" / "config.yaml").write_text(TASK)
+    (tmp_path / "task" / "nn.py").write_text("1 / 0  # a bandit has no networks")
     return tmp_path
 
 
@@ -81,6 +82,7 @@ def test_a_family_trains_is_killed_resumes_bit_for_bit_evaluates_and_reports(fol
     assert "mean return" in finish(begin(folder, "main.py", "./task", "-n", "killed", "--eval=3"))
     finish(begin(folder, "main.py", "./task", "--report", "killed"))
     assert "BANDIT" in (models / "killed" / "report.html").read_text()
+    assert not (models / "straight" / "nn.py").exists()
 
 
 @pytest.mark.slow

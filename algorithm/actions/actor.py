@@ -54,8 +54,8 @@ class Actor:
     ) -> None:
         self._model, self._parts, self._device = model, parts, device
         self._noise = noise or NoNoise()
-        self._judges = [x for x in extensions if exploring and x.num_candidates > 1]
-        self._num_candidates = max((x.num_candidates for x in self._judges), default=1)
+        self._scorers = [x for x in extensions if exploring and x.num_candidates > 1]
+        self._num_candidates = max((x.num_candidates for x in self._scorers), default=1)
         critics = model.q.members if parts.discrete.asks_critics else ()
         self._layer_noise = LayerNoise([model.rep, model.policy, *critics], on=exploring)
         self._generator = torch.Generator(device).manual_seed(seed)
@@ -91,7 +91,7 @@ class Actor:
         policy = self._model.policy(state, seen)
         mask = torch.tensor(action_mask, device=self._device)  # a copy: it may be a read-only one
         one = partial(self._draw, policy, state, mask, greedy=greedy)
-        drawn = self._most_wanted(one, state) if self._judges and not greedy else one()
+        drawn = self._most_wanted(one, state) if self._scorers and not greedy else one()
         z_array = drawn.z.cpu().numpy()
         return ActorOutput(
             action=_flat(drawn.onehot, np.tanh(z_array)),
@@ -121,7 +121,7 @@ class Actor:
         """
         drawn = [draw() for _ in range(self._num_candidates)]
         action = torch.stack([torch.cat([one.onehot, one.z.tanh()], -1) for one in drawn], 1)
-        scores = sum(judge.score_actions(state, action) for judge in self._judges)
+        scores = sum(scorer.score_actions(state, action) for scorer in self._scorers)
         assert isinstance(scores, Tensor)
         best, rows = scores.argmax(1), torch.arange(len(state), device=self._device)
 

@@ -17,8 +17,10 @@ PATIENCE = 10
 """Skipped updates in a row after which the networks go back to the last checkpoint."""
 
 EXTREME_PATIENCE = 100
-"""The same if the last batch held a number as large as :data:`UNUSABLE`: one such reward is in most
-batches of a small replay, and is no fault of the networks."""
+"""Number of them instead if the last batch held a value as large as :data:`UNUSABLE`.
+
+One such reward is in most batches of a small replay, and is no fault of the networks.
+"""
 
 ROLL_BACKS = 3
 """Maximum number of roll backs; one more ends the training."""
@@ -27,7 +29,7 @@ RECOVERY = 1000
 """Good updates after a roll back that reset the count of roll backs."""
 
 LARGE = 1e6
-"""Rewards and observations above this are named as the likely cause."""
+"""Size of rewards and observations beyond which they are named as the likely cause."""
 
 Restore = Callable[[], Tensors | None]
 """Function that returns the last checkpoint's ``Learner.tensors``, on any device, or None."""
@@ -118,17 +120,19 @@ class DivergenceMonitor:
         if self._good >= RECOVERY:
             self._rolled_back = 0
         updates = f"{self._in_a_row} updates in a row"
-        met = f"{updates} had gradients or TD errors that are not finite; the last: {cause}"
+        fault = f"{updates} had gradients or TD errors that are not finite; the last: {cause}"
         if self._rolled_back == ROLL_BACKS:
-            raise diverged(f"{met}; going back to the last checkpoint {ROLL_BACKS} times did not help", step)
+            raise diverged(
+                f"{fault}; going back to the last checkpoint {ROLL_BACKS} times did not help", step
+            )
         saved = self._restore()
         if saved is None:
-            raise diverged(f"{met}; there is no checkpoint to go back to", step)
+            raise diverged(f"{fault}; there is no checkpoint to go back to", step)
         self._learner.roll_back(saved)
         self._rolled_back += 1
         self._in_a_row = self._good = 0
         self._report.rolled_back(
-            f"networks and optimisers of the last checkpoint loaded · step {step:,} · {met}"
+            f"networks and optimisers of the last checkpoint loaded · step {step:,} · {fault}"
         )
 
     def state(self) -> State:

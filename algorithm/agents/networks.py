@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
@@ -10,7 +11,7 @@ from algorithm.errors import UsageError
 from algorithm.extensions import make_extensions
 from algorithm.extensions.base import Extension
 from algorithm.extensions.options import Build
-from algorithm.nn.loader import Networks, load_networks
+from algorithm.nn.loader import Network, Networks, load_networks
 from algorithm.roles import BehaviourConfig
 from algorithm.seeding import stream_seed
 from algorithm.spec import AgentSpec
@@ -54,17 +55,25 @@ def extensions_of(
 
 
 def make_networks(
-    spec: AgentSpec, config: BehaviourConfig, nn_file: Path | None, seed: int, behaviour: str
+    spec: AgentSpec,
+    config: BehaviourConfig,
+    nn_file: Path | None,
+    classes: Mapping[str, Network],
+    seed: int,
+    behaviour: str,
 ) -> Networks:
-    """Build the single networks of a behaviour; nn_file: the task's own, None for the defaults."""
+    """Build the single networks of a behaviour.
+
+    nn_file: the task's own, None for the defaults
+    classes: of the family, see :attr:`algorithm.roles.Family.networks`
+    """
     torch.manual_seed(stream_seed(seed, "networks", behaviour))
-    nn, sac = config.nn_config, config.sac_config
+    sac = config.sac_config
     return load_networks(
         spec,
         nn_file,
-        rep=nn.rep,
-        q=nn.q,
-        policy=nn.policy,
+        classes,
         seq_encoder=sac.seq_encoder,
         context=sac.burn_in_step + 1,
+        **dict(config.nn_config),
     )

@@ -21,7 +21,7 @@ from algorithm.config.yaml_io import parse_value
 _SCRIPTS = ("main.py", "main_ds.py")
 
 Ckpt = int | Literal["latest", "best"]
-"""Which checkpoint: its environment steps, the one saved last, or the one with the best evaluation."""
+"""Choice of a checkpoint: environment steps, the last one, or the one with the best evaluation."""
 
 ENV_HELP = (
     "a folder below envs/, the path of a folder with a config.yaml, or an environment by its name: an id of "
@@ -193,13 +193,10 @@ def refuse_mixed(options: TrainOptions) -> None:
         "--dry_run": options.dry_run,
         "--report": bool(options.report),
     }
-    asked = [flag for flag, given in modes.items() if given]
-    if len(asked) > 1:
-        leave(
-            cannot(
-                f"{asked[0]} and {asked[1]} cannot go together", "each is another command", "leave one out"
-            )
-        )
+    given_modes = [flag for flag, given in modes.items() if given]
+    if len(given_modes) > 1:
+        one, other = given_modes[:2]
+        leave(cannot(f"{one} and {other} cannot go together", "each is another command", "leave one out"))
     if options.record and not (options.run or options.eval):
         leave(
             cannot(
@@ -243,7 +240,7 @@ def add_common(parser: argparse._ActionsContainer) -> None:
         help="section of config.yaml, or a file of the folder, or FILE:SECTION; a file for an environment "
         "without a folder",
     )
-    parser.add_argument("--name", "-n", help="training name; knows {time} and {hostname}")
+    parser.add_argument("--name", "-n", help="training name; may contain {time} and {hostname}")
     parser.add_argument("--agents", "--envs", type=positive, help="number of environments side by side")
     parser.add_argument(
         "--env_args", type=mapping, help="additional args for environments: k=v,k=v or a YAML mapping"

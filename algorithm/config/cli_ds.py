@@ -66,14 +66,14 @@ _ROLES_OF: Mapping[str, tuple[Role, ...]] = {
     "learner_cpus": ("cluster",),
     "actor_cpus": ("cluster",),
 }
-"""Flag -> the roles that take it; every role takes the others. The help says so, and the rest is refused."""
+"""Flag -> roles that accept it; a flag that is not listed is accepted by all."""
 
 _OTHERS_WORK: Mapping[Role, str] = {
     "learner": "Ray places and counts",
     "actor": "an actor does what the learner says",
     "cluster": "a cluster trains, and it finds the learner's address by itself",
 }
-"""Role -> the reason why it does not take what is another's."""
+"""Role -> reason for refusing the flags of other roles."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -92,7 +92,7 @@ def table(changed: Sequence[Change]) -> list[tuple[str, str]]:
 
 
 def effect_of(field: FieldInfo, old: Config, new: Config) -> Effect | None:
-    """Return what becomes of another value, as the key's declaration says; None if it is not compared."""
+    """Return the effect of another value, by the key's declaration; None if it is not compared."""
     rule = facts_of(field).resume
     kind, _, note = (rule if isinstance(rule, str) else rule(old, new)).partition(": ")
     return None if kind == "ignored" else {"free": Applied, "fixed": ResumeRefusal}[kind](note)

@@ -18,9 +18,9 @@ from algorithm.families import FAMILIES, contradictions
 from algorithm.fields import (
     Block,
     Contradiction,
-    Float,
-    Int,
+    Finite,
     Limit,
+    Whole,
     block,
     block_of,
     facts_of,
@@ -58,14 +58,14 @@ class BaseConfig(EnvConfig):
 
     name: str = option(
         "{time}",
-        "Name of the run. Knows {time} (of the start) and {hostname}.",
+        "Name of the run; may contain {time} (of the start) and {hostname}.",
         min_length=1,
         resume="ignored",
     )
-    update_sac_bak_per_step: Int = option(
+    update_sac_bak_per_step: Whole = option(
         200, "Learner updates between two versions of the weights for actors.", ge=1
     )
-    n_envs: Int = option(
+    n_envs: Whole = option(
         1,
         "Environments that run side by side.",
         ge=1,
@@ -90,47 +90,47 @@ class BaseConfig(EnvConfig):
     )
 
     evolver_enabled: bool = option(True, "Let a population of learners evolve.", reserved=_EVOLVER)
-    evolver_cem_length: Int = option(
+    evolver_cem_length: Whole = option(
         50, "A generation ends when every learner has so many evaluations.", reserved=_EVOLVER, ge=1
     )
-    evolver_cem_best: Float = option(
+    evolver_cem_best: Finite = option(
         0.3, "Share of learners that the next generation is made from.", reserved=_EVOLVER, gt=0, le=1
     )
-    evolver_cem_min_length: Int = option(
+    evolver_cem_min_length: Whole = option(
         2, "Evaluations of every learner that suffice once evolver_cem_time is over.", reserved=_EVOLVER, ge=1
     )
-    evolver_cem_time: Float = option(
+    evolver_cem_time: Finite = option(
         3, "Minutes after which evolver_cem_min_length suffices.", reserved=_EVOLVER, ge=0
     )
-    evolver_remove_worst: Int = option(
+    evolver_remove_worst: Whole = option(
         4, "A learner passed over so many times is replaced.", reserved=_EVOLVER, ge=1
     )
 
     max_actors_each_learner: Limit = option(-1, "Largest number of actors of a learner. -1: no limit.")
-    noise_increasing_rate: Float = option(
+    noise_increasing_rate: Finite = option(
         0,
         "Actor k, counted from 0, adds noise of k times this to its actions. 0: that of action_noise.",
         ge=0,
         shared=True,
         resume="free: for actors that join from now on",
     )
-    noise_max: Float = option(
+    noise_max: Finite = option(
         0.1,
         "Largest noise of an actor that noise_increasing_rate gives.",
         ge=0,
         shared=True,
         resume="free: for actors that join from now on",
     )
-    max_episode_length: Int = option(
+    max_episode_length: Whole = option(
         500,
         "Steps of the longest segment that an actor sends; longer episodes are sent in pieces.",
         ge=1,
         shared=True,
     )
-    episode_queue_size: Int = option(5, "Segments waiting for the learner at most; then actors wait.", ge=1)
-    episode_sender_process_num: Int = option(5, "Sender streams of an actor.", ge=1, le=64)
-    batch_queue_size: Int = option(5, "Batches waiting for an update at most.", ge=1)
-    batch_generator_process_num: Int = option(
+    episode_queue_size: Whole = option(5, "Segments waiting for the learner at most; then actors wait.", ge=1)
+    episode_sender_process_num: Whole = option(5, "Sender streams of an actor.", ge=1, le=64)
+    batch_queue_size: Whole = option(5, "Batches waiting for an update at most.", ge=1)
+    batch_generator_process_num: Whole = option(
         5, "Threads of a learner that draw batches ahead, at most: never more than cores but one.", ge=1
     )
 
@@ -153,7 +153,9 @@ class NetConfig(Block):
         "the files of secrets.",
         min_length=1,
     )
-    learner_port: Int = option(61001, "Port of the learner. 0: the learner takes a free one.", ge=0, le=65535)
+    learner_port: Whole = option(
+        61001, "Port of the learner. 0: the learner takes a free one.", ge=0, le=65535
+    )
     secrets: str = option(
         ".secrets",
         "Folder with the token and the certificates, which connections beyond this machine need.",
@@ -169,7 +171,7 @@ class NetConfig(Block):
         "process would do.",
         new=True,
     )
-    heartbeat: Float = option(
+    heartbeat: Finite = option(
         2.0,
         "Seconds between two signs of life; after three that are missing an actor is gone.",
         new=True,
@@ -178,7 +180,7 @@ class NetConfig(Block):
     max_lag: Limit = option(
         -1, "Versions that the weights of a segment may be behind; older ones are dropped. -1: any.", new=True
     )
-    spool_size: Int = option(
+    spool_size: Whole = option(
         64, "Segments an actor keeps while the learner is away; then it gives up the oldest.", new=True, ge=1
     )
     patience: Limit = option(
@@ -194,20 +196,20 @@ class NnConfig(Block):
 
     rep: dict[str, Any] | None = option(
         None,
-        "Keyword arguments of ModelRep; the default one knows dense_n, dense_depth, conv (simple, nature or "
+        "Keyword arguments of ModelRep; the default one takes dense_n, dense_depth, conv (simple, nature or "
         "resnet) and random_shift.",
         resume=_OTHER_NETWORKS,
         shared=True,
     )
     policy: dict[str, Any] | None = option(
         None,
-        "Keyword arguments of ModelPolicy; the default one knows dense_n, dense_depth and noisy.",
+        "Keyword arguments of ModelPolicy; the default one takes dense_n, dense_depth and noisy.",
         resume=_OTHER_NETWORKS,
         shared=True,
     )
     q: dict[str, Any] | None = option(
         None,
-        "Keyword arguments of ModelQ; the default one knows dense_n and dense_depth.",
+        "Keyword arguments of ModelQ; the default one takes dense_n and dense_depth.",
         new=True,
         resume=_OTHER_NETWORKS,
         shared=True,
@@ -220,19 +222,19 @@ class EvalConfig(Block):
     per_step: Limit = option(
         2000, "Environment steps between two evaluations. -1: only the final one.", new=True
     )
-    episodes: Int = option(10, "Episodes of one evaluation.", new=True, ge=1)
+    episodes: Whole = option(10, "Episodes of one evaluation.", new=True, ge=1)
     video: bool = option(False, "Film the first episode of each evaluation.", new=True)
 
 
 class CheckpointConfig(Block):
     """Retention of checkpoints."""
 
-    keep: Int = option(3, "How many of the newest.", new=True, ge=1)
+    keep: Whole = option(3, "How many of the newest.", new=True, ge=1)
     best: bool = option(True, "Also the one with the best evaluation.", new=True)
     replay: Literal["always", "last", "never"] = option(
         "always", "With which checkpoints the replay is saved.", new=True
     )
-    milestones: Annotated[tuple[Int, ...], Strict(False)] = option(
+    milestones: Annotated[tuple[Whole, ...], Strict(False)] = option(
         (),
         "Environment steps whose checkpoints are kept for ever.",
         new=True,
@@ -274,7 +276,7 @@ class Config(Block):
 
 
 KeyPath = tuple[str, ...]
-"""A key's name below the names of the blocks around it."""
+"""Names of the enclosing blocks and of a key."""
 
 
 def fields(model: type[Block] = Config, path: KeyPath = ()) -> Iterator[tuple[KeyPath, FieldInfo]]:
@@ -317,7 +319,7 @@ DISTRIBUTED_DEFAULTS: Mapping[str, object] = {
     for path, field in fields()
     if facts_of(field).distributed_default is not None
 }
-"""Dotted path -> default of a distributed training, where it is another one."""
+"""Dotted path -> default that differs in distributed training."""
 
 BEHAVIOUR_KEYS = tuple(name for name, field in Config.model_fields.items() if facts_of(field).by_behaviour)
 """Keys and blocks that a behaviour of ``ma_config`` may have for itself; all others belong to the run."""

@@ -14,13 +14,13 @@ from algorithm.config.yaml_io import read_yaml
 
 FILE = Path(__file__).resolve().parents[1] / "sections.yaml"
 SEED = "seed"
-"""The section with the values that the project began with."""
+"""Name of the section with the project's original values."""
 
 RAW = "raw"
-"""Name of the section with what suits rewards and observations as they come."""
+"""Name of the section for unscaled rewards and observations."""
 
 MEMORY = "memory"
-"""The section that lies below everything else where there is a seq_encoder."""
+"""Name of the section below all others where there is a seq_encoder."""
 
 _VALUE_AND_REASON = re.compile(r"^    (?P<key>\w+): [^#]*# (?P<why>.+)$")
 

@@ -38,7 +38,7 @@ def open_console(
 def logged(screen: Console, logger: logging.Logger) -> Console:
     """Return ``screen`` joined with the log; once the log cannot be written, the screen warns."""
     for run_log in _run_logs():
-        run_log.tell = screen.warn
+        run_log.warn = screen.warn
     return Tee(screen, LineConsole(logger.info, logger.warning))
 
 

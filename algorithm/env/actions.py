@@ -16,7 +16,7 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
-from algorithm.data import Float
+from algorithm.data import Double, Float
 from algorithm.env.spaces import Leaf, Space, branches_of, is_leaf, leaves
 from algorithm.errors import EnvError
 from algorithm.spec import ActionSpec
@@ -154,7 +154,7 @@ class _Affine:
         return action
 
 
-def _whole_bounds(space: gym.spaces.Box) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _whole_bounds(space: gym.spaces.Box) -> tuple[Double, Double]:
     """Return float64 bounds inside those of the space: near 2**63 not every integer is a float64."""
     low = [_inwards(int(end), np.inf) for end in space.low.ravel()]
     high = [_inwards(int(end), -np.inf) for end in space.high.ravel()]

@@ -79,7 +79,7 @@ class Fault:
 
 
 OnFault = Callable[[Fault], None]
-"""Called with every failure survived by a restart, and once with each harmless one."""
+"""Receiver of every failure survived by a restart, and of each harmless one once."""
 
 Picture = NDArray[np.uint8]
 """An image [H, W, 3]: red, green and blue."""

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Strict, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
-from algorithm.fields import Block, Float, Int, Limit, block, option, required
+from algorithm.fields import Block, Finite, Limit, Whole, block, option, required
 
 _UNITY = "Unity environments"
 _SUITES = "more environments"
@@ -16,7 +16,7 @@ _OTHER_TASK = (
 )
 
 NOT_RUNNABLE = {"UNITY": _UNITY, "DM_CONTROL": _SUITES}
-"""Values of ``env_type`` that load but cannot be run in this version, with the part that brings them."""
+"""Values of ``env_type`` that load but do not run in this version -> the part that adds them."""
 
 
 def _named(entry: object) -> object:
@@ -62,7 +62,7 @@ class UnityArgs(Block):
         True, "Start without a window. Set to false if observations are images.", reserved=_UNITY
     )
     build_path: BuildPath = block(BuildPath, "Path of the executable.")
-    port: Int = option(
+    port: Whole = option(
         5005, "First port to try for talking to the executable.", reserved=_UNITY, ge=1, le=65535
     )
 
@@ -71,7 +71,7 @@ class EnvConfig(Block):
     """The part of ``base_config`` that defines the environment."""
 
     env_type: Literal["UNITY", "GYM", "DM_CONTROL"] = required(
-        "Which kind of simulator; GYM is any Gymnasium environment. No default: the task says it.",
+        "Which kind of simulator; GYM is any Gymnasium environment. No default: the task sets it.",
         resume=_OTHER_TASK,
         shared=True,
     )
@@ -98,14 +98,14 @@ class EnvConfig(Block):
         examples=[["Name", "module:Class", {"Name": {"argument": "value"}}]],
         shared=True,
     )
-    reward_scale: Float = option(
+    reward_scale: Finite = option(
         1.0,
         "Fixed factor on rewards that are learned from; returns and evaluations are reported unscaled.",
         new=True,
         resume="fixed: what is stored and what the critics have learned is in the old scale",
         gt=0,
     )
-    workers: Int = option(
+    workers: Whole = option(
         0,
         "Processes for the environments of a training run; 0: in the main process. Does not change results.",
         new=True,
@@ -117,7 +117,7 @@ class EnvConfig(Block):
         "workers the run ends. -1: wait for ever.",
         new=True,
     )
-    env_restarts: Int = option(
+    env_restarts: Whole = option(
         10,
         "Failures of environments in step or reset that a run survives by restarting them.",
         new=True,

@@ -37,7 +37,7 @@ class EnvRequest:
 
 
 MakePool = Callable[[MakeEnv], VecEnv]
-"""Builds N environments from single ones, in this process or in workers."""
+"""Constructor of N environments from single ones, in this process or in workers."""
 
 
 def _gym(request: EnvRequest, make_pool: MakePool) -> VecEnv:

@@ -89,7 +89,7 @@ def play(options: TrainOptions, folder: EnvFolder) -> int:
         step = saved.step
         acting = "sampled" if options.run and not options.disable_sample else "deterministic"
         console.message(f"playing {run.shown(saved.path)}, {acting} actions; Ctrl-C ends")
-        files = _Files.of(options, run, env, step, console)
+        files = _Outputs.of(options, run, env, step, console)
         if options.run:
             episodes = list(_shown(console, _play(loaded, agents, env, stop, options, files.callback)))
             _finish_run(console, run, scores_of(episodes), step, acting)
@@ -118,7 +118,7 @@ def _refuse_contradictions(options: TrainOptions) -> None:
 
 
 @dataclass(frozen=True)
-class _Files:
+class _Outputs:
     """Video and recording that the command line asks for."""
 
     run: RunDir
@@ -126,7 +126,7 @@ class _Files:
     recording: Recording | None
 
     @classmethod
-    def of(cls, options: TrainOptions, run: RunDir, env: VecEnv, step: int, console: Console) -> _Files:
+    def of(cls, options: TrainOptions, run: RunDir, env: VecEnv, step: int, console: Console) -> _Outputs:
         video = VideoRecorders(env, run.videos, warn=console.warn)(step) if options.video else None
         return cls(run, video, Recording(Path(options.record)) if options.record else None)
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
+
+from algorithm.data import Double
 
 CONFIDENCE = 0.95
 
@@ -86,9 +87,7 @@ def _student_within(angle: float, freedom: int) -> float:
     return (angle + sine * total) * 2 / math.pi if odd else sine * total
 
 
-def bootstrap_band(
-    samples: NDArray[np.float64], *, resamples: int = 2000, seed: int = 0
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def bootstrap_band(samples: Double, *, resamples: int = 2000, seed: int = 0) -> tuple[Double, Double]:
     """Return the 95 % percentile bootstrap of the mean over rows, column by column (Efron 1979).
 
     samples: [R, P], one row a run, one column a point of the curve; whole rows are resampled. Returns the

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from algorithm.data import ActorOutput, Array, Bool, Float, Int, State, StepBatch
+from algorithm.data import ActorOutput, Array, Bool, Float, Int, Scalar, State, StepBatch
 from algorithm.env.base import Observation, StepResult
 from algorithm.experience.non_finite import BadNumber, Number, examine, examine_first, refuse, without
 from algorithm.roles import Episode, Policy, Recorder
 from algorithm.spec import AgentSpec
-
-Scalar = TypeVar("Scalar", bound=np.generic)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,7 +22,7 @@ class Recorded:
 
     episodes: list[Episode]  # that ended with it
     to_reset: list[int]  # agents at the length limit, or in an episode with numbers that are not finite
-    asked: int  # agents that were asked for an action
+    asked: int  # agents that acted
     skipped: int  # those of them that took no step
 
 
@@ -194,16 +192,16 @@ class AgentProcessor:
         found = examine(result, acted)
         if found is None:
             return result, []
-        self._tell(found.numbers, self.ids, np.where(found.begins, 0, self.step + 1), acted.action)
+        self._report(found.numbers, self.ids, np.where(found.begins, 0, self.step + 1), acted.action)
         return without(result, found.lost), result.ids[found.again].tolist()
 
     def unusable(self, first: Observation) -> list[int]:
         """Return the agents whose first observation in ``first`` is not finite."""
         numbers, n = examine_first(first), len(first.ids)
-        self._tell(numbers, first.ids, np.zeros(n, np.int64), self._spec.action.padding(n))
+        self._report(numbers, first.ids, np.zeros(n, np.int64), self._spec.action.padding(n))
         return [int(first.ids[i]) for i in numbers]
 
-    def _tell(self, numbers: Mapping[int, Number], ids: Int, steps: Int, action: Float) -> None:
+    def _report(self, numbers: Mapping[int, Number], ids: Int, steps: Int, action: Float) -> None:
         """Report ``numbers`` with agent, step in the episode and last action; ``ids`` etc. are by row."""
         for i, number in numbers.items():
             bad = BadNumber(

@@ -54,7 +54,7 @@ class LocalCollector:
         started = env.reset(episode=0)
         self._groups = {
             name: AgentProcessor(
-                name, env.specs[name], policies[name], recorders.get(name), first, on_bad=self._met
+                name, env.specs[name], policies[name], recorders.get(name), first, on_bad=self._on_bad_number
             )
             for name, first in started.items()
         }
@@ -103,7 +103,7 @@ class LocalCollector:
             group.load_state(parts[name])
         self._reset(dict.fromkeys(self._groups, sorted(lost)))
         reasons = sorted(set(lost.values()))
-        return [_told([i for i in sorted(lost) if lost[i] == reason], reason) for reason in reasons]
+        return [_lost_line([i for i in sorted(lost) if lost[i] == reason], reason) for reason in reasons]
 
     @property
     def agents(self) -> frozenset[tuple[str, int]]:
@@ -139,8 +139,8 @@ class LocalCollector:
             for name, group in self._groups.items()
         }
 
-    def _met(self, bad: BadNumber) -> None:
-        self._on_non_finite.met(bad, lambda: self._env.trace(bad.agent), self.steps)
+    def _on_bad_number(self, bad: BadNumber) -> None:
+        self._on_non_finite.handle(bad, lambda: self._env.trace(bad.agent), self.steps)
 
     def _unlike(self, num_envs: int, parts: Mapping[str, State]) -> str:
         """Return the reason why no agent can continue from ``parts``, the behaviours' states, or nothing."""
@@ -166,7 +166,7 @@ class LocalCollector:
         return -(-self._num_envs * (recorded.asked - recorded.skipped) // recorded.asked)
 
 
-def _told(environments: list[int], reason: str) -> str:
+def _lost_line(environments: list[int], reason: str) -> str:
     which = ", ".join(map(str, environments))
     if len(environments) == 1:
         return f"environment {which}: {reason}; its open episode ends as truncated"
@@ -179,16 +179,16 @@ class Iteration:
     An agent that has left or vanished is not waited for. One that appeared counts like the others.
     """
 
-    def __init__(self, feed: Collector) -> None:
-        self._feed = feed
+    def __init__(self, collector: Collector) -> None:
+        self._collector = collector
         self._finished: set[tuple[str, int]] = set()
 
     def ends(self, episodes: list[Episode]) -> bool:
         """Return whether it ends with the step that brought ``episodes``. Must be called after every step."""
         self._finished.update((episode.behaviour, episode.agent) for episode in episodes)
         if len(self._finished) > MAX_FINISHED:  # most of them have left since
-            self._finished &= self._feed.agents
-        if not self._finished or not self._finished >= self._feed.agents:
+            self._finished &= self._collector.agents
+        if not self._finished or not self._finished >= self._collector.agents:
             return False
         self._finished.clear()
         return True

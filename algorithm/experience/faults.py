@@ -18,15 +18,15 @@ class Faults:
 
     def __init__(self, console: Console) -> None:
         self._console = console
-        self._told: set[str] = set()  # by the environments of training and of evaluation
+        self._reported: set[str] = set()  # by the environments of training and of evaluation
         self.env_restarts = self.non_finite = self.rollbacks = 0
         self._before_end: Callable[[EnvError], None] = _log_hang
 
     def __call__(self, fault: Fault) -> None:
         """Warn once that an environment was restarted; the simulator's own trace goes to ``train.log``."""
         if fault.harmless:
-            if fault.what not in self._told:
-                self._told.add(fault.what)
+            if fault.what not in self._reported:
+                self._reported.add(fault.what)
                 self._console.warn(
                     f"{fault.line} · it is used as it is; correct the bounds of observation_space"
                 )
@@ -44,11 +44,11 @@ class Faults:
         """Set the function that saves before the end."""
         self._before_end = before_end
 
-    def dropped(self, line: str, *, told: bool) -> None:
-        """Count an episode that ended for a number that is not finite. told: warn of it, else only log it."""
+    def dropped(self, line: str, *, warn: bool) -> None:
+        """Count an episode that ended for a number that is not finite. warn: show it, else log it."""
         self.non_finite += 1
-        tell = self._console.warn if told else _LOGGER.info
-        tell(line)
+        log = self._console.warn if warn else _LOGGER.info
+        log(line)
 
     def skipped(self, line: str) -> None:
         """Warn of skipped optimiser steps; the metric ``optim/skipped`` counts them."""

@@ -15,7 +15,7 @@ from algorithm.errors import NumericalError
 from algorithm.experience.failure_dump import FailureDumps
 from algorithm.experience.faults import Faults
 
-TOLD = 10
+MAX_WARNINGS = 10
 """Dropped episodes that a run warns of; further ones are only counted."""
 
 _MEND = "mend the environment; a wrapper may clip its numbers (base_config.wrappers)"
@@ -65,7 +65,7 @@ def refuse(bad: BadNumber) -> None:
 class OnNonFinite(Protocol):
     """Treatment of an episode with such a number."""
 
-    def met(self, bad: BadNumber, trace: Callable[[], Trace | None], step: int) -> None:
+    def handle(self, bad: BadNumber, trace: Callable[[], Trace | None], step: int) -> None:
         """Raise NumericalError, or return: then the episode ends, as truncated, before this step.
 
         trace: returns the episode as far as it is known
@@ -83,7 +83,7 @@ class Stop:
     def __init__(self, dumps: FailureDumps | None = None) -> None:
         self._dumps = dumps
 
-    def met(self, bad: BadNumber, trace: Callable[[], Trace | None], step: int) -> None:
+    def handle(self, bad: BadNumber, trace: Callable[[], Trace | None], step: int) -> None:
         """Raise NumericalError, with the command that reproduces the number."""
         error = bad.error
         again = _recorded(self._dumps, bad, trace, step) if self._dumps else ""
@@ -96,27 +96,28 @@ class Drop:
     """Treatment that keeps the earlier steps and begins a new episode (``on_non_finite: drop``).
 
     dumps: writer of the episodes' dumps
-    faults: receiver that counts them, and warns of the first ``TOLD``
+    faults: receiver that counts them, and warns of the first ``MAX_WARNINGS``
     most:   maximum number of them; one more ends the run. For evaluations, which wait for whole episodes
     """
 
     def __init__(self, dumps: FailureDumps, faults: Faults, *, most: float = math.inf) -> None:
         self._dumps, self._faults, self._most, self._left = dumps, faults, most, most
-        self._told = 0
+        self._warned = 0
 
-    def met(self, bad: BadNumber, trace: Callable[[], Trace | None], step: int) -> None:
+    def handle(self, bad: BadNumber, trace: Callable[[], Trace | None], step: int) -> None:
         """Count the episode. Raises NumericalError for one beyond ``most``."""
-        error, told = bad.error, self._told < TOLD
+        error, warn = bad.error, self._warned < MAX_WARNINGS
         if self._left == 0:
             why = f"{error.why}; {self._most:,} episodes were dropped for that before"
             raise NumericalError(error.what, where=error.where, why=why, fix=error.fix)
         self._left -= 1
         parts = [error.what, error.where, error.why, "episode dropped"]
-        if told:
-            self._told += 1
+        if warn:
+            self._warned += 1
             parts.append(_recorded(self._dumps, bad, trace, step))
-            parts.append("further ones are only counted (fault/non_finite)" if self._told == TOLD else "")
-        self._faults.dropped(" · ".join(filter(None, parts)), told=told)
+            if self._warned == MAX_WARNINGS:
+                parts.append("further ones are only counted (fault/non_finite)")
+        self._faults.dropped(" · ".join(filter(None, parts)), warn=warn)
 
 
 def _recorded(dumps: FailureDumps, bad: BadNumber, trace: Callable[[], Trace | None], step: int) -> str:
@@ -165,14 +166,14 @@ def examine(result: StepResult, acted: ActorOutput) -> Findings | None:
     final = _trouble(_named(result.final)) if result.final else ()
     if not (own or got or seen or final):
         return None
-    nobody = np.zeros(len(result.ids), np.bool_)
-    stepped = ~(nobody if result.skipped is None else result.skipped)
+    no_rows = np.zeros(len(result.ids), np.bool_)
+    stepped = ~(no_rows if result.skipped is None else result.skipped)
     ended = stepped & (result.terminated | result.truncated)
     midway = stepped & ~ended
-    lost = stepped & (_rows(own, nobody) | _rows(got, nobody))
-    lost |= (midway & _rows(seen, nobody)) | (ended & _rows(final, nobody))
+    lost = stepped & (_rows(own, no_rows) | _rows(got, no_rows))
+    lost |= (midway & _rows(seen, no_rows)) | (ended & _rows(final, no_rows))
     there = ~midway if result.left is None else ~midway & ~result.left
-    unusable = there & _rows(seen, nobody)
+    unusable = there & _rows(seen, no_rows)
     if not (lost | unusable).any():
         return None
     numbers: dict[int, Number] = {}
@@ -230,8 +231,8 @@ def _named(seen: Observation) -> dict[str, Array]:
     return {f"observation {name!r}": value for name, value in seen.obs.items()}
 
 
-def _rows(trouble: Iterable[_Trouble], nobody: Bool) -> Bool:
-    bad = nobody.copy()
+def _rows(trouble: Iterable[_Trouble], no_rows: Bool) -> Bool:
+    bad = no_rows.copy()
     for one in trouble:
         bad |= one.rows
     return bad

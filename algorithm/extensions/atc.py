@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from algorithm.extensions.base import Context, States
-from algorithm.extensions.two_views import Judge, TwoViews
+from algorithm.extensions.two_views import TwoViews, ViewLoss
 from algorithm.nn.augment import Augmentation
 from algorithm.ops.contrastive import info_nce_accuracy, info_nce_loss
 from algorithm.ops.shapes import valid_share
@@ -38,10 +38,10 @@ class Atc(TwoViews):
         state_size: int,
         augment: Augmentation,
         *,
-        judge: Judge,
+        view_loss: ViewLoss,
         gated: bool,
     ) -> None:
-        super().__init__(augment, judge=judge, gated=gated)
+        super().__init__(augment, view_loss=view_loss, gated=gated)
         self.joint.extend([prediction, nn.Linear(state_size, state_size, bias=False)])
         self._accuracy = torch.zeros(())
 

@@ -12,7 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from algorithm.data import SequenceBatch
-from algorithm.nn.encoding import Obs, States
+from algorithm.nn.encoding import States
+from algorithm.nn.protocols import Obs
 
 
 @dataclass(frozen=True, kw_only=True)

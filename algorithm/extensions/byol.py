@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from algorithm.extensions.base import Context, States
-from algorithm.extensions.two_views import Judge, TwoViews
+from algorithm.extensions.two_views import TwoViews, ViewLoss
 from algorithm.nn.augment import Augmentation
 from algorithm.ops.contrastive import cosine_loss
 from algorithm.ops.shapes import window_mean
@@ -34,10 +34,10 @@ class Byol(TwoViews):
         prediction: nn.Module,
         augment: Augmentation,
         *,
-        judge: Judge,
+        view_loss: ViewLoss,
         gated: bool,
     ) -> None:
-        super().__init__(augment, judge=judge, gated=gated)
+        super().__init__(augment, view_loss=view_loss, gated=gated)
         self.joint.extend([projection, prediction])
         self.target_projection = copy.deepcopy(projection).eval().requires_grad_(False)
 

@@ -29,7 +29,7 @@ class Options(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Build:
-    """Agent of an extension.
+    """Inputs of an extension's maker.
 
     make_network: one of the optional classes of an ``nn.py``, by its name and arguments
     """

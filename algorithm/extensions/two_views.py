@@ -1,4 +1,4 @@
-"""Base of ATC and BYOL: two augmented looks at the same windows, and the critics' values of one."""
+"""Base of ATC and BYOL: two augmented views of the same windows, and the critics' values of one."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from algorithm.extensions.base import Context, Extension, States
 from algorithm.nn.augment import Augmentation
 from algorithm.ops.contrastive import q_consistency_loss
 
-Judge = Callable[[Context, States], Mapping[str, Tensor]]
-"""More losses on the states of an augmented look, by name."""
+ViewLoss = Callable[[Context, States], Mapping[str, Tensor]]
+"""Further losses on the states of an augmented view, by name."""
 
 
 class TwoViews(Extension):
@@ -21,40 +21,40 @@ class TwoViews(Extension):
     of which there are none here.
 
     augment: see :class:`~algorithm.nn.augment.Augmentation`
-    judge:   :func:`q_consistency`, or :func:`no_view_loss`
+    view_loss: :func:`q_consistency`, or :func:`no_additional_loss`
     gated:   see :class:`~algorithm.extensions.base.Extension`
     """
 
-    def __init__(self, augment: Augmentation, *, judge: Judge, gated: bool) -> None:
+    def __init__(self, augment: Augmentation, *, view_loss: ViewLoss, gated: bool) -> None:
         super().__init__()
         self._augment = augment
-        self._judge = judge
+        self._view_loss = view_loss
         self.gated = gated
 
     def contrast(self, ctx: Context, first: States, second: States) -> Tensor:
-        """Return the loss of two looks at the same windows, a scalar."""
+        """Return the loss of two views of the same windows, a scalar."""
         raise NotImplementedError(f"{type(self).__name__} must define contrast(ctx, first, second)")
 
     def auxiliary_losses(self, ctx: Context) -> Mapping[str, Tensor]:
-        """Return the loss of two looks, and those of the judge on the first."""
-        first, second = self._look(ctx), self._look(ctx)
-        return {"siamese": self.contrast(ctx, first, second), **self._judge(ctx, first)}
+        """Return the loss of two views, and ``view_loss`` of the first."""
+        first, second = self._view(ctx), self._view(ctx)
+        return {"siamese": self.contrast(ctx, first, second), **self._view_loss(ctx, first)}
 
-    def _look(self, ctx: Context) -> States:
+    def _view(self, ctx: Context) -> States:
         return ctx.recode(self._augment(ctx.obs, ctx.batch.obs_valid, ctx.generator))
 
 
-def no_view_loss(ctx: Context, look: States) -> Mapping[str, Tensor]:
-    """Return no more losses."""
+def no_additional_loss(ctx: Context, view: States) -> Mapping[str, Tensor]:
+    """Return no losses."""
     return {}
 
 
-def q_consistency(ctx: Context, look: States) -> Mapping[str, Tensor]:
+def q_consistency(ctx: Context, view: States) -> Mapping[str, Tensor]:
     """Return the loss between values of the stored actions with augmentation and their targets' without it.
 
     DrQ regularises Q by augmented observations too (arXiv 2004.13649); this is at the taken action. The
     gradient goes to encoder and critics.
     """
-    q = ctx.q(look.learned)
+    q = ctx.q(view.learned)
     target = ctx.target_q(ctx.target_learned)
     return {"siamese_q": q_consistency_loss(q, target, ctx.batch.valid[:, ctx.learned])}

@@ -20,7 +20,7 @@ from algorithm.nn.optional import (
     ModelRND,
     ModelTransition,
 )
-from algorithm.nn.protocols import Policy, QFunction, Rep, q_size
+from algorithm.nn.protocols import PolicyFunction, QFunction, Rep, q_size
 from algorithm.nn.recurrent import GRU, LSTM
 from algorithm.nn.world import ImageDecoder
 from algorithm.spec import ActionSpec, AgentSpec, ObsSpec
@@ -50,7 +50,7 @@ __all__ = [
     "ModelTransition",
     "NoisyLinear",
     "ObsSpec",
-    "Policy",
+    "PolicyFunction",
     "QFunction",
     "RandomShift",
     "RecurrentRep",

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import inspect
 import traceback
-from collections.abc import Mapping
 
 import torch
 from torch import nn
 
 from algorithm.errors import ModelError
 from algorithm.nn.distributions import HybridAction
-from algorithm.nn.protocols import Memory, Rep, q_size
+from algorithm.nn.protocols import Memory, Obs, Rep, q_size
 from algorithm.spec import AgentSpec
 
-Obs = Mapping[str, torch.Tensor]
 _LEADS = (2, 3), (1, 1)  # batch and time of the dry runs: learning, and acting alone
 
 

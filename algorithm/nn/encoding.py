@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -13,9 +12,7 @@ from torch import Tensor
 
 from algorithm.data import SequenceBatch
 from algorithm.nn.augment import OneView
-from algorithm.nn.protocols import Rep
-
-Obs = Mapping[str, Tensor]
+from algorithm.nn.protocols import Obs, Rep
 
 
 class States(Protocol):

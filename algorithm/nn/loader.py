@@ -5,9 +5,8 @@ from __future__ import annotations
 import difflib
 import importlib.util
 import inspect
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any, cast
@@ -16,12 +15,11 @@ from torch import nn
 
 from algorithm.errors import ModelError
 from algorithm.nn import defaults, optional
-from algorithm.nn.dry_run import blame, check_policy, check_q, check_rep
+from algorithm.nn.dry_run import blame, check_rep
 from algorithm.nn.memories import REPS_WITH_MEMORY
 from algorithm.nn.protocols import Memory, Rep
 from algorithm.spec import AgentSpec
 
-REQUIRED = ("ModelRep", "ModelQ", "ModelPolicy")
 OPTIONAL = (
     "ModelTransition",
     "ModelReward",
@@ -32,11 +30,19 @@ OPTIONAL = (
     "ModelRepProjection",
     "ModelRepPrediction",
 )
+"""Classes of the extensions, which any family may have."""
 
 
-def unavailable(name: str, *args: object) -> nn.Module:
-    """Raise for an optional class: networks that were not loaded from a task have none."""
-    raise ModelError(f"{name} is not there")
+@dataclass(frozen=True)
+class Network:
+    """A class of an ``nn.py`` that an algorithm family uses besides ``ModelRep``.
+
+    It is built from the spec, the state's width S and a block of ``nn_config``.
+    """
+
+    options: str  # name of that block
+    check: Callable[[nn.Module, AgentSpec, int, str], None]  # dry run with S and the file's name
+    default: type[nn.Module] | None  # None: an ``nn.py`` must define the class
 
 
 @dataclass(frozen=True)
@@ -44,72 +50,74 @@ class Networks:
     """Single networks of one agent, checked on zero batches."""
 
     rep: Rep
-    make_q: Callable[[], nn.Module]  # a new critic with its own initial weights at each call
-    policy: nn.Module
     state_size: int  # S
-    sources: Mapping[str, str] = field(default_factory=dict)  # class name -> where it came from
-    # One of the optional classes, by its name and arguments; the task's own, else a default.
-    make: Callable[..., nn.Module] = unavailable
+    built: Mapping[str, nn.Module]  # class name -> an instance, for each class of the family
+    # A new instance, by class name; of an optional class by its arguments too.
+    make: Callable[..., nn.Module]
+    sources: Mapping[str, str]  # class name -> nn.py or default
 
 
 def load_networks(
     spec: AgentSpec,
     file: Path | None,
+    classes: Mapping[str, Network],
     *,
-    rep: Mapping[str, Any] | None = None,
-    q: Mapping[str, Any] | None = None,
-    policy: Mapping[str, Any] | None = None,
     seq_encoder: Memory | None = None,
     context: int = 1,
+    **options: Mapping[str, Any] | None,
 ) -> Networks:
-    """Build and dry-run the three networks of an agent.
+    """Build and dry-run the networks of an agent.
 
-    file:           the ``nn.py``; None takes every class from the defaults.
-    rep, q, policy: keyword arguments of ``nn_config``.
-    seq_encoder:    the memory that ``ModelRep`` has.
-    context:        tokens in attention's reach; with ``ATTN`` an argument of ``ModelRep``.
-    Raises :class:`ModelError` if the file does not import, a class does not build, returns a wrong shape or
-    has another memory.
+    file:        the ``nn.py``; None takes every class from the defaults
+    classes:     of the family, by name and in the order of construction
+    seq_encoder: the memory that ``ModelRep`` has
+    context:     tokens in attention's reach; with ``ATTN`` an argument of ``ModelRep``
+    options:     keyword arguments by block of ``nn_config``
+    Raises :class:`ModelError` if the file does not import or lacks a class, or if a class does not build,
+    returns a wrong shape or has another memory.
     """
-    module = _import(file) if file else None
-    classes = {name: _pick(module, name, seq_encoder) for name in REQUIRED}
-    where = {name: str(file) if module and hasattr(module, name) else "default" for name in REQUIRED}
+    known = ("ModelRep", *classes)
+    module = _import(file, (*known, *OPTIONAL)) if file else None
+    default_rep = REPS_WITH_MEMORY[seq_encoder] if seq_encoder else defaults.ModelRep
+    fallback = {"ModelRep": default_rep, **{name: one.default for name, one in classes.items()}}
+    types = {name: _pick(module, name, fallback[name]) for name in known}
+    where = {name: str(file) if module and hasattr(module, name) else "default" for name in known}
 
     def build(name: str, kwargs: Mapping[str, Any] | None, *args: object) -> nn.Module:
         with blame(name, "__init__", where[name]):
-            return cast(nn.Module, classes[name](*args, **(kwargs or {})))
+            return types[name](*args, **(kwargs or {}))
 
-    seen = {"context": context} if seq_encoder == "ATTN" else {}
-    if seen.keys() & (rep or {}).keys():
+    rep_options, seen = options.get("rep") or {}, {"context": context} if seq_encoder == "ATTN" else {}
+    if seen.keys() & rep_options.keys():
         raise ModelError(
             "nn_config.rep.context cannot be set",
             why="with attention it is burn_in_step + 1, in training as while acting",
             fix="change sac_config.burn_in_step",
         )
-    rep_module = build("ModelRep", {**seen, **(rep or {})}, spec)
-    state_size = check_rep(rep_module, spec, where["ModelRep"], seq_encoder)
-    check_q(build("ModelQ", q, spec, state_size), spec, state_size, where["ModelQ"])
-    policy_module = build("ModelPolicy", policy, spec, state_size)
-    check_policy(policy_module, spec, state_size, where["ModelPolicy"])
+    rep = build("ModelRep", {**seen, **rep_options}, spec)
+    state_size = check_rep(rep, spec, where["ModelRep"], seq_encoder)
+
+    def make(name: str, *args: object) -> nn.Module:
+        if name in OPTIONAL:
+            return _optional(module, str(file) if file else "default", name, *args)
+        return build(name, options.get(classes[name].options), spec, state_size)
+
+    built = {}
+    for name, one in classes.items():
+        built[name] = make(name)
+        one.check(built[name], spec, state_size, where[name])
     sources = {name: "nn.py" if source != "default" else "default" for name, source in where.items()}
-    return Networks(
-        rep=cast(Rep, rep_module),
-        make_q=lambda: build("ModelQ", q, spec, state_size),
-        policy=policy_module,
-        state_size=state_size,
-        sources=sources,
-        make=partial(_optional, module, str(file) if file else "default"),
-    )
+    return Networks(cast(Rep, rep), state_size, built, make, sources)
 
 
 def _optional(module: ModuleType | None, file: str, name: str, *args: object) -> nn.Module:
     """Build one of the ``OPTIONAL`` classes. Raises ModelError, as of the others."""
     where = file if hasattr(module, name) else "default"
     with blame(name, "__init__", where):
-        return _pick(module, name, None)(*args)
+        return _pick(module, name, getattr(optional, name))(*args)
 
 
-def _import(file: Path) -> ModuleType:
+def _import(file: Path, known: Sequence[str]) -> ModuleType:
     if not file.is_file():
         raise ModelError(
             "the model file was not found", where=file, fix="create it, or set sac_config.nn to another name"
@@ -120,18 +128,18 @@ def _import(file: Path) -> ModuleType:
     module = importlib.util.module_from_spec(module_spec)
     with blame("the file", "import", str(file)):
         module_spec.loader.exec_module(module)
-    _check_names(module, file)
+    _check_names(module, file, known)
     return module
 
 
-def _check_names(module: ModuleType, file: Path) -> None:
+def _check_names(module: ModuleType, file: Path, known: Sequence[str]) -> None:
     """Raise for an unknown ``Model…`` class, which would silently be replaced by a default."""
     for name, value in vars(module).items():
         own = inspect.isclass(value) and value.__module__ == module.__name__
-        if not own or not name.startswith("Model") or name in (*REQUIRED, *OPTIONAL):
+        if not own or not name.startswith("Model") or name in known:
             continue
-        close = difflib.get_close_matches(name, (*REQUIRED, *OPTIONAL), n=1)
-        hint = f"did you mean {close[0]}?" if close else "known: " + ", ".join((*REQUIRED, *OPTIONAL))
+        close = difflib.get_close_matches(name, known, n=1)
+        hint = f"did you mean {close[0]}?" if close else "known: " + ", ".join(known)
         raise ModelError(
             f"unknown model class {name}",
             where=file,
@@ -140,15 +148,15 @@ def _check_names(module: ModuleType, file: Path) -> None:
         )
 
 
-def _pick(module: ModuleType | None, name: str, seq_encoder: Memory | None) -> type[nn.Module]:
-    cls = getattr(module, name, None) or _default(name, seq_encoder)
+def _pick(module: ModuleType | None, name: str, default: type[nn.Module] | None) -> type[nn.Module]:
+    cls = getattr(module, name, default)
+    if cls is None:
+        raise ModelError(
+            f"nn.py lacks {name}",
+            where=(module and module.__file__) or "",
+            why="the algorithm has no default for it",
+            fix="define the class there",
+        )
     if not (inspect.isclass(cls) and issubclass(cls, nn.Module)):
         raise ModelError(f"{name} must be a subclass of torch.nn.Module", where=module and module.__file__)
     return cls
-
-
-def _default(name: str, seq_encoder: Memory | None) -> type[nn.Module]:
-    if name == "ModelRep" and seq_encoder:
-        return REPS_WITH_MEMORY[seq_encoder]
-    place = optional if name in OPTIONAL else defaults
-    return cast(type[nn.Module], getattr(place, name))

@@ -15,6 +15,9 @@ from torch import Tensor, nn
 from algorithm.nn.distributions import HybridAction
 from algorithm.spec import ActionSpec, AgentSpec
 
+Obs = Mapping[str, Tensor]
+"""Observations [..., *shape] by name."""
+
 Memory = Literal["RNN", "ATTN"]
 """Kinds of memory, ``sac_config.seq_encoder``."""
 
@@ -75,7 +78,7 @@ class QFunction(Protocol):
         ...
 
 
-class Policy(Protocol):
+class PolicyFunction(Protocol):
     """Protocol of ``ModelPolicy(spec, state_size, **nn_config.policy)``."""
 
     def __call__(self, state: Tensor, obs: Mapping[str, Tensor]) -> HybridAction:

@@ -21,7 +21,7 @@ DECODER_SIDE = 8
 """Largest side of a decoder's first picture, which it then doubles."""
 
 
-class Transition(Protocol):
+class TransitionModel(Protocol):
     """Protocol of ``ModelTransition(spec, state_size, use_extra_data)``."""
 
     def __call__(self, state: Tensor, action: Tensor, obs: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
@@ -37,7 +37,7 @@ class Transition(Protocol):
         ...
 
 
-class Reward(Protocol):
+class RewardModel(Protocol):
     """Protocol of ``ModelReward(spec, state_size)``."""
 
     def __call__(self, state: Tensor, action: Tensor) -> Tensor:
@@ -45,7 +45,7 @@ class Reward(Protocol):
         ...
 
 
-class Observation(Protocol):
+class ObservationModel(Protocol):
     """Protocol of ``ModelObservation(spec, state_size)``."""
 
     def __call__(self, state: Tensor) -> Mapping[str, Tensor]:
@@ -161,7 +161,7 @@ class _Shaped(nn.Module):
 
 
 def observed_shapes(obs: ObsSpec) -> dict[str, tuple[int, ...]]:
-    """Return name -> shape of its prediction by an :class:`Observation`, without leading dimensions."""
+    """Return name -> shape of its prediction by an :class:`ObservationModel`, without leading dimensions."""
     return {
         name: (sum(categories),) if categories else shape
         for name, shape, categories in zip(obs.names, obs.shapes, obs.categories, strict=True)

@@ -31,7 +31,7 @@ from algorithm.runs.names import expand_name
 from algorithm.runs.rundir import MODELS, RunDir
 from algorithm.train.assembly import close_env, make_agents, make_env
 from algorithm.train.randomness import seed_globally
-from algorithm.train.runtime import local_feed
+from algorithm.train.runtime import local_collector
 from algorithm.train.state import TrainState
 from algorithm.train.summaries import start_screen
 from algorithm.wording import Rows
@@ -87,8 +87,8 @@ def _folder(options: TrainOptions, loaded: LoadedConfig) -> RunDir:
 
 
 def _sizes(env: VecEnv, agents: Mapping[str, Agent], config: Config, faults: Faults) -> Sizes:
-    feed = partial(local_feed, env, config.base_config, Stop())
-    snapshot = TrainState(feed, agents, faults).snapshot({})
+    collector = partial(local_collector, env, config.base_config, Stop())
+    snapshot = TrainState(collector, agents, faults).snapshot({})
     tensors = [tensor for named in snapshot.tensors.values() for tensor in named.values()]
     process = psutil.Process()
     replays = [store for agent in agents.values() for store in agent.stores().values()]

@@ -29,7 +29,7 @@ _STEPS = 200  # of each copy
 _REPLAY_BYTES = 256 * 2**20  # memory that may go into it
 
 Table = dict[str, Array]
-"""Field -> a row for each transition of one copy, in the request they were taken."""
+"""Field -> a row for each transition of one copy, in the order of the steps."""
 
 
 class RandomPolicy:

@@ -18,7 +18,7 @@ _GROUPS = Path("/sys/fs/cgroup")
 _MEMBERSHIP = Path("/proc/self/cgroup")
 
 
-class _Files(NamedTuple):
+class _GroupFiles(NamedTuple):
     """File names of one version of control groups."""
 
     limit: str
@@ -26,8 +26,8 @@ class _Files(NamedTuple):
     reclaimable: str  # entry of memory.stat: file cache that counts as used and gives way when needed
 
 
-_V1 = _Files("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
-_V2 = _Files("memory.max", "memory.current", "inactive_file")
+_V1 = _GroupFiles("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+_V2 = _GroupFiles("memory.max", "memory.current", "inactive_file")
 
 
 class MemoryBudget:
@@ -90,7 +90,7 @@ def format_bytes(n: int) -> str:
     return f"{n / 2**30:,.1f} GB" if n >= 2**30 else f"{n / 2**20:,.0f} MB"
 
 
-def _memory_groups(groups: Path, membership: Path) -> Iterator[tuple[Path, _Files]]:
+def _memory_groups(groups: Path, membership: Path) -> Iterator[tuple[Path, _GroupFiles]]:
     """Yield the folders of all groups whose limit holds for this process, and the names of their files."""
     try:
         lines = membership.read_text().splitlines()
@@ -110,7 +110,7 @@ def _memory_groups(groups: Path, membership: Path) -> Iterator[tuple[Path, _File
             yield root.joinpath(*parts[:depth]), files
 
 
-def _allowed(folder: Path, files: _Files) -> int | None:
+def _allowed(folder: Path, files: _GroupFiles) -> int | None:
     """Return the bytes left to a group; None if it sets no limit."""
     try:
         limit = (folder / files.limit).read_text().strip()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from algorithm.fields import AnyConfig, Block, Contradiction, Float, Int, NotNegative, option
+from algorithm.fields import AnyConfig, Block, Contradiction, Finite, NotNegative, Whole, option
 
 _NEW_PRIORITIES = "free: for priorities that are set from now on"
 
@@ -19,7 +19,7 @@ def _new_capacity(old: AnyConfig, new: AnyConfig) -> str:
 class ReplayConfig(Block):
     """Options of prioritised experience replay (Schaul et al. 2016, arXiv 1511.05952)."""
 
-    capacity: Int = option(
+    capacity: Whole = option(
         524288,
         "Rows kept; one row is one observation and what followed it. Any number works that fits into nine "
         "tenths of the free memory.",
@@ -27,14 +27,14 @@ class ReplayConfig(Block):
         le=2**29 - 1,
         resume=_new_capacity,
     )
-    alpha: Float = option(
+    alpha: Finite = option(
         0.4,
         "Exponent that turns a TD error into a priority. 0: every row is equally likely.",
         ge=0,
         le=1,
         resume="fixed: the stored priorities were made with it",
     )
-    beta: Float = option(
+    beta: Finite = option(
         0.4,
         "Exponent of the importance-sampling weights at the start; it grows to 1.",
         ge=0,
@@ -47,13 +47,13 @@ class ReplayConfig(Block):
         "it stays.",
         resume="free: a number: from where beta is; null: as if so from the start",
     )
-    td_error_min: Float = option(
+    td_error_min: Finite = option(
         0.01,
         "TD errors below this count as this, so that every row keeps a chance.",
         ge=0,
         resume=_NEW_PRIORITIES,
     )
-    td_error_max: Float = option(10.0, "TD errors above this count as this.", gt=0, resume=_NEW_PRIORITIES)
+    td_error_max: Finite = option(10.0, "TD errors above this count as this.", gt=0, resume=_NEW_PRIORITIES)
 
     def contradictions(self) -> Iterator[Contradiction]:
         """Yield an empty clipping interval of TD errors."""

@@ -7,10 +7,10 @@ from typing import Protocol
 
 import numpy as np
 
-from algorithm.data import Bool, Float, Int
+from algorithm.data import Bool, Double, Float, Int
 from algorithm.replay.records import ArrayChunks
 from algorithm.replay.storage import FLAG_BITS, NEXT, TERMINATED, TRUNCATED, Storage
-from algorithm.replay.sumtree import Double, SumTree
+from algorithm.replay.sumtree import SumTree
 
 MAX_YOUNG = 1024  # stored arrays after which they are processed, even without a call
 

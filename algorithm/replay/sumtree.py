@@ -11,11 +11,8 @@ from collections.abc import Iterable
 from math import prod
 
 import numpy as np
-from numpy.typing import NDArray
 
-from algorithm.data import Array, Int
-
-Double = NDArray[np.float64]
+from algorithm.data import Array, Double, Int
 
 LEAF_FAN_OUT = 32  # wide where the memory is: inner sums then cost a quarter of a byte per leaf
 INNER_FAN_OUT = 8

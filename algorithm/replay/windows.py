@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
-
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from algorithm.data import Array, Bool, Float, Int, SequenceBatch
+from algorithm.data import Array, Bool, Float, Int, Scalar, SequenceBatch
 from algorithm.replay.storage import FLAG_BITS, NEXT, PREV, STEP, TERMINATED, Storage
-
-Scalar = TypeVar("Scalar", bound=np.generic)
 
 
 class WindowReader:

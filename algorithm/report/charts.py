@@ -12,16 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from algorithm.data import Double
 from algorithm.errors import StorageError
 from algorithm.report.theme import LIGHT, MATPLOTLIB, TONES
 from algorithm.wording import short, steps_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-Numbers = NDArray[np.float64]
 
 _WIDE, _NARROW, _SMALL = (960, 380), (360, 260), (320, 180)  # pixels
 _LEFT, _RIGHT, _TOP, _BOTTOM = 52, 14, 10, 26  # of them beside the curves
@@ -48,11 +46,11 @@ class Line:
     """
 
     label: str
-    x: Numbers
-    y: Numbers
+    x: Double
+    y: Double
     style: str = "line"
     tone: int = 0
-    band: tuple[Numbers, Numbers] | None = None
+    band: tuple[Double, Double] | None = None
     dots: bool = False
 
     @property
@@ -66,7 +64,7 @@ class Line:
         return {"faint": "faint", "aim": "ink"}.get(self.style, f"c{self.tone % TONES}")
 
     @property
-    def known(self) -> tuple[Numbers, Numbers]:
+    def known(self) -> tuple[Double, Double]:
         """Steps and values without the gaps."""
         known = np.isfinite(self.y)
         return _clipped(self.x[known]), _clipped(self.y[known])
@@ -135,7 +133,7 @@ class Chart:
         return [_svg(name, self.lines, size, log=self._log) for name, size in self._shapes.items()]
 
 
-def _clipped(values: Numbers) -> Numbers:
+def _clipped(values: Double) -> Double:
     return np.clip(values, -_LARGEST, _LARGEST)
 
 
@@ -233,7 +231,7 @@ def _draw(
     _scale(axes, np.concatenate([np.zeros(0), *(line.known[1] for line in lines)]), ticks, log=log)
 
 
-def _scale(axes: Axes, values: Numbers, ticks: tuple[int, int], *, log: bool) -> None:
+def _scale(axes: Axes, values: Double, ticks: tuple[int, int], *, log: bool) -> None:
     """Choose the scale of y and round ticks."""
     from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator
 

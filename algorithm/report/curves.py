@@ -8,8 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
+from algorithm.data import Double
 from algorithm.evaluation.statistics import bootstrap_band
-from algorithm.report.charts import Line, Numbers, write_picture
+from algorithm.report.charts import Line, write_picture
 from algorithm.runs.logs.metrics import read_metrics
 from algorithm.wording import counted
 
@@ -23,11 +24,11 @@ class Series:
     """
 
     label: str
-    eval_step: Numbers
-    eval_return: Numbers
-    eval_ci95: Numbers
-    train_step: Numbers
-    train_return: Numbers
+    eval_step: Double
+    eval_return: Double
+    eval_ci95: Double
+    train_step: Double
+    train_return: Double
 
 
 def read_series(path: Path, label: str) -> Series:
@@ -54,7 +55,7 @@ def series_of(columns: Mapping[str, Sequence[float]], label: str) -> Series:
     )
 
 
-def common_grid(series: Sequence[Series]) -> tuple[Numbers, Numbers]:
+def common_grid(series: Sequence[Series]) -> tuple[Double, Double]:
     """Return evaluations of several runs at the same steps: steps [P] and returns [R, P].
 
     The steps are those of all runs within the range that every run covers; between its own evaluations a run

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from algorithm.report.charts import Numbers
+from algorithm.data import Double
 from algorithm.report.curves import Series, common_grid, series_of
 from algorithm.report.facts import Facts
 from algorithm.spec import DEFAULT_BEHAVIOUR
@@ -71,7 +71,7 @@ def first_step_at(series: Series, level: float) -> float | None:
     return float(series.eval_step[reached[0]]) if len(reached) else None
 
 
-def mean_over(steps: Numbers, values: Numbers, low: float, high: float) -> float:
+def mean_over(steps: Double, values: Double, low: float, high: float) -> float:
     """Return the mean height of a curve [P] between two steps: its area divided by their distance."""
     inside = np.unique(np.concatenate([[low, high], steps[(steps > low) & (steps < high)]]))
     heights = np.interp(inside, steps, values)

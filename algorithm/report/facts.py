@@ -23,7 +23,7 @@ _Read = TypeVar("_Read")
 _Else = TypeVar("_Else")
 
 FINISHED = "finished"
-"""The state of a run that came to its limit."""
+"""State of a run that reached its limit."""
 
 Columns = Mapping[str, Sequence[float]]
 """Metrics by name, ``step`` among them; NaN where a summary has none."""

@@ -7,8 +7,9 @@ from collections.abc import Mapping
 import numpy as np
 
 from algorithm import families
+from algorithm.data import Double
 from algorithm.panels import panel
-from algorithm.report.charts import Chart, Line, Numbers
+from algorithm.report.charts import Chart, Line
 from algorithm.report.curves import run_lines, series_of
 from algorithm.report.facts import Columns
 
@@ -20,7 +21,7 @@ PANELS = (
     panel("Replay rows", rows="replay/size"),
     panel("Resident memory, MB", memory="sys/rss_mb"),
 )
-"""In the order of the page; one without data is left out."""
+"""Charts in the order of the page; one without data is left out."""
 
 
 def learning_curve(columns: Columns) -> Chart:
@@ -46,7 +47,7 @@ def diagnostics(columns: Columns, *, replay_ratio: float | None) -> list[Chart]:
     return charts + _faults(columns, step)
 
 
-def _lines(names: Mapping[str, str], columns: Columns, step: Numbers, style: str = "line") -> list[Line]:
+def _lines(names: Mapping[str, str], columns: Columns, step: Double, style: str = "line") -> list[Line]:
     values = {label: np.asarray(columns.get(metric, ()), np.float64) for metric, label in names.items()}
     known = {label: each for label, each in values.items() if np.isfinite(each).any()}
     return [
@@ -55,7 +56,7 @@ def _lines(names: Mapping[str, str], columns: Columns, step: Numbers, style: str
     ]
 
 
-def _faults(columns: Columns, step: Numbers) -> list[Chart]:
+def _faults(columns: Columns, step: Double) -> list[Chart]:
     """Return one chart of all kinds of faults that occurred."""
     kinds = [name for name in columns if name.startswith("fault/") or name == "optim/skipped"]
     occurred = {

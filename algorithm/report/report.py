@@ -31,7 +31,7 @@ _KEYS = {
     "nn": "sac_config.nn",
     "env_args": "base_config.env_args",
 }
-"""Flags that stand for a key."""
+"""Flags that set a key."""
 
 LARGEST_VIDEO = 8 * 2**20
 """Bytes of a video that is put into the page; a larger one is linked."""

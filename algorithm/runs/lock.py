@@ -26,10 +26,10 @@ from algorithm.reading import parse_json, read_bytes
 from algorithm.runs.files import write_bytes
 
 _SAME_START_S = 2.0
-"""The system counts the seconds since its start in whole ones, and a clock may be corrected a little."""
+"""Tolerance in seconds of a process's start: the system counts whole seconds, and clocks are corrected."""
 
 _WAIT_S = 0.3
-"""A fork of a process that was just killed needs a moment to close its copy of the kernel lock."""
+"""Seconds for forks of a killed process to close their copies of the kernel lock."""
 
 _NO_KERNEL_LOCKS = frozenset({errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.EINVAL})
 """Errors of ``flock`` on file systems that do not support it."""
@@ -102,8 +102,8 @@ class Holder:
 
     def __str__(self) -> str:
         """One printable line."""
-        told = f"process {self.pid} on {self.host}, since {self.since}: {self.command}"
-        return "".join(sign if sign.isprintable() else "?" for sign in told)
+        text = f"process {self.pid} on {self.host}, since {self.since}: {self.command}"
+        return "".join(sign if sign.isprintable() else "?" for sign in text)
 
 
 class RunLock:

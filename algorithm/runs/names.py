@@ -18,7 +18,7 @@ from algorithm.spec import DEFAULT_BEHAVIOUR
 _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
 _FORBIDDEN = frozenset('/\\{}<>:"|?*')
 _HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Zl", "Zp"})
-"""Categories of Unicode: what steers a terminal, has no form of its own, or is no character."""
+"""Unicode categories of control, combining and unassigned characters."""
 
 
 def behaviour_level(behaviour: str) -> str:

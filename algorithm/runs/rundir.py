@@ -22,7 +22,7 @@ from algorithm.runs.names import candidates, check_name, is_name
 from algorithm.runs.provenance import file_state, git_state, host, library_versions
 
 MODELS = Path("models")
-"""Where runs go: below the current directory."""
+"""Folder of all runs, below the current directory."""
 
 
 @dataclass

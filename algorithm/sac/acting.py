@@ -20,6 +20,7 @@ from algorithm.nn.ensemble import Ensemble
 from algorithm.nn.normalise import NoNormaliser, Normaliser
 from algorithm.roles import Acting, BehaviourConfig
 from algorithm.sac.config import SacConfig
+from algorithm.sac.model import NETWORKS
 from algorithm.seeding import stream, stream_seed
 from algorithm.spec import ActionSpec, AgentSpec
 
@@ -55,8 +56,8 @@ def acting_parts(
     parts: dict[str, nn.Module] = {"normaliser": model.normaliser, "rep": model.rep, "policy": model.policy}
     if asks_critics(action, sac):
         parts["q"] = model.q
-    judges = {type(one).__name__: one for one in extensions if one.num_candidates > 1}
-    return parts | judges
+    scorers = {type(one).__name__: one for one in extensions if one.num_candidates > 1}
+    return parts | scorers
 
 
 def asks_critics(action: ActionSpec, sac: SacConfig) -> bool:
@@ -76,14 +77,14 @@ def make_acting(
 ) -> Acting:
     """Build the exploring policy of a remote actor, and the modules that its weights are loaded into."""
     sac = config.sac_config
-    networks = make_networks(spec, config, nn_file, run_seed, behaviour)
+    networks = make_networks(spec, config, nn_file, NETWORKS, run_seed, behaviour)
     extensions = [one.to(device) for one in extensions_of(spec, config, networks, run_seed, behaviour)]
-    make_critics = partial(Ensemble, networks.make_q, sac.ensemble_q_num, device=device)
+    make_q = partial(networks.make, "ModelQ")
     model = ActingModel(
         (Normaliser(spec.obs) if sac.use_normalization else NoNormaliser()).to(device),
         networks.rep.to(device),
-        networks.policy.to(device),
-        make_critics() if asks_critics(spec.action, sac) else None,
+        networks.built["ModelPolicy"].to(device),
+        Ensemble(make_q, sac.ensemble_q_num, device=device) if asks_critics(spec.action, sac) else None,
     )
     actor = new_actor(
         spec,

@@ -29,6 +29,7 @@ from algorithm.sac.acting import acting_parts, new_actor
 from algorithm.sac.description import describe, notices
 from algorithm.sac.initial_priority import LargestPriority, OwnTdError
 from algorithm.sac.learner import Sac
+from algorithm.sac.model import NETWORKS
 from algorithm.sac.stored_states import NoStoredStates, StoredStateRefresher, StoredStates
 from algorithm.seeding import stream, stream_seed
 from algorithm.spec import AgentSpec
@@ -55,7 +56,7 @@ class SacAgent:
         self.spec, self.config = spec, config
         self._reward_scale = np.float32(config.base_config.reward_scale)
         sac = config.sac_config
-        self.networks = make_networks(spec, config, nn_file, seed, behaviour)
+        self.networks = make_networks(spec, config, nn_file, NETWORKS, seed, behaviour)
         _reserve(memory, behaviour, spec, config, self.networks.rep.stored_carry_shape)
         self.sac = Sac(
             spec,

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, Strict
 
-from algorithm.fields import AnyConfig, Block, Contradiction, Float, Int, Positive, Share, option, to_whole
+from algorithm.fields import AnyConfig, Block, Contradiction, Finite, Positive, Share, Whole, option, to_whole
 
 MAX_SEED = 2**32 - 1
 """Largest seed that every library in use accepts."""
@@ -52,8 +52,8 @@ class SacConfig(Block):
         reserved_values={"auto": "measured thread numbers"},
         resume="free: sums may be rounded otherwise, so the run is not bit for bit what it would have been",
     )
-    write_summary_per_step: Int = option(1000, "Environment steps between two points of the curves.", ge=1)
-    save_model_per_step: Int = option(
+    write_summary_per_step: Whole = option(1000, "Environment steps between two points of the curves.", ge=1)
+    save_model_per_step: Whole = option(
         5000, "Environment steps between two checkpoints.", ge=1, distributed_default=100_000
     )
 
@@ -68,14 +68,14 @@ class SacConfig(Block):
         "Sample by TD error, with importance-sampling weights. false: uniformly, all weights 1.",
         resume=_OTHER_REPLAY,
     )
-    replay_ratio: Float = option(
+    replay_ratio: Finite = option(
         1.0,
         "Gradient updates per environment step, whatever the number of environments. Usual: 1; REDQ: 20.",
         new=True,
         gt=0,
         resume="free: for the steps from now on",
     )
-    start_step: Int = option(
+    start_step: Whole = option(
         1000,
         "Environment steps with uniformly random actions before learning begins. 0: learning begins as soon "
         "as one batch is there.",
@@ -83,7 +83,7 @@ class SacConfig(Block):
         ge=0,
         resume="fixed: the updates that are owed are counted from it",
     )
-    start_repeat_c: Float = option(
+    start_repeat_c: Finite = option(
         16.0,
         "Mean number of steps, a geometric one, that a random continuous action of start_step is held. 1: a "
         "fresh one at each step.",
@@ -92,7 +92,7 @@ class SacConfig(Block):
         shared=True,
         resume="free: for random actions from now on",
     )
-    start_repeat_d: Float = option(
+    start_repeat_d: Finite = option(
         4.0,
         "The same of random discrete actions.",
         new=True,
@@ -101,14 +101,14 @@ class SacConfig(Block):
         resume="free: for random actions from now on",
     )
 
-    ensemble_q_num: Int = option(
+    ensemble_q_num: Whole = option(
         2, "Number of critics. Usual: 2; REDQ: 10.", ge=1, resume=_OTHER_NETWORKS, shared=True
     )
-    ensemble_q_sample: Int = option(
+    ensemble_q_sample: Whole = option(
         2, "Number of target critics, drawn anew for each update, whose minimum is the target's value.", ge=1
     )
 
-    burn_in_step: Int = option(
+    burn_in_step: Whole = option(
         0,
         "RNN: steps at a window's start that only rebuild what is remembered (R2D2); usual: 0 to 40. ATTN: "
         "how many steps back attention sees, in training as while acting; as many as what matters lies back.",
@@ -116,7 +116,7 @@ class SacConfig(Block):
         shared=True,
         resume=_new_context,
     )
-    learn_step: Int = option(
+    learn_step: Whole = option(
         1, "Learned steps of a window, after the burn-in. With memory: 10 to 40.", new=True, ge=1, shared=True
     )
     refresh_carry: bool = option(
@@ -124,7 +124,7 @@ class SacConfig(Block):
         "Overwrite the stored states of a recurrent memory by those of the last update that saw them.",
         new=True,
     )
-    n_step: Int = option(3, "Steps of reward in a target before it bootstraps. Usual: 1 to 5.", ge=1)
+    n_step: Whole = option(3, "Steps of reward in a target before it bootstraps. Usual: 1 to 5.", ge=1)
     seq_encoder: Literal["RNN", "ATTN"] | None = option(
         None,
         "Memory of the representation: recurrent, or attention, whose layers see the current observation and "
@@ -133,14 +133,14 @@ class SacConfig(Block):
         shared=True,
     )
 
-    batch_size: Int = option(256, "Windows per gradient update.", ge=1)
+    batch_size: Whole = option(256, "Windows per gradient update.", ge=1)
 
-    tau: Float = option(
+    tau: Finite = option(
         0.01, "How far target networks move towards the online ones at each of their updates.", gt=0, le=1
     )
-    update_target_per_step: Int = option(1, "Gradient updates between two updates of the targets.", ge=1)
+    update_target_per_step: Whole = option(1, "Gradient updates between two updates of the targets.", ge=1)
 
-    init_log_alpha: Float = option(
+    init_log_alpha: Finite = option(
         -4.6,
         "Natural logarithm of the entropy temperature at the start; -4.6 is a temperature of 0.01.",
         resume="fixed: it says where the temperature began, which is in the checkpoint",
@@ -150,13 +150,13 @@ class SacConfig(Block):
         "Learn the temperature towards a target entropy. false: it stays at exp(init_log_alpha).",
         resume="fixed: the temperature is either trained or not, and the optimiser has numbers for it",
     )
-    target_c_alpha: Float = option(
+    target_c_alpha: Finite = option(
         1.0,
         "The continuous target entropy is minus this times the number of continuous actions. Larger: less "
         "random.",
         new=True,
     )
-    target_d_alpha: Float = option(
+    target_d_alpha: Finite = option(
         0.6,
         "The discrete target entropy is this share of the largest possible one, log n of the n actions that "
         "are allowed. Larger: more random.",
@@ -165,7 +165,7 @@ class SacConfig(Block):
         le=1,
     )
 
-    learning_rate: Float = option(0.0007, "Step size of networks. Usual: 1e-4 to 1e-3.", gt=0)
+    learning_rate: Finite = option(0.0007, "Step size of networks. Usual: 1e-4 to 1e-3.", gt=0)
     alpha_learning_rate: Positive | None = option(
         0.007,
         "Step size of the temperatures, ten times that of the networks, so that it hardly matters where they "
@@ -184,17 +184,17 @@ class SacConfig(Block):
         new=True,
     )
 
-    gamma: Float = option(
+    gamma: Finite = option(
         0.99,
         "Discount factor per step.",
         ge=0,
         le=1,
         resume="free: the critics have to learn values of another horizon",
     )
-    v_lambda: Float = option(1.0, "V-trace: factor on the trace coefficients c.", ge=0, le=1)
-    v_rho: Float = option(1.0, "V-trace: the ratio in front of a step's TD error is clipped to this.", gt=0)
-    v_c: Float = option(1.0, "V-trace: the ratio in the trace is clipped to this; at most v_rho.", ge=0)
-    clip_epsilon: Float = option(
+    v_lambda: Finite = option(1.0, "V-trace: factor on the trace coefficients c.", ge=0, le=1)
+    v_rho: Finite = option(1.0, "V-trace: the ratio in front of a step's TD error is clipped to this.", gt=0)
+    v_c: Finite = option(1.0, "V-trace: the ratio in the trace is clipped to this; at most v_rho.", ge=0)
+    clip_epsilon: Finite = option(
         0.0, "How far a critic may usefully move from its target critic in one update. 0 or less: off."
     )
 
@@ -210,7 +210,7 @@ class SacConfig(Block):
         resume="fixed: a discrete policy is either trained or not",
         shared=True,
     )
-    discrete_dqn_epsilon: Float = option(
+    discrete_dqn_epsilon: Finite = option(
         0.1,
         "Share of random actions with discrete_dqn_like, while training.",
         new=True,
@@ -224,7 +224,7 @@ class SacConfig(Block):
 
     siamese: Literal["ATC", "BYOL"] | None = option(
         None,
-        "Train the representation on two augmented looks at each window: ATC, which later observation "
+        "Train the representation on two augmented views of each window: ATC, which later observation "
         "belongs to this one; BYOL, how the target network sees the same one.",
         resume="fixed: its networks and their optimiser would be others than those that were trained",
     )
@@ -240,7 +240,7 @@ class SacConfig(Block):
         "Train a model of transitions, rewards and observations beside, whose gradient the encoder gets too.",
         resume=_OTHER_NETWORKS,
     )
-    transition_kl: Float = option(
+    transition_kl: Finite = option(
         0.8, "Weight of the KL divergence of the transition model from a standard normal.", ge=0
     )
     use_extra_data: bool = option(
@@ -254,7 +254,7 @@ class SacConfig(Block):
         "A bonus reward for what a model predicts badly: the state that follows, or the action between two.",
         resume="fixed: the model is either trained or not, and the optimiser has numbers for it",
     )
-    curiosity_strength: Float = option(
+    curiosity_strength: Finite = option(
         1.0, "Factor on that bonus, which is in units of its own standard deviation.", ge=0
     )
     use_rnd: bool = option(
@@ -263,7 +263,7 @@ class SacConfig(Block):
         resume="fixed: the model is either trained or not, and the optimiser has numbers for it",
         shared=True,
     )
-    rnd_n_sample: Int = option(10, "How many actions use_rnd samples.", ge=1, shared=True)
+    rnd_n_sample: Whole = option(10, "How many actions use_rnd samples.", ge=1, shared=True)
     use_normalization: bool = option(
         True,
         "Normalise vector observations by running mean and variance, clipped to ±5.",

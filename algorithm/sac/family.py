@@ -6,7 +6,13 @@ from algorithm.roles import Family
 from algorithm.sac.acting import make_acting
 from algorithm.sac.agent import SacAgent
 from algorithm.sac.health import WATCHED, make_rules
+from algorithm.sac.model import NETWORKS
 
 FAMILY = Family(
-    name="SAC", make_agent=SacAgent, make_acting=make_acting, health_rules=make_rules, watched=WATCHED
+    name="SAC",
+    make_agent=SacAgent,
+    make_acting=make_acting,
+    networks=NETWORKS,
+    health_rules=make_rules,
+    watched=WATCHED,
 )

@@ -22,7 +22,7 @@ from algorithm.sac.temperature import FixedTemperature, LearnedTemperature, Temp
 from algorithm.spec import ActionSpec
 
 SATURATED = 0.99
-"""A component of u further out counts as saturated: there the gradient of tanh is below 0.02."""
+"""Size of a component of u from which it counts as saturated: the gradient of tanh is below 0.02."""
 
 
 class ContinuousHead(Protocol):

@@ -34,7 +34,7 @@ WATCHED = (
     "replay/priority_saturated",
     "time/replay_ratio",
 )
-"""Metrics that are kept of a summary."""
+"""Metrics kept of a summary."""
 
 
 def make_rules(config: BehaviourConfig) -> dict[str, Rule]:

@@ -4,20 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import cast
 
 import torch
 from torch import Tensor
 
 from algorithm.data import SequenceBatch
+from algorithm.nn import defaults
 from algorithm.nn.acting_model import ActingModel
-from algorithm.nn.encoding import Obs, States, make_encoding
+from algorithm.nn.dry_run import check_policy, check_q
+from algorithm.nn.encoding import States, make_encoding
 from algorithm.nn.ensemble import Backend, Ensemble
 from algorithm.nn.flat import FlatParameters
-from algorithm.nn.loader import Networks
+from algorithm.nn.loader import Network, Networks
 from algorithm.nn.normalise import NoNormaliser, Normaliser
-from algorithm.nn.protocols import Rep
+from algorithm.nn.protocols import Obs, Rep
 from algorithm.nn.target import Target
+
+NETWORKS = {
+    "ModelQ": Network("q", check_q, defaults.ModelQ),
+    "ModelPolicy": Network("policy", check_policy, defaults.ModelPolicy),
+}
+"""Classes of an ``nn.py``."""
 
 
 class Model(ActingModel):
@@ -47,8 +56,9 @@ class Model(ActingModel):
             torch.zeros(1, action_size, device=device),
         )
         rep = networks.rep.to(device)
-        q = Ensemble(networks.make_q, ensemble_size, device=device, backend=backend, probe=probe)
-        super().__init__(normaliser.to(device), rep, networks.policy.to(device), q)
+        make_q, policy = partial(networks.make, "ModelQ"), networks.built["ModelPolicy"]
+        q = Ensemble(make_q, ensemble_size, device=device, backend=backend, probe=probe)
+        super().__init__(normaliser.to(device), rep, policy.to(device), q)
         self._encoding = make_encoding(self.rep)
 
     def follow(self, online: FlatParameters) -> None:

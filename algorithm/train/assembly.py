@@ -128,9 +128,13 @@ def env_file(loaded: LoadedConfig) -> Path | None:
 def nn_file(config: Config, folder: Path) -> Path | None:
     """Return the file with the task's networks; None if the default name has no file.
 
+    None, too, for a family without networks: nothing of the file would be used.
+
     It must lie in ``folder``, that of the task or of the run, also after resolving symbolic links. Raises
     ModelError for any other, since it will be executed.
     """
+    if not family(config).networks:
+        return None
     name = config.sac_config.nn
     file = folder / f"{name}.py"
     try:

@@ -16,7 +16,7 @@ from algorithm.runs.names import behaviour_level
 from algorithm.train.state import TrainState
 
 FAILURES = 3
-"""Attempts in a row that may fail; the last one ends the run."""
+"""Number of failed attempts in a row that ends the run."""
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -45,7 +45,7 @@ class Checkpointer:
         metrics: state of what has been logged
         Raises StorageError when it fails for the third time in a row, NumericalError if it would hold NaN.
         """
-        if self._manager.has(self._training.tally.step):
+        if self._manager.has(self._training.counters.step):
             return True
         try:
             self._write(metrics)
@@ -67,7 +67,7 @@ class Checkpointer:
 
     def save_finally(self, metrics: Mapping[str, object]) -> None:
         """Write the checkpoint of the end. Raises StorageError if it cannot be written."""
-        if not self._manager.has(self._training.tally.step):
+        if not self._manager.has(self._training.counters.step):
             try:
                 self._write(metrics)
             except StorageError as error:

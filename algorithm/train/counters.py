@@ -13,7 +13,7 @@ from algorithm.roles import Episode
 SHOWN_RETURNS = 20
 
 MAX_EPISODES = 2**14
-"""Episodes of a summary at most; of more than twice as many the last ones are kept."""
+"""Maximum number of episodes of a summary; of more than twice as many the last ones are kept."""
 
 Evaluations = dict[str, tuple[int, Performance]]
 """Behaviour -> step and outcome of an evaluation."""

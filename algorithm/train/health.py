@@ -22,7 +22,7 @@ class HealthMonitor:
     def __init__(self, family: Family, config: BehaviourConfig) -> None:
         self._rules, self._watched = family.health_rules(config), family.watched
         self._history = History(config.sac_config.start_step, config.base_config.reward_scale)
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
 
     def update(self, step: int, values: Mapping[str, float]) -> list[str]:
         """Return one line for each trouble that has become certain with this summary.
@@ -34,8 +34,8 @@ class HealthMonitor:
         self._history.add(Summary(step, {name: float(values[name]) for name in finite}))
         lines = []
         for name, rule in self._rules.items():
-            if name not in self._told and (line := rule(self._history)) is not None:
-                self._told.add(name)
+            if name not in self._reported and (line := rule(self._history)) is not None:
+                self._reported.add(name)
                 lines.append(line)
         return lines
 
@@ -43,7 +43,7 @@ class HealthMonitor:
         """Return all summaries and reported rules, as strict JSON."""
         history = self._history
         return {
-            "told": sorted(self._told),
+            "told": sorted(self._reported),
             "rows": [{"step": row.step, "values": dict(row.values)} for row in history.rows],
             "largest_return": history.largest_return,
             "largest_reward": history.largest_reward,
@@ -60,7 +60,7 @@ class HealthMonitor:
             history.largest_reward = float(state["largest_reward"])
             history.longest_episode = float(state["longest_episode"])
             history.random_returns = [float(value) for value in state["random_returns"]]
-            told = {str(name) for name in state["told"]}
+            reported = {str(name) for name in state["told"]}
         except (KeyError, TypeError) as error:
             raise ValueError(f"the watchdog's state is not one of this version: {error!r}") from error
-        self._history, self._told = history, told
+        self._history, self._reported = history, reported

@@ -51,12 +51,12 @@ class Runtime(Protocol):
         """Constructor of the agents' replays."""
         ...
 
-    def feed(self, agents: Mapping[str, Agent], watch: Stopwatch) -> Collector:
+    def make_collector(self, agents: Mapping[str, Agent], watch: Stopwatch) -> Collector:
         """Return the source of the agents' transitions."""
         ...
 
     def begin(self) -> None:
-        """Start collecting: agents and feed are complete, with the checkpoint's state if there was one."""
+        """Start collecting: agents and collector are complete, restored if there was a checkpoint."""
         ...
 
     def end(self, *, stopped: bool) -> None:
@@ -64,7 +64,7 @@ class Runtime(Protocol):
         ...
 
 
-def local_feed(
+def local_collector(
     env: VecEnv,
     base: BaseConfig,
     on_non_finite: OnNonFinite,
@@ -84,7 +84,7 @@ def local_feed(
 
 
 Wire = Callable[["Session", VecEnv, Faults], Runtime]
-"""(session, its evaluation environment, where to report failures) -> wiring."""
+"""(session, its evaluation environment, receiver of failures) -> runtime."""
 
 
 class OneProcess:
@@ -98,9 +98,9 @@ class OneProcess:
             "train", base.n_envs, faults, render=session.options.render, workers=base.workers
         )
 
-    def feed(self, agents: Mapping[str, Agent], watch: Stopwatch) -> Collector:
+    def make_collector(self, agents: Mapping[str, Agent], watch: Stopwatch) -> Collector:
         """Return a collector of steps in the training environments."""
-        return local_feed(self.scene, self._base, self._on_non_finite, agents, watch)
+        return local_collector(self.scene, self._base, self._on_non_finite, agents, watch)
 
     def begin(self) -> None:
         """Do nothing: the loop itself collects."""

@@ -124,11 +124,11 @@ def run_training(
             lock.release()
 
         try:
-            trainer, saver, wiring, faults = session.prepare(begun)
+            trainer, saver, runtime, faults = session.prepare(begun)
             faults.attach(end_of_hang)
-            wiring.begin()
+            runtime.begin()
             outcome = trainer.train()
-            wiring.end(stopped=outcome.stopped)
+            runtime.end(stopped=outcome.stopped)
         except Exception as error:
             end(error)
             raise
@@ -212,12 +212,12 @@ class Session:
         seed_globally(self.loaded.seed)
         watched = self.options.render and self.wire is not OneProcess  # nothing else happens here
         eval_env = self.env("evaluate", 1, faults, render=watched, film=video)
-        wiring = self.wire(self, eval_env, faults)
+        runtime = self.wire(self, eval_env, faults)
         film = VideoRecorders(eval_env, run.videos, warn=console.warn) if video else no_video
         networks = run.path if start and not self.options.use_env_nn else self.loaded.env_dir
-        agents, start, empty = self._agents(wiring, networks, start)
+        agents, start, empty = self._agents(runtime, networks, start)
         own_env = env_file(self.loaded)
-        training = TrainState(wiring.feed, agents, faults, self._made_with(agents, own_env))
+        training = TrainState(runtime.make_collector, agents, faults, self._made_with(agents, own_env))
         notices = [*empty, *training.restore(start.saved)] if start else []
         if start and own_env is not None and run.has_other(own_env):
             notices.append(f"the environment's file {own_env.name} has been changed since")
@@ -236,7 +236,7 @@ class Session:
             )
         self.stack.callback(metrics.close)
         resumed = start.rows if start else []
-        console.start(start_screen(self.loaded, run, wiring.scene, agents, self.device, resumed=resumed))
+        console.start(start_screen(self.loaded, run, runtime.scene, agents, self.device, resumed=resumed))
         self._warn(agents, notices, exact=bool(start) and not notices)
         trainer = Trainer(
             training,
@@ -249,7 +249,7 @@ class Session:
             film=film,
             on_non_finite=self.on_non_finite(faults, most=_DROPPED_IN_EVALUATIONS),
         )
-        return trainer, saver, wiring, faults
+        return trainer, saver, runtime, faults
 
     def on_non_finite(self, faults: Faults, *, most: float = math.inf) -> OnNonFinite:
         """Return the treatment of episodes with such numbers; ``most`` of them may be dropped."""
@@ -315,7 +315,7 @@ class Session:
             run.write_config(dump_config(loaded))
 
     def _agents(
-        self, wiring: Runtime, networks: Path, start: Start | None
+        self, runtime: Runtime, networks: Path, start: Start | None
     ) -> tuple[dict[str, Agent], Start | None, list[str]]:
         """Return agents with a checkpoint's replays, that checkpoint, and a line for each missing replay.
 
@@ -324,12 +324,12 @@ class Session:
         while True:
             agents = make_agents(
                 self.loaded,
-                wiring.scene.specs,
+                runtime.scene.specs,
                 networks,
                 self.device,
                 memory=MemoryBudget(),
                 greedy=self.options.disable_sample,
-                make_replay=wiring.make_replay,
+                make_replay=runtime.make_replay,
             )
             if start is None:
                 return agents, None, []

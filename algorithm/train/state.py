@@ -43,9 +43,9 @@ class TrainState:
         self._made_with = made_with
         self.agents, self.faults = agents, faults
         self.watch = Stopwatch()
-        self.feed = make_collector(agents, self.watch)
-        self.iteration = Iteration(self.feed)
-        self.tally = Counters(agents)
+        self.collector = make_collector(agents, self.watch)
+        self.iteration = Iteration(self.collector)
+        self.counters = Counters(agents)
         self.health = {
             name: HealthMonitor(family(agent.config), agent.config) for name, agent in agents.items()
         }
@@ -63,8 +63,8 @@ class TrainState:
         """
         state = State.joined(
             {
-                "tally": self.tally.state(),
-                "feed": self.feed.state(),
+                "tally": self.counters.state(),
+                "feed": self.collector.state(),
                 "iteration": self.iteration.state(),
                 "faults": self.faults.state(),
                 "health": State(meta={_part(name): own.state() for name, own in self.health.items()}),
@@ -78,7 +78,7 @@ class TrainState:
             for file, named in agent.tensors().items():
                 tensors[f"{level}/{file}" if level else file] = named
         return Snapshot(
-            step=self.tally.step,
+            step=self.counters.step,
             tensors=tensors,
             state={
                 "run": state.meta,
@@ -105,16 +105,16 @@ class TrainState:
                 for name, agent in self.agents.items()
                 for line in self._restore_agent(name, agent, saved, state)
             ]
-            self.tally.load_state(state.part("tally"))
+            self.counters.load_state(state.part("tally"))
             self.faults.load_state(state.part("faults"))
-            notices += self.feed.load_state(state.part("feed"))
+            notices += self.collector.load_state(state.part("feed"))
             self.iteration.load_state(state.part("iteration"))
             for name, own in self.health.items():
                 own.load_state(state.meta["health"][_part(name)])
             self.watch.load(saved.state["seconds"])
             notices += what_differs(dict(saved.state["made_with"]), self._made_with)
-            if self.tally.step != saved.step:
-                raise ValueError(f"it is of step {saved.step}, and its {STATE} of step {self.tally.step}")
+            if self.counters.step != saved.step:
+                raise ValueError(f"it is of step {saved.step}, and its {STATE} of step {self.counters.step}")
             self._random.load_state(state.part("random"))  # last: all of the above may have drawn
         return notices
 

@@ -72,7 +72,7 @@ class Trainer:
         on_non_finite: OnNonFinite,
     ) -> None:
         self._training, self._eval_env, self._config = training, eval_env, config
-        self._agents, self._tally, self._watch = training.agents, training.tally, training.watch
+        self._agents, self._counters, self._watch = training.agents, training.counters, training.watch
         self._saver, self._console, self._metrics, self._stop = saver, console, metrics, stop
         self._film, self._on_non_finite = film, on_non_finite
         base = config.base_config
@@ -93,23 +93,23 @@ class Trainer:
 
     def train(self) -> Outcome:
         """Run until ``max_step``, ``max_iter`` or a signal; save, and evaluate unless a signal ended it."""
-        tally, sac = self._tally, self._config.sac_config
-        summary = Every(sac.write_summary_per_step, tally.step)
-        save = Every(sac.save_model_per_step, tally.step)
-        evaluation = Every(self._config.eval_config.per_step, tally.step)
+        counters, sac = self._counters, self._config.sac_config
+        summary = Every(sac.write_summary_per_step, counters.step)
+        save = Every(sac.save_model_per_step, counters.step)
+        evaluation = Every(self._config.eval_config.per_step, counters.step)
         self._started = time.monotonic()
         self._watch.skip()
-        if tally.owes_evaluation:
+        if counters.owes_evaluation:
             self._evaluate()
-        elif tally.is_evaluated:
+        elif counters.is_evaluated:
             self._save_if_best()  # a kill may have come between the checkpoint and best.json
         while not self._finished():
             self._advance()
-            if summary.due(tally.step):
+            if summary.due(counters.step):
                 self._write_summary()
-            if evaluation.due(tally.step):
+            if evaluation.due(counters.step):
                 self._evaluate()
-            if save.due(tally.step):
+            if save.due(counters.step):
                 self._saver.save(self._metrics.state())
             if self._console.due():
                 self._console.progress(self._progress())
@@ -118,7 +118,7 @@ class Trainer:
             self._console.message(self._stop.text)
         self._saver.save_finally(self._metrics.state())
         self._watch.lap("other")
-        if not self._stop and not tally.is_evaluated:
+        if not self._stop and not counters.is_evaluated:
             self._evaluate()
         self._metrics.flush()
         self._console.progress(self._progress())  # what stays on the screen is the end
@@ -130,30 +130,30 @@ class Trainer:
         Returns the step; nothing is saved at 0. Open episodes end where they are. Raises StorageError and
         NumericalError as every save.
         """
-        if self._tally.step:
+        if self._counters.step:
             self._saver.save_finally(self._metrics.state())
-        return self._tally.step
+        return self._counters.step
 
     def _finished(self) -> bool:
-        steps_done = 0 < self._max_step <= self._tally.step
-        return bool(self._stop) or steps_done or 0 < self._max_iter <= self._tally.iteration
+        steps_done = 0 < self._max_step <= self._counters.step
+        return bool(self._stop) or steps_done or 0 < self._max_iter <= self._counters.iteration
 
     def _advance(self) -> None:
-        tally, feed = self._tally, self._training.feed
-        episodes = feed.step()
-        tally.step = feed.steps
+        counters, collector = self._counters, self._training.collector
+        episodes = collector.step()
+        counters.step = collector.steps
         for agent in self._agents.values():
-            agent.learn(tally.step, self._watch)
-        tally.add(episodes)
+            agent.learn(counters.step, self._watch)
+        counters.add(episodes)
         if self._training.iteration.ends(episodes):
-            tally.iteration += 1
+            counters.iteration += 1
             if self._config.base_config.reset_on_iteration:
-                feed.truncate()
+                collector.truncate()
 
     def _evaluate(self) -> None:
         self._watch.lap("other")
-        step = self._tally.step
-        self._tally.owes_evaluation = True  # also for who saves while it goes on
+        step = self._counters.step
+        self._counters.owes_evaluation = True  # also for who saves while it goes on
         found = evaluate(
             self._eval_env,
             self._policies,
@@ -165,7 +165,7 @@ class Trainer:
         )
         self._watch.skip()
         self._step_rate, self._update_rate = Rate(), Rate()  # evaluation is not training time
-        self._tally.owes_evaluation = found is None
+        self._counters.owes_evaluation = found is None
         if found is None:
             return
         for name, performance in found.items():
@@ -173,12 +173,12 @@ class Trainer:
         self._save_if_best()
 
     def _save_if_best(self) -> None:
-        means = [performance.interval.mean for _, performance in self._tally.last_eval.values()]
+        means = [performance.interval.mean for _, performance in self._counters.last_eval.values()]
         self._saver.save_best(float(np.mean(means)), self._metrics.state())
 
     def _report(self, behaviour: str, performance: Performance) -> None:
-        interval, step = performance.interval, self._tally.step
-        is_best = self._tally.evaluated(behaviour, performance)
+        interval, step = performance.interval, self._counters.step
+        is_best = self._counters.evaluated(behaviour, performance)
         values = {
             "eval/return_mean": interval.mean,
             "eval/return_ci95": interval.half_width,
@@ -189,10 +189,10 @@ class Trainer:
 
     def _write_summary(self) -> None:
         shared = self._watch.shares() | self._rates() | self._training.faults.metrics
-        shared |= self._training.feed.metrics()
+        shared |= self._training.collector.metrics()
         with contextlib.suppress(OSError):  # no descriptor is left to ask with
             shared["sys/rss_mb"] = self._process.memory_info().rss / 2**20
-        step, since_summary = self._tally.step, self._tally.since_summary
+        step, since_summary = self._counters.step, self._counters.since_summary
         for name, agent in self._agents.items():
             values = agent.metrics(step)
             _refuse_non_finite(values, step)
@@ -207,48 +207,48 @@ class Trainer:
     def _rates(self) -> dict[str, float]:
         seconds = max(self._watch.total, 1e-9)
         return {
-            "time/env_steps_per_s": self._tally.step / seconds,
+            "time/env_steps_per_s": self._counters.step / seconds,
             "time/updates_per_s": self._training.updates / seconds,
         }
 
     def _progress(self) -> Progress:
-        tally, updates = self._tally, self._training.updates
-        rate = self._step_rate.update(tally.step)
-        left = (self._max_step - tally.step) / rate if self._max_step > 0 and rate > 0 else None
+        counters, updates = self._counters, self._training.updates
+        rate = self._step_rate.update(counters.step)
+        left = (self._max_step - counters.step) / rate if self._max_step > 0 and rate > 0 else None
         first = next(iter(self._agents))
         return Progress(
-            step=tally.step,
+            step=counters.step,
             max_step=self._max_step if self._max_step > 0 else None,
-            iteration=tally.iteration,
+            iteration=counters.iteration,
             max_iter=self._max_iter if self._max_iter > 0 else None,
             updates=updates,
-            episodes=tally.episodes,
+            episodes=counters.episodes,
             seconds=time.monotonic() - self._started,
             eta_s=left if left is not None and math.isfinite(left) else None,
             env_steps_per_s=rate,
             updates_per_s=self._update_rate.update(updates),
-            returns=tuple(tally.returns),
-            last_eval=_shown(*tally.last_eval[first]) if tally.last_eval else None,
-            best_eval=_shown(*tally.best_eval[first]) if tally.best_eval else None,
+            returns=tuple(counters.returns),
+            last_eval=_shown(*counters.last_eval[first]) if counters.last_eval else None,
+            best_eval=_shown(*counters.best_eval[first]) if counters.best_eval else None,
             env_restarts=self._training.faults.env_restarts,
             metrics=self._latest_metrics,
-            rows=self._training.feed.rows(),
+            rows=self._training.collector.rows(),
         )
 
     def _outcome(self) -> Outcome:
-        step = self._tally.step
+        step = self._counters.step
         ratios = [agent.update_ratio(step) for agent in self._agents.values()]
         by_steps = 0 < self._max_step <= step
         return Outcome(
             steps=step,
             updates=self._training.updates,
             stopped=bool(self._stop),
-            limit=f"max_step={2 * step}" if by_steps else f"max_iter={2 * self._tally.iteration}",
+            limit=f"max_step={2 * step}" if by_steps else f"max_iter={2 * self._counters.iteration}",
             time=self._watch.seconds,
             faults=self._training.faults.counts,
             replay_ratio=float(np.mean(ratios)),
-            last_eval=self._tally.last_eval,
-            best_eval=self._tally.best_eval,
+            last_eval=self._counters.last_eval,
+            best_eval=self._counters.best_eval,
         )
 
 

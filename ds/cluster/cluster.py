@@ -18,10 +18,10 @@ from ds.cluster.target_size import TargetSizeWatcher
 
 _TICK_S = 0.1
 _SAVING_S = 600.0
-"""Seconds for a learner to save and end; a second signal ends it at once."""
+"""Seconds for a learner to save and end."""
 
 _GOODBYE_S = 15.0
-"""Seconds for actors to end, by themselves or asked to; then they are killed."""
+"""Seconds for actors to end before they are killed."""
 
 
 class Cluster:
@@ -153,21 +153,21 @@ class Cluster:
         if self._learner.code == UsageError.exit_code and self._commands.took_former_port:
             self._learner.again()  # its former port may be taken; the next one takes another
         if self._learner.over:
-            return self._told(self._learner)
+            return self._report_end(self._learner)
         for actor in self._actors.values():
             if actor.state == "ended" or (actor.was_refused and not self._was_heard(actor)):
                 actor.again()  # the learner that it ended with was another one, or is about to end
         failed = [actor for actor in self._actors.values() if actor.over]
         final = [actor for actor in failed if actor.code != 1]
         if final or (failed and len(failed) == len(self._actors)):
-            return self._told((final or failed)[0])
+            return self._report_end((final or failed)[0])
         return None
 
     def _was_heard(self, actor: ManagedProcess) -> bool:
         """Return whether the learner that the actor dialled still listens."""
         return self._endpoint is not None and self._dialled.get(actor.name) == self._endpoint
 
-    def _told(self, process: ManagedProcess) -> int:
+    def _report_end(self, process: ManagedProcess) -> int:
         assert process.code is not None
         if process.code == 0:
             self._say(f"the training is over; its run is {self._plan.run} on {process.node}")
@@ -231,7 +231,7 @@ class Cluster:
 
 _EVERY_S = 10.0
 _SINGLE = 20
-"""With more processes than that the actors of a node share a line."""
+"""Number of processes above which the actors of a node share a line."""
 
 
 class StatusTable:

@@ -26,13 +26,13 @@ def cluster(options: DistributedOptions, arguments: Sequence[str]) -> int:
 
     arguments: the command line, for error messages
     """
-    asked = options.cluster
-    assert asked is not None
+    cluster = options.cluster
+    assert cluster is not None
     for text in options.train.notices:
         print(f"warning: {text}", file=sys.stderr)
     folder = find_env(options.train.env)
-    if asked.scale is None:
-        return train_on_cluster(plan_from_args(options, folder), asked.ray)
+    if cluster.scale is None:
+        return train_on_cluster(plan_from_args(options, folder), cluster.ray)
     if options.train.name is None:
         raise UsageError(
             "whose actors?",
@@ -40,7 +40,7 @@ def cluster(options: DistributedOptions, arguments: Sequence[str]) -> int:
             why="several trainings may run on one cluster",
             fix="add -n NAME, as the cluster printed it at its start",
         )
-    return scale_cluster(folder.label, options.train.name, asked.scale, asked.ray)
+    return scale_cluster(folder.label, options.train.name, cluster.scale, cluster.ray)
 
 
 def train_on_cluster(plan: ClusterPlan, address: str | None, *, rule: RestartRule | None = None) -> int:

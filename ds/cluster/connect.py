@@ -12,7 +12,7 @@ from algorithm.errors import UsageError, UserError
 from ds.cluster.target_size import NAMESPACE
 
 PROJECT = Path(__file__).resolve().parents[2]
-"""The folder that holds ``main_ds.py`` and the packages."""
+"""Folder of ``main_ds.py`` and the packages."""
 
 _ANSWER_S = 5.0
 

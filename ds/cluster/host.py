@@ -23,7 +23,7 @@ from algorithm.runs.lock import lock_files
 
 _LAUNCH = Path(__file__).with_name("launch.py")
 _LINES = 200
-"""Lines of output kept between two reports; of more only the last ones are passed on."""
+"""Maximum number of lines of output kept between two reports: the last ones."""
 
 _LINE_LENGTH = 2000
 _DRAIN_S = 2.0  # for what a process printed last; its own children may keep the pipe open for ever

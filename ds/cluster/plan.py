@@ -63,7 +63,7 @@ class MainCommands:
 
 
 MakeSecrets = Callable[[Path, Sequence[str]], None]
-"""Writes token, ca.pem, learner.pem and learner.key for the given addresses into a folder."""
+"""Writer of token, ca.pem, learner.pem and learner.key for the given addresses into a folder."""
 
 
 def make_secrets(folder: Path, hosts: Sequence[str]) -> None:
@@ -108,9 +108,9 @@ class ClusterPlan:
 
 def plan_from_args(options: DistributedOptions, folder: EnvFolder) -> ClusterPlan:
     """Return the plan of a command line. Raises ConfigError, UsageError, StorageError."""
-    train, asked = options.train, options.cluster
-    assert asked is not None
-    assert asked.num_actors is not None
+    train, cluster = options.train, options.cluster
+    assert cluster is not None
+    assert cluster.num_actors is not None
     name, config = _resumed(options, folder) if train.resume else _new(options, folder)
     own_secrets = config.net_config.secrets != NetConfig().secrets
     return ClusterPlan(
@@ -119,9 +119,9 @@ def plan_from_args(options: DistributedOptions, folder: EnvFolder) -> ClusterPla
         argument=train.env,
         folder=Path.cwd(),
         commands=_commands(options, name),
-        actors=asked.num_actors,
-        learner_cpus=asked.learner_cpus,
-        actor_cpus=asked.actor_cpus,
+        actors=cluster.num_actors,
+        learner_cpus=cluster.learner_cpus,
+        actor_cpus=cluster.actor_cpus,
         port=options.learner_port or 0,
         resume=train.resume,
         secrets=None if own_secrets else make_secrets,

@@ -23,7 +23,7 @@ _MOVE_S = 15.0  # for a process to end that is to dial another address
 _RELAYED = 500
 _DONE_S = 30.0  # until a process that has ended well is started again, if it is still needed then
 _OUTPUT = 12
-"""Last lines of a process that are shown with its end."""
+"""Number of a process's last lines that are shown with its end."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,7 +74,7 @@ class ManagedProcess:
             say,
         )
         self._restarts = Restarts(rule)
-        self._now = self._since = self._until = self._asked_at = 0.0
+        self._now = self._since = self._until = self._called_at = 0.0
         self._moved_at = 0.0
         self._node_id = ""
         self._ref: Any = None
@@ -97,9 +97,9 @@ class ManagedProcess:
         if self._ref is not None:
             self._hear()
         elif self.state in ("ready", "back-off", "done") and now >= self._until:
-            self._ask("status", self._status_received, *self._run)
-        elif self.state in ("running", "leaving") and now >= self._asked_at + _POLL_S:
-            self._ask("poll", self._polled)
+            self._call("status", self._status_received, *self._run)
+        elif self.state in ("running", "leaving") and now >= self._called_at + _POLL_S:
+            self._call("poll", self._polled)
 
     @property
     def runs(self) -> bool:
@@ -137,10 +137,10 @@ class ManagedProcess:
             max_restarts=0,
         )
         self._host = actor.remote()
-        self._ask("where", self._placed)
+        self._call("where", self._placed)
 
-    def _ask(self, method: str, then: Callable[[Any], None], *arguments: object) -> None:
-        self._asked_at = self._now
+    def _call(self, method: str, then: Callable[[Any], None], *arguments: object) -> None:
+        self._called_at = self._now
         self._ref, self._then = getattr(self._host, method).remote(*arguments), then
 
     def _hear(self) -> None:
@@ -151,7 +151,7 @@ class ManagedProcess:
         try:
             answer = self._ray.get(ref)
         except errors.ActorUnavailableError:  # the network; the process may well be alive
-            self._ask("poll", self._polled) if self._then == self._polled else self._lost(
+            self._call("poll", self._polled) if self._then == self._polled else self._lost(
                 "node cannot be reached"
             )
         except errors.RayTaskError as error:
@@ -173,7 +173,7 @@ class ManagedProcess:
             return
         self.state, self._since, self.report, self._moved_at = "starting", self._now, None, 0.0
         self.lost_node = False
-        self._ask("start", self._started, command)
+        self._call("start", self._started, command)
 
     def _started(self, pid: int) -> None:
         if self.state == "starting":
@@ -265,7 +265,7 @@ POINTLESS = {
     NumericalError.exit_code: "a number is not finite",
     StorageError.exit_code: "a file of the run cannot be read or written",
 }
-"""Exit codes after which the same would happen again, with what they mean."""
+"""Exit code after which a restart would end alike -> its meaning."""
 
 REFUSED = 3
 

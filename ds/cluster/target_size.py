@@ -29,7 +29,7 @@ class TargetSize:
 
 
 class TargetSizeWatcher:
-    """Target size as the training command sees it.
+    """Target size of the training command.
 
     number: of actors, asked for every second.
     Raises UsageError if there is a target size for that run already.

@@ -12,9 +12,9 @@ from algorithm.config import reference
 
 ROOT = Path(__file__).parents[2]
 OWNER = Path("algorithm/sac/config.py")
-BEFORE = "    batch_size: Int = option("
+BEFORE = "    batch_size: Whole = option("
 KEY = """\
-    dropout: Float = option(
+    dropout: Finite = option(
         0.25, "Share of units.", new=True, resume="fixed: other networks", shared=True, ge=0, le=1
     )
 

@@ -172,7 +172,7 @@ class Actor:
     def __init__(self, learner: FakeLearner, *, patience: float = -1, stopped=lambda: False) -> None:
         self.clock, self.lines = FakeClock(), list[str]()
         self.link = Link(
-            learner.connect, HELLO, where="host:1", patience=patience, tell=self.lines.append,
+            learner.connect, HELLO, where="host:1", patience=patience, show=self.lines.append,
             stopped=stopped, clock=self.clock, draw=lambda: 0.0,
         )  # fmt: skip
 

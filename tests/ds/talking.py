@@ -47,7 +47,7 @@ class Notes:
 
     strangers: bool = False
 
-    def knows(self, actor: str) -> bool:
+    def has_registered(self, actor: str) -> bool:
         return not self.strangers
 
     def unknown(self, kind: type) -> Receipt | Joined:

@@ -25,10 +25,10 @@ def act(tmp_path, monkeypatch, learner):
     monkeypatch.chdir(tmp_path)
 
     def link(config, console, stop):
-        def tell(text):
-            actor._tell(console, text)
+        def show(text):
+            actor._show(console, text)
 
-        return Link(learner.connect, HELLO, where="host:1", patience=-1, tell=tell)
+        return Link(learner.connect, HELLO, where="host:1", patience=-1, show=show)
 
     monkeypatch.setattr(actor, "_link", link)
     with pytest.raises(LearnerRefused) as caught:

@@ -40,7 +40,7 @@ class Log:
 
 
 class Scene:
-    """A feed, and actors whose trajectories are put into its queue by hand."""
+    """A collector, and actors whose trajectories are put into its queue by hand."""
 
     def __init__(self, *, silence=100, state=None) -> None:
         self.clock, self.queue = Clock(), IngestQueue(100)
@@ -51,7 +51,7 @@ class Scene:
         self.logs = {"vector": Log(), "camera": Log()}
         self.watch = Stopwatch(Clock())
         self.published = 0
-        self.feed = RemoteCollector(
+        self.collector = RemoteCollector(
             self.queue,
             self.actors,
             self.parameters,
@@ -64,7 +64,7 @@ class Scene:
         self._numbers: dict[str, int] = {}
         if state is not None:
             meta = json.loads(json.dumps(state.meta, allow_nan=False))
-            self.notices = self.feed.load_state(State(meta=meta))
+            self.notices = self.collector.load_state(State(meta=meta))
 
     def _publish(self) -> None:
         self.published += 1
@@ -90,13 +90,13 @@ class Scene:
 
     def steps(self, n):
         """The count of steps and the episodes after each of ``n`` steps."""
-        return [(episodes, self.feed.steps) for episodes in (self.feed.step() for _ in range(n))]
+        return [(episodes, self.collector.steps) for episodes in (self.collector.step() for _ in range(n))]
 
 
 def test_it_is_a_feed():
-    feed: Collector = Scene().feed
-    assert feed.steps == 0 and feed.agents == frozenset() and feed.rows() == []
-    feed.truncate()
+    collector: Collector = Scene().collector
+    assert collector.steps == 0 and collector.agents == frozenset() and collector.rows() == []
+    collector.truncate()
     assert Scene().steps(2) == [([], 0), ([], 0)], "nothing comes, and nobody waits for ever"
 
 
@@ -126,7 +126,7 @@ def test_streams_of_actors_do_not_mix():
     scene.steps(1)
     assert scene.logs["vector"].told == [("add", OF_ONE + 3, 0, 3)]
     assert scene.logs["camera"].told == [("add", 3, 0, 3)]
-    assert scene.feed.agents == {("vector", OF_ONE + 3), ("camera", 3)}
+    assert scene.collector.agents == {("vector", OF_ONE + 3), ("camera", 3)}
 
 
 def test_who_leaves_ends_its_open_episodes_as_truncated():
@@ -138,7 +138,7 @@ def test_who_leaves_ends_its_open_episodes_as_truncated():
     scene.steps(20)
     assert [told for told in scene.logs["vector"].told if told[0] == "close"] == [("close", 2), ("close", 0)]
     assert scene.logs["camera"].told[-1] == ("close", 1)
-    assert scene.feed.agents == {("vector", OF_ONE)}
+    assert scene.collector.agents == {("vector", OF_ONE)}
 
 
 def test_who_is_silent_has_left():
@@ -146,7 +146,7 @@ def test_who_is_silent_has_left():
     scene.steps(3)
     scene.clock.now += 6.1
     scene.steps(1)
-    assert scene.logs["vector"].told[-1] == ("close", 5) and scene.feed.agents == frozenset()
+    assert scene.logs["vector"].told[-1] == ("close", 5) and scene.collector.agents == frozenset()
 
 
 def test_an_agent_that_is_not_heard_of_is_not_waited_for():
@@ -154,18 +154,18 @@ def test_an_agent_that_is_not_heard_of_is_not_waited_for():
     scene.send(chunk(agent=0, terminated=True), chunk(agent=1, terminated=True), steps=2, stride=2)
     scene.send(chunk(agent=0, terminated=True), steps=4, stride=2)
     scene.steps(3)
-    assert scene.feed.agents == {("vector", 0), ("vector", 1)}
+    assert scene.collector.agents == {("vector", 0), ("vector", 1)}
     scene.send(chunk(agent=0, terminated=True), steps=2, stride=2).steps(1)
-    assert scene.feed.agents == {("vector", 0)}
+    assert scene.collector.agents == {("vector", 0)}
 
 
 def test_iterations_end_when_all_have_finished_an_episode():
     scene = Scene(silence=1).come("a")
-    iteration, both = Iteration(scene.feed), (chunk(agent=0), chunk(agent=1))
+    iteration, both = Iteration(scene.collector), (chunk(agent=0), chunk(agent=1))
     ended = []
     for finished in ([0], [0], [1], [0, 1]):
         scene.send(*both, steps=2, stride=2, episodes=tuple(("vector", agent, 1.0, 3) for agent in finished))
-        ended.append(iteration.ends(scene.feed.step()))
+        ended.append(iteration.ends(scene.collector.step()))
     assert ended == [False, False, True, True]
 
 
@@ -180,9 +180,9 @@ def test_a_trajectory_is_done_with_when_the_next_one_is_asked_for():
         answered = asyncio.create_task(scene.queue.processed(one))
         states = []
         for _ in range(3):
-            scene.feed.step()
+            scene.collector.step()
             await asyncio.sleep(0.01)
-            states.append((scene.feed.steps, answered.done()))
+            states.append((scene.collector.steps, answered.done()))
         return states
 
     assert asyncio.run(scenario()) == [(1, False), (2, False), (2, True)]
@@ -201,11 +201,11 @@ def test_every_step_is_counted_also_over_a_restart(sizes, stop):
     for k in range(150):
         if k == stop:
             waiting = scene.queue
-            scene = Scene(state=scene.feed.state())
-            scene.feed._queue = waiting  # nothing of what waited is lost here
-        found += scene.feed.step()
-        assert 0 <= scene.feed.steps - before <= 7
-        before = scene.feed.steps
+            scene = Scene(state=scene.collector.state())
+            scene.collector._queue = waiting  # nothing of what waited is lost here
+        found += scene.collector.step()
+        assert 0 <= scene.collector.steps - before <= 7
+        before = scene.collector.steps
     assert before == sum(steps for steps, _ in sizes)
     assert len(found) == len(sizes)
 
@@ -215,11 +215,11 @@ def test_state_round_trip():
     scene.send(chunk(agent=1), chunk(agent=2, terminated=True), steps=9, episodes=(("vector", 2, 1.5, 3),))
     scene.send(chunk(agent=4), actor="b")
     scene.steps(4)
-    state = scene.feed.state()
+    state = scene.collector.state()
     other = Scene(state=state)
     assert len(other.notices) == 1
-    assert other.feed.state().meta == state.meta and other.feed.steps == 4
-    assert other.feed.agents == scene.feed.agents == {("vector", 1), ("vector", 2)}
+    assert other.collector.state().meta == state.meta and other.collector.steps == 4
+    assert other.collector.agents == scene.collector.agents == {("vector", 1), ("vector", 2)}
     assert other.steps(6)[4:] == [([Episode("vector", 2, 1.5, 3)], 9), ([], 9)]
     other.come("b")
     other.clock.now += 3.1 * 2.0
@@ -233,13 +233,13 @@ def test_state_round_trip():
 def test_streams_of_who_does_not_come_back_are_closed():
     scene = Scene().come("a").send(chunk(agent=1)).send(chunk(agent=6, terminated=True))
     scene.steps(6)
-    other = Scene(state=scene.feed.state())
+    other = Scene(state=scene.collector.state())
     other.steps(1)
     assert other.logs["vector"].told == []
     other.clock.now += 6.1
     other.steps(1)
     assert other.logs["vector"].told == [("close", 1)]
-    assert Scene(state=Scene().feed.state()).notices == []
+    assert Scene(state=Scene().collector.state()).notices == []
 
 
 def test_who_had_left_before_the_checkpoint_is_not_waited_for_after_it():
@@ -247,19 +247,19 @@ def test_who_had_left_before_the_checkpoint_is_not_waited_for_after_it():
     scene = Scene().come("a").send(chunk(agent=1))
     scene.leave("a")
     scene.steps(1)  # its steps are handed out before anybody looks at what came next
-    other = Scene(state=scene.feed.state())
-    assert other.feed.agents == {("vector", 1)}
+    other = Scene(state=scene.collector.state())
+    assert other.collector.agents == {("vector", 1)}
     other.steps(4)
-    assert other.logs["vector"].told == [("close", 1)] and other.feed.agents == frozenset()
+    assert other.logs["vector"].told == [("close", 1)] and other.collector.agents == frozenset()
 
 
 def test_what_is_shown_and_logged():
     scene = Scene().come(*map(str, range(MAX_ROWS + 4)))
     scene.send(actor="0")
-    assert scene.feed.metrics()["ds/actors"] == 20.0 and scene.feed.metrics()["ds/waiting"] == 1.0
-    rows = scene.feed.rows()
+    assert scene.collector.metrics()["ds/actors"] == 20.0 and scene.collector.metrics()["ds/waiting"] == 1.0
+    rows = scene.collector.rows()
     assert len(rows) == MAX_ROWS + 1 and rows[-1] == ("actors", "and 4 more")
-    assert len(Scene().come("a").feed.rows()) == 1
+    assert len(Scene().come("a").collector.rows()) == 1
 
 
 def test_waiting_and_storing_are_charged_apart():
@@ -276,14 +276,14 @@ def test_waiting_and_storing_are_charged_apart():
         return run
 
     scene.queue.take, scene.logs["vector"].add = slow(take, 5.0), slow(add, 2.0)
-    scene.feed.step()
+    scene.collector.step()
     assert (scene.watch.seconds["wait"], scene.watch.seconds["store"]) == (5.0, 2.0)
 
 
 def test_what_is_logged_is_explained():
     scene = Scene().come("a").send()
-    assert scene.feed.metrics().keys() <= METRICS.keys()
-    assert "ds/lag" in scene.feed.metrics()
+    assert scene.collector.metrics().keys() <= METRICS.keys()
+    assert "ds/lag" in scene.collector.metrics()
 
 
 @pytest.mark.fault("F32")
@@ -293,6 +293,6 @@ def test_trajectories_of_no_steps_do_not_make_ever_more_agents(monkeypatch):
     for agent in range(30):
         scene.send(chunk(agent=agent), steps=0)
         scene.steps(1)
-    assert scene.feed.agents == {("vector", agent) for agent in range(22, 30)}
+    assert scene.collector.agents == {("vector", agent) for agent in range(22, 30)}
     closed = [told[1] for told in scene.logs["vector"].told if told[0] == "close"]
     assert closed == list(range(22)), "their episodes end where they are, the oldest first"

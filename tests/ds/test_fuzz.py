@@ -203,7 +203,7 @@ class Learner:
         self.replays = {name: ReplayBuffer(
             SPECS[name], capacity=CAPACITY, batch_size=2, carry_shape=CARRIES[name], sampler=UniformSampler()
         ) for name in SPECS}  # fmt: skip
-        self.feed = RemoteCollector(
+        self.collector = RemoteCollector(
             self.queue, self.actors, self.parameters, self.replays,
             before_step=lambda: None, watch=Stopwatch(), wait=0.0, silence=2 * MAX_LENGTH,
         )  # fmt: skip
@@ -235,7 +235,7 @@ class Learner:
             await self._come(FORGER)
         try:
             actor = sender(body)
-            if actor and not self.service.knows(actor):
+            if actor and not self.service.has_registered(actor):
                 return "unknown"
             message = decode(kind, body)
         except WireError:
@@ -255,8 +255,8 @@ class Learner:
     def step(self) -> None:
         """The training's chunk: what came is stored, drawn and told of."""
         for _ in range(2000):  # 5 trajectories of 112 steps at the most, and who has left
-            self.returns += [episode.total for episode in self.feed.step()]
-            if self.feed._unreleased is None and not self.queue._items:
+            self.returns += [episode.total for episode in self.collector.step()]
+            if self.collector._unreleased is None and not self.queue._items:
                 break
         else:
             raise AssertionError("it does not come to an end")
@@ -268,19 +268,19 @@ class Learner:
         """An honest actor's trajectory is taken and stored, and the state can be written."""
         self.sent += 1
         self.parameters.publish(self.parameters.next_version, [b"w"])
-        version, steps = self.parameters.newest, self.feed.steps
+        version, steps = self.parameters.newest, self.collector.steps
         one = trajectory(chunk(terminated=True), actor=HONEST, number=self.sent, version=version)
         if self.actors.number(HONEST) is None:  # it has been silent for too long
             asyncio.run(self._come(HONEST))
         receipt = asyncio.run(self._delivered(one))
         assert receipt.state == "taken", receipt
         self.step()
-        assert self.feed.steps - steps == 3
-        state = json.dumps(self.feed.state().meta, allow_nan=False)
+        assert self.collector.steps - steps == 3
+        state = json.dumps(self.collector.state().meta, allow_nan=False)
         assert len(state) < 2**20
         for replay in self.replays.values():
             replay.sample()
-        for value in self.feed.metrics().values():
+        for value in self.collector.metrics().values():
             assert abs(value) < 2**62
 
     async def _delivered(self, one: TrajectoryMessage) -> Receipt:

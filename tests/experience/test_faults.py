@@ -42,8 +42,8 @@ def test_dropped_episodes_are_counted_and_told_or_only_logged(tmp_path):
     stream, log = io.StringIO(), tmp_path / "train.log"
     with open_console(stream=stream, logger=setup_logging(log, debug=True)) as console:
         faults = Faults(console)
-        faults.dropped("the first one", told=True)
-        faults.dropped("the second one", told=False)
+        faults.dropped("the first one", warn=True)
+        faults.dropped("the second one", warn=False)
     close_logging()
     assert faults.counts["non_finite"] == 2 and faults.metrics["fault/non_finite"] == 2.0
     assert "warning: the first one\n" in stream.getvalue() and "second" not in stream.getvalue()
@@ -66,7 +66,7 @@ def test_counts_go_on_in_another_process():
         faults, other = Faults(console), Faults(console)
         faults(fault(1))
         for _ in range(2):
-            faults.dropped("", told=False)
+            faults.dropped("", warn=False)
         for _ in range(3):
             faults.rolled_back("")
         other.load_state(faults.state())

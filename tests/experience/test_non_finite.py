@@ -21,7 +21,7 @@ from algorithm.errors import NumericalError
 from algorithm.experience.collector import LocalCollector
 from algorithm.experience.failure_dump import FailureDump, FailureDumps
 from algorithm.experience.faults import Faults
-from algorithm.experience.non_finite import TOLD, Drop, Stop, examine
+from algorithm.experience.non_finite import MAX_WARNINGS, Drop, Stop, examine
 from algorithm.preflight.check import replay_failure
 from algorithm.replay.buffer import ReplayBuffer, UniformSampler
 from algorithm.runs.logs.metrics import read_metrics
@@ -82,9 +82,9 @@ class Kept(Faults):
         super().__init__(open_console(stream=io.StringIO()))
         self.lines: list[tuple[str, bool]] = []
 
-    def dropped(self, line: str, *, told: bool) -> None:
-        super().dropped(line, told=told)
-        self.lines.append((line, told))
+    def dropped(self, line: str, *, warn: bool) -> None:
+        super().dropped(line, warn=warn)
+        self.lines.append((line, warn))
 
 
 def dumps_of(folder: Path, events: Sequence[Event]) -> FailureDumps:
@@ -229,8 +229,8 @@ def test_a_few_are_written_down_and_told_the_others_counted(tmp_path):
     for _ in range(40):
         rollout.step()
     env.close()
-    assert faults.non_finite == 20 and len(list((tmp_path / "faults").iterdir())) == TOLD
-    assert [told for _, told in faults.lines] == [True] * TOLD + [False] * (20 - TOLD)
+    assert faults.non_finite == 20 and len(list((tmp_path / "faults").iterdir())) == MAX_WARNINGS
+    assert [told for _, told in faults.lines] == [True] * MAX_WARNINGS + [False] * (20 - MAX_WARNINGS)
     first = faults.lines[0][0]
     for fragment in [
         "reward of 'default' agent 0, step 2 of its episode, after action [",
@@ -239,7 +239,7 @@ def test_a_few_are_written_down_and_told_the_others_counted(tmp_path):
         "python main.py task --check --from",
     ]:
         assert fragment in first
-    assert "only counted" in faults.lines[TOLD - 1][0]
+    assert "only counted" in faults.lines[MAX_WARNINGS - 1][0]
 
 
 def test_where_a_few_are_survived_one_more_ends_the_run(tmp_path):

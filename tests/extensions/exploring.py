@@ -15,6 +15,7 @@ from algorithm.extensions.rnd import make_novelty
 from algorithm.nn.loader import load_networks
 from algorithm.sac.config import SacConfig
 from algorithm.sac.learner import Sac
+from algorithm.sac.model import NETWORKS
 from algorithm.spec import ActionSpec, AgentSpec
 from tests.batches import CPU, SMALL, random_batch
 
@@ -38,6 +39,7 @@ def make_agent(
     networks = load_networks(
         spec,
         file,
+        NETWORKS,
         rep=REPS[memory],
         q={"dense_n": 8},
         policy={"dense_n": 8},

@@ -19,6 +19,7 @@ from algorithm.runs.logs.metrics import METRICS
 from algorithm.sac.agent import SacAgent
 from algorithm.sac.config import SacConfig
 from algorithm.sac.learner import Sac
+from algorithm.sac.model import NETWORKS
 from algorithm.spec import ActionSpec, AgentSpec, ObsSpec
 from tests.batches import CPU
 
@@ -223,7 +224,7 @@ def test_the_order_of_all_extensions_does_not_matter(encoder, siamese):
     def trained(order):
         torch.manual_seed(0)
         networks = load_networks(
-            source.spec, None, rep={**NN, "dense_depth": 1}, q=NN, policy=NN,
+            source.spec, None, NETWORKS, rep={**NN, "dense_depth": 1}, q=NN, policy=NN,
             seq_encoder=config.seq_encoder, context=config.burn_in_step + 1,
         )  # fmt: skip
         build = Build(

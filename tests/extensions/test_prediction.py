@@ -22,6 +22,7 @@ from algorithm.nn.loader import load_networks
 from algorithm.nn.world import ImageDecoder
 from algorithm.sac.config import SacConfig
 from algorithm.sac.learner import Sac
+from algorithm.sac.model import NETWORKS
 from algorithm.spec import ActionSpec, AgentSpec, ObsSpec
 from tests.batches import CPU, SMALL, random_batch, weights
 
@@ -48,8 +49,8 @@ def learner(spec=SMALL, *, file=None, depth=1, seed=0, **options):
     config = SacConfig(**{"use_prediction": True, "n_step": 1, "clip_epsilon": -1.0, **options})
     torch.manual_seed(seed)
     networks = load_networks(
-        spec, file, rep={**SIZES, "dense_depth": depth} if file is None else None, q=SIZES, policy=SIZES,
-        seq_encoder=config.seq_encoder, context=config.burn_in_step + 1,
+        spec, file, NETWORKS, rep={**SIZES, "dense_depth": depth} if file is None else None,
+        q=SIZES, policy=SIZES, seq_encoder=config.seq_encoder, context=config.burn_in_step + 1,
     )  # fmt: skip
     build = Build(spec=spec, state_size=networks.state_size, options=config, make_network=networks.make)
     made = make_prediction(build)

@@ -100,7 +100,7 @@ def test_encoder_critics_and_policy_are_what_they_are_without():
     assert all(torch.equal(found[name], value) for name, value in expected.items())
 
 
-class Judge(Extension):
+class Scorer(Extension):
     """Scores by fixed weights of the action's components; remembers what it was asked."""
 
     num_candidates = 6
@@ -128,12 +128,12 @@ def act(spec, sac, extensions, *, n=40, exploring=True, greedy=False, **options)
 @pytest.mark.parametrize("kind", SPECS)
 def test_the_candidate_with_the_largest_score_is_taken_with_its_own_probability(kind):
     spec = SPECS[kind]
-    sac, judge = small_sac(spec=spec), Judge(spec.action.size)
-    obs, out = act(spec, sac, (judge,))
-    (candidates,) = judge.asked
+    sac, scorer = small_sac(spec=spec), Scorer(spec.action.size)
+    obs, out = act(spec, sac, (scorer,))
+    (candidates,) = scorer.asked
     assert candidates.shape == (40, 6, spec.action.size)
-    scores = (candidates @ judge.weights).numpy()
-    np.testing.assert_allclose(out.action @ judge.weights.numpy(), scores.max(1), rtol=1e-5, atol=1e-6)
+    scores = (candidates @ scorer.weights).numpy()
+    np.testing.assert_allclose(out.action @ scorer.weights.numpy(), scores.max(1), rtol=1e-5, atol=1e-6)
     assert len(set(scores.argmax(1))) > 1 and scores.std(1).max() > 0.1
     np.testing.assert_array_equal(out.action[:, spec.action.discrete :], np.tanh(out.z))
     with torch.no_grad():
@@ -150,9 +150,9 @@ def test_the_candidate_with_the_largest_score_is_taken_with_its_own_probability(
 
 @pytest.mark.parametrize("how", [{"exploring": False}, {"greedy": True}])
 def test_nobody_judges_who_does_not_explore(how):
-    sac, judge = small_sac(), Judge(2)
-    act(SMALL, sac, (judge,), **how)
-    assert judge.asked == []
+    sac, scorer = small_sac(), Scorer(2)
+    act(SMALL, sac, (scorer,), **how)
+    assert scorer.asked == []
 
 
 class Recorded(RND):

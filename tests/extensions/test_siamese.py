@@ -22,6 +22,7 @@ from algorithm.nn.loader import OPTIONAL, load_networks
 from algorithm.nn.projections import ModelRepPrediction, ModelRepProjection
 from algorithm.sac.config import SacConfig
 from algorithm.sac.learner import Sac
+from algorithm.sac.model import NETWORKS
 from algorithm.spec import ActionSpec, AgentSpec, ObsSpec
 from tests.batches import CPU, random_batch, weights
 from tests.oracles import window_mean
@@ -56,6 +57,7 @@ def make_sac(
     networks = load_networks(
         spec,
         file,
+        NETWORKS,
         rep={"dense_n": 8, **(MEMORIES[memory] if rep is None else rep)},
         q={"dense_n": 8},
         policy={"dense_n": 8},
@@ -188,7 +190,7 @@ def test_the_byol_loss_is_the_mean_of_both_directions_over_what_exists():
     (extension,) = sac.extensions
     batch = make_batch(sac)
     ctx = sac._encode(batch)
-    looks = [extension._look(ctx), extension._look(ctx)]
+    looks = [extension._view(ctx), extension._view(ctx)]
     projection, prediction = extension.joint
     assert not batch.obs_valid[:, 2:5].all()
     found = torch.zeros(8, 3)
@@ -245,9 +247,9 @@ def test_agreement_of_values_reaches_encoder_and_critics():
     drawn = ctx.generator.get_state()
     losses = extension.auxiliary_losses(ctx)
     ctx.generator.set_state(drawn)
-    look = extension._look(ctx)
+    view = extension._view(ctx)
     valid = batch.valid[:, 2:5]
-    difference = ctx.q(look.learned) - sac._taken_q(
+    difference = ctx.q(view.learned) - sac._taken_q(
         batch, sac.model.target_q.frozen, ctx.states.target_learned
     )
     torch.testing.assert_close(losses["siamese_q"], window_mean(difference.square().mean(0), valid))

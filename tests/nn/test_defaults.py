@@ -13,6 +13,7 @@ from algorithm.nn.defaults import ModelRep
 from algorithm.nn.encode import ImageEncoder
 from algorithm.nn.images import image_layouts
 from algorithm.nn.loader import load_networks
+from algorithm.sac.model import NETWORKS
 from algorithm.spec import ActionSpec, AgentSpec, ObsSpec
 
 VECTORS = ObsSpec(("a", "b"), ((3,), (2, 2)), ("float32", "float32"))
@@ -51,7 +52,7 @@ def test_vectors_pass_as_they_are():
 @pytest.mark.parametrize("policy", [{}, {"noisy": True, "dense_n": 8}], ids=str)
 @pytest.mark.parametrize("obs", [VECTORS, EVERYTHING], ids=["vectors", "everything"])
 def test_every_kind_of_observation_and_action_passes_the_dry_run(obs, action, rep, policy):
-    networks = load_networks(AgentSpec(obs, action), None, rep=rep, policy=policy)
+    networks = load_networks(AgentSpec(obs, action), None, NETWORKS, rep=rep, policy=policy)
     images, vectors = (3, EVERYTHING_ELSE) if obs is EVERYTHING else (0, 7)
     width = rep.get("dense_n", 256)
     assert networks.state_size == (width if rep else vectors + images * width)
@@ -76,7 +77,7 @@ def test_a_kind_that_does_not_fit_is_explained_by_the_dry_run():
     with pytest.raises(
         ModelError, match=r"12 × 16 pixels are too small[\s\S]*'small'[\s\S]*simple or resnet"
     ):
-        load_networks(AgentSpec(EVERYTHING, HYBRID), None, rep={"conv": "nature"})
+        load_networks(AgentSpec(EVERYTHING, HYBRID), None, NETWORKS, rep={"conv": "nature"})
 
 
 def test_every_observation_changes_the_state():
@@ -119,7 +120,9 @@ def test_the_worked_example_has_an_encoder_of_its_own_for_each_camera(root: Path
         dtypes=("uint8", "uint8", "float32"),
     )
     file = root / "envs" / "toy" / "two_cameras" / "nn.py"
-    networks = load_networks(AgentSpec(obs, ActionSpec(continuous=2)), file, rep={"left": 10, "right": 20})
+    networks = load_networks(
+        AgentSpec(obs, ActionSpec(continuous=2)), file, NETWORKS, rep={"left": 10, "right": 20}
+    )
     assert networks.sources == dict.fromkeys(("ModelRep", "ModelQ", "ModelPolicy"), "nn.py")
     assert networks.state_size == 10 + 20 + 3
     encoders = [part for part in networks.rep.modules() if isinstance(part, ImageEncoder)]
@@ -129,7 +132,7 @@ def test_the_worked_example_has_an_encoder_of_its_own_for_each_camera(root: Path
 def test_the_memory_of_hidden_catch_sees_the_picture_and_not_the_truth(root: Path):
     obs = ObsSpec(("picture", "truth"), ((32, 32), (3,)), ("uint8", "float32"))
     file = root / "envs" / "toy" / "hidden_catch" / "nn.py"
-    networks = load_networks(AgentSpec(obs, ActionSpec(branches=(3,))), file, seq_encoder="RNN")
+    networks = load_networks(AgentSpec(obs, ActionSpec(branches=(3,))), file, NETWORKS, seq_encoder="RNN")
     assert networks.state_size == 64 + 64
 
     def states(changes: dict[str, int]) -> torch.Tensor:

@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from algorithm.errors import ModelError
-from algorithm.nn.loader import load_networks
+from algorithm.nn.loader import Network, load_networks
+from algorithm.sac.model import NETWORKS
 from algorithm.spec import ActionSpec, AgentSpec, ObsSpec
 
 SPEC = AgentSpec(ObsSpec(("obs",), ((3,),), ("float32",)), ActionSpec(continuous=2))
@@ -26,20 +27,20 @@ def write(tmp_path):
 
 
 def test_without_a_file_everything_is_default():
-    networks = load_networks(SPEC, None)
+    networks = load_networks(SPEC, None, NETWORKS)
     assert networks.state_size == 3
     assert set(networks.sources.values()) == {"default"}
 
 
 def test_default_sizes_come_from_the_configuration():
-    networks = load_networks(SPEC, None, rep={"dense_n": 5, "dense_depth": 1}, q={"dense_n": 7})
+    networks = load_networks(SPEC, None, NETWORKS, rep={"dense_n": 5, "dense_depth": 1}, q={"dense_n": 7})
     assert networks.state_size == 5
-    assert networks.make_q().net[0].weight.shape == (7, 5 + 2)
+    assert networks.make("ModelQ").net[0].weight.shape == (7, 5 + 2)
 
 
 def test_several_observations_of_any_shape_are_concatenated():
     spec = AgentSpec(ObsSpec(("a", "b"), ((2, 2), ()), ("float32", "float32")), ActionSpec(continuous=1))
-    assert load_networks(spec, None).state_size == 5
+    assert load_networks(spec, None, NETWORKS).state_size == 5
 
 
 def test_one_class_from_the_file_the_others_default(write):
@@ -51,14 +52,14 @@ def test_one_class_from_the_file_the_others_default(write):
         "    def forward(self, obs, prev_action, carry, valid):\n"
         "        return self.layer(obs['obs']), carry\n"
     )
-    networks = load_networks(SPEC, file, rep={"width": 11})
+    networks = load_networks(SPEC, file, NETWORKS, rep={"width": 11})
     assert networks.state_size == 11
     assert networks.sources == {"ModelRep": "nn.py", "ModelQ": "default", "ModelPolicy": "default"}
 
 
 def test_each_critic_starts_from_its_own_weights():
-    networks = load_networks(SPEC, None)
-    a, b = networks.make_q(), networks.make_q()
+    networks = load_networks(SPEC, None, NETWORKS)
+    a, b = networks.make("ModelQ"), networks.make("ModelQ")
     assert not torch.equal(a.net[0].weight, b.net[0].weight)
 
 
@@ -97,10 +98,25 @@ POLICY = (
 def test_mistakes_name_class_method_expected_and_got(write, body, fragments):
     file = write(body)
     with pytest.raises(ModelError) as caught:
-        load_networks(SPEC, file)
+        load_networks(SPEC, file, NETWORKS)
     for fragment in fragments:
         assert fragment in str(caught.value)
     assert caught.value.exit_code == 2
+
+
+def test_the_family_says_which_classes_it_uses_and_which_it_must_get(write):
+    classes = {"ModelValue": Network("value", lambda network, spec, size, where: None, default=None)}
+    with pytest.raises(ModelError, match="unknown model class ModelQ"):
+        load_networks(SPEC, write("class ModelQ(nn.Module): pass"), classes)
+    with pytest.raises(ModelError, match=r"nn\.py lacks ModelValue") as caught:
+        load_networks(SPEC, write(""), classes)
+    assert "no default" in caught.value.why
+    body = (
+        "class ModelValue(nn.Linear):\n    def __init__(self, spec, size, out=1): super().__init__(size, out)"
+    )
+    networks = load_networks(SPEC, write(body), classes, value={"out": 2})
+    assert networks.built["ModelValue"].weight.shape == (2, 3)
+    assert networks.sources == {"ModelRep": "default", "ModelValue": "nn.py"}
 
 
 MEMORY = (
@@ -138,7 +154,7 @@ SUM = "total = (obs['obs'] * valid.unsqueeze(-1)).cumsum(1) + carry.unsqueeze(1)
 def test_a_memory_is_checked_against_what_is_configured(write, seq_encoder, shapes, body, fragments):
     with pytest.raises(ModelError) as caught:
         load_networks(
-            SPEC, write(MEMORY.format(shapes=shapes, body=body)), seq_encoder=seq_encoder, context=4
+            SPEC, write(MEMORY.format(shapes=shapes, body=body)), NETWORKS, seq_encoder=seq_encoder, context=4
         )
     for fragment in fragments:
         assert fragment in str(caught.value)
@@ -146,7 +162,7 @@ def test_a_memory_is_checked_against_what_is_configured(write, seq_encoder, shap
 
 def test_a_recurrent_memory_of_ones_own_passes(write):
     file = write(MEMORY.format(shapes=BOTH, body=f"{SUM}; return total * valid.unsqueeze(-1), total"))
-    assert load_networks(SPEC, file, seq_encoder="RNN").state_size == 3
+    assert load_networks(SPEC, file, NETWORKS, seq_encoder="RNN").state_size == 3
 
 
 def test_a_bare_recurrent_layer_is_refused(write):
@@ -162,17 +178,17 @@ def test_a_bare_recurrent_layer_is_refused(write):
         "        return out, out.unsqueeze(2)\n"
     )
     with pytest.raises(ModelError, match="tokens that do not exist"):
-        load_networks(SPEC, file, seq_encoder="RNN")
+        load_networks(SPEC, file, NETWORKS, seq_encoder="RNN")
 
 
 def test_a_representation_that_draws_random_numbers_passes(write):
     body = f"{SUM}; return total * valid.unsqueeze(-1) + torch.randn(total.shape), total"
-    assert load_networks(SPEC, write(MEMORY.format(shapes=BOTH, body=body)), seq_encoder="RNN")
+    assert load_networks(SPEC, write(MEMORY.format(shapes=BOTH, body=body)), NETWORKS, seq_encoder="RNN")
 
 
 def test_the_context_of_attention_cannot_be_set_by_hand():
     with pytest.raises(ModelError, match=r"nn_config\.rep\.context cannot be set"):
-        load_networks(SPEC, None, seq_encoder="ATTN", context=7, rep={"context": 3})
+        load_networks(SPEC, None, NETWORKS, seq_encoder="ATTN", context=7, rep={"context": 3})
 
 
 def test_attention_is_told_its_context_and_other_memories_are_not(write):
@@ -184,10 +200,10 @@ def test_attention_is_told_its_context_and_other_memories_are_not(write):
         "    def forward(self, obs, prev_action, carry, valid):\n"
         "        return obs['obs'], carry.unsqueeze(1) if carry.shape[1] else carry\n"
     )
-    assert load_networks(SPEC, told, seq_encoder="ATTN", context=7).rep.context == 7
-    networks = load_networks(SPEC, None, seq_encoder="ATTN", context=7, rep={"attn_n": 8})
+    assert load_networks(SPEC, told, NETWORKS, seq_encoder="ATTN", context=7).rep.context == 7
+    networks = load_networks(SPEC, None, NETWORKS, seq_encoder="ATTN", context=7, rep={"attn_n": 8})
     assert networks.rep.carry_shape[0] == 6
-    assert load_networks(SPEC, None, seq_encoder="RNN", context=7).rep.carry_shape == (1, 64)
+    assert load_networks(SPEC, None, NETWORKS, seq_encoder="RNN", context=7).rep.carry_shape == (1, 64)
 
 
 @pytest.mark.parametrize(("rep", "message"), [
@@ -197,10 +213,10 @@ def test_attention_is_told_its_context_and_other_memories_are_not(write):
 ])  # fmt: skip
 def test_wrong_arguments_of_the_default_memory_are_named(rep, message):
     with pytest.raises(ModelError, match=r"ModelRep|recurrent") as caught:
-        load_networks(SPEC, None, seq_encoder="RNN", rep=rep)
+        load_networks(SPEC, None, NETWORKS, seq_encoder="RNN", rep=rep)
     assert message in str(caught.value)
 
 
 def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(ModelError, match="not found"):
-        load_networks(SPEC, tmp_path / "other.py")
+        load_networks(SPEC, tmp_path / "other.py", NETWORKS)

@@ -20,6 +20,7 @@ from algorithm.replay.buffer import ReplayBuffer, UniformSampler
 from algorithm.sac.acting import new_actor
 from algorithm.sac.config import SacConfig
 from algorithm.sac.learner import Sac
+from algorithm.sac.model import NETWORKS
 from algorithm.spec import ActionSpec, AgentSpec, ObsSpec
 from tests.batches import CPU, random_batch, weights
 
@@ -57,6 +58,7 @@ def make_sac(memory: str, *, spec: AgentSpec = SPEC, **options: object) -> Sac:
     networks = load_networks(
         spec,
         None,
+        NETWORKS,
         rep={"dense_n": 8, **rep},
         q={"dense_n": 8},
         policy={"dense_n": 8},

@@ -11,6 +11,7 @@ from algorithm.nn.augment import RandomShift
 from algorithm.nn.loader import load_networks
 from algorithm.sac.config import SacConfig
 from algorithm.sac.learner import Sac
+from algorithm.sac.model import NETWORKS
 from algorithm.spec import ActionSpec, AgentSpec, ObsSpec
 from tests.batches import CPU, random_batch
 
@@ -36,7 +37,7 @@ class Seen:
         torch.manual_seed(0)
         sizes = {"dense_n": 8}
         networks = load_networks(
-            SPEC, None, rep={**sizes, "random_shift": 2, **rep}, q=sizes, policy=sizes,
+            SPEC, None, NETWORKS, rep={**sizes, "random_shift": 2, **rep}, q=sizes, policy=sizes,
             seq_encoder=kind, context=3,
         )  # fmt: skip
         self.sac = Sac(SPEC, networks, self.config, device=CPU, seed=0)

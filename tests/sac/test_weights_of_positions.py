@@ -11,6 +11,7 @@ from algorithm.ops.sac import critic_loss
 from algorithm.replay.buffer import FifoSampler, ReplayBuffer, Sampler, UniformSampler
 from algorithm.sac.config import SacConfig
 from algorithm.sac.learner import Sac
+from algorithm.sac.model import NETWORKS
 from tests.batches import CPU
 from tests.oracles_replay import VECTOR, make_segment
 
@@ -21,7 +22,7 @@ def make_sac(learn: int) -> Sac:
     torch.manual_seed(0)
     sizes = {"dense_n": 8}
     networks = load_networks(
-        VECTOR, None, rep={**sizes, "rnn_n": 4}, q=sizes, policy=sizes, seq_encoder="RNN"
+        VECTOR, None, NETWORKS, rep={**sizes, "rnn_n": 4}, q=sizes, policy=sizes, seq_encoder="RNN"
     )
     return Sac(VECTOR, networks, SacConfig(seq_encoder="RNN", learn_step=learn, n_step=1), device=CPU, seed=0)
 

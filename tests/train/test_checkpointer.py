@@ -56,11 +56,11 @@ class TrainState:
     """Nothing but steps and a weight."""
 
     def __init__(self) -> None:
-        self.tally, self.weight = SimpleNamespace(step=0), torch.zeros(2)
+        self.counters, self.weight = SimpleNamespace(step=0), torch.zeros(2)
 
     def snapshot(self, metrics) -> Snapshot:
         tensors = {"model": {"w": self.weight}, "run": {"seen": np.array([np.inf])}}
-        return Snapshot(step=self.tally.step, tensors=tensors, state={"metrics": metrics})
+        return Snapshot(step=self.counters.step, tensors=tensors, state={"metrics": metrics})
 
 
 @pytest.fixture
@@ -75,10 +75,10 @@ def parts():
 @pytest.mark.fault("F08")
 def test_a_failure_is_told_and_tried_again_at_the_next_save(parts):
     saver, disk, training, said = parts(1, 2)
-    for training.tally.step in (10, 20):
+    for training.counters.step in (10, 20):
         assert not saver.save({})
     assert said.warnings == [f"{FULL.line} · training goes on and tries again at the next save"] * 2
-    training.tally.step = 30
+    training.counters.step = 30
     assert saver.save({}) and disk.saved == [30]
 
 
@@ -86,10 +86,10 @@ def test_a_failure_is_told_and_tried_again_at_the_next_save(parts):
 def test_failing_again_and_again_ends_the_run_with_the_last_good_one(parts):
     saver, disk, training, _ = parts(2, 3, 5, 6, 7)
     outcomes = []
-    for training.tally.step in range(1, 7):
+    for training.counters.step in range(1, 7):
         outcomes.append(saver.save({}))
     assert outcomes == [True, False, False, True, False, False]  # a good one begins the count anew
-    training.tally.step = 7
+    training.counters.step = 7
     with pytest.raises(StorageError, match="the last good one is step_4") as failed:
         saver.save({})
     assert failed.value.exit_code == 6 and disk.attempts == FAILURES + 4
@@ -106,7 +106,7 @@ def test_the_best_is_marked_only_once_it_is_there(parts):
     saver, disk, training, _ = parts(1)
     saver.save_best(1.0, {})
     assert disk.best == []
-    training.tally.step = 10
+    training.counters.step = 10
     saver.save_best(0.0, {})
     assert disk.attempts == 1
     saver.save_best(1.0, {})
@@ -118,7 +118,7 @@ def test_nothing_is_written_twice_and_all_is_summed_up(parts):
     saver, disk, training, said = parts()
     saver.save({})
     saver.save_finally({})
-    training.tally.step = 1
+    training.counters.step = 1
     saver.save_finally({})
     assert disk.saved == [0, 1]
     assert said.messages == ["checkpoint of step 0: 3.0 MiB, 1.0 MiB of them replay, 0.50 s"]  # the first one
@@ -159,9 +159,9 @@ def test_without_descriptors_a_checkpoint_is_tried_again(tmp_path):
     )
     saver = Checkpointer(manager, training, said, lambda: None)
     assert saver.save({})
-    for training.tally.step in (1, 2):
+    for training.counters.step in (1, 2):
         with no_descriptors():
             assert not saver.save({})
     assert ["Too many open files" in line and "tries again" in line for line in said.warnings] == [True] * 2
-    training.tally.step = 3
+    training.counters.step = 3
     assert saver.save({})

@@ -13,52 +13,56 @@ from algorithm.train.counters import MAX_EPISODES, SHOWN_RETURNS, Counters
 
 
 def some() -> Counters:
-    tally = Counters(["a", "b"])
-    tally.step, tally.iteration = 40, 3
-    tally.add([Episode("a", 1, 0.1 + 0.2, 7), Episode("b", 0, -1e300, 2)])
-    tally.evaluated("a", Performance((1.5, 2.5), (10, 11)))
-    tally.step = 60
-    tally.evaluated("a", Performance((0.5,), (9,)))
-    return tally
+    counters = Counters(["a", "b"])
+    counters.step, counters.iteration = 40, 3
+    counters.add([Episode("a", 1, 0.1 + 0.2, 7), Episode("b", 0, -1e300, 2)])
+    counters.evaluated("a", Performance((1.5, 2.5), (10, 11)))
+    counters.step = 60
+    counters.evaluated("a", Performance((0.5,), (9,)))
+    return counters
 
 
 def test_episodes_are_kept_until_the_next_summary_and_their_returns_a_while_longer():
-    tally = some()
-    assert (tally.episodes, len(tally.since_summary["a"]), len(tally.since_summary["b"])) == (2, 1, 1)
-    tally.add([Episode("a", 0, float(i), 1) for i in range(30)])
-    assert list(tally.returns) == [float(i) for i in range(30 - SHOWN_RETURNS, 30)]
+    counters = some()
+    assert (counters.episodes, len(counters.since_summary["a"]), len(counters.since_summary["b"])) == (
+        2,
+        1,
+        1,
+    )
+    counters.add([Episode("a", 0, float(i), 1) for i in range(30)])
+    assert list(counters.returns) == [float(i) for i in range(30 - SHOWN_RETURNS, 30)]
 
 
 def test_the_best_evaluation_is_the_first_of_the_highest():
-    tally = some()
-    assert tally.last_eval["a"][0] == 60 and tally.best_eval["a"][0] == 40
-    assert not tally.evaluated("a", Performance((2.0,), (1,)))  # no better than 2.0 before
-    assert tally.evaluated("a", Performance((2.1,), (1,)))
+    counters = some()
+    assert counters.last_eval["a"][0] == 60 and counters.best_eval["a"][0] == 40
+    assert not counters.evaluated("a", Performance((2.0,), (1,)))  # no better than 2.0 before
+    assert counters.evaluated("a", Performance((2.1,), (1,)))
 
 
 def test_evaluated_means_every_behaviour_at_this_step():
-    tally = Counters(["a"])
-    assert not tally.is_evaluated
-    tally.evaluated("a", Performance((1.0,), (1,)))
-    assert tally.is_evaluated
-    tally.step = 1
-    assert not tally.is_evaluated
+    counters = Counters(["a"])
+    assert not counters.is_evaluated
+    counters.evaluated("a", Performance((1.0,), (1,)))
+    assert counters.is_evaluated
+    counters.step = 1
+    assert not counters.is_evaluated
 
 
 def test_everything_comes_back_through_json():
-    tally = some()
-    tally.owes_evaluation = True
+    counters = some()
+    counters.owes_evaluation = True
     again = Counters(["a", "b"])
-    again.load_state(State(meta=json.loads(json.dumps(tally.state().meta))))
-    assert vars(again) == vars(tally)
+    again.load_state(State(meta=json.loads(json.dumps(counters.state().meta))))
+    assert vars(again) == vars(counters)
 
 
 @pytest.mark.fault("F32")
 def test_of_episodes_without_a_summary_only_the_last_ones_are_kept():
     """Where no steps come, no summary is due, however many episodes are told."""
-    tally = Counters(["a"])
+    counters = Counters(["a"])
     for number in range(3 * MAX_EPISODES):
-        tally.add([Episode("a", number, 0.0, 1)])
-    kept = tally.since_summary["a"]
+        counters.add([Episode("a", number, 0.0, 1)])
+    kept = counters.since_summary["a"]
     assert len(kept) <= 2 * MAX_EPISODES and kept[-1].agent == 3 * MAX_EPISODES - 1
-    assert tally.episodes == 3 * MAX_EPISODES
+    assert counters.episodes == 3 * MAX_EPISODES

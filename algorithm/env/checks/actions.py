@@ -15,7 +15,7 @@ from algorithm.env.checks.finding import Finding, note, ok, warning
 HUGE = 1e4
 """Bound of an action beyond which a float32 resolves it coarsely."""
 
-_ENOUGH = 20  # steps before "no effect" says anything
+_ENOUGH = 20  # steps before "no effect" is reported
 
 
 def check_bounds(context: CheckContext) -> Iterator[Finding]:

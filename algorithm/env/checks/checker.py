@@ -70,7 +70,7 @@ def run_checks(
 ) -> Iterator[CheckResult]:
     """Yield the result of each check as soon as it is known.
 
-    on_start: called with each check before it runs, so that the parent knows where a process died
+    on_start: called with each check before it runs, so that the parent can name where a process died
     """
     failures: set[tuple[str, str]] = set()
     for check in checks:

@@ -14,7 +14,7 @@ from algorithm.env.checks.running_stats import ObsStats
 LARGE = 100.0
 """Mean or deviation beyond which networks learn badly without normalisation."""
 
-_ENOUGH = 20  # observations before "never changes" says anything
+_ENOUGH = 20  # observations before "never changes" is reported
 _REAL = ("float16", "float32", "float64")
 
 

@@ -12,7 +12,7 @@ from algorithm.env.checks.finding import Finding, error, note, ok, warning
 LARGE, SMALL = 1e3, 1e-4
 """Rewards of a step above and below which the default temperatures and step sizes do not suit."""
 
-_ENOUGH = 50  # rewards before "always the same" says anything
+_ENOUGH = 50  # rewards before "always the same" is reported
 
 
 def check_finite(context: CheckContext) -> Iterator[Finding]:

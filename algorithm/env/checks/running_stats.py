@@ -6,14 +6,12 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
-from numpy.typing import NDArray
 
+from algorithm.data import Bool, Double
 from algorithm.env.observations import ROUNDING
 from algorithm.env.spaces import Leaf
 
 _IMAGE_SIDE = 8  # pixels; a smaller array is not an image (algorithm.nn.images)
-
-Numbers = NDArray[np.float64]
 
 
 class RunningMoments:
@@ -27,7 +25,7 @@ class RunningMoments:
         self.mean, self._m2 = np.zeros(shape), np.zeros(shape)
         self.low, self.high = np.full(shape, np.inf), np.full(shape, -np.inf)
 
-    def add(self, value: Numbers) -> None:
+    def add(self, value: Double) -> None:
         """Add an array."""
         self.count += 1
         off = value - self.mean
@@ -37,9 +35,9 @@ class RunningMoments:
         np.maximum(self.high, value, out=self.high)
 
     @property
-    def std(self) -> Numbers:
+    def std(self) -> Double:
         """Standard deviation of the population."""
-        deviation: Numbers = np.sqrt(self._m2 / max(1, self.count))
+        deviation: Double = np.sqrt(self._m2 / max(1, self.count))
         return deviation
 
 
@@ -78,7 +76,7 @@ class ObsStats:
         if self._bounds:
             self._compare(numbers, self._bounds, place)
 
-    def _compare(self, numbers: Numbers, bounds: tuple[Numbers, Numbers], place: str) -> None:
+    def _compare(self, numbers: Double, bounds: tuple[Double, Double], place: str) -> None:
         beyond = np.maximum(bounds[0] - numbers, numbers - bounds[1])
         worst = beyond.max(initial=-np.inf)
         if worst <= ROUNDING * max(1.0, float(np.abs(numbers).max())):
@@ -90,7 +88,7 @@ class ObsStats:
             low, high = (float(bound[at][0]) for bound in bounds)
             self.excess_at = f"{self._element(at)} = {numbers[at][0]:.6g} in [{low:g}, {high:g}], {place}"
 
-    def _element(self, marked: NDArray[np.bool_]) -> str:
+    def _element(self, marked: Bool) -> str:
         index = np.argwhere(marked)[0].tolist() if marked.ndim else []
         return self.name + (str(index) if index else "")
 

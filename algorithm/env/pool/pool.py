@@ -174,15 +174,15 @@ class EnvPool(VecEnv):
 
     def _start_episodes(self, indices: Iterable[int]) -> None:
         """Start the planned episodes; after a failure start later ones until one succeeds."""
-        asked = set(indices)
-        waiting = asked
+        requested = set(indices)
+        waiting = requested
         while waiting:
             failures = self._executor.reset(sorted(waiting))
             for i in waiting:
                 self._episode_started(i)
             self._count_failures(failures)
             waiting = set(chain.from_iterable(failure.envs for failure in failures))
-            self._unreported |= waiting - asked
+            self._unreported |= waiting - requested
 
     def _episode_started(self, i: int) -> None:
         """Count the planned episode and plan the next one, which the executor may start by itself."""

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from algorithm.data import Array, Bool, Float, Int
+from algorithm.data import Array, Bool, Double, Float, Int
 from algorithm.spec import AgentSpec
 
 _ALIGNMENT = 64  # bytes: each column starts on its own cache line
@@ -44,10 +44,10 @@ class StepBuffers:
         self.truncated: Bool = arrays["truncated"]  # [N]
         self.skipped: Bool = arrays["skipped"]  # [N] no step was taken
         self.repeated_steps: Int = arrays["repeated_steps"]  # [N] steps of the last repetition
-        self.repeated_return: NDArray[np.float64] = arrays["repeated_return"]  # [N] sum of their rewards
+        self.repeated_return: Double = arrays["repeated_return"]  # [N] sum of their rewards
         # time.monotonic() at the start of the current call into the sub-environment, 0 without one. All
         # processes share that clock, so the parent can detect a worker that hangs.
-        self.call_started: NDArray[np.float64] = arrays["call_started"]
+        self.call_started: Double = arrays["call_started"]
 
     def write_mask(self, i: int, mask: Bool | None) -> None:
         """Write the action mask of row i, [ΣN]; None allows everything."""

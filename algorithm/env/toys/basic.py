@@ -9,18 +9,16 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from itertools import permutations
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar
 
 import gymnasium as gym
 import numpy as np
+from gymnasium.core import ActType, ObsType
 from numpy.typing import NDArray
 from typing_extensions import override
 
-Observed = TypeVar("Observed")
-Acted = TypeVar("Acted")
 
-
-class Toy(gym.Env[Observed, Acted], ABC):
+class Toy(gym.Env[ObsType, ActType], ABC):
     """Independent rounds of an observation, an action and its reward.
 
     A terminal state ends the episode; its observation is that of a round without an action.
@@ -33,27 +31,27 @@ class Toy(gym.Env[Observed, Acted], ABC):
     @override
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Observed, dict[str, Any]]:
+    ) -> tuple[ObsType, dict[str, Any]]:
         """Start with the first round; see :meth:`gymnasium.Env.reset`."""
         super().reset(seed=seed)
         self._played = 0
-        return self._ask(), self._info()
+        return self._draw_round(), self._info()
 
     @override
-    def step(self, action: Acted) -> tuple[Observed, float, bool, bool, dict[str, Any]]:
+    def step(self, action: ActType) -> tuple[ObsType, float, bool, bool, dict[str, Any]]:
         """Return this round's reward and the next round. Raises ValueError outside the action space."""
         if not self.action_space.contains(action):
             raise ValueError(f"the action {action!r} is not in {self.action_space}")
         reward = self._reward(action)
         self._played += 1
-        return self._ask(), reward, self._played == self.rounds, False, self._info()
+        return self._draw_round(), reward, self._played == self.rounds, False, self._info()
 
     @abstractmethod
-    def _ask(self) -> Observed:
+    def _draw_round(self) -> ObsType:
         """Draw a round from ``self.np_random``; return its observation."""
 
     @abstractmethod
-    def _reward(self, action: Acted) -> float:
+    def _reward(self, action: ActType) -> float:
         """Return the reward of ``action`` in this round."""
 
     def _info(self) -> dict[str, Any]:
@@ -74,7 +72,7 @@ class ToyContinuous(Toy[NDArray[np.float32], NDArray[np.float32]]):
         self.observation_space = gym.spaces.Box(-0.9, 0.9, (2,), np.float32)
         self.action_space = gym.spaces.Box(-1.0, 1.0, (2,), np.float32)
 
-    def _ask(self) -> NDArray[np.float32]:
+    def _draw_round(self) -> NDArray[np.float32]:
         self._target = self.np_random.uniform(-0.9, 0.9, 2).astype(np.float32)
         return self._target.copy()
 
@@ -91,7 +89,7 @@ class ToyDiscrete(Toy[np.int64, np.int64]):
         self.observation_space = gym.spaces.Discrete(5)
         self.action_space = gym.spaces.Discrete(5)
 
-    def _ask(self) -> np.int64:
+    def _draw_round(self) -> np.int64:
         self._shown = self.np_random.integers(5)
         return self._shown
 
@@ -112,7 +110,7 @@ class ToyBranches(Toy[NDArray[np.int8], NDArray[np.int64]]):
         self.observation_space = gym.spaces.MultiBinary(9)
         self.action_space = gym.spaces.MultiDiscrete([3, 4, 2])
 
-    def _ask(self) -> NDArray[np.int8]:
+    def _draw_round(self) -> NDArray[np.int8]:
         self._right = self.np_random.integers([3, 4, 2])
         bits = np.zeros(9, np.int8)
         bits[self._right + np.array([0, 3, 7])] = 1
@@ -149,7 +147,7 @@ class ToyHybrid(Toy[dict[str, Any], dict[str, Any]]):
         )
         self._orders = np.array(list(permutations((-0.6, 0.0, 0.6))), np.float32)
 
-    def _ask(self) -> dict[str, Any]:
+    def _draw_round(self) -> dict[str, Any]:
         self._best = self.np_random.integers(3)
         self._targets = self.np_random.choice(self._orders)
         return {"best": self._best, "targets": self._targets.copy()}
@@ -178,7 +176,7 @@ class ToyMasked(Toy[np.int64, np.int64]):
         self.observation_space = gym.spaces.Discrete(6)
         self.action_space = gym.spaces.Discrete(6)
 
-    def _ask(self) -> np.int64:
+    def _draw_round(self) -> np.int64:
         self._shown = self.np_random.integers(6)
         self._mask = np.ones(6, np.int8)
         self._mask[self._shown] = self.np_random.integers(2)

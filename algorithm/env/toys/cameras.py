@@ -8,6 +8,7 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
+from algorithm.data import Double
 from algorithm.env.toys.basic import Toy
 
 _REACH = 0.9  # positions and answers lie in [-0.9, 0.9]
@@ -49,7 +50,7 @@ class ToyTwoCameras(Toy[dict[str, Any], NDArray[np.float32]]):
         self._places = (_places(_LEFT[1], _PATCH), _places(_RIGHT[2], _BAR))
         self._variance = np.array([places.var() for places in self._places])
 
-    def _ask(self) -> dict[str, Any]:
+    def _draw_round(self) -> dict[str, Any]:
         rng = self.np_random
         columns = [int(rng.integers(len(places))) for places in self._places]
         row = int(rng.integers(_LEFT[0] - _PATCH + 1))
@@ -70,6 +71,6 @@ class ToyTwoCameras(Toy[dict[str, Any], NDArray[np.float32]]):
         return 1.0 - float(np.mean((action - self._answer) ** 2 / self._variance))
 
 
-def _places(width: int, size: int) -> NDArray[np.float64]:
+def _places(width: int, size: int) -> Double:
     """Return the positions at which an object ``size`` pixels wide can start."""
     return np.linspace(-_REACH, _REACH, width - size + 1)

@@ -7,15 +7,15 @@ After the game of Mnih et al. 2014, "Recurrent models of visual attention" (arXi
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar
 
 import gymnasium as gym
 import numpy as np
+from gymnasium.core import ObsType
 from numpy.typing import NDArray
 from typing_extensions import override
 
 GreyImage = NDArray[np.uint8]
-Observed = TypeVar("Observed")
 
 SIDE = 32  # pixels, of the image
 MARGIN = 2  # pixels without ball or paddle, which stay visible in images shifted by so much
@@ -28,7 +28,7 @@ LEFT, LAST_BALL, LAST_PADDLE = MARGIN, SIDE - MARGIN - BALL, SIDE - MARGIN - PAD
 _BRIGHT = 255
 
 
-class Catch(gym.Env[Observed, np.int64], ABC):
+class Catch(gym.Env[ObsType, np.int64], ABC):
     """A ball falls, and a paddle has to be below it in time; an episode has 11 steps.
 
     The ball starts in any column and falls straight down, two pixels a step. The paddle starts anywhere, too;
@@ -58,15 +58,15 @@ class Catch(gym.Env[Observed, np.int64], ABC):
     @override
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Observed, dict[str, Any]]:
+    ) -> tuple[ObsType, dict[str, Any]]:
         super().reset(seed=seed)
         self._row = FIRST_ROW
         self._column = int(self.np_random.integers(LEFT, LAST_BALL + 1))
         self._paddle = int(self.np_random.integers(LEFT, LAST_PADDLE + 1))
-        return self._look(), {}
+        return self._observe(), {}
 
     @override
-    def step(self, action: np.int64) -> tuple[Observed, float, bool, bool, dict[str, Any]]:
+    def step(self, action: np.int64) -> tuple[ObsType, float, bool, bool, dict[str, Any]]:
         """Return the result of an action. Raises ValueError outside the action space."""
         if not self.action_space.contains(action):
             raise ValueError(f"the action {action!r} is not in {self.action_space}")
@@ -74,10 +74,10 @@ class Catch(gym.Env[Observed, np.int64], ABC):
         self._row += SPEED
         over = self._row == LAST_ROW
         caught = self._paddle <= self._column <= self._paddle + PADDLE - BALL
-        return self._look(), (1.0 if caught else -1.0) if over else 0.0, over, False, {}
+        return self._observe(), (1.0 if caught else -1.0) if over else 0.0, over, False, {}
 
     @abstractmethod
-    def _look(self) -> Observed:
+    def _observe(self) -> ObsType:
         """Return the current observation."""
 
     def _draw(self) -> GreyImage:
@@ -96,7 +96,7 @@ class ToyCatch(Catch[GreyImage]):
         super().__init__(noise, SIDE)
         self.observation_space = gym.spaces.Box(0, 255, (SIDE, SIDE), np.uint8)
 
-    def _look(self) -> GreyImage:
+    def _observe(self) -> GreyImage:
         return self._draw()
 
 
@@ -114,7 +114,7 @@ class ToyHiddenCatch(Catch[dict[str, NDArray[Any]]]):
             truth=gym.spaces.Box(-1.0, 1.0, (3,), np.float32),
         )
 
-    def _look(self) -> dict[str, NDArray[Any]]:
+    def _observe(self) -> dict[str, NDArray[Any]]:
         share = (
             (self._column - LEFT) / (LAST_BALL - LEFT),
             (self._row - FIRST_ROW) / (LAST_ROW - FIRST_ROW),

@@ -44,7 +44,7 @@ class ToyCorridor(gym.Env[NDArray[np.float32], np.int64]):
     ) -> tuple[NDArray[np.float32], dict[str, Any]]:
         super().reset(seed=seed)
         self._at = 0
-        return self._look(), {}
+        return self._observe(), {}
 
     @override
     def step(self, action: np.int64) -> tuple[NDArray[np.float32], float, bool, bool, dict[str, Any]]:
@@ -53,9 +53,9 @@ class ToyCorridor(gym.Env[NDArray[np.float32], np.int64]):
             raise ValueError(f"the action {action!r} is not in {self.action_space}")
         self._at = max(0, self._at + 2 * int(action) - 1)
         over = self._at == len(self.visited) - 1
-        return self._look(), float(over), over, False, {}
+        return self._observe(), float(over), over, False, {}
 
-    def _look(self) -> NDArray[np.float32]:
+    def _observe(self) -> NDArray[np.float32]:
         self.visited[self._at] += 1
         bits = np.zeros(len(self.visited), np.float32)
         bits[self._at] = 1.0

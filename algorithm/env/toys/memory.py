@@ -33,7 +33,7 @@ class MemoryToy(gym.Env[NDArray[np.float32], np.int64], ABC):
         super().reset(seed=seed)
         self._at = 0
         self._draw()
-        return self._look(), {}
+        return self._observe(), {}
 
     @override
     def step(self, action: np.int64) -> tuple[NDArray[np.float32], float, bool, bool, dict[str, Any]]:
@@ -41,9 +41,9 @@ class MemoryToy(gym.Env[NDArray[np.float32], np.int64], ABC):
         if not self.action_space.contains(action):
             raise ValueError(f"the action {action!r} is not in {self.action_space}")
         reward, over = self._act(int(action))
-        return self._look(), reward, over, False, {}
+        return self._observe(), reward, over, False, {}
 
-    def _look(self) -> NDArray[np.float32]:
+    def _observe(self) -> NDArray[np.float32]:
         bits = np.zeros(self.observation_space.shape or (), np.float32)
         bits[self._shown()] = 1.0
         return bits
@@ -128,7 +128,7 @@ class ToyQueue(MemoryToy):
 class ToyHallway(MemoryToy):
     """Walk ``length`` cells and turn the way that a sign said at the start: a T-maze.
 
-    bits:    [3]: the sign says left, it says right, this is the junction; none is set in between
+    bits:    [3]: sign to the left, sign to the right, junction; none is set in between
     actions: forward, left, right; at the junction left and right end the episode, with 1 if that is what the
              sign said. An action that leads into a wall leaves the agent where it is.
 

@@ -49,7 +49,7 @@ from algorithm.runs.files import json_text, make_folder, remove_unfinished, sync
 
 INDEX = "replay.json"
 GIVEN_UP = "replay.given_up.json"
-"""Name of the index once a checkpoint has given up its replay."""
+"""File name of the index after the checkpoint's replay was removed."""
 
 _DRAFT = ".draft_"
 _DAMAGED = ".damaged"

@@ -31,7 +31,7 @@ from algorithm.runs.checkpoints.segments import try_to_remove
 from algorithm.runs.files import write_json
 
 Replays = Literal["always", "last", "never"]
-"""Which checkpoints keep the replay: all, only the newest, none."""
+"""Checkpoints that keep the replay: all, only the newest, or none."""
 
 
 @dataclass(frozen=True)
@@ -200,8 +200,8 @@ class CheckpointManager:
 def find_checkpoint(root: Path, which: Ckpt | None = None, *, warn: Callable[[str], None]) -> Checkpoint:
     """Read a checkpoint, every byte verified.
 
-    which: a step; ``latest`` or ``best``, the one that the file of that name says; or None, the newest one
-        that is intact, whatever a file says.
+    which: a step; ``latest`` or ``best``, the one named by that file; or None, the newest one
+        that is intact, whatever those files name.
     warn:  called for every damaged checkpoint passed over. One that was asked for is never passed over.
     Raises StorageError, with the steps there are, if there is none.
     """

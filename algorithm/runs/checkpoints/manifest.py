@@ -22,17 +22,17 @@ SCHEMA = 5
 """Version of the layout; a reader refuses any other."""
 
 NAME = re.compile(r"step_([0-9]{9,15})(?:_([0-9]{1,9}))?")
-"""The folder of a checkpoint: its step, and which one of that step."""
+"""Pattern of a checkpoint's folder name: its step, and its number within that step."""
 
 MANIFEST = "manifest.json"
 STATE = "state.json"
 TENSORS = ".safetensors"
 
 LARGEST = 2**50
-"""Bytes of a file that is read in chunks; it must be as long as the manifest says."""
+"""Maximum size in bytes of a file read in chunks, whose size the manifest states."""
 
 WHOLE = 2**34
-"""Bytes of one that is read in one piece."""
+"""Maximum size in bytes of a file read in one piece."""
 
 _BLOCK = 2**20
 

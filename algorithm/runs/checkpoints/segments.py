@@ -29,10 +29,10 @@ from algorithm.runs.checkpoints.manifest import Entry, check_hash, damaged, open
 from algorithm.runs.files import make_folder, put, sync_folder
 
 PATTERN = "seg_*.npy"
-"""All files that are written here."""
+"""Pattern of all files written here."""
 
 MAX_PARTS = 1000
-"""Segments of one replay. With so many it is written anew, as one; seldom enough to cost little."""
+"""Number of segments of one replay from which it is rewritten as one."""
 
 _KINDS = ("<f8", "<f4", "<i8")  # dtypes of the arrays beside the rows
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 EVENT_FILES = "events.out.tfevents.*"
-"""Their names, as a pattern."""
+"""Pattern of their file names."""
 
 
 class LoggedPicture(NamedTuple):

@@ -71,7 +71,7 @@ _OF_ALL: Mapping[str, str] = {
 }
 
 METRICS: Mapping[str, str] = {**_OF_EPISODES, **families.metrics(), **_OF_ALL}
-"""Every name a run may log, with its meaning."""
+"""Metric name -> meaning, of everything that a run may log."""
 
 
 class MetricsLogger:
@@ -161,7 +161,7 @@ class MetricsLogger:
         else:
             for sink in self._sinks:
                 sink.retry()
-        self._tell()
+        self._report_failure()
 
     def state(self) -> dict[str, object]:
         """State of another logger that goes on from here, as strict JSON; flushes committed rows to the disk.
@@ -171,7 +171,7 @@ class MetricsLogger:
         for sink in self._sinks:
             sink.sync()
         self._write_table()
-        self._tell()
+        self._report_failure()
         return {
             "closed_step": self._closed_step,
             "step": self._step,
@@ -186,7 +186,7 @@ class MetricsLogger:
         """Commit the row and make a last attempt for those that wait; may be called twice."""
         self.flush()
         self._write_table()
-        self._tell()
+        self._report_failure()
         missing = [f"{sink.waiting} in {sink.path}" for sink in self._sinks if sink.waiting]
         if missing:
             self._warn(f"rows of metrics are missing for ever: {', '.join(missing)}")
@@ -234,10 +234,10 @@ class MetricsLogger:
         """At once, and not with the next row: until then TensorBoard would show what has been dropped."""
         for folder in sorted({path.parent for path in self._log.rglob(EVENT_FILES)}):
             self._events_of(folder).write(self._closed_step, {})
-        self._tell()
+        self._report_failure()
 
-    def _tell(self) -> None:
-        """Warn when it begins to fail, and once more when it does not any longer."""
+    def _report_failure(self) -> None:
+        """Warn when writing begins to fail, and when it works again."""
         found = (*(sink.error for sink in self._sinks), self._table_error)
         errors = [error for error in found if error is not None]
         if errors and not self._failing:

@@ -19,7 +19,7 @@ _LARGEST = 2**50  # bytes; only its end is read
 class RunLog(logging.Handler):
     """A handler that appends whole lines to a file, and counts the lines that could not be written.
 
-    tell: called once, when the first line is left out
+    warn: called once, when the first line is left out
     Raises OSError if the file cannot be written to begin with.
     """
 
@@ -28,7 +28,7 @@ class RunLog(logging.Handler):
         self._file = GrowingFile(path)
         self._file.append(b"\n" if _is_torn(path) else b"")
         self._left_out = 0
-        self.tell: Callable[[str], None] = _to_stderr
+        self.warn: Callable[[str], None] = _to_stderr
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write one record. A record that cannot be formatted is treated as logging does."""
@@ -42,9 +42,9 @@ class RunLog(logging.Handler):
             self._file.append(f"{gap}{text}\n".encode("utf-8", "backslashreplace"))
         except OSError as error:
             self._left_out += 1
-            if self._left_out == 1:  # counted before: what is told may be logged as well
+            if self._left_out == 1:  # counted before: a warning may be logged as well
                 why = StorageError.of(error, what="the log cannot be written", where=self._file.path)
-                self.tell(f"{why.line} · training goes on")
+                self.warn(f"{why.line} · training goes on")
         else:
             self._left_out = 0
 

@@ -22,7 +22,7 @@ from algorithm.reading import parse_json, read_bytes
 from algorithm.runs.files import GrowingFile, write_text
 
 MOST = 2**30
-"""Bytes of the largest file of metrics that is read."""
+"""Maximum size in bytes of a file of metrics."""
 
 Row = Mapping[str, float]
 """Values by column; NaN and infinity become null, an empty cell, or no point."""
