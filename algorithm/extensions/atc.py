@@ -7,9 +7,10 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
-from algorithm.extensions.base import Context, States
+from algorithm.extensions.base import Context
 from algorithm.extensions.two_views import Judge, TwoViews
 from algorithm.nn.augment import Augmentation
+from algorithm.nn.encoding import States
 from algorithm.ops.contrastive import info_nce_accuracy, info_nce_loss
 from algorithm.ops.shapes import valid_share
 
@@ -61,7 +62,8 @@ class Atc(TwoViews):
     def _fit(self, anchor: Tensor, positive: Tensor) -> Tensor:
         """Return logits [P, P] of states [P, S]."""
         prediction, bilinear = self.joint
-        return bilinear(anchor + prediction(anchor)) @ positive.t()
+        key: Tensor = bilinear(anchor + prediction(anchor))
+        return key @ positive.t()
 
 
 def pairs(ctx: Context, learned: Tensor, target_following: Tensor) -> tuple[Tensor, Tensor, Tensor]:

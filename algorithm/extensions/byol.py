@@ -7,9 +7,10 @@ import copy
 import torch
 from torch import Tensor, nn
 
-from algorithm.extensions.base import Context, States
+from algorithm.extensions.base import Context
 from algorithm.extensions.two_views import Judge, TwoViews
 from algorithm.nn.augment import Augmentation
+from algorithm.nn.encoding import States
 from algorithm.ops.contrastive import cosine_loss
 from algorithm.ops.shapes import window_mean
 
@@ -53,8 +54,9 @@ class Byol(TwoViews):
         projection, _ = self.joint
         for own, online in zip(self.target_projection.parameters(), projection.parameters(), strict=True):
             own.lerp_(online, tau)
-        for own, online in zip(self.target_projection.buffers(), projection.buffers(), strict=True):
-            own.copy_(online)
+        buffers = zip(self.target_projection.buffers(), projection.buffers(), strict=True)
+        for own_buffer, online_buffer in buffers:
+            own_buffer.copy_(online_buffer)
 
     def _distance(self, by: States, of: States) -> Tensor:
         """Return ℓ [B·T] of one look's prediction of the other."""

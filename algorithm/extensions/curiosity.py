@@ -111,7 +111,8 @@ class Curiosity(Extension):
         return error, batch.valid[:, at] & batch.obs_valid[:, after]
 
     def _scaled(self, error: Tensor) -> Tensor:
-        return error * (self._strength / self.deviation())
+        deviation: Tensor = self.deviation()
+        return error * (self._strength / deviation)
 
 
 def make_curiosity(build: Build) -> Curiosity | None:

@@ -8,8 +8,9 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from algorithm.extensions.base import Context, Extension, Obs
+from algorithm.extensions.base import Context, Extension
 from algorithm.extensions.options import Build
+from algorithm.nn.encoding import Obs
 from algorithm.nn.images import ImageLayout, image_layouts
 from algorithm.nn.world import check_world
 from algorithm.ops.prediction import bounded_std, choice_error, squared_error, transition_loss

@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping
 
 from torch import Tensor
 
-from algorithm.extensions.base import Context, Extension, States
+from algorithm.extensions.base import Context, Extension
 from algorithm.nn.augment import Augmentation
+from algorithm.nn.encoding import States
 from algorithm.ops.contrastive import q_consistency_loss
 
 Judge = Callable[[Context, States], Mapping[str, Tensor]]

@@ -159,7 +159,8 @@ def _moved(windows: Tensor, layout: ImageLayout, generator: torch.Generator) -> 
     moved = shift_images(layout.arrange(windows), down, right)
     axes = moved.view(-1, *(layout.shape[axis] for axis in layout.order))
     back = (layout.order.index(axis) + 1 for axis in range(len(layout.shape)))
-    return axes.permute(0, *back).unflatten(0, (batch, time))
+    shifted: Tensor = axes.permute(0, *back).unflatten(0, (batch, time))
+    return shifted
 
 
 def _noisy(windows: Tensor, exists: Tensor, stacked: bool, generator: torch.Generator) -> Tensor:

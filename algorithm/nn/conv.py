@@ -29,7 +29,8 @@ class Residual(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Map x [P, C, H, W] to the same shape."""
-        return x + self.net(x)
+        residual: Tensor = self.net(x)
+        return x + residual
 
 
 def _simple(channels: int) -> list[nn.Module]:

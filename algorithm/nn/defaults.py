@@ -66,7 +66,8 @@ class ModelQ(nn.Module):
 
     def forward(self, state: Tensor, c_action: Tensor) -> Tensor:
         """Return q [..., N] of state [..., S] and c_action [..., A_c]."""
-        return self.net(torch.cat([state, c_action], -1))
+        q: Tensor = self.net(torch.cat([state, c_action], -1))
+        return q
 
 
 class ModelPolicy(nn.Module):
@@ -90,4 +91,5 @@ class ModelPolicy(nn.Module):
 
     def forward(self, state: Tensor, obs: Mapping[str, Tensor]) -> HybridAction:
         """Return the distribution over actions in state [..., S]."""
-        return self.head(self.net(state))
+        policy: HybridAction = self.head(self.net(state))
+        return policy

@@ -53,7 +53,8 @@ class ModelForwardDynamic(nn.Module):
 
     def forward(self, state: Tensor, action: Tensor) -> Tensor:
         """Return the state that follows [..., S]."""
-        return self.net(torch.cat([state, action], -1))
+        following: Tensor = self.net(torch.cat([state, action], -1))
+        return following
 
 
 class ModelInverseDynamic(nn.Module):
@@ -65,7 +66,8 @@ class ModelInverseDynamic(nn.Module):
 
     def forward(self, state: Tensor, next_state: Tensor) -> Tensor:
         """Return the action between the states [..., A]."""
-        return self.net(torch.cat([state, next_state], -1))
+        action: Tensor = self.net(torch.cat([state, next_state], -1))
+        return action
 
 
 class ModelRND(nn.Module):
@@ -84,7 +86,8 @@ class ModelRND(nn.Module):
 
     def forward(self, state: Tensor, action: Tensor) -> Tensor:
         """Return the features [..., feature_n]."""
-        return self.net(torch.cat([state, action], -1))
+        features: Tensor = self.net(torch.cat([state, action], -1))
+        return features
 
 
 @torch.no_grad()
@@ -99,7 +102,9 @@ def check_dynamic(network: nn.Module, sizes: tuple[int, int], out_size: int | st
     for lead in _BATCHES:
         with blame(name, "forward", where):
             result = network(*(torch.zeros(*lead, size) for size in sizes))
-        got = tuple(result.shape) if isinstance(result, Tensor) else type(result).__name__
+        got: tuple[object, ...] | str = type(result).__name__
+        if isinstance(result, Tensor):
+            got = tuple(result.shape)
         if isinstance(out_size, str) and isinstance(got, tuple) and got:
             got = (*got[:-1], out_size)
         if got != (*lead, out_size):

@@ -59,7 +59,8 @@ class ImageEncoder(nn.Module):
         """Map x [..., *shape] to [..., out_size]."""
         lead = x.shape[: x.dim() - len(self.layout.shape)]
         images = self.shift(self.layout.arrange(x))
-        return self.dense(self.conv(to_planes(images))).view(*lead, self.out_size)
+        vector: Tensor = self.dense(self.conv(to_planes(images)))
+        return vector.view(*lead, self.out_size)
 
 
 class VectorEncoder(nn.Module):

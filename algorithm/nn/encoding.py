@@ -88,7 +88,8 @@ class _Window:
         """Return states and carries of some tokens, from the carry before them."""
         batch, seen = self.batch, {name: value[:, tokens] for name, value in self.obs.items()}
         with self._look, torch.set_grad_enabled(gradient):
-            return by(seen, batch.prev_action[:, tokens], carry, batch.obs_valid[:, tokens])
+            state, after = by(seen, batch.prev_action[:, tokens], carry, batch.obs_valid[:, tokens])
+            return state, after
 
 
 class _Whole(_Window):

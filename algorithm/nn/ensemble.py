@@ -116,6 +116,7 @@ class Ensemble(nn.Module):
 
     def _call_vmap(self, inputs: Sequence[Tensor], stacked: dict[str, Tensor]) -> Tensor:
         def one(state: dict[str, Tensor], *args: Tensor) -> Tensor:
-            return functional_call(self._template[0], state, args)
+            q: Tensor = functional_call(self._template[0], state, args)
+            return q
 
         return vmap(one, in_dims=(0, *[None] * len(inputs)), randomness="different")(stacked, *inputs)

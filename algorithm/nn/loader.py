@@ -77,7 +77,7 @@ def load_networks(
 
     def build(name: str, kwargs: Mapping[str, Any] | None, *args: object) -> nn.Module:
         with blame(name, "__init__", where[name]):
-            return cast(nn.Module, classes[name](*args, **(kwargs or {})))
+            return classes[name](*args, **(kwargs or {}))
 
     seen = {"context": context} if seq_encoder == "ATTN" else {}
     if seen.keys() & (rep or {}).keys():

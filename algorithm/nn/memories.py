@@ -76,7 +76,8 @@ class RecurrentRep(_RepWithMemory):
 
     def remember(self, token: Tensor, carry: Tensor, valid: Tensor) -> tuple[Tensor, Tensor]:
         """Return the recurrent layers' outputs and carries."""
-        return self.memory(token, carry, valid)
+        state, after = self.memory(token, carry, valid)
+        return state, after
 
 
 class AttentionRep(_RepWithMemory):
@@ -119,7 +120,8 @@ class AttentionRep(_RepWithMemory):
 
     def remember(self, token: Tensor, carry: Tensor, valid: Tensor) -> tuple[Tensor, Tensor]:
         """Return attention's outputs and carries for the embedded tokens."""
-        return self.memory(self.embed(token), carry, valid)
+        state, after = self.memory(self.embed(token), carry, valid)
+        return state, after
 
 
 REPS_WITH_MEMORY: Mapping[Memory, type[Rep]] = {"RNN": RecurrentRep, "ATTN": AttentionRep}

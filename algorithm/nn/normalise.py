@@ -124,6 +124,6 @@ class Normaliser(nn.Module):
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Normaliser:
         """Move or convert, as ``to`` and its like do, all but the statistics."""
         statistics = {name: self._buffers[name] for name in ("count", "mean", "square")}
-        super()._apply(fn, recurse)
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]  # torch has not annotated it
         self._buffers.update(statistics)
         return self

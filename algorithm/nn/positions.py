@@ -22,7 +22,8 @@ def _frequencies(count: int) -> Tensor:
 
 def _split(x: Tensor, heads: int) -> Tensor:
     """Split [..., S, size] into heads, [..., heads, S, size / heads]."""
-    return x.unflatten(-1, (heads, -1)).transpose(-3, -2)
+    split: Tensor = x.unflatten(-1, (heads, -1))
+    return split.transpose(-3, -2)
 
 
 class Rotary(nn.Module):
@@ -64,7 +65,8 @@ class Rotary(nn.Module):
         """Rotate x [B, S, size] by cos and sin [S, size / 2]; returns [B, heads, S, d]."""
         a, b = x.chunk(2, -1)
         turned = torch.cat([torch.addcmul(a * cos, b, sin, value=-1), torch.addcmul(b * cos, a, sin)], -1)
-        return turned.unflatten(-1, (2, self.heads, -1)).permute(0, 3, 1, 2, 4).flatten(-2)
+        split: Tensor = turned.unflatten(-1, (2, self.heads, -1))
+        return split.permute(0, 3, 1, 2, 4).flatten(-2)
 
 
 class RelativeSinusoidal(nn.Module):
@@ -110,7 +112,8 @@ def _by_slot(by_distance: Tensor) -> Tensor:
     them out.
     """
     queries, columns = by_distance.shape[-2:]
-    return by_distance.flatten(-2)[..., queries:].unflatten(-1, (queries, columns - 1))
+    by_slot: Tensor = by_distance.flatten(-2)[..., queries:].unflatten(-1, (queries, columns - 1))
+    return by_slot
 
 
 POSITIONS: dict[str, Callable[[int, int], nn.Module]] = {

@@ -47,7 +47,8 @@ class ModelRepProjection(nn.Module):
 
     def forward(self, state: Tensor) -> Tensor:
         """Return the projection [B, out_size]."""
-        return self.net(state)
+        projection: Tensor = self.net(state)
+        return projection
 
 
 class ModelRepPrediction(nn.Module):
@@ -59,7 +60,8 @@ class ModelRepPrediction(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the prediction [B, size]."""
-        return self.net(x)
+        prediction: Tensor = self.net(x)
+        return prediction
 
 
 def check_projection(projection: nn.Module, state_size: int) -> int:

@@ -92,7 +92,8 @@ class ModelReward(nn.Module):
 
     def forward(self, state: Tensor, action: Tensor) -> Tensor:
         """Return the predicted reward [...]."""
-        return self.net(torch.cat([state, action], -1)).squeeze(-1)
+        reward: Tensor = self.net(torch.cat([state, action], -1))
+        return reward.squeeze(-1)
 
 
 class ModelObservation(nn.Module):
@@ -141,7 +142,7 @@ class ImageDecoder(nn.Module):
     def forward(self, features: Tensor) -> Tensor:
         """Map features [..., in_size] to [..., *shape]."""
         layout, lead = self.layout, features.shape[:-1]
-        planes = self.net(features.reshape(-1, features.shape[-1]))
+        planes: Tensor = self.net(features.reshape(-1, features.shape[-1]))
         picture = planes[..., : layout.height, : layout.width].permute(0, 2, 3, 1)  # [P, H, W, C]
         axes = picture.reshape(-1, *(layout.shape[axis] for axis in layout.order))
         place = [layout.order.index(axis) + 1 for axis in range(len(layout.shape))]
@@ -157,7 +158,8 @@ class _Shaped(nn.Module):
         self.net = mlp(in_size, [], torch.Size(shape).numel())
 
     def forward(self, features: Tensor) -> Tensor:
-        return self.net(features).view(*features.shape[:-1], *self.shape)
+        flat: Tensor = self.net(features)
+        return flat.view(*features.shape[:-1], *self.shape)
 
 
 def observed_shapes(obs: ObsSpec) -> dict[str, tuple[int, ...]]:

@@ -50,7 +50,7 @@ class Sac:
         extensions: Sequence[Extension] = (),
     ) -> None:
         self.device = device
-        self.extensions = nn.ModuleList(extensions).to(device)
+        self.extensions = tuple(extension.to(device) for extension in extensions)
         self.model = Model(
             networks,
             Normaliser(spec.obs) if config.use_normalization else NoNormaliser(),
@@ -372,7 +372,8 @@ class Sac:
         return [(name, adam) for name, adam in groups.items() if adam]
 
     def _modules(self) -> nn.Module:
-        return nn.ModuleDict({"model": self.model, "composition": self.heads, "extensions": self.extensions})
+        extensions = nn.ModuleList(self.extensions)
+        return nn.ModuleDict({"model": self.model, "composition": self.heads, "extensions": extensions})
 
 
 def _flatten(x: Tensor) -> Tensor:

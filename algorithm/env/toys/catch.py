@@ -100,7 +100,7 @@ class ToyCatch(Catch[GreyImage]):
         return self._draw()
 
 
-class ToyHiddenCatch(Catch[dict[str, NDArray[Any]]]):
+class ToyHiddenCatch(Catch[dict[str, Any]]):
     """The game with a ball that disappears; beside the image the true state, which a policy should not use.
 
     picture: uint8 [32, 32]; the ball is in it while it is above row ``seen``
