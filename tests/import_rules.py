@@ -129,7 +129,7 @@ def _objections(name: str, target: str) -> Iterator[str]:
         yield "star imports hide where a name comes from"
         target = target[:-2]
     first = target.partition(".")[0]
-    if first in sys.stdlib_module_names:
+    if first in sys.stdlib_module_names or first == "typing_extensions":  # typing of later versions
         return
     if _is_fragment(name):
         if not any(within(target, allowed) for allowed in FRAGMENT_MAY_IMPORT):

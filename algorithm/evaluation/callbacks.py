@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import Protocol
 
+from typing_extensions import override
+
 from algorithm.data import Segment
 from algorithm.roles import Episode, Recorder
 
@@ -66,6 +68,7 @@ class TransitionCallback(NullCallback):
     def __init__(self, function: Callable[[str, Segment], None]) -> None:
         self._function = function
 
+    @override
     def recorder(self, behaviour: str) -> Recorder:
         """Return a recorder that calls the function."""
         return _FunctionRecorder(behaviour, self._function)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import torch
 from torch import Tensor, nn
+from typing_extensions import override
 
 from algorithm.extensions.base import Context
 from algorithm.extensions.two_views import Judge, TwoViews
@@ -46,6 +47,7 @@ class Atc(TwoViews):
         self.joint.extend([prediction, nn.Linear(state_size, state_size, bias=False)])
         self._accuracy = torch.zeros(())
 
+    @override
     def contrast(self, ctx: Context, first: States, second: States) -> Tensor:
         """Return InfoNCE over the pairs of the batch."""
         anchor, positive, valid = pairs(ctx, first.learned, second.target_following)
@@ -55,6 +57,7 @@ class Atc(TwoViews):
         self._accuracy = info_nce_accuracy(logits.detach(), valid[chosen])
         return info_nce_loss(logits, share)
 
+    @override
     def metrics(self) -> Mapping[str, Tensor]:
         """Return ``siamese/accuracy``, see :func:`~algorithm.ops.contrastive.info_nce_accuracy`."""
         return {"siamese/accuracy": self._accuracy}

@@ -6,6 +6,7 @@ import copy
 
 import torch
 from torch import Tensor, nn
+from typing_extensions import override
 
 from algorithm.extensions.base import Context
 from algorithm.extensions.two_views import Judge, TwoViews
@@ -42,6 +43,7 @@ class Byol(TwoViews):
         self.joint.extend([projection, prediction])
         self.target_projection = copy.deepcopy(projection).eval().requires_grad_(False)
 
+    @override
     def contrast(self, ctx: Context, first: States, second: States) -> Tensor:
         """Return the mean of both directions."""
         exists = ctx.batch.obs_valid[:, ctx.learned]
@@ -49,6 +51,7 @@ class Byol(TwoViews):
         return window_mean(0.5 * loss.view(exists.shape), exists)
 
     @torch.no_grad()
+    @override
     def updated(self, tau: float) -> None:
         """Update the target by ``θ' ← θ' + τ (θ − θ')``; buffers are copied as they are."""
         projection, _ = self.joint

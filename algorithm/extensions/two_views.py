@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from torch import Tensor
+from typing_extensions import override
 
 from algorithm.extensions.base import Context, Extension
 from algorithm.nn.augment import Augmentation
@@ -36,6 +37,7 @@ class TwoViews(Extension):
         """Return the loss of two looks at the same windows, a scalar."""
         raise NotImplementedError(f"{type(self).__name__} must define contrast(ctx, first, second)")
 
+    @override
     def auxiliary_losses(self, ctx: Context) -> Mapping[str, Tensor]:
         """Return the loss of two looks, and those of the judge on the first."""
         first, second = self._look(ctx), self._look(ctx)

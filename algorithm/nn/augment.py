@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import torch
 from torch import Tensor, nn
+from typing_extensions import override
 
 from algorithm.nn.images import ImageLayout, image_layouts
 from algorithm.nn.normalise import vector_names
@@ -53,6 +54,7 @@ class RandomShift(nn.Module):
         self.pad = pad
         self.look: OneView | None = None
 
+    @override
     def forward(self, images: Tensor) -> Tensor:
         """Shift images [P, H, W, C]; shape and dtype stay."""
         if not self.training:
@@ -64,6 +66,7 @@ class RandomShift(nn.Module):
         """Draw random offsets of ``count`` images down and right, [2, count]."""
         return torch.randint(-self.pad, self.pad + 1, (2, count), device=device)
 
+    @override
     def extra_repr(self) -> str:
         """Return the shift for a printed network."""
         return f"pad={self.pad}"

@@ -10,6 +10,7 @@ from typing import Protocol
 
 import torch
 from torch import Tensor, nn
+from typing_extensions import override
 
 from algorithm.errors import ModelError
 from algorithm.nn.dry_run import blame, file_of
@@ -51,6 +52,7 @@ class ModelForwardDynamic(nn.Module):
         super().__init__()
         self.net = mlp(state_size + spec.action.size, [dense_n] * dense_depth, state_size)
 
+    @override
     def forward(self, state: Tensor, action: Tensor) -> Tensor:
         """Return the state that follows [..., S]."""
         following: Tensor = self.net(torch.cat([state, action], -1))
@@ -64,6 +66,7 @@ class ModelInverseDynamic(nn.Module):
         super().__init__()
         self.net = mlp(2 * state_size, [dense_n] * dense_depth, spec.action.size)
 
+    @override
     def forward(self, state: Tensor, next_state: Tensor) -> Tensor:
         """Return the action between the states [..., A]."""
         action: Tensor = self.net(torch.cat([state, next_state], -1))
@@ -84,6 +87,7 @@ class ModelRND(nn.Module):
         super().__init__()
         self.net = mlp(state_size + spec.action.size, [dense_n] * dense_depth, feature_n)
 
+    @override
     def forward(self, state: Tensor, action: Tensor) -> Tensor:
         """Return the features [..., feature_n]."""
         features: Tensor = self.net(torch.cat([state, action], -1))

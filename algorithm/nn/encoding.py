@@ -10,6 +10,7 @@ from typing import Protocol
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from algorithm.data import SequenceBatch
 from algorithm.nn.augment import OneView
@@ -133,6 +134,7 @@ class _Remembered(_Whole):
     """States with a memory: all images of a window are shifted alike."""
 
     @cached_property
+    @override
     def _look(self) -> OneView:
         return OneView(self.rep, len(self.batch.reward))
 
@@ -145,6 +147,7 @@ class Stateless(_Whole):
     """States without parameters: one pass, because the representation is the same as its target."""
 
     @cached_property
+    @override
     def _frozen(self) -> Tensor:
         return self.online.detach()
 
@@ -195,8 +198,8 @@ class RecurrentEncoding(_Remembered):
     """
 
     @property
+    @override
     def learned(self) -> Tensor:
-        """States of the learned tokens [B, T, S]."""
         return self._until_learned[-1][0]
 
     @cached_property
@@ -210,6 +213,7 @@ class RecurrentEncoding(_Remembered):
         return parts
 
     @cached_property
+    @override
     def _online(self) -> tuple[Tensor, Tensor]:
         carry = self._until_learned[-1][1][:, -1].detach()
         rest = self._run(self.rep, carry, slice(self._learned.stop, None), gradient=False)

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
+from typing_extensions import override
 
 LONGEST = 10000.0
 """Range of wave lengths, from 2π to almost 2π · LONGEST slots (arXiv 1706.03762, section 3.5)."""
@@ -48,6 +49,7 @@ class Rotary(nn.Module):
         frequency = _frequencies(size // heads // 2).repeat(heads)
         self.register_buffer("frequency", frequency, persistent=False)
 
+    @override
     def forward(self, q: Tensor, k: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Rotate the queries and the keys by their positions.
 
@@ -89,6 +91,7 @@ class RelativeSinusoidal(nn.Module):
         self.frequency: Tensor
         self.register_buffer("frequency", _frequencies((size + 1) // 2), persistent=False)
 
+    @override
     def forward(self, q: Tensor, k: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Put positions into the addend of the scores; shapes as in :meth:`Rotary.forward`."""
         content = torch.add(q, self.content_bias, alpha=self.scale)

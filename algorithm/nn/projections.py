@@ -6,6 +6,7 @@ from typing import Protocol
 
 import torch
 from torch import Tensor, nn
+from typing_extensions import override
 
 from algorithm.errors import ModelError
 from algorithm.nn.dry_run import blame, file_of
@@ -45,6 +46,7 @@ class ModelRepProjection(nn.Module):
         super().__init__()
         self.net = _hidden_layer(state_size, dense_n, out_size)
 
+    @override
     def forward(self, state: Tensor) -> Tensor:
         """Return the projection [B, out_size]."""
         projection: Tensor = self.net(state)
@@ -58,6 +60,7 @@ class ModelRepPrediction(nn.Module):
         super().__init__()
         self.net = _hidden_layer(size, dense_n, size)
 
+    @override
     def forward(self, x: Tensor) -> Tensor:
         """Return the prediction [B, size]."""
         prediction: Tensor = self.net(x)

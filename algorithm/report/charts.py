@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import override
 
 from algorithm.errors import StorageError
 from algorithm.report.theme import LIGHT, MATPLOTLIB, TONES
@@ -77,6 +78,7 @@ class Line:
         count = len(self.known[0])
         return count == 1 or (self.dots and count <= _MOST_POINTS)
 
+    @override
     def __str__(self) -> str:
         """Return the course of the curve in words."""
         _, y = self.known

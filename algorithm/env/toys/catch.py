@@ -96,6 +96,7 @@ class ToyCatch(Catch[GreyImage]):
         super().__init__(noise, SIDE)
         self.observation_space = gym.spaces.Box(0, 255, (SIDE, SIDE), np.uint8)
 
+    @override
     def _look(self) -> GreyImage:
         return self._draw()
 
@@ -114,6 +115,7 @@ class ToyHiddenCatch(Catch[dict[str, Any]]):
             truth=gym.spaces.Box(-1.0, 1.0, (3,), np.float32),
         )
 
+    @override
     def _look(self) -> dict[str, NDArray[Any]]:
         share = (
             (self._column - LEFT) / (LAST_BALL - LEFT),
