@@ -95,13 +95,15 @@ def _look(options: TrainOptions) -> int:
         _show_notices(options)
     doing = "looking at the environment" if options.check else "loading torch"
     _say(options, f"{loaded.env_label}, {loaded.source}: {doing}")
-    with interruptible_imports():
-        if options.check:
-            from algorithm.preflight.check import check_task as look
-        else:
-            from algorithm.preflight.dry_run import dry_run as look
+    if options.check:
+        with interruptible_imports():
+            from algorithm.preflight.check import check_task
 
-    return look(options, loaded)
+        return check_task(options, loaded)
+    with interruptible_imports():
+        from algorithm.preflight.dry_run import dry_run
+
+    return dry_run(options, loaded)
 
 
 def _replay(options: TrainOptions, failure: str) -> int:

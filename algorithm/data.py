@@ -51,6 +51,20 @@ class Segment:
         """L, the number of transitions."""
         return len(self.reward)
 
+    def new_obs(self) -> dict[str, Array]:
+        """Return the observations that are new: the first one only at an episode's start."""
+        new = slice(0 if self.start_step == 0 else 1, None)
+        return {name: value[new] for name, value in self.obs.items()}
+
+    def rewards(self) -> Iterator[tuple[int, int, list[float], bool]]:
+        """Yield the stream, its first step, its rewards, and whether its episode ended with them."""
+        yield (
+            self.stream,
+            self.start_step,
+            self.reward.tolist(),
+            bool(self.terminated[-1] or self.truncated[-1]),
+        )
+
 
 @dataclass(frozen=True, kw_only=True)
 class StepBatch:
@@ -84,6 +98,20 @@ class StepBatch:
         obs = {name: value[chosen] for name, value in self.obs.items()}
         next_obs = {name: value[chosen] for name, value in self.next_obs.items()}
         return StepBatch(obs=obs, next_obs=next_obs, **arrays)
+
+    def new_obs(self) -> dict[str, Array]:
+        """Return the observations that are new: the first one only at an episode's start."""
+        begins = (self.start_steps == 0).nonzero()[0]
+        if not len(begins):
+            return self.next_obs
+        return {
+            name: np.concatenate((self.obs[name][begins], value)) for name, value in self.next_obs.items()
+        }
+
+    def rewards(self) -> Iterator[tuple[int, int, list[float], bool]]:
+        """Yield each stream, its step, its reward, and whether its episode ended."""
+        rewards, ended = self.reward[:, None].tolist(), (self.terminated | self.truncated).tolist()
+        return zip(self.streams.tolist(), self.start_steps.tolist(), rewards, ended, strict=True)
 
     def segments(self) -> Iterator[Segment]:
         """Yield the transition of each agent; observations, masks and carries are copies."""

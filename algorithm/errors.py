@@ -8,6 +8,8 @@ from __future__ import annotations
 import errno
 from typing import ClassVar, TypeVar
 
+from typing_extensions import override
+
 _Storage = TypeVar("_Storage", bound="StorageError")
 
 _ADVICE = {
@@ -48,6 +50,7 @@ class UserError(Exception):
         self.why = why
         self.fix = fix
 
+    @override
     def __str__(self) -> str:
         """Return the message with its labelled blocks, as :func:`explain`."""
         return explain(self.what, where=self.where, why=self.why, fix=self.fix)

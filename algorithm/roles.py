@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import override
 
 from algorithm.data import ActorOutput, Array, Bool, Float, Segment, State, StepBatch
 from algorithm.spec import AgentSpec
@@ -63,6 +64,7 @@ class Policy(Protocol):
 class SamplingPolicy(Policy, Protocol):
     """A policy that can also return its mode."""
 
+    @override
     def act(
         self,
         obs: Mapping[str, Array],

@@ -65,23 +65,23 @@ def bare(
     jobs: int = 2,
     side: str = "after",
     checkout: Path = ROOT,
-    ours: list[str] = [],
-    theirs: list[str] = [],
+    adopt: list[str] = [],
     finished_only: bool = False,
     anew: bool = False,
     steps: int = 0,
 ) -> Iterator[Mapping[str, Any]]:
     """What is learned when nothing is said but the environment, beside Stable-Baselines3's defaults.
 
-    side, checkout: what our runs are called, and what trains them · ours: SIDE=FOLDER of finished runs,
-    theirs: files of one answer a line · finished_only: train nothing · anew: forget what the side did before
+    side, checkout: what our runs are called, and what trains them · adopt: SIDE=FOLDER of finished runs, or
+    sb3=FILE of one answer a line · finished_only: train nothing · anew: forget what the side did before
     """
     chosen = {name: replace(TASKS[name], steps=steps or TASKS[name].steps) for name in tasks}
     if anew:
         shutil.rmtree(bench.runs / "bare" / side, ignore_errors=True)
     rows = {_key(row): row for row in earlier.get("runs", ()) if not (anew and row["side"] == side)}
-    for row in (*_their_rows(theirs), *_our_rows(chosen, ours, seeds)):
-        rows[_key(row)] = row
+    for of, _, path in (one.partition("=") for one in adopt):
+        found = _their_rows(Path(path)) if of == "sb3" else _our_rows(chosen, of, Path(path), seeds)
+        rows |= {_key(row): row for row in found}
     described = dict(earlier.get("tasks", {}))
     for name, task in chosen.items():
         if described.get(name, {}).get("env") != task.env:
@@ -127,7 +127,7 @@ def _is_whole(row: Answer, described: Mapping[str, Any]) -> bool:
     if row["error"]:  # what they cannot do they never can
         return bool(row["side"] == "sb3")
     past = row["curve"][-1][0] - described.get(row["task"], {"steps": -1})["steps"]
-    return 0 <= past < 8  # their DQN stops at a multiple of its train_freq
+    return bool(0 <= past < 8)  # their DQN stops at a multiple of its train_freq
 
 
 def _row(task: str, side: str, seed: int, made: Answer) -> Answer:
@@ -138,21 +138,19 @@ def _row(task: str, side: str, seed: int, made: Answer) -> Answer:
     return {"task": task, "side": side, "seed": seed, **empty, **said}
 
 
-def _their_rows(files: Sequence[str]) -> Iterator[Answer]:
+def _their_rows(file: Path) -> Iterator[Answer]:
     """Answers of finished runs of theirs, maybe with the returns of all episodes. The day is the file's."""
-    for file in map(Path, files):
-        day = date.fromtimestamp(file.stat().st_mtime).isoformat()
-        for line in file.read_text("utf-8").splitlines():
-            made = json.loads(line)
-            curve = [(step, fmean(of) if isinstance(of, list) else of) for step, of in made.get("curve", ())]
-            yield _row(made["task"], "sb3", made["seed"], {"date": day, **made, "curve": curve})
+    day = date.fromtimestamp(file.stat().st_mtime).isoformat()
+    for line in file.read_text("utf-8").splitlines():
+        made = json.loads(line)
+        curve = [(step, fmean(of) if isinstance(of, list) else of) for step, of in made.get("curve", ())]
+        yield _row(made["task"], "sb3", made["seed"], {"date": day, **made, "curve": curve})
 
 
-def _our_rows(chosen: Mapping[str, Task], adopted: Sequence[str], seeds: Sequence[int]) -> Iterator[Answer]:
-    """Finished runs of ours that lie elsewhere, ``SIDE=FOLDER``."""
-    for one, (name, task), seed in product(adopted, chosen.items(), seeds):
-        side, _, folder = one.partition("=")
-        run = Path(folder) / "models" / name / f"{name}-{seed}"
+def _our_rows(chosen: Mapping[str, Task], side: str, folder: Path, seeds: Sequence[int]) -> Iterator[Answer]:
+    """Finished runs of ours that lie elsewhere."""
+    for (name, task), seed in product(chosen.items(), seeds):
+        run = folder / "models" / name / f"{name}-{seed}"
         try:
             if finished(run, task.settings):
                 yield _row(name, side, seed, read(run))
@@ -165,9 +163,9 @@ def _train(bench: Bench, task: Task, key: tuple[str, str, int], checkout: Path) 
     name, side, seed = key
     every = task.steps // EVALUATIONS
     if side == "sb3":
-        fit = {"steps": task.steps, "every": every, "episodes": EPISODES}
-        described = {"env_id": task.env, "wrappers": task.wrappers}
-        return task.peer and bench.theirs("sb3:bare", env=described, seed=seed, fit=fit, algorithm=task.peer)
+        env = {"env_id": task.env, "wrappers": task.wrappers}
+        said = {"env": env, "seed": seed, "fit": {"steps": task.steps, "every": every, "episodes": EPISODES}}
+        return bench.theirs("sb3:bare", **said, algorithm=task.peer) if task.peer else None
     folder = bench.runs / "bare" / side
     config = folder / "tasks" / name / "config.yaml"
     config.parent.mkdir(parents=True, exist_ok=True)

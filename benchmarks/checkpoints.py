@@ -96,7 +96,7 @@ def save(transitions: int, carry: int, further: int, folder: str) -> Answer:
     answer: dict[str, Any] = {"seconds": {}, "bytes": {}, "peak_mb": {}}
     for name, step in (("first", transitions), ("next", transitions + further)):
         snapshot = Snapshot(step=step, tensors=tensors, state={}, replays={"": replay})
-        saved, took = _measured(lambda snapshot=snapshot: manager.save(snapshot))
+        saved, took = _measured(manager.save, snapshot)
         answer["bytes"][name] = saved.bytes_written
         for what, value in took.items():
             answer[what][name] = value
@@ -114,11 +114,11 @@ def load(transitions: int, carry: int, folder: str) -> Answer:
     return {"load": took}
 
 
-def _measured(act: Callable[[], Any]) -> tuple[Any, dict[str, float]]:
+def _measured(act: Callable[..., Any], *args: object) -> tuple[Any, dict[str, float]]:
     """What ``act`` gives; the seconds it took, and the peak of memory above what it began with."""
     Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
     before, begin = _memory_mb("VmRSS"), time.perf_counter()
-    given = act()
+    given = act(*args)
     seconds = time.perf_counter() - begin
     return given, {"seconds": seconds, "peak_mb": _memory_mb("VmHWM") - before}
 

@@ -52,7 +52,10 @@ QUESTIONS = {
 """Question → its module. The Makefile has the same names and refuses others early."""
 
 Ask = Callable[..., Iterator[Mapping[str, Any]]]
-Job, Made = TypeVar("Job"), TypeVar("Made")
+Ours = Callable[[int], Answer]
+Theirs = Callable[[int], Answer | None]
+Job = TypeVar("Job")
+Made = TypeVar("Made")
 LAST_LINES = 4  # of a failed process's messages
 
 
@@ -153,8 +156,8 @@ class Bench:
 
 
 def in_pairs(
-    ours: Callable[[int], Answer],
-    theirs: Callable[[int], Answer | None],
+    ours: Ours,
+    theirs: Theirs,
     pairs: int,
     *,
     rate: Callable[[Answer], float],

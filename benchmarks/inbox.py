@@ -103,7 +103,8 @@ def broadcast(size: int, *, processes: int, clients: int, seconds: float) -> Ans
     """Weights of ``size`` bytes to many actors at once, again and again, while the learner makes updates."""
     torch.set_num_threads(1)
     agent, replay = build("vectors", 0, 0)
-    payload, fetched, over = np.random.default_rng(0).bytes(size), [], threading.Event()
+    payload, over = np.random.default_rng(0).bytes(size), threading.Event()
+    fetched: list[float] = []
 
     def update() -> None:
         batch = replay.sample()
@@ -152,9 +153,8 @@ class Receiver:
         if secure:
             folder = Path(self._secrets)
             make(folder, [HOST], days=1)
-            security = LearnerSecurity(
-                token(folder), *((folder / one).read_bytes() for one in (CERTIFICATE, KEY))
-            )
+            certificate, key = ((folder / one).read_bytes() for one in (CERTIFICATE, KEY))
+            security = LearnerSecurity(token(folder), certificate, key)
         actors = ActorRegistry(
             run="benchmark", seed=0, limit=-1, synchronous=False, heartbeat=1e6, max_lag=-1
         )
@@ -180,7 +180,8 @@ class Receiver:
             max_message=terms.max_message,
             on_fault=lambda kind, what: None,  # such as who is ended in the middle of a message
         )
-        self._length, self._port, self._actors = length, self._server.start(), []
+        self._length, self._port = length, self._server.start()
+        self._actors: list[Any] = []
         self._ids = {thread.name: thread.native_id for thread in threading.enumerate()}
 
     def usage(self) -> dict[str, float]:

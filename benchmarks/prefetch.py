@@ -72,15 +72,11 @@ def build(case: str, seed: int, threads: int) -> tuple[SacAgent, ReplayBuffer]:
     spec = make_spec(64, 64, 3, action=1) if case == "images" else make_spec(3, action=1)
     agent = make_agent(spec, str(HERE / "memory"), section, changes, seed)
     sac, carry = agent.config.sac_config, agent.policy.stored_carry_shape
-    size = {
-        "capacity": agent.config.replay_config.capacity,
-        "batch_size": sac.batch_size,
-        "carry_shape": carry,
-    }
-    size |= {"burn_in": sac.burn_in_step, "learn": sac.learn_step, "n_step": sac.n_step}
+    size: dict[str, Any] = {"capacity": agent.config.replay_config.capacity, "batch_size": sac.batch_size}
+    size |= {"burn_in": sac.burn_in_step, "learn": sac.learn_step, "n_step": sac.n_step, "carry_shape": carry}
     if threads:
-        ahead = {"threads": threads, "ahead": AHEAD, "sampler": PrioritizedSampler(), "seed": 0}
-        made: ReplayBuffer = PrefetchedReplay(spec, **ahead, **size)
+        ahead: dict[str, Any] = {"threads": threads, "ahead": AHEAD, "seed": 0}
+        made: ReplayBuffer = PrefetchedReplay(spec, sampler=PrioritizedSampler(), **ahead, **size)
     else:
         made = make_replay(spec, **size)
     fill(made, make_segment(spec, np.random.default_rng(seed), EPISODE, carry=carry), made.capacity)
@@ -106,6 +102,7 @@ def learner(case: str, threads: int, *, seed: int, seconds: float) -> dict[str, 
         begin = perf_counter()
         batch = made.sample()
         waited += perf_counter() - begin
+        assert batch is not None, "the replay is full"
         result = agent.sac.update(batch)
         made.feedback(result)
         if result.carry is not None:

@@ -60,7 +60,7 @@ def bare(env: Mapping[str, Any], seed: int, fit: Mapping[str, Any], algorithm: s
         return {**LIBRARY, "algorithm": algorithm, "error": f"{type(error).__name__}: {error}"}
 
 
-class _Evaluation(BaseCallback):
+class _Evaluation(BaseCallback):  # type: ignore[misc]  # only the peer has its class
     """Evaluates the deterministic policy on an environment of its own; ``seconds`` is the time it took."""
 
     def __init__(self, env: gym.Env, every: int, episodes: int) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from benchmarks.harness import HERE, ROOT, Bench, in_pairs, shares, smoke
+from benchmarks.harness import HERE, ROOT, Bench, Ours, Theirs, in_pairs, shares, smoke
 from benchmarks.runs import timed
 from benchmarks.worker import Answer
 
@@ -75,12 +75,12 @@ def their_settings(task: str, **changes: Any) -> dict[str, Any]:
     return {"env": {"env_id": config["base_config"]["env_name"]}, **same, **started, **size, **changes}
 
 
-def _sides(bench: Bench, task: str, steps: int, start_step: int) -> Any:
+def _sides(bench: Bench, task: str, steps: int, start: int) -> tuple[Ours, Theirs]:
     """Ours and theirs: seed → the answer of a training on a section of ``equal/config.yaml``."""
-    words, size = (str(EQUAL), "-c", task), {"base_config__max_step": steps, "eval_config__per_step": steps}
-    said = {**their_settings(task, learning_starts=start_step), "fit": {"steps": steps}}
+    size = {"base_config__max_step": steps, "eval_config__per_step": steps}
+    said = {**their_settings(task, learning_starts=start), "fit": {"steps": steps}}
     return (
-        lambda seed: timed(bench, *words, seed=seed, sac_config__start_step=start_step, **size),
+        lambda seed: timed(bench, str(EQUAL), "-c", task, seed=seed, sac_config__start_step=start, **size),
         lambda seed: bench.theirs("sb3:train", seed=seed, **said),
     )
 
@@ -142,7 +142,7 @@ def pixels(
         "eval_config__per_step": steps,
         "replay_config__capacity": capacity,
     }
-    plain = {
+    plain: dict[str, Any] = {
         "start_step": start_step,
         "batch_size": 64,
         "replay_ratio": 0.1,
@@ -150,7 +150,7 @@ def pixels(
         "use_priority": False,
     }
     keys |= {f"sac_config__{key}": value for key, value in plain.items()}
-    settings = {"buffer_size": capacity, "learning_starts": start_step, "batch_size": 64}
+    settings: dict[str, Any] = {"buffer_size": capacity, "learning_starts": start_step, "batch_size": 64}
     settings |= {"train_freq": 10, "algorithm": "DQN", "policy": "CnnPolicy"}
     figures = in_pairs(
         lambda seed: timed(bench, PRESET, seed=seed, **keys),

@@ -72,9 +72,9 @@ def gymnasium(env_id: str, n: int, kind: str, steps: int) -> Answer:
     """
     make = [lambda: gym.make(env_id, disable_env_checker=True) for _ in range(n)]
     with closing(GYMNASIUM[kind](make)) as env:
-        (size,) = env.single_action_space.shape or ()
+        shape = (ACTIONS, *(env.action_space.shape or ()))
         rng = np.random.default_rng(0)
-        actions = cycle(rng.uniform(-1, 1, (ACTIONS, n, size)).astype(np.float32))
+        actions = cycle(rng.uniform(-1, 1, shape).astype(np.float32))
         env.reset(seed=0)
         resetting, count, begin = np.zeros(n, np.bool_), 0, perf_counter()
         while count < steps:

@@ -16,6 +16,8 @@ from threading import Condition, RLock, Thread
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
+from typing_extensions import override
+
 from algorithm.data import Int, Segment, SequenceBatch, StepBatch, UpdateResult
 from algorithm.replay.buffer import ReplayBuffer, ReplayState
 from algorithm.replay.records import SegmentFile
@@ -97,29 +99,39 @@ class PrefetchedReplay(ReplayBuffer):
     forget_saved = _guarded(ReplayBuffer.forget_saved)
 
     @property
+    @override
+    @override
     def next_id(self) -> int:
         """Id of the next row."""
         with self._lock:
             return super().next_id
 
     @property
+    @override
+    @override
     def num_transitions(self) -> int:
         """Number of stored transitions."""
         with self._lock:
             return super().num_transitions
 
     @property
+    @override
+    @override
     def ready(self) -> int:
         """Number of windows that wait to be used; prepared batches make no difference."""
         with self._lock:
             return super().ready
 
     @property
+    @override
+    @override
     def saved_files(self) -> tuple[SegmentFile, ...]:
         """Files of the rows that are saved."""
         with self._lock:
             return super().saved_files
 
+    @override
+    @override
     def state(self) -> ReplayState:
         """Return all but the batches that wait; a replay restored from it draws others instead.
 
@@ -129,6 +141,8 @@ class PrefetchedReplay(ReplayBuffer):
         with self._lock:
             return super().state()
 
+    @override
+    @override
     def feedback(self, result: UpdateResult) -> None:
         """Take priorities from an update. Waits for the device outside of the lock."""
         priority, ids = result.priority.detach().cpu(), result.ids.cpu()  # waits for the device, not locked
@@ -138,21 +152,27 @@ class PrefetchedReplay(ReplayBuffer):
 
     # ---- what changes rows
 
+    @override
+    @override
     def add(self, segment: Segment) -> Int:
         """Store a segment; return the ids of its rows."""
         with self._alone():
             return super().add(segment)
 
+    @override
     def add_steps(self, steps: StepBatch) -> Int:
         """Store a step of several streams; return the ids of its transitions."""
         with self._alone():
             return super().add_steps(steps)
 
+    @override
     def close(self, stream: int) -> None:
         """End a stream's episode; the threads are ended by :meth:`stop`."""
         with self._alone():
             super().close(stream)
 
+    @override
+    @override
     def refresh_carry(self, result: UpdateResult) -> None:
         """Replace stored carries by those of an update."""
         carry = None if result.carry is None else result.carry.detach().cpu()
@@ -160,6 +180,8 @@ class PrefetchedReplay(ReplayBuffer):
         with self._alone():
             super().refresh_carry(fetched)
 
+    @override
+    @override
     def load_state(self, state: ReplayState) -> None:
         """Continue from ``state``. Prepared batches are dropped, for they were drawn from other rows."""
         with self._alone():
@@ -182,6 +204,8 @@ class PrefetchedReplay(ReplayBuffer):
 
     # ---- batches
 
+    @override
+    @override
     def sample(self) -> SequenceBatch | None:
         """Return the next batch, or None when a plain replay would give none; may wait for one.
 

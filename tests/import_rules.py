@@ -145,7 +145,7 @@ def _objections(name: str, target: str) -> Iterator[str]:
         yield "star imports hide where a name comes from"
         target = target[:-2]
     first = target.partition(".")[0]
-    if first in sys.stdlib_module_names:
+    if first in sys.stdlib_module_names or first == "typing_extensions":  # typing of later versions
         return
     if _is_fragment(name):
         if not any(within(target, allowed) for allowed in FRAGMENT_MAY_IMPORT):
@@ -158,7 +158,6 @@ def _objections(name: str, target: str) -> Iterator[str]:
 
 
 def _order(name: str, target: str) -> Iterator[str]:
-    layer, target_layer = _layer(name), _layer(target)
     family = next((one for one in FAMILIES if within(target, one)), None)
     if within(name, "envs"):
         if not within(target, "algorithm.nn"):
@@ -171,7 +170,13 @@ def _order(name: str, target: str) -> Iterator[str]:
             yield "ds imports ds and algorithm only"
     elif within(target, "ds") or target == "main_ds":
         yield "ds imports algorithm, never the other way round"
-    elif layer is None:
+    else:
+        yield from _layering(name, target)
+
+
+def _layering(name: str, target: str) -> Iterator[str]:
+    layer, target_layer = _layer(name), _layer(target)
+    if layer is None:
         yield f"{name} has no place in the order of layers"
     elif target_layer is None:
         yield f"{target} is not for {name} to import"

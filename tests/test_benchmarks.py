@@ -396,7 +396,7 @@ def test_finished_runs_are_adopted(tmp_path: Path, capsys: pytest.CaptureFixture
     os.utime(answers, (0, 0))
     file = tmp_path / "bare.json"
     options = {"tasks": ["pendulum", "acrobot", "minigrid"], "seeds": [1, 2], "finished_only": True}
-    found = ask(bare.bare, file, **options, ours=[f"before={tmp_path}/old"], theirs=[str(answers)])
+    found = ask(bare.bare, file, **options, adopt=[f"before={tmp_path}/old", f"sb3={answers}"])
     assert (found["date"], found["version"]) == ("2026-01-02", "abcdef123")
     assert found["tasks"]["pendulum"]["env"] == "Pendulum-v1"
     assert "acrobot-1 has base_config.max_step 5, not 8000" in capsys.readouterr().err
@@ -417,7 +417,7 @@ def test_a_run_that_another_commit_made_replaces_the_row(tmp_path: Path) -> None
     file, options = tmp_path / "bare.json", {"tasks": ["pendulum"], "seeds": [1], "finished_only": True}
     for commit in ("old", "new"):
         finished_run(tmp_path / commit, "pendulum", 1, commit=commit)
-        found = ask(bare.bare, file, **options, ours=[f"after={tmp_path}/{commit}"])
+        found = ask(bare.bare, file, **options, adopt=[f"after={tmp_path}/{commit}"])
     assert [row["version"] for row in found["runs"]] == ["new"]
 
 

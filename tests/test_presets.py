@@ -16,7 +16,7 @@ from algorithm.config import Config, load_config
 from algorithm.config.cli import TrainOptions, config_flags, parse_args
 from algorithm.config.cli_ds import parse_distributed
 from algorithm.env.base import VecEnv
-from algorithm.env.registry import make_vec_env
+from algorithm.env.registry import PoolOptions, make_vec_env
 from algorithm.seeding import episode_seeds
 from algorithm.spec import DEFAULT_BEHAVIOUR, ActionSpec, ObsSpec
 from main import main
@@ -65,8 +65,7 @@ def make_env(config: Config, n: int) -> VecEnv:
         seed_of=episode_seeds(1, "train"),
         options=config.reset_config,
         wrappers=base.wrappers,
-        timeout=base.env_timeout,
-        restarts=0,
+        pool=PoolOptions(timeout=base.env_timeout, restarts=0),
     )
 
 

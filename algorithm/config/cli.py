@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NoReturn
 
+from typing_extensions import override
+
 from algorithm.config.errors import EXIT_CONFIG, ConfigError, Problem, did_you_mean
 from algorithm.config.yaml_io import parse_value
 
@@ -136,6 +138,7 @@ def parse_args(argv: Sequence[str] | None = None) -> TrainOptions:
 
 
 class _PrintSchema(argparse.Action):
+    @override
     def __call__(self, *_: object) -> NoReturn:
         from algorithm.config.reference import json_schema  # not needed in a run
 
@@ -212,6 +215,7 @@ def refuse_mixed(options: TrainOptions) -> None:
 class _Parser(argparse.ArgumentParser):
     """Parser whose errors have the form of every other fault and name the flag nearest to an unknown one."""
 
+    @override
     def error(self, message: str) -> NoReturn:
         unknown = re.match(r"unrecognized arguments: (--?[\w-]+)", message)
         close = unknown and did_you_mean(unknown[1], self._option_string_actions)

@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from difflib import get_close_matches
 
+from typing_extensions import override
+
 from algorithm.errors import explain
 
 EXIT_CONFIG = 2
@@ -21,6 +23,7 @@ class Problem:
     why: str
     fix: str
 
+    @override
     def __str__(self) -> str:
         return explain(self.what, where=self.where, why=self.why, fix=self.fix)
 
@@ -34,6 +37,7 @@ class ConfigError(Exception):
         self.problems: tuple[Problem, ...] = tuple(dict.fromkeys(problems))
         super().__init__(self.problems)
 
+    @override
     def __str__(self) -> str:
         count = len(self.problems)
         head = f"configuration refused, {count} problem{'s' * (count != 1)}:"

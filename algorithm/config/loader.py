@@ -76,6 +76,13 @@ class LoadedConfig:
         assert seed is not None, "the loader sets the seed"
         return seed
 
+    @property
+    def threads(self) -> int:
+        """Number of torch's threads; every loaded configuration has one."""
+        threads = self.config.sac_config.threads
+        assert threads != "auto", "the loader refuses reserved values"
+        return threads
+
     def is_set(self, dotted: str) -> bool:
         """Return whether a file, an override, a flag or a draw sets the key; else it has its default."""
         node: object = self.raw

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from pydantic.fields import FieldInfo
+from typing_extensions import override
 
 from algorithm.config.errors import ConfigError, Problem
 from algorithm.config.loader import LoadedConfig
@@ -25,6 +26,7 @@ class Applied:
 
     note: str = ""
 
+    @override
     def __str__(self) -> str:
         """Return the effect in words."""
         return f"applied: {self.note}" if self.note else "applied"
@@ -36,6 +38,7 @@ class ResumeRefusal:
 
     why: str
 
+    @override
     def __str__(self) -> str:
         """Return the effect in words."""
         return f"refused: {self.why}"

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Strict
 from pydantic.fields import FieldInfo
+from typing_extensions import override
 
 from algorithm.env.config import EnvConfig
 from algorithm.families import FAMILIES, contradictions
@@ -134,6 +135,7 @@ class BaseConfig(EnvConfig):
         5, "Threads of a learner that draw batches ahead, at most: never more than cores but one.", ge=1
     )
 
+    @override
     def contradictions(self) -> Iterator[Contradiction]:
         """Yield workers without an environment."""
         if self.workers > self.n_envs:
@@ -270,6 +272,7 @@ class Config(Block):
     eval_config: EvalConfig = block(EvalConfig, "Evaluation.", new=True, random=True)
     checkpoint_config: CheckpointConfig = block(CheckpointConfig, "Checkpoints.", new=True, random=True)
 
+    @override
     def contradictions(self) -> Iterator[Contradiction]:
         """Yield the contradictions of the chosen algorithm's keys with those of other blocks."""
         yield from contradictions(self)

@@ -314,10 +314,8 @@ def _in_words(schema: dict[str, Any]) -> str:
     """Return a JSON schema of a simple value in words: ``a whole number ≥ 1``."""
     if "anyOf" in schema:
         return " or ".join(_in_words(choice) for choice in schema["anyOf"])
-    if "enum" in schema:
-        return " or ".join(str(choice) for choice in schema["enum"])
-    if "const" in schema:
-        return str(schema["const"])
+    if "enum" in schema or "const" in schema:
+        return " or ".join(str(choice) for choice in schema.get("enum", [schema.get("const")]))
     kind = schema.get("type", "object")
     if kind == "array" and "examples" in schema:
         return f"a list such as {inline(schema['examples'][0])}"

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from typing_extensions import override
 from yaml import nodes
 
 from algorithm.config.errors import Problem
@@ -50,7 +51,8 @@ class _Dumper(yaml.SafeDumper):
 
     yaml_implicit_resolvers = _resolvers()
 
-    def ignore_aliases(self, data: Any) -> bool:  # noqa: ANN401 - PyYAML's signature
+    @override
+    def ignore_aliases(self, data: Any) -> bool:
         return True
 
 

@@ -172,6 +172,7 @@ class GymVectorEnv(VecEnv):
             )
         }
 
+    @override
     def close(self) -> None:
         """Close the vector environment. Raises EnvError."""
         try:

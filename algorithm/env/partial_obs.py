@@ -9,6 +9,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.utils import RecordConstructorArgs
 from numpy.typing import NDArray
+from typing_extensions import override
 
 
 class KeepElements(
@@ -34,6 +35,7 @@ class KeepElements(
         dtype: Any = space.dtype
         self.observation_space = gym.spaces.Box(space.low[self._kept], space.high[self._kept], dtype=dtype)
 
+    @override
     def observation(self, observation: NDArray[Any]) -> NDArray[Any]:
         """Return the kept elements, [n] -> [len(indices)], as a copy."""
         kept: NDArray[Any] = observation[self._kept]

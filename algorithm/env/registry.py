@@ -36,6 +36,40 @@ class EnvRequest:
     workers: int
 
 
+def _ignore_fault(fault: Fault) -> None:
+    """Ignore a fault."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PoolOptions:
+    """Place of single environments, and the treatment of their failures.
+
+    workers:  processes for the sub-environments, at most n; 0 for this process only
+    timeout:  seconds after which a step or reset counts as hanging, -1 for never
+    restarts: failures survived by a restart; ``on_fault`` is called with each
+    on_hang:  called before a hang in this process ends it, in another thread; it gets a minute
+    log:      folder for the output of worker processes; a temporary one by default
+    """
+
+    workers: int = 0
+    timeout: float = 120.0
+    restarts: int = 10
+    on_fault: OnFault = _ignore_fault
+    on_hang: Callable[[EnvError], None] = ignore_hang
+    log: Path | None = None
+
+    def make(self, make: MakeEnv, *, n: int, seed_of: EpisodeSeed) -> EnvPool:
+        """Return a pool of n environments. Raises EnvError if they cannot be built."""
+        executor: Executor
+        if self.workers:
+            executor = WorkerExecutor(make, n, self.workers, timeout=self.timeout, log=self.log)
+        else:
+            executor = InProcessExecutor(make, n, timeout=self.timeout, on_hang=self.on_hang)
+        return EnvPool(executor, seed_of=seed_of, restarts=self.restarts, on_fault=self.on_fault)
+
+
+_IN_PROCESS = PoolOptions()
+
 MakePool = Callable[[MakeEnv], VecEnv]
 """Constructor of N environments from single ones, in this process or in workers."""
 
@@ -60,10 +94,6 @@ def _gym(request: EnvRequest, make_pool: MakePool) -> VecEnv:
 _ADAPTERS: dict[str, Callable[[EnvRequest, MakePool], VecEnv]] = {"GYM": _gym}
 
 
-def _ignore_fault(fault: Fault) -> None:
-    """Ignore a fault."""
-
-
 def make_vec_env(
     env_type: str,
     env_name: str,
@@ -76,12 +106,7 @@ def make_vec_env(
     render: bool = False,
     video: bool = False,
     wrappers: Sequence[Wrapper] = (),
-    workers: int = 0,
-    timeout: float = 120.0,
-    restarts: int = 10,
-    on_fault: OnFault = _ignore_fault,
-    on_hang: Callable[[EnvError], None] = ignore_hang,
-    log: Path | None = None,
+    pool: PoolOptions = _IN_PROCESS,
 ) -> VecEnv:
     """Make N environments of a kind, ready to reset.
 
@@ -94,14 +119,10 @@ def make_vec_env(
     render:   show sub-environment 0 in a window
     video:    sub-environment 0 renders images; excludes a window and workers
     wrappers: ``base_config.wrappers``, innermost first
-    workers:  processes for the sub-environments, at most n; 0 for this process only
-    timeout:  seconds after which a step or reset counts as hanging, -1 for never
-    restarts: failures survived by a restart; ``on_fault`` is called with each
-    on_hang:  called before a hang in this process ends it, in another thread; it gets a minute
-    log:      folder for the output of worker processes; a temporary one by default
+    pool:     of single environments; without effect on the environment's own vector class
     Raises :class:`EnvError` if there is no adapter for ``env_type`` or the environment cannot be built.
     """
-    if video and (render or workers):
+    if video and (render or pool.workers):
         raise ValueError("a video needs an environment in this process, without a window")
     adapter = _ADAPTERS.get(env_type)
     if adapter is None:
@@ -110,15 +131,6 @@ def make_vec_env(
             where="base_config.env_type",
             fix=f"set it to one of {', '.join(_ADAPTERS)}",
         )
-
-    def make_pool(make: MakeEnv) -> VecEnv:
-        executor: Executor
-        if workers:
-            executor = WorkerExecutor(make, n, workers, timeout=timeout, log=log)
-        else:
-            executor = InProcessExecutor(make, n, timeout=timeout, on_hang=on_hang)
-        return EnvPool(executor, seed_of=seed_of, restarts=restarts, on_fault=on_fault)
-
     request = EnvRequest(
         env_name=env_name,
         folder=folder,
@@ -129,6 +141,6 @@ def make_vec_env(
         render=render,
         video=video,
         wrappers=tuple(wrappers),
-        workers=workers,
+        workers=pool.workers,
     )
-    return adapter(request, make_pool)
+    return adapter(request, partial(pool.make, n=n, seed_of=seed_of))

@@ -61,7 +61,7 @@ def play(options: TrainOptions, folder: EnvFolder) -> int:
     loaded = load_config_file(
         run.config, overrides, config_flags(options), options.seed, env=folder, require_runnable=True
     )
-    torch.set_num_threads(loaded.config.sac_config.threads)
+    torch.set_num_threads(loaded.threads)
     with ExitStack() as stack:
         console = stack.enter_context(open_console(quiet=options.quiet))
         stop = stack.enter_context(StopRequest())

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import ArrayLike
+from typing_extensions import override
 
 from algorithm.data import Segment, StepBatch
 from algorithm.errors import StorageError
@@ -36,10 +37,12 @@ class Recording(NullCallback):
         """Number of episodes written so far."""
         return len(self._episodes)
 
+    @override
     def recorder(self, behaviour: str) -> _Track:
         """Return a recorder that collects the behaviour's transitions."""
         return _Track(behaviour, self._open)
 
+    @override
     def begin(self) -> None:
         """Open the file: a path that cannot be written to fails before anything is played."""
         if self.path.is_dir():
@@ -49,12 +52,14 @@ class Recording(NullCallback):
         with self._storage_errors():
             self._file = zipfile.ZipFile(self._draft, "w", zipfile.ZIP_DEFLATED, compresslevel=1)
 
+    @override
     def step(self, ended: Sequence[Episode]) -> None:
         """Write the episodes that ended."""
         with self._storage_errors():
             for episode in ended:
                 self._write(episode)
 
+    @override
     def end(self) -> None:
         """Write the list of episodes and give the file its name; unfinished episodes are left out."""
         if self._file is None:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import imageio_ffmpeg  # type: ignore[import-untyped]
 import numpy as np
+from typing_extensions import override
 
 from algorithm.env.base import Picture, VecEnv
 from algorithm.errors import EnvError
@@ -123,6 +124,7 @@ class VideoRecorder(NullCallback):
         self._env, self._fps, self._warn, self._agent = env, fps, warn, agent
         self._encoder: Encoder | None = None
 
+    @override
     def begin(self) -> None:
         """Add the first picture."""
         try:
@@ -132,6 +134,7 @@ class VideoRecorder(NullCallback):
         except VideoError as error:
             self._give_up(error)
 
+    @override
     def step(self, ended: Sequence[Episode]) -> None:
         """Add a picture, or complete the video if the episode has ended."""
         if self._encoder is None:
@@ -144,6 +147,7 @@ class VideoRecorder(NullCallback):
         except VideoError as error:
             self._give_up(error)
 
+    @override
     def end(self) -> None:
         """Complete the video, also of an unfinished episode."""
         if self._encoder is None:

@@ -17,7 +17,7 @@ from algorithm.config.cli import program
 from algorithm.config.schema import Config
 from algorithm.env.base import Trace
 from algorithm.env.env_id import resolve_env_id
-from algorithm.env.wrappers import resolve_wrappers
+from algorithm.env.wrappers import Wrapper, resolve_wrappers
 from algorithm.errors import StorageError
 from algorithm.reading import read_json
 from algorithm.runs.files import write_text
@@ -41,7 +41,7 @@ class FailureDump(BaseModel):
     env_type: str
     env_name: str
     env_args: dict[str, Any] | None
-    wrappers: list[dict[str, dict[str, Any] | None]]
+    wrappers: list[Wrapper]
     reset_config: dict[str, Any] | None
     copy_index: int
     episode: int

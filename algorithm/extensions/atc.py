@@ -6,10 +6,12 @@ from collections.abc import Mapping
 
 import torch
 from torch import Tensor, nn
+from typing_extensions import override
 
-from algorithm.extensions.base import Context, States
+from algorithm.extensions.base import Context
 from algorithm.extensions.two_views import TwoViews, ViewLoss
 from algorithm.nn.augment import Augmentation
+from algorithm.nn.encoding import States
 from algorithm.ops.contrastive import info_nce_accuracy, info_nce_loss
 from algorithm.ops.shapes import valid_share
 
@@ -45,6 +47,7 @@ class Atc(TwoViews):
         self.joint.extend([prediction, nn.Linear(state_size, state_size, bias=False)])
         self._accuracy = torch.zeros(())
 
+    @override
     def contrast(self, ctx: Context, first: States, second: States) -> Tensor:
         """Return InfoNCE over the pairs of the batch."""
         anchor, positive, valid = pairs(ctx, first.learned, second.target_following)
@@ -54,6 +57,7 @@ class Atc(TwoViews):
         self._accuracy = info_nce_accuracy(logits.detach(), valid[chosen])
         return info_nce_loss(logits, share)
 
+    @override
     def metrics(self) -> Mapping[str, Tensor]:
         """Return ``siamese/accuracy``, see :func:`~algorithm.ops.contrastive.info_nce_accuracy`."""
         return {"siamese/accuracy": self._accuracy}
@@ -61,7 +65,8 @@ class Atc(TwoViews):
     def _fit(self, anchor: Tensor, positive: Tensor) -> Tensor:
         """Return logits [P, P] of states [P, S]."""
         prediction, bilinear = self.joint
-        return bilinear(anchor + prediction(anchor)) @ positive.t()
+        key: Tensor = bilinear(anchor + prediction(anchor))
+        return key @ positive.t()
 
 
 def pairs(ctx: Context, learned: Tensor, target_following: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -6,10 +6,12 @@ import copy
 
 import torch
 from torch import Tensor, nn
+from typing_extensions import override
 
-from algorithm.extensions.base import Context, States
+from algorithm.extensions.base import Context
 from algorithm.extensions.two_views import TwoViews, ViewLoss
 from algorithm.nn.augment import Augmentation
+from algorithm.nn.encoding import States
 from algorithm.ops.contrastive import cosine_loss
 from algorithm.ops.shapes import window_mean
 
@@ -41,6 +43,7 @@ class Byol(TwoViews):
         self.joint.extend([projection, prediction])
         self.target_projection = copy.deepcopy(projection).eval().requires_grad_(False)
 
+    @override
     def contrast(self, ctx: Context, first: States, second: States) -> Tensor:
         """Return the mean of both directions."""
         exists = ctx.batch.obs_valid[:, ctx.learned]
@@ -48,13 +51,15 @@ class Byol(TwoViews):
         return window_mean(0.5 * loss.view(exists.shape), exists)
 
     @torch.no_grad()
+    @override
     def updated(self, tau: float) -> None:
         """Update the target by ``θ' ← θ' + τ (θ − θ')``; buffers are copied as they are."""
         projection, _ = self.joint
         for own, online in zip(self.target_projection.parameters(), projection.parameters(), strict=True):
             own.lerp_(online, tau)
-        for own, online in zip(self.target_projection.buffers(), projection.buffers(), strict=True):
-            own.copy_(online)
+        buffers = zip(self.target_projection.buffers(), projection.buffers(), strict=True)
+        for own_buffer, online_buffer in buffers:
+            own_buffer.copy_(online_buffer)
 
     def _distance(self, by: States, of: States) -> Tensor:
         """Return ℓ [B·T] of one look's prediction of the other."""

@@ -7,6 +7,7 @@ from typing import Protocol
 
 import torch
 from torch import Tensor, nn
+from typing_extensions import override
 
 from algorithm.extensions.base import Context, Extension
 from algorithm.extensions.options import Build
@@ -51,6 +52,7 @@ class RunningDeviation(nn.Module):
         for name in ("count", "mean", "square"):
             self.register_buffer(name, torch.zeros((), dtype=torch.float64))
 
+    @override
     def forward(self) -> Tensor:
         """Return σ [], 1 before there is one."""
         return standard_deviation(self.count, self.square).to(torch.get_default_dtype())
@@ -85,11 +87,13 @@ class Curiosity(Extension):
         self.eval()
 
     @torch.no_grad()
+    @override
     def reward_bonus(self, ctx: Context) -> Tensor:
         """Return the bonus [B, W], zero where there is no transition."""
         error, valid = self._errors(ctx, slice(0, ctx.batch.window))
         return torch.where(valid, self._scaled(error), 0.0)
 
+    @override
     def own_losses(self, ctx: Context) -> Mapping[str, Tensor]:
         """Return the mean error of the learned transitions."""
         error, valid = self._errors(ctx, ctx.learned)
@@ -99,6 +103,7 @@ class Curiosity(Extension):
             self.deviation.observe(known, valid)
         return {"curiosity": window_mean(known, valid)}
 
+    @override
     def metrics(self) -> Mapping[str, Tensor]:
         """Return mean and deviation of the bonus over the learned transitions."""
         return self._metrics
@@ -111,7 +116,8 @@ class Curiosity(Extension):
         return error, batch.valid[:, at] & batch.obs_valid[:, after]
 
     def _scaled(self, error: Tensor) -> Tensor:
-        return error * (self._strength / self.deviation())
+        deviation: Tensor = self.deviation()
+        return error * (self._strength / deviation)
 
 
 def make_curiosity(build: Build) -> Curiosity | None:

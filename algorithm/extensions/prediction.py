@@ -7,6 +7,7 @@ from functools import partial
 
 import torch
 from torch import Tensor, nn
+from typing_extensions import override
 
 from algorithm.extensions.base import Context, Extension
 from algorithm.extensions.options import Build
@@ -53,6 +54,7 @@ class Prediction(Extension):
         self._layouts = image_layouts(obs)
         self._shown: Mapping[str, tuple[Tensor, Tensor]] = {}  # observed and predicted image of one position
 
+    @override
     def auxiliary_losses(self, ctx: Context) -> Mapping[str, Tensor]:
         """Return ``transition``, ``reward`` and ``observation``: means over existing learned positions."""
         batch, learned = ctx.batch, ctx.learned
@@ -73,6 +75,7 @@ class Prediction(Extension):
             "observation": self._observation_loss(seen, obs, valid),
         }
 
+    @override
     def pictures(self) -> Mapping[str, Tensor]:
         """Return each image of the first learned step of the last batch, beside its prediction."""
         return {

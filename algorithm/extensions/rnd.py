@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import torch
 from torch import Tensor, nn
+from typing_extensions import override
 
 from algorithm.extensions.base import Context, Extension
 from algorithm.extensions.options import Build
@@ -33,12 +34,14 @@ class RND(Extension):
         self.num_candidates = num_candidates
         self.eval()
 
+    @override
     def own_losses(self, ctx: Context) -> Mapping[str, Tensor]:
         """Return the mean error of the learned transitions."""
         valid = ctx.batch.valid[:, ctx.learned]
         error = self._error(ctx.state[:, ctx.learned].detach(), ctx.batch.action[:, ctx.learned])
         return {"rnd": window_mean(torch.where(valid, error, 0.0), valid)}
 
+    @override
     def score_actions(self, state: Tensor, action: Tensor) -> Tensor:
         """Return the errors [N, M] of M actions [N, M, A] in states [N, S]."""
         return self._error(state.unsqueeze(1).expand(-1, action.shape[1], -1), action)

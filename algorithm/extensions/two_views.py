@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from torch import Tensor
+from typing_extensions import override
 
-from algorithm.extensions.base import Context, Extension, States
+from algorithm.extensions.base import Context, Extension
 from algorithm.nn.augment import Augmentation
+from algorithm.nn.encoding import States
 from algorithm.ops.contrastive import q_consistency_loss
 
 ViewLoss = Callable[[Context, States], Mapping[str, Tensor]]
@@ -35,6 +37,7 @@ class TwoViews(Extension):
         """Return the loss of two views of the same windows, a scalar."""
         raise NotImplementedError(f"{type(self).__name__} must define contrast(ctx, first, second)")
 
+    @override
     def auxiliary_losses(self, ctx: Context) -> Mapping[str, Tensor]:
         """Return the loss of two views, and ``view_loss`` of the first."""
         first, second = self._view(ctx), self._view(ctx)

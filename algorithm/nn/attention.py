@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from typing_extensions import override
 
 from algorithm.nn.positions import POSITIONS
 
@@ -18,6 +19,7 @@ GATE_BIAS = 2.0
 class Sum(nn.Module):
     """Residual sum x + y."""
 
+    @override
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
         """Return the stream x with a sublayer's output y in it; all are [..., size]."""
         return x + y
@@ -40,6 +42,7 @@ class Gate(nn.Module):
         self.from_reset = nn.Linear(size, size, bias=False)  # U_g
         self.bias = nn.Parameter(torch.full((size,), GATE_BIAS))
 
+    @override
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
         """Return the stream x with a sublayer's output y in it; all are [..., size]."""
         r_y, z_y, h_y = self.from_y(y.relu()).chunk(3, -1)
@@ -64,6 +67,7 @@ class SelfAttention(nn.Module):
         self.positions = POSITIONS[positions](size, heads)
         self.out = nn.Linear(size, size)
 
+    @override
     def forward(self, x: Tensor, mask: Tensor, past: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Attend from each of Q tokens to the P + Q tokens past and present.
 
@@ -102,6 +106,7 @@ class Layer(nn.Module):
         self.dense_out = nn.Linear(DENSE_FACTOR * size, size)
         self.add_dense = Gate(size) if gated else Sum()
 
+    @override
     def forward(self, x: Tensor, mask: Tensor, past: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Run both sublayers; shapes as in :meth:`SelfAttention.forward`."""
         found, kv = self.attention(self.norm_attention(x), mask, past)
@@ -165,6 +170,7 @@ class Attention(nn.Module):
             for writer in (layer.attention.out, layer.dense_out):
                 writer.weight.mul_((2 * len(layers)) ** -0.5)
 
+    @override
     def forward(self, x: Tensor, carry: Tensor, valid: Tensor) -> tuple[Tensor, Tensor]:
         """Attend from each token to those before it.
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import torch
 from torch import Tensor, nn
+from typing_extensions import override
 
 from algorithm.nn.images import ImageLayout, image_layouts
 from algorithm.nn.normalise import vector_names
@@ -53,6 +54,7 @@ class RandomShift(nn.Module):
         self.pad = pad
         self.look: OneView | None = None
 
+    @override
     def forward(self, images: Tensor) -> Tensor:
         """Shift images [P, H, W, C]; shape and dtype stay."""
         if not self.training:
@@ -64,6 +66,7 @@ class RandomShift(nn.Module):
         """Draw random offsets of ``count`` images down and right, [2, count]."""
         return torch.randint(-self.pad, self.pad + 1, (2, count), device=device)
 
+    @override
     def extra_repr(self) -> str:
         """Return the shift for a printed network."""
         return f"pad={self.pad}"
@@ -159,7 +162,8 @@ def _moved(windows: Tensor, layout: ImageLayout, generator: torch.Generator) -> 
     moved = shift_images(layout.arrange(windows), down, right)
     axes = moved.view(-1, *(layout.shape[axis] for axis in layout.order))
     back = (layout.order.index(axis) + 1 for axis in range(len(layout.shape)))
-    return axes.permute(0, *back).unflatten(0, (batch, time))
+    shifted: Tensor = axes.permute(0, *back).unflatten(0, (batch, time))
+    return shifted
 
 
 def _noisy(windows: Tensor, exists: Tensor, stacked: bool, generator: torch.Generator) -> Tensor:

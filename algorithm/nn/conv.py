@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
+from typing_extensions import override
 
 from algorithm.errors import ModelError
 from algorithm.nn.images import MIN_SIDE, ImageLayout
@@ -27,9 +28,11 @@ class Residual(nn.Module):
             nn.Conv2d(channels, channels, 3, padding=1),
         )
 
+    @override
     def forward(self, x: Tensor) -> Tensor:
         """Map x [P, C, H, W] to the same shape."""
-        return x + self.net(x)
+        residual: Tensor = self.net(x)
+        return x + residual
 
 
 def _simple(channels: int) -> list[nn.Module]:

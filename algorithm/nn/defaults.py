@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import torch
 from torch import Tensor, nn
+from typing_extensions import override
 
 from algorithm.nn.distributions import HybridAction
 from algorithm.nn.encode import ImageEncoder, VectorEncoder
@@ -48,6 +49,7 @@ class ModelRep(Rep):
         self.net = mlp(width, [dense_n] * dense_depth)
         self.out_size = dense_n if dense_depth else width
 
+    @override
     def forward(
         self, obs: Mapping[str, Tensor], prev_action: Tensor, carry: Tensor, valid: Tensor
     ) -> tuple[Tensor, Tensor]:
@@ -64,9 +66,11 @@ class ModelQ(nn.Module):
         super().__init__()
         self.net = mlp(state_size + spec.action.continuous, [dense_n] * dense_depth, q_size(spec.action))
 
+    @override
     def forward(self, state: Tensor, c_action: Tensor) -> Tensor:
         """Return q [..., N] of state [..., S] and c_action [..., A_c]."""
-        return self.net(torch.cat([state, c_action], -1))
+        q: Tensor = self.net(torch.cat([state, c_action], -1))
+        return q
 
 
 class ModelPolicy(nn.Module):
@@ -88,6 +92,8 @@ class ModelPolicy(nn.Module):
         self.net = mlp(state_size, [dense_n] * dense_depth, linear=linear)
         self.head = ActionHead(dense_n if dense_depth else state_size, spec.action, linear)
 
+    @override
     def forward(self, state: Tensor, obs: Mapping[str, Tensor]) -> HybridAction:
         """Return the distribution over actions in state [..., S]."""
-        return self.head(self.net(state))
+        policy: HybridAction = self.head(self.net(state))
+        return policy

@@ -42,7 +42,8 @@ class blame:  # noqa: N801 - reads as a statement: with blame(...)
 
 def file_of(network: nn.Module) -> str:
     """Return the file of its ``forward``; the module of a task's own class is not among the imported ones."""
-    return inspect.unwrap(type(network).forward).__code__.co_filename
+    file: str = inspect.unwrap(type(network).forward).__code__.co_filename
+    return file
 
 
 def _expect(name: str, method: str, where: str, what: str, expected: object, got: object) -> None:
@@ -112,7 +113,7 @@ def _run_window(rep: Rep, spec: AgentSpec, where: str, batch: int, time: int) ->
     if not isinstance(result, tuple) or len(result) != 2:
         _expect("ModelRep", "forward", where, "value", "a pair (state, carry)", type(result).__name__)
     state, carry = result
-    got = tuple(state.shape)
+    got: tuple[int, ...] = tuple(state.shape)
     shown = (*got[:2], "S") if len(got) == 3 else got
     _expect("ModelRep", "forward", where, "state shape", (batch, time, "S"), shown)
     _expect("ModelRep", "forward", where, "state dtype", torch.get_default_dtype(), state.dtype)
@@ -148,6 +149,7 @@ def _check_padding(rep: Rep, spec: AgentSpec, where: str) -> None:
     """Check that a missing first or last token gives the states of windows without that token."""
 
     def run(obs: Obs, action: torch.Tensor, valid: torch.Tensor) -> torch.Tensor:
+        state: torch.Tensor
         carry = torch.full((len(valid), *rep.stored_carry_shape), 0.5)
         with blame("ModelRep", "forward", where):
             state, _ = rep(obs, action, carry, valid)

@@ -10,6 +10,7 @@ from typing import Protocol
 
 import torch
 from torch import Tensor, nn
+from typing_extensions import override
 
 from algorithm.errors import ModelError
 from algorithm.nn.dry_run import blame, file_of
@@ -51,9 +52,11 @@ class ModelForwardDynamic(nn.Module):
         super().__init__()
         self.net = mlp(state_size + spec.action.size, [dense_n] * dense_depth, state_size)
 
+    @override
     def forward(self, state: Tensor, action: Tensor) -> Tensor:
         """Return the state that follows [..., S]."""
-        return self.net(torch.cat([state, action], -1))
+        following: Tensor = self.net(torch.cat([state, action], -1))
+        return following
 
 
 class ModelInverseDynamic(nn.Module):
@@ -63,9 +66,11 @@ class ModelInverseDynamic(nn.Module):
         super().__init__()
         self.net = mlp(2 * state_size, [dense_n] * dense_depth, spec.action.size)
 
+    @override
     def forward(self, state: Tensor, next_state: Tensor) -> Tensor:
         """Return the action between the states [..., A]."""
-        return self.net(torch.cat([state, next_state], -1))
+        action: Tensor = self.net(torch.cat([state, next_state], -1))
+        return action
 
 
 class ModelRND(nn.Module):
@@ -82,9 +87,11 @@ class ModelRND(nn.Module):
         super().__init__()
         self.net = mlp(state_size + spec.action.size, [dense_n] * dense_depth, feature_n)
 
+    @override
     def forward(self, state: Tensor, action: Tensor) -> Tensor:
         """Return the features [..., feature_n]."""
-        return self.net(torch.cat([state, action], -1))
+        features: Tensor = self.net(torch.cat([state, action], -1))
+        return features
 
 
 @torch.no_grad()
@@ -99,7 +106,9 @@ def check_dynamic(network: nn.Module, sizes: tuple[int, int], out_size: int | st
     for lead in _BATCHES:
         with blame(name, "forward", where):
             result = network(*(torch.zeros(*lead, size) for size in sizes))
-        got = tuple(result.shape) if isinstance(result, Tensor) else type(result).__name__
+        got: tuple[object, ...] | str = type(result).__name__
+        if isinstance(result, Tensor):
+            got = tuple(result.shape)
         if isinstance(out_size, str) and isinstance(got, tuple) and got:
             got = (*got[:-1], out_size)
         if got != (*lead, out_size):

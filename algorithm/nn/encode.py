@@ -8,6 +8,7 @@ from math import prod
 
 import torch
 from torch import Tensor, nn
+from typing_extensions import override
 
 from algorithm.errors import ModelError
 from algorithm.nn.augment import RandomShift
@@ -55,11 +56,13 @@ class ImageEncoder(nn.Module):
         if out is not None:
             self.dense = nn.Sequential(nn.Linear(self.conv.out_size, out), nn.LayerNorm(out), nn.Tanh())
 
+    @override
     def forward(self, x: Tensor) -> Tensor:
         """Map x [..., *shape] to [..., out_size]."""
         lead = x.shape[: x.dim() - len(self.layout.shape)]
         images = self.shift(self.layout.arrange(x))
-        return self.dense(self.conv(to_planes(images))).view(*lead, self.out_size)
+        vector: Tensor = self.dense(self.conv(to_planes(images)))
+        return vector.view(*lead, self.out_size)
 
 
 class VectorEncoder(nn.Module):
@@ -88,6 +91,7 @@ class VectorEncoder(nn.Module):
         self.parts = nn.ModuleList(parts)
         self.out_size = sum(part.out_size for part in parts)
 
+    @override
     def forward(self, obs: Mapping[str, Tensor]) -> Tensor:
         """Map obs, name -> [..., *shape], to [..., out_size]; raise ``ValueError`` if there are no names."""
         if not self.names:
@@ -104,6 +108,7 @@ class _Flat(nn.Module):
         self.rank = len(shape)
         self.out_size = prod(shape)
 
+    @override
     def forward(self, x: Tensor) -> Tensor:
         flat = _flatten(x, self.rank, self.out_size)
         numbers = flat.to(torch.get_default_dtype())
@@ -124,6 +129,7 @@ class _OneHot(nn.Module):
         values = torch.cat([torch.arange(count) for count in categories])
         self.register_buffer("value", values, persistent=False)
 
+    @override
     def forward(self, x: Tensor) -> Tensor:
         flat = _flatten(x, self.rank, self.num_elements)
         same = flat.index_select(-1, self.get_buffer("element")) == self.get_buffer("value")

@@ -9,6 +9,7 @@ from typing import Protocol
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from algorithm.data import SequenceBatch
 from algorithm.nn.augment import OneView
@@ -85,7 +86,8 @@ class _Window:
         """Return states and carries of some tokens, from the carry before them."""
         batch, seen = self.batch, {name: value[:, tokens] for name, value in self.obs.items()}
         with self._look, torch.set_grad_enabled(gradient):
-            return by(seen, batch.prev_action[:, tokens], carry, batch.obs_valid[:, tokens])
+            state, after = by(seen, batch.prev_action[:, tokens], carry, batch.obs_valid[:, tokens])
+            return state, after
 
 
 class _Whole(_Window):
@@ -129,6 +131,7 @@ class _Remembered(_Whole):
     """States with a memory: all images of a window are shifted alike."""
 
     @cached_property
+    @override
     def _look(self) -> OneView:
         return OneView(self.rep, len(self.batch.reward))
 
@@ -141,6 +144,7 @@ class Stateless(_Whole):
     """States without parameters: one pass, because the representation is the same as its target."""
 
     @cached_property
+    @override
     def _frozen(self) -> Tensor:
         return self.online.detach()
 
@@ -191,8 +195,8 @@ class RecurrentEncoding(_Remembered):
     """
 
     @property
+    @override
     def learned(self) -> Tensor:
-        """States of the learned tokens [B, T, S]."""
         return self._until_learned[-1][0]
 
     @cached_property
@@ -206,6 +210,7 @@ class RecurrentEncoding(_Remembered):
         return parts
 
     @cached_property
+    @override
     def _online(self) -> tuple[Tensor, Tensor]:
         carry = self._until_learned[-1][1][:, -1].detach()
         rest = self._run(self.rep, carry, slice(self._learned.stop, None), gradient=False)

@@ -14,6 +14,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state, vmap
+from typing_extensions import override
 
 VMAP_FROM = 5
 """Number of members from which ``vmap`` is the default on a CPU; on a GPU it always is."""
@@ -85,12 +86,14 @@ class Ensemble(nn.Module):
         """The single critics; their tensors are parts of the stacked ones."""
         return self._members[0]
 
+    @override
     def train(self, mode: bool = True) -> Ensemble:
         """Set the mode of the members too, which ``nn.Module`` does not register."""
         for module in (*self._members[0], *self._members[1], *self._template):
             module.train(mode)
         return super().train(mode)
 
+    @override
     def forward(self, *inputs: Tensor, members: Sequence[int] | None = None) -> Tensor:
         """Run all members, or those listed, on the same inputs: [E, ...]. Gradients reach the parameters."""
         return self._call(inputs, members, frozen=False)
@@ -116,6 +119,7 @@ class Ensemble(nn.Module):
 
     def _call_vmap(self, inputs: Sequence[Tensor], stacked: dict[str, Tensor]) -> Tensor:
         def one(state: dict[str, Tensor], *args: Tensor) -> Tensor:
-            return functional_call(self._template[0], state, args)
+            q: Tensor = functional_call(self._template[0], state, args)
+            return q
 
         return vmap(one, in_dims=(0, *[None] * len(inputs)), randomness="different")(stacked, *inputs)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 import torch
 from torch import Tensor, nn
+from typing_extensions import override
 
 from algorithm.errors import ModelError
 from algorithm.nn.attention import Attention
@@ -33,6 +34,7 @@ class _RepWithMemory(Rep, ABC):
     def remember(self, token: Tensor, carry: Tensor, valid: Tensor) -> tuple[Tensor, Tensor]:
         """Map token [B, T, token_size] to [B, T, M] and the carries, as in :meth:`Rep.forward`."""
 
+    @override
     def forward(
         self, obs: Mapping[str, Tensor], prev_action: Tensor, carry: Tensor, valid: Tensor
     ) -> tuple[Tensor, Tensor]:
@@ -74,9 +76,11 @@ class RecurrentRep(_RepWithMemory):
         self.memory = CELLS[rnn](self.token_size, rnn_n, rnn_depth)
         self.carry_shape = self.stored_carry_shape = self.memory.carry_shape
 
+    @override
     def remember(self, token: Tensor, carry: Tensor, valid: Tensor) -> tuple[Tensor, Tensor]:
         """Return the recurrent layers' outputs and carries."""
-        return self.memory(token, carry, valid)
+        state, after = self.memory(token, carry, valid)
+        return state, after
 
 
 class AttentionRep(_RepWithMemory):
@@ -117,9 +121,11 @@ class AttentionRep(_RepWithMemory):
         )
         self.carry_shape = self.memory.carry_shape
 
+    @override
     def remember(self, token: Tensor, carry: Tensor, valid: Tensor) -> tuple[Tensor, Tensor]:
         """Return attention's outputs and carries for the embedded tokens."""
-        return self.memory(self.embed(token), carry, valid)
+        state, after = self.memory(self.embed(token), carry, valid)
+        return state, after
 
 
 REPS_WITH_MEMORY: Mapping[Memory, type[Rep]] = {"RNN": RecurrentRep, "ATTN": AttentionRep}

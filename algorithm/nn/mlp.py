@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from torch import Tensor, nn
+from typing_extensions import override
 
 from algorithm.nn.distributions import HybridAction, TanhNormal
 from algorithm.spec import ActionSpec
@@ -61,6 +62,7 @@ class ActionHead(nn.Module):
         self.continuous = linear(in_size, 2 * action.continuous) if action.continuous else None
         self.discrete = linear(in_size, action.discrete) if action.discrete else None
 
+    @override
     def forward(self, features: Tensor) -> HybridAction:
         """Return the distribution over actions for features [..., in_size]."""
         part = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from typing_extensions import override
 
 SIGMA_0 = 0.5
 """Initial scale of the noise, before it is divided by √in (arXiv 1706.10295, section 3.2)."""
@@ -49,12 +50,14 @@ class NoisyLinear(nn.Module):
         self.noise_in.zero_()
         self.noise_out.zero_()
 
+    @override
     def forward(self, x: Tensor) -> Tensor:
         """x [..., in_size] -> [..., out_size]."""
         noise = torch.outer(self.noise_out, self.noise_in)
         weight = torch.addcmul(self.weight, self.weight_sigma, noise)
         return F.linear(x, weight, torch.addcmul(self.bias, self.bias_sigma, self.noise_out))
 
+    @override
     def extra_repr(self) -> str:
         """Return the widths for a printed network."""
         return f"{len(self.noise_in)}, {len(self.noise_out)}"

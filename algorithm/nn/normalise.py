@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from typing_extensions import override
 
 from algorithm.nn.images import image_layouts
 from algorithm.spec import ObsSpec
@@ -43,6 +44,7 @@ def vector_names(obs: ObsSpec) -> tuple[str, ...]:
 class NoNormaliser(nn.Module):
     """Absent normalisation: observations as they are."""
 
+    @override
     def forward(self, obs: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
         """Return ``obs`` itself."""
         return obs
@@ -83,6 +85,7 @@ class Normaliser(nn.Module):
         self.register_buffer("shift", torch.zeros(width))
         self.register_buffer("scale", torch.ones(width))
 
+    @override
     def forward(self, obs: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
         """Normalise obs, name -> [..., *shape]: vector observations as float32, others untouched."""
         result = dict(obs)
@@ -121,9 +124,10 @@ class Normaliser(nn.Module):
             for buffer, value in ((self.shift, mean), (self.scale, scale)):
                 buffer.copy_(torch.from_numpy(value.astype(np.float32)), non_blocking=True)
 
+    @override
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Normaliser:
         """Move or convert, as ``to`` and its like do, all but the statistics."""
         statistics = {name: self._buffers[name] for name in ("count", "mean", "square")}
-        super()._apply(fn, recurse)
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]  # torch has not annotated it
         self._buffers.update(statistics)
         return self

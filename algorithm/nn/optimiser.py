@@ -102,7 +102,7 @@ class FlatAdam:
         Returns the gradient's norm, a scalar on the device.
         """
         gradient = self.gradient
-        norm = torch.linalg.vector_norm(gradient)
+        norm: Tensor = torch.linalg.vector_norm(gradient)
         torch.logical_not(norm < self._longest, out=self._unusable)  # also true for NaN
         self.skipped.add_(self._unusable)
         self._shorten(gradient, norm)

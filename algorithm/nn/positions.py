@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
+from typing_extensions import override
 
 LONGEST = 10000.0
 """Range of wave lengths, from 2π to almost 2π · LONGEST slots (arXiv 1706.03762, section 3.5)."""
@@ -22,7 +23,8 @@ def _frequencies(count: int) -> Tensor:
 
 def _split(x: Tensor, heads: int) -> Tensor:
     """Split [..., S, size] into heads, [..., heads, S, size / heads]."""
-    return x.unflatten(-1, (heads, -1)).transpose(-3, -2)
+    split: Tensor = x.unflatten(-1, (heads, -1))
+    return split.transpose(-3, -2)
 
 
 class Rotary(nn.Module):
@@ -47,6 +49,7 @@ class Rotary(nn.Module):
         frequency = _frequencies(size // heads // 2).repeat(heads)
         self.register_buffer("frequency", frequency, persistent=False)
 
+    @override
     def forward(self, q: Tensor, k: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Rotate the queries and the keys by their positions.
 
@@ -64,7 +67,8 @@ class Rotary(nn.Module):
         """Rotate x [B, S, size] by cos and sin [S, size / 2]; returns [B, heads, S, d]."""
         a, b = x.chunk(2, -1)
         turned = torch.cat([torch.addcmul(a * cos, b, sin, value=-1), torch.addcmul(b * cos, a, sin)], -1)
-        return turned.unflatten(-1, (2, self.heads, -1)).permute(0, 3, 1, 2, 4).flatten(-2)
+        split: Tensor = turned.unflatten(-1, (2, self.heads, -1))
+        return split.permute(0, 3, 1, 2, 4).flatten(-2)
 
 
 class RelativeSinusoidal(nn.Module):
@@ -87,6 +91,7 @@ class RelativeSinusoidal(nn.Module):
         self.frequency: Tensor
         self.register_buffer("frequency", _frequencies((size + 1) // 2), persistent=False)
 
+    @override
     def forward(self, q: Tensor, k: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Put positions into the addend of the scores; shapes as in :meth:`Rotary.forward`."""
         content = torch.add(q, self.content_bias, alpha=self.scale)
@@ -110,7 +115,8 @@ def _by_slot(by_distance: Tensor) -> Tensor:
     them out.
     """
     queries, columns = by_distance.shape[-2:]
-    return by_distance.flatten(-2)[..., queries:].unflatten(-1, (queries, columns - 1))
+    by_slot: Tensor = by_distance.flatten(-2)[..., queries:].unflatten(-1, (queries, columns - 1))
+    return by_slot
 
 
 POSITIONS: dict[str, Callable[[int, int], nn.Module]] = {

@@ -6,6 +6,7 @@ from typing import Protocol
 
 import torch
 from torch import Tensor, nn
+from typing_extensions import override
 
 from algorithm.errors import ModelError
 from algorithm.nn.dry_run import blame, file_of
@@ -45,9 +46,11 @@ class ModelRepProjection(nn.Module):
         super().__init__()
         self.net = _hidden_layer(state_size, dense_n, out_size)
 
+    @override
     def forward(self, state: Tensor) -> Tensor:
         """Return the projection [B, out_size]."""
-        return self.net(state)
+        projection: Tensor = self.net(state)
+        return projection
 
 
 class ModelRepPrediction(nn.Module):
@@ -57,9 +60,11 @@ class ModelRepPrediction(nn.Module):
         super().__init__()
         self.net = _hidden_layer(size, dense_n, size)
 
+    @override
     def forward(self, x: Tensor) -> Tensor:
         """Return the prediction [B, size]."""
-        return self.net(x)
+        prediction: Tensor = self.net(x)
+        return prediction
 
 
 def check_projection(projection: nn.Module, state_size: int) -> int:

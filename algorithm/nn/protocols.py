@@ -11,6 +11,7 @@ from typing import Literal, Protocol
 
 import torch
 from torch import Tensor, nn
+from typing_extensions import override
 
 from algorithm.nn.distributions import HybridAction
 from algorithm.spec import ActionSpec, AgentSpec
@@ -53,6 +54,7 @@ class Rep(nn.Module):
         """Return the carry at an episode's start, [batch, *C]: zeros."""
         return torch.zeros(batch, *self.carry_shape)
 
+    @override
     def forward(
         self, obs: Mapping[str, Tensor], prev_action: Tensor, carry: Tensor, valid: Tensor
     ) -> tuple[Tensor, Tensor]:

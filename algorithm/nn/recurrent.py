@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
+from typing_extensions import override
 
 
 class _Alignment:
@@ -86,6 +87,7 @@ class Recurrent(nn.Module, ABC):
         x: [B, T, I]; carry: [B, *C]
         """
 
+    @override
     def forward(self, x: Tensor, carry: Tensor, valid: Tensor) -> tuple[Tensor, Tensor]:
         """Run over T tokens, of which the valid ones are one run.
 
@@ -119,9 +121,11 @@ class GRU(Recurrent):
         self.carry_shape = (depth, hidden_size)
 
     @staticmethod
+    @override
     def _layer(input_size: int, hidden_size: int) -> nn.RNNBase:
         return nn.GRU(input_size, hidden_size, batch_first=True)
 
+    @override
     def _scan(self, x: Tensor, carry: Tensor) -> tuple[Tensor, Tensor]:
         after = []
         for layer, h in zip(self.layers, carry.unbind(1), strict=True):
@@ -144,9 +148,11 @@ class LSTM(Recurrent):
                 layer.get_parameter("bias_ih_l0")[hidden_size : 2 * hidden_size].fill_(1.0)
 
     @staticmethod
+    @override
     def _layer(input_size: int, hidden_size: int) -> nn.RNNBase:
         return nn.LSTM(input_size, hidden_size, batch_first=True)
 
+    @override
     def _scan(self, x: Tensor, carry: Tensor) -> tuple[Tensor, Tensor]:
         hidden, cells = [], []
         for layer, h, c in zip(self.layers, *(part.unbind(1) for part in carry.unbind(1)), strict=True):

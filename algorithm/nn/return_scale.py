@@ -33,10 +33,7 @@ class NoReturnScale:
 
     factor = 1.0
 
-    def observe(self, segment: Segment) -> None:
-        """Do nothing: there are no statistics."""
-
-    def observe_steps(self, steps: StepBatch) -> None:
+    def observe(self, new: Segment | StepBatch) -> None:
         """Do nothing: there are no statistics."""
 
     def close(self, stream: int) -> None:
@@ -79,21 +76,13 @@ class ReturnScale:
         self.count = self.mean = self.square = self.largest = 0.0
         self.factor = 1.0
 
-    def observe(self, segment: Segment) -> None:
+    def observe(self, new: Segment | StepBatch) -> None:
         """Take the rewards of new transitions into the statistics.
 
         One return at a time (Welford, 1962): most come alone, and it does not matter how many come at once.
         """
-        ended = bool(segment.terminated[-1] or segment.truncated[-1])
-        self._follow(segment.stream, segment.start_step, segment.reward.tolist(), ended=ended)
-        self._set_factor()
-
-    def observe_steps(self, steps: StepBatch) -> None:
-        """Take the rewards of a step of several streams into the statistics, one after the other."""
-        ended = (steps.terminated | steps.truncated).tolist()
-        each = (steps.streams.tolist(), steps.start_steps.tolist(), steps.reward.tolist(), ended)
-        for stream, start, reward, last in zip(*each, strict=True):
-            self._follow(stream, start, [reward], ended=last)
+        for stream, start, rewards, ended in new.rewards():
+            self._follow(stream, start, rewards, ended=ended)
         self._set_factor()
 
     def close(self, stream: int) -> None:

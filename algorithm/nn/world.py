@@ -9,6 +9,7 @@ from typing import Protocol
 
 import torch
 from torch import Tensor, nn
+from typing_extensions import override
 
 from algorithm.errors import ModelError
 from algorithm.nn.dry_run import blame, file_of
@@ -76,6 +77,7 @@ class ModelTransition(nn.Module):
         width = state_size + spec.action.size + self.extra.out_size
         self.net = mlp(width, [dense_n] * dense_depth, 2 * state_size)
 
+    @override
     def forward(self, state: Tensor, action: Tensor, obs: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
         """Return the mean and the raw deviation of the next state, [..., S] each."""
         seen = [self.extra(obs)] if self.extra.names else []
@@ -90,9 +92,11 @@ class ModelReward(nn.Module):
         super().__init__()
         self.net = mlp(state_size + spec.action.size, [dense_n] * dense_depth, 1)
 
+    @override
     def forward(self, state: Tensor, action: Tensor) -> Tensor:
         """Return the predicted reward [...]."""
-        return self.net(torch.cat([state, action], -1)).squeeze(-1)
+        reward: Tensor = self.net(torch.cat([state, action], -1))
+        return reward.squeeze(-1)
 
 
 class ModelObservation(nn.Module):
@@ -109,6 +113,7 @@ class ModelObservation(nn.Module):
             for name in self.names
         )
 
+    @override
     def forward(self, state: Tensor) -> dict[str, Tensor]:
         """Return the prediction of every observation by name."""
         features = self.net(state)
@@ -138,10 +143,11 @@ class ImageDecoder(nn.Module):
             layers += [nn.ReLU(inplace=True), nn.ConvTranspose2d(channels, out, 4, stride=2, padding=1)]
         self.net = nn.Sequential(*layers)
 
+    @override
     def forward(self, features: Tensor) -> Tensor:
         """Map features [..., in_size] to [..., *shape]."""
         layout, lead = self.layout, features.shape[:-1]
-        planes = self.net(features.reshape(-1, features.shape[-1]))
+        planes: Tensor = self.net(features.reshape(-1, features.shape[-1]))
         picture = planes[..., : layout.height, : layout.width].permute(0, 2, 3, 1)  # [P, H, W, C]
         axes = picture.reshape(-1, *(layout.shape[axis] for axis in layout.order))
         place = [layout.order.index(axis) + 1 for axis in range(len(layout.shape))]
@@ -156,8 +162,10 @@ class _Shaped(nn.Module):
         self.shape = shape
         self.net = mlp(in_size, [], torch.Size(shape).numel())
 
+    @override
     def forward(self, features: Tensor) -> Tensor:
-        return self.net(features).view(*features.shape[:-1], *self.shape)
+        flat: Tensor = self.net(features)
+        return flat.view(*features.shape[:-1], *self.shape)
 
 
 def observed_shapes(obs: ObsSpec) -> dict[str, tuple[int, ...]]:

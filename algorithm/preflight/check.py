@@ -16,7 +16,7 @@ from algorithm.env.base import Observation, StepResult
 from algorithm.env.checks.context import CheckLimits
 from algorithm.env.checks.finding import Level
 from algorithm.env.env_id import resolve_env_id
-from algorithm.env.registry import make_vec_env
+from algorithm.env.registry import PoolOptions, make_vec_env
 from algorithm.env.wrappers import resolve_wrappers
 from algorithm.errors import EnvError
 from algorithm.experience.failure_dump import FailureDump
@@ -102,8 +102,7 @@ def replay_failure(dump: FailureDump, say: Callable[[str], None]) -> bool:
         seed_of=lambda index, episode: dump.seed,
         options=dump.reset_config,
         wrappers=dump.wrappers,
-        timeout=-1,
-        restarts=0,
+        pool=PoolOptions(timeout=-1, restarts=0),
     )
     try:
         behaviour = next(iter(env.specs))

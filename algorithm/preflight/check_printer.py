@@ -14,6 +14,7 @@ from rich.panel import Panel
 from rich.status import Status
 from rich.table import Table
 from rich.text import Text
+from typing_extensions import override
 
 from algorithm.console.live import print_commands
 from algorithm.env.checks.finding import CheckResult, Finding, Level
@@ -109,6 +110,7 @@ class LivePrinter(PlainPrinter):
         self._terminal = Terminal(file=stream, width=width, highlight=False)
         self._status: Status | None = None
 
+    @override
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
@@ -117,17 +119,20 @@ class LivePrinter(PlainPrinter):
             self._status.stop()
             self._status = None
 
+    @override
     def begin(self, title: str) -> None:
         """Print the title and start the progress line."""
         self._terminal.print(Text.assemble(("check  ", "bold cyan"), title))
         self._status = self._terminal.status("starting", spinner="line")
         self._status.start()
 
+    @override
     def at_work(self, group: str, title: str) -> None:
         """Update the progress line."""
         if self._status:
             self._status.update(Text(f"{group}: {title}", style="dim"))
 
+    @override
     def show(self, checked: CheckResult) -> None:
         """Print a row for each finding, and one for each of where, why and what to do."""
         if checked.group != self._group:
@@ -144,6 +149,7 @@ class LivePrinter(PlainPrinter):
                 table.add_row("", "", _labelled(label, text))
         self._terminal.print(table)
 
+    @override
     def end(self, verdict: CheckVerdict) -> None:
         """Print the result in a frame of the worst level's colour, and the next commands."""
         self.__exit__(None, None, None)

@@ -53,7 +53,7 @@ def dry_run(options: TrainOptions, loaded: LoadedConfig, *, seconds: float = SEC
     config = loaded.config
     base = config.base_config
     RunDir.check_free(loaded.env_label, base.name, argument=options.env)
-    torch.set_num_threads(config.sac_config.threads)
+    torch.set_num_threads(loaded.threads)
     device = pick_device(options.device)
     with ExitStack() as stack:
         console = stack.enter_context(open_console(quiet=options.quiet))

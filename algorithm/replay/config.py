@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from typing_extensions import override
+
 from algorithm.fields import AnyConfig, Block, Contradiction, Finite, NotNegative, Whole, option
 
 _NEW_PRIORITIES = "free: for priorities that are set from now on"
@@ -55,6 +57,8 @@ class ReplayConfig(Block):
     )
     td_error_max: Finite = option(10.0, "TD errors above this count as this.", gt=0, resume=_NEW_PRIORITIES)
 
+    @override
+    @override
     def contradictions(self) -> Iterator[Contradiction]:
         """Yield an empty clipping interval of TD errors."""
         if self.td_error_min > self.td_error_max:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from typing_extensions import override
 
 from algorithm.data import Double
 from algorithm.errors import StorageError
@@ -75,6 +76,8 @@ class Line:
         count = len(self.known[0])
         return count == 1 or (self.dots and count <= _MOST_POINTS)
 
+    @override
+    @override
     def __str__(self) -> str:
         """Return the course of the curve in words."""
         _, y = self.known

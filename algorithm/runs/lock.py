@@ -20,6 +20,7 @@ from pathlib import Path
 
 import psutil
 from filelock import BaseFileLock, FileLock, SoftFileLock, Timeout
+from typing_extensions import override
 
 from algorithm.errors import StorageError, UsageError
 from algorithm.reading import parse_json, read_bytes
@@ -100,6 +101,7 @@ class Holder:
         """Start time, in local time."""
         return datetime.fromtimestamp(self.started).strftime("%Y-%m-%d %H:%M:%S")
 
+    @override
     def __str__(self) -> str:
         """One printable line."""
         text = f"process {self.pid} on {self.host}, since {self.since}: {self.command}"

@@ -24,7 +24,14 @@ from algorithm.replay.budget import MemoryBudget
 from algorithm.replay.buffer import ReplayBuffer
 from algorithm.replay.samplers import FifoSampler, PrioritizedSampler, Sampler, UniformSampler
 from algorithm.replay.sizing import largest_capacity, replay_bytes
-from algorithm.roles import BehaviourConfig, DivergenceReport, MakeReplay, Tensors, UpdateSchedule
+from algorithm.roles import (
+    BehaviourConfig,
+    DivergenceReport,
+    ExploringPolicy,
+    MakeReplay,
+    Tensors,
+    UpdateSchedule,
+)
 from algorithm.sac.acting import acting_parts, new_actor
 from algorithm.sac.description import describe, notices
 from algorithm.sac.initial_priority import LargestPriority, OwnTdError
@@ -68,7 +75,7 @@ class SacAgent:
         )
         self._guard = DivergenceMonitor(self.sac)
         self._device, self._seed, self._behaviour = device, seed, behaviour
-        self.policy = BehaviourPolicy(
+        self.policy: ExploringPolicy = BehaviourPolicy(
             spec,
             self._new_actor("acting", exploring=not greedy),
             stream(seed, "warm-up", behaviour),
@@ -119,9 +126,7 @@ class SacAgent:
 
     def acting_parts(self) -> Mapping[str, nn.Module]:
         """Return the modules that an exploring remote policy needs."""
-        return acting_parts(
-            self.sac.model, tuple(self.sac.extensions), self.spec.action, self.config.sac_config
-        )
+        return acting_parts(self.sac.model, self.sac.extensions, self.spec.action, self.config.sac_config)
 
     def new_policy(self, purpose: str) -> Actor:
         """Return a policy without exploration, with random numbers of its own."""
@@ -155,7 +160,7 @@ class SacAgent:
             device=self._device,
             exploring=exploring,
             seed=stream_seed(self._seed, purpose, self._behaviour),
-            extensions=tuple(self.sac.extensions),
+            extensions=self.sac.extensions,
         )
 
     def add_steps(self, steps: StepBatch) -> None:
@@ -163,7 +168,7 @@ class SacAgent:
         if self._reward_scale != 1.0:
             steps = replace(steps, reward=steps.reward * self._reward_scale)
         self._insertion.added(self.replay.add_steps(steps))
-        self.sac.observe_steps(steps)
+        self.sac.observe(steps)
 
     def add(self, segment: Segment) -> None:
         """Store transitions of one agent, with the rewards times ``base_config.reward_scale``."""

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, Strict
+from typing_extensions import override
 
 from algorithm.fields import AnyConfig, Block, Contradiction, Finite, Positive, Share, Whole, option, to_whole
 
@@ -289,6 +290,7 @@ class SacConfig(Block):
         shared=True,
     )
 
+    @override
     def contradictions(self) -> Iterator[Contradiction]:
         """Yield subsets that do not fit, V-trace without rho ≥ c (arXiv 1802.01561), empty intervals."""
         if self.ensemble_q_sample > self.ensemble_q_num:

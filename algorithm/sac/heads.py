@@ -10,6 +10,7 @@ from typing import Protocol
 
 import torch
 from torch import Tensor, nn
+from typing_extensions import override
 
 from algorithm.actions.discrete import DiscretePolicy, MeanQ
 from algorithm.actions.parts import ActionParts, make_parts
@@ -192,10 +193,12 @@ class GreedyHead(_Branches):
 class NoBranchesHead(GreedyHead):
     """Head of an absent discrete part: the critic's only output is Q."""
 
+    @override
     def q_of_action(self, q: Tensor, action: Tensor) -> Tensor:
         """Return the only output."""
         return q.squeeze(-1)
 
+    @override
     def expected(self, q: Tensor, choice: DiscretePolicy) -> Tensor:
         """Return the only output."""
         return q.squeeze(-1)

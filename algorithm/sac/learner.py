@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -51,7 +50,7 @@ class Sac:
         extensions: Sequence[Extension] = (),
     ) -> None:
         self.device = device
-        self.extensions = nn.ModuleList(extensions).to(device)
+        self.extensions = tuple(extension.to(device) for extension in extensions)
         self.model = Model(
             networks,
             Normaliser(spec.obs) if config.use_normalization else NoNormaliser(),
@@ -128,23 +127,10 @@ class Sac:
         """Steps of all optimisers that were skipped since this learner was made. Waits for the device."""
         return int(self._skipped)
 
-    def observe(self, segment: Segment) -> None:
-        """Take observations and rewards of rows that are new in the replay into the running statistics.
-
-        A segment's first observation is a new row only at an episode's start.
-        """
-        new = slice(0 if segment.start_step == 0 else 1, None)
-        self.model.normaliser.observe({name: value[new] for name, value in segment.obs.items()})
-        self.return_scale.observe(segment)
-
-    def observe_steps(self, steps: StepBatch) -> None:
-        """Take a step of several agents into the running statistics."""
-        begins = (steps.start_steps == 0).nonzero()[0]
-        rows = steps.next_obs
-        if len(begins):
-            rows = {name: np.concatenate((steps.obs[name][begins], rows[name])) for name in rows}
-        self.model.normaliser.observe(rows)
-        self.return_scale.observe_steps(steps)
+    def observe(self, new: Segment | StepBatch) -> None:
+        """Take observations and rewards of rows that are new in the replay into the running statistics."""
+        self.model.normaliser.observe(new.new_obs())
+        self.return_scale.observe(new)
 
     def close(self, stream: int) -> None:
         """Do nothing: the running statistics have no state per episode."""
@@ -382,7 +368,8 @@ class Sac:
         return [(name, adam) for name, adam in groups.items() if adam]
 
     def _modules(self) -> nn.Module:
-        return nn.ModuleDict({"model": self.model, "composition": self.heads, "extensions": self.extensions})
+        extensions = nn.ModuleList(self.extensions)
+        return nn.ModuleDict({"model": self.model, "composition": self.heads, "extensions": extensions})
 
 
 def _flatten(x: Tensor) -> Tensor:

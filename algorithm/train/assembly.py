@@ -12,7 +12,7 @@ from algorithm.config.loader import LoadedConfig
 from algorithm.config.schema import Config
 from algorithm.env.base import VecEnv
 from algorithm.env.env_id import resolve_env_id, source_file
-from algorithm.env.registry import make_vec_env
+from algorithm.env.registry import PoolOptions, make_vec_env
 from algorithm.errors import EnvError, ModelError, StorageError, UsageError
 from algorithm.experience.faults import Faults
 from algorithm.families import family
@@ -58,14 +58,16 @@ def make_env(
         seed_of=episode_seeds(seed, purpose),
         options=config.reset_config,
         render=render,
-        wrappers=base.wrappers,
-        workers=workers,
-        timeout=base.env_timeout,
-        restarts=base.env_restarts,
-        on_fault=faults,
-        on_hang=faults.hangs,
-        log=log,
         video=film,
+        wrappers=base.wrappers,
+        pool=PoolOptions(
+            workers=workers,
+            timeout=base.env_timeout,
+            restarts=base.env_restarts,
+            on_fault=faults,
+            on_hang=faults.hangs,
+            log=log,
+        ),
     )
 
 

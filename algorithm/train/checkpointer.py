@@ -124,6 +124,7 @@ def _refuse_non_finite(snapshot: Snapshot) -> None:
         if file == "run":  # numbers of the environment, which are checked where they enter
             continue
         for name, tensor in named.items():
-            floating = isinstance(tensor, torch.Tensor) and tensor.is_floating_point()
-            if floating and not bool(torch.isfinite(tensor).all()):
+            if not isinstance(tensor, torch.Tensor) or not tensor.is_floating_point():
+                continue
+            if not bool(torch.isfinite(tensor).all()):
                 raise diverged(f"{name} holds NaN or infinity", snapshot.step)

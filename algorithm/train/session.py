@@ -99,7 +99,7 @@ def run_training(
 
     wire: constructor of the source of transitions
     """
-    torch.set_num_threads(loaded.config.sac_config.threads)
+    torch.set_num_threads(loaded.threads)
     device = pick_device(options.device)
     with ExitStack() as stack:
         logger = setup_logging(run.train_log, debug=options.logger_in_file)

@@ -7,7 +7,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
 
-from algorithm.data import State
+from torch import Tensor
+
+from algorithm.data import Array, State
 from algorithm.errors import StorageError
 from algorithm.experience.collector import Iteration
 from algorithm.experience.faults import Faults
@@ -72,7 +74,7 @@ class TrainState:
                 "agents": State.joined({_part(name): agent.state() for name, agent in self.agents.items()}),
             }
         )
-        tensors: dict[str, Mapping[str, object]] = {"run": state.arrays}
+        tensors: dict[str, Mapping[str, Tensor | Array]] = {"run": state.arrays}
         for name, agent in self.agents.items():
             level = behaviour_level(name)
             for file, named in agent.tensors().items():

@@ -13,11 +13,11 @@ import torch
 from algorithm.config.loader import LoadedConfig
 from algorithm.config.schema import BaseConfig
 from algorithm.console.offers import has_display, playing_commands
-from algorithm.env.base import VecEnv
 from algorithm.evaluation.evaluate import Performance
 from algorithm.roles import Agent
 from algorithm.runs.rundir import RunDir
 from algorithm.spec import DEFAULT_BEHAVIOUR, AgentSpec
+from algorithm.train.runtime import EnvInfo
 from algorithm.train.trainer import Outcome
 from algorithm.wording import Rows
 
@@ -25,7 +25,7 @@ from algorithm.wording import Rows
 def start_screen(
     loaded: LoadedConfig,
     run: RunDir,
-    env: VecEnv,
+    env: EnvInfo,
     agents: Mapping[str, Agent],
     device: torch.device,
     *,
@@ -139,7 +139,7 @@ def _end(loaded: LoadedConfig) -> str:
     return f"at {' or '.join(limits)}{default}{first}"
 
 
-def _environment(base: BaseConfig, env: VecEnv) -> list[tuple[str, str]]:
+def _environment(base: BaseConfig, env: EnvInfo) -> list[tuple[str, str]]:
     rows = [("id", f"{base.env_name}, {env.arrangement}")]
     if base.wrappers:
         rows.append(("wrappers", ", ".join(map(_wrapper, base.wrappers))))

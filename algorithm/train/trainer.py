@@ -21,6 +21,7 @@ from algorithm.evaluation.evaluate import EvalPolicy, Performance, evaluate
 from algorithm.experience.non_finite import OnNonFinite
 from algorithm.roles import Episode
 from algorithm.runs.logs.metrics import MetricsLogger, Rate
+from algorithm.timing import Part
 from algorithm.train.checkpointer import Checkpointer
 from algorithm.train.signals import StopRequest
 from algorithm.train.state import TrainState
@@ -34,7 +35,7 @@ class Outcome:
     updates: int
     stopped: bool  # by a signal
     limit: str  # that ended it, twice as far: ``max_step=8000``
-    time: Mapping[str, float]  # seconds of training by what they went into, without evaluation
+    time: Mapping[Part, float]  # seconds of training by what they went into, without evaluation
     faults: Mapping[str, int]  # failures survived, by kind
     replay_ratio: float
     last_eval: Mapping[str, tuple[int, Performance]]  # (step, performance)

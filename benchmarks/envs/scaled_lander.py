@@ -12,7 +12,7 @@ FACTOR = 1000.0
 def make(**arguments: Any) -> gym.Env:
     """LunarLander-v3 with ``FACTOR`` times its reward."""
     return gym.wrappers.TransformReward(
-        gym.make("LunarLander-v3", **arguments), lambda reward: FACTOR * reward
+        gym.make("LunarLander-v3", **arguments), lambda reward: FACTOR * float(reward)
     )
 
 

@@ -130,29 +130,6 @@ def fields_of(holder: list[Any]) -> Iterator[tuple[Any, Callable[[Any], None]]]:
     yield holder[0], lambda new: holder.__setitem__(0, new)
 
 
-def changed(value: Any, which: int, how: int) -> Any:
-    """Another value in its place, usually of the same type."""
-    if how % 16 == 15:
-        return [None, True, 7, 0.5, "x", [], {}, b"x"][which % 8]
-    if isinstance(value, bool):
-        return not value
-    if isinstance(value, int):
-        return INTS[which % len(INTS)] if how % 2 else max(-(2**63), min(2**64 - 1, value + which % 5 - 2))
-    if isinstance(value, float):
-        return REALS[which % len(REALS)]
-    if isinstance(value, str):
-        return TEXTS[which % len(TEXTS)]
-    if isinstance(value, list):
-        at = which % (len(value) + 1)
-        return [value[:at], value + value[:at], value[::-1], value * (which % 600)][how % 4]
-    if isinstance(value, dict):
-        keys = sorted(value)
-        return {key: value[key] for key in keys[: which % (len(keys) + 1)]} | ({"more": 1} if how % 2 else {})
-    if isinstance(value, msgspec.msgpack.Ext):
-        return described(value, which, how)
-    return [0, 0]
-
-
 def described(value: msgspec.msgpack.Ext, which: int, how: int) -> msgspec.msgpack.Ext:
     """An array of another dtype or shape, its bytes as they are."""
     code, dimensions = value.data[:2]
@@ -164,6 +141,42 @@ def described(value: msgspec.msgpack.Ext, which: int, how: int) -> msgspec.msgpa
     else:
         shape = shape[::-1] if which % 2 else [*shape, 1]
     return msgspec.msgpack.Ext(value.code, struct.pack(f"<BB{len(shape)}I", code, len(shape), *shape))
+
+
+def shortened(value: list[Any], which: int, how: int) -> list[Any]:
+    """A list with fewer elements, more, or in another order."""
+    at = which % (len(value) + 1)
+    return [value[:at], value + value[:at], value[::-1], value * (which % 600)][how % 4]
+
+
+def cut(value: dict[str, Any], which: int, how: int) -> dict[str, Any]:
+    """A mapping with fewer keys, maybe with an unknown one."""
+    keys = sorted(value)
+    return {key: value[key] for key in keys[: which % (len(keys) + 1)]} | ({"more": 1} if how % 2 else {})
+
+
+def near(value: int, which: int, how: int) -> int:
+    """A remarkable number, or a neighbour."""
+    return INTS[which % len(INTS)] if how % 2 else max(-(2**63), min(2**64 - 1, value + which % 5 - 2))
+
+
+CHANGES: dict[type, Callable[[Any, int, int], Any]] = {
+    bool: lambda value, which, how: not value,
+    int: near,
+    float: lambda value, which, how: REALS[which % len(REALS)],
+    str: lambda value, which, how: TEXTS[which % len(TEXTS)],
+    list: shortened,
+    dict: cut,
+    msgspec.msgpack.Ext: described,
+}
+
+
+def changed(value: Any, which: int, how: int) -> Any:
+    """Another value in its place, usually of the same type."""
+    if how % 16 == 15:
+        return [None, True, 7, 0.5, "x", [], {}, b"x"][which % 8]
+    change = CHANGES.get(type(value))
+    return change(value, which, how) if change else [0, 0]
 
 
 def forged(message: object, mutations: list[tuple[int, int, int]]) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -206,6 +207,22 @@ def test_whoever_waits_is_told_when_there_is_too_little_now(make):
 # ---- under load
 
 
+def repeat(
+    act: Callable[[int], None], over: threading.Event, failures: list[BaseException]
+) -> threading.Thread:
+    """A thread that calls ``act`` with the number of the call until it is over or fails."""
+
+    def run() -> None:
+        try:
+            for turn in itertools.takewhile(lambda _: not over.is_set(), itertools.count()):
+                act(turn)
+        except BaseException as error:
+            failures.append(error)
+            over.set()
+
+    return threading.Thread(target=run)
+
+
 @pytest.mark.parametrize("sampler", [UniformSampler, PrioritizedSampler])
 def test_no_batch_is_torn(sampler, make):
     """Four threads add around a small ring, two hand back, refresh and read while batches are drawn."""
@@ -219,19 +236,6 @@ def test_no_batch_is_torn(sampler, make):
     }
     replay = make(sampler, threads=3, ahead=4, spec=NUMBERED, lengths=(), **sizes)
     over, failures, seen = threading.Event(), [], Counter[str]()
-
-    def repeat(act: Callable[[int], None]) -> Callable[[], None]:
-        def run() -> None:
-            try:
-                turn = 0
-                while not over.is_set():
-                    act(turn)
-                    turn += 1
-            except BaseException as error:
-                failures.append(error)
-                over.set()
-
-        return run
 
     def adder(stream: int) -> Callable[[int], None]:
         def add(turn: int) -> None:
@@ -262,9 +266,8 @@ def test_no_batch_is_torn(sampler, make):
         if seen["batches"] >= 200 and replay.next_id >= 4000:
             over.set()
 
-    threads = [threading.Thread(target=repeat(adder(stream))) for stream in range(4)]
-    threads += [threading.Thread(target=repeat(consume)) for _ in range(2)]
-    threads.append(threading.Thread(target=repeat(read)))
+    acts = [*(adder(stream) for stream in range(4)), consume, consume, read]
+    threads = [repeat(act, over, failures) for act in acts]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -6,7 +6,7 @@ import gymnasium as gym
 import pytest
 
 from algorithm.env.env_id import register_env, resolve_env_id, source_file
-from algorithm.env.registry import make_vec_env
+from algorithm.env.registry import PoolOptions, make_vec_env
 from algorithm.errors import EnvError
 from tests import own_env
 from tests.env.test_gym import SEEDS
@@ -54,7 +54,7 @@ def test_a_file_that_is_not_there_is_named_with_where_it_was_looked_for(folder):
     ("name", "limit"), [("own_env:Own-v0", 10), ("own_env.py:Own-v0", 10), ("own_env.py:Own", 10)]
 )
 def test_it_is_made_here_and_in_workers(folder, name, limit, workers):
-    env = make_vec_env("GYM", name, folder=folder, n=2, seed_of=SEEDS, workers=workers)
+    env = make_vec_env("GYM", name, folder=folder, n=2, seed_of=SEEDS, pool=PoolOptions(workers=workers))
     try:
         env.reset(episode=0)
         assert env.time_limit == limit

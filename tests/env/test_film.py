@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from algorithm.env.base import VecEnv
-from algorithm.env.registry import make_vec_env
+from algorithm.env.registry import PoolOptions, make_vec_env
 from algorithm.errors import EnvError
 from algorithm.seeding import episode_seeds
 from algorithm.spec import DEFAULT_BEHAVIOUR
@@ -137,6 +137,6 @@ def test_a_mode_that_is_not_offered_is_refused(monkeypatch):
 
 
 def test_pictures_are_taken_in_this_process():
-    for other in ({"workers": 1}, {"render": True}):
+    for other in ({"pool": PoolOptions(workers=1)}, {"render": True}):
         with pytest.raises(ValueError, match="without a window"):
             make("Pendulum-v1", video=True, **other)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from algorithm.env.gym import GymEnv, GymRecipe
-from algorithm.env.registry import make_vec_env
+from algorithm.env.registry import PoolOptions, make_vec_env
 from algorithm.errors import EnvError
 from algorithm.seeding import episode_seeds
 from algorithm.spec import DEFAULT_BEHAVIOUR
@@ -92,7 +92,9 @@ def test_env_args_reach_the_constructor():
     ("shape", ["observation 'obs' has shape ()", "its space says (1,)"]),
 ])  # fmt: skip
 def test_failures_name_the_copy_the_episode_and_the_step(fails, fragments):
-    env = make_vec_env("GYM", "tests.toys:Broken-v0", env_args={"fails": fails}, seed_of=SEEDS, restarts=0)
+    env = make_vec_env(
+        "GYM", "tests.toys:Broken-v0", env_args={"fails": fails}, seed_of=SEEDS, pool=PoolOptions(restarts=0)
+    )
     with pytest.raises(EnvError) as caught:
         env.reset()
         for _ in range(5):
@@ -142,7 +144,7 @@ def test_an_environments_own_vector_class_is_used(options, arrangement):
 @pytest.mark.parametrize(("options", "own"), [
     ({"n": 2}, True),
     ({"n": 1}, False),
-    ({"n": 2, "workers": 1}, False),
+    ({"n": 2, "pool": PoolOptions(workers=1)}, False),
     ({"n": 2, "wrappers": [{"ClipReward": {"max_reward": 1.0}}]}, False),
 ])  # fmt: skip
 def test_but_not_for_one_copy_nor_in_workers_nor_under_wrappers(monkeypatch, options, own):

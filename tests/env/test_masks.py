@@ -18,7 +18,7 @@ from algorithm.env.actions import Actions
 from algorithm.env.adapter import Adapter
 from algorithm.env.gym_vector import GymVectorEnv
 from algorithm.env.masks import InInfo, InObservation, Masks
-from algorithm.env.registry import make_vec_env
+from algorithm.env.registry import PoolOptions, make_vec_env
 from algorithm.env.single import SpaceMismatchError
 from algorithm.errors import EnvError
 from algorithm.spec import DEFAULT_BEHAVIOUR
@@ -192,7 +192,7 @@ def granted(masks: list[Any], *, n: int = 2, workers: int = 0):
         "tests.toys:Grants-v0",
         env_args={"masks": masks},
         n=n,
-        workers=workers,
+        pool=PoolOptions(workers=workers),
         seed_of=lambda index, episode: 0,
     )
 

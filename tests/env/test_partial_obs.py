@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from algorithm.env.partial_obs import KeepElements
-from algorithm.env.registry import make_vec_env
+from algorithm.env.registry import PoolOptions, make_vec_env
 from algorithm.errors import EnvError
 from algorithm.spec import DEFAULT_BEHAVIOUR
 
@@ -47,7 +47,7 @@ def test_it_is_put_on_by_name_wherever_the_copies_run(n: int, workers: int) -> N
         "GYM",
         "CartPole-v1",
         n=n,
-        workers=workers,
+        pool=PoolOptions(workers=workers),
         wrappers=[{WRAPPER: {"indices": [0, 2]}}],
         seed_of=lambda index, episode: 10 * index + episode,
     )

@@ -17,7 +17,7 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, Vecto
 
 from algorithm.env.base import Fault, OnFault, VecEnv
 from algorithm.env.gym_vector import GymVectorEnv
-from algorithm.env.registry import make_vec_env
+from algorithm.env.registry import PoolOptions, make_vec_env
 from algorithm.experience.collector import LocalCollector
 from algorithm.seeding import episode_seeds
 from algorithm.spec import DEFAULT_BEHAVIOUR
@@ -30,7 +30,7 @@ MODES = list(AutoresetMode)
 
 
 def pooled(name: str, *, n: int = N, seed_of: Any = SEEDS, workers: int = 0, **args: Any) -> VecEnv:
-    return make_vec_env("GYM", name, env_args=args, n=n, seed_of=seed_of, workers=workers)
+    return make_vec_env("GYM", name, env_args=args, n=n, seed_of=seed_of, pool=PoolOptions(workers=workers))
 
 
 def failing(workers: int, on_fault: OnFault) -> VecEnv:
@@ -40,9 +40,7 @@ def failing(workers: int, on_fault: OnFault) -> VecEnv:
         env_args={"fails": "sometimes"},
         n=N,
         seed_of=diary_seed,
-        workers=workers,
-        restarts=99,
-        on_fault=on_fault,
+        pool=PoolOptions(workers=workers, restarts=99, on_fault=on_fault),
     )
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from algorithm.env.gym import GymRecipe
 from algorithm.env.redirect_output import silence
-from algorithm.env.registry import make_vec_env
+from algorithm.env.registry import PoolOptions, make_vec_env
 from algorithm.errors import EnvError, UsageError
 from algorithm.spec import DEFAULT_BEHAVIOUR
 from tests import own_env
@@ -51,7 +51,7 @@ def test_wrappers_reach_every_copy_and_change_the_spaces(workers):
         "GYM",
         "tests.toys:Endless-v0",
         n=2,
-        workers=workers,
+        pool=PoolOptions(workers=workers),
         wrappers=[{"FrameStackObservation": {"stack_size": 3}}],
         seed_of=lambda index, episode: 0,
     )
@@ -73,7 +73,7 @@ def test_a_wrapper_that_cannot_be_found_is_a_usage_error(entry, fragments, worke
         make_vec_env(
             "GYM",
             "tests.toys:Endless-v0",
-            workers=workers,
+            pool=PoolOptions(workers=workers),
             wrappers=[entry],
             seed_of=lambda index, episode: 0,
         )
@@ -114,7 +114,7 @@ def stretched(folder: Path, name: str, workers: int = 0) -> tuple[int, ...]:
         "own_env:Own-v0",
         folder=folder,
         n=2,
-        workers=workers,
+        pool=PoolOptions(workers=workers),
         wrappers=[{name: {"times": 3}}],
         seed_of=lambda index, episode: 0,
     )

@@ -12,7 +12,7 @@ import pytest
 from algorithm.data import State
 from algorithm.env.base import VecEnv
 from algorithm.env.gym_vector import GymVectorEnv
-from algorithm.env.registry import make_vec_env
+from algorithm.env.registry import PoolOptions, make_vec_env
 from algorithm.experience.collector import Iteration, LocalCollector
 from algorithm.roles import Episode
 from algorithm.spec import DEFAULT_BEHAVIOUR
@@ -28,9 +28,8 @@ def stored(state: State) -> State:
 
 
 def diaries(n: int = 3, **args: Any) -> VecEnv:
-    return make_vec_env(
-        "GYM", "tests.toys_vector:Diary-v0", env_args=args, n=n, seed_of=diary_seed, restarts=99
-    )
+    name, pool = "tests.toys_vector:Diary-v0", PoolOptions(restarts=99)
+    return make_vec_env("GYM", name, env_args=args, n=n, seed_of=diary_seed, pool=pool)
 
 
 def fickle(how: str) -> VecEnv:

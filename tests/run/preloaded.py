@@ -1,5 +1,6 @@
 """What every run imports, imported once."""
 
+# ruff: noqa: F401  # the imports are the purpose
 import os
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -7,9 +8,9 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import torch
 
 import algorithm.train.repeat
-import algorithm.train.resume  # noqa: F401
-import main  # noqa: F401
+import algorithm.train.resume
+import main
 import tests.toys
-import tests.toys_spaces  # noqa: F401
+import tests.toys_spaces
 
 torch.set_num_threads(1)

@@ -82,38 +82,52 @@ def _each(
 def _run_armed(
     act: Callable[[], object], fatal: int, strike: Callable[[], None], then: Callable[[], object]
 ) -> None:
-    seen = 0
+    trap = _Trap(fatal, strike)
+    for where, name in CALLS:
+        setattr(where, name, trap.counted(getattr(where, name)))
+    os.fsync = trap.counted(lambda handle: None)  # only the process dies here, the machine does not
+    for where, name in WRITES:
+        setattr(where, name, trap.torn(getattr(where, name)))
+    act()
+    unhurt = trap.disarm()
+    then()
+    if unhurt:
+        os._exit(_UNHURT)
 
-    def is_fatal() -> bool:
-        nonlocal seen
-        seen += 1
-        return seen == fatal
 
-    def counted(original: Callable[..., Any]) -> Callable[..., Any]:
+class _Trap:
+    """Strikes at the change of the disk with the number ``fatal``, from 1."""
+
+    def __init__(self, fatal: int, strike: Callable[[], None]) -> None:
+        self._left, self._strike = fatal, strike
+
+    def counted(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """The call, after a strike if it is the fatal one."""
+
         def call(*args: Any, **kwargs: Any) -> Any:
-            if is_fatal():
-                strike()
+            if self._is_fatal():
+                self._strike()
             return original(*args, **kwargs)
 
         return call
 
-    def torn(original: Callable[..., Any]) -> Callable[..., Any]:
+    def torn(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """The write, with a strike half-way through if it is the fatal one."""
+
         def put(file: Any, data: Any) -> None:
-            if is_fatal():
+            if self._is_fatal():
                 file.write(data[: len(data) // 2])
                 file.flush()
-                strike()
+                self._strike()
             original(file, data)
 
         return put
 
-    for where, name in CALLS:
-        setattr(where, name, counted(getattr(where, name)))
-    os.fsync = counted(lambda handle: None)  # only the process dies here, the machine does not
-    for where, name in WRITES:
-        setattr(where, name, torn(getattr(where, name)))
-    act()
-    unhurt, fatal = seen < fatal, -1
-    then()
-    if unhurt:
-        os._exit(_UNHURT)
+    def disarm(self) -> bool:
+        """Let every further change be; returns whether there has been no strike."""
+        unhurt, self._left = self._left > 0, 0
+        return unhurt
+
+    def _is_fatal(self) -> bool:
+        self._left -= 1
+        return self._left == 0

@@ -159,6 +159,7 @@ class EnvPool(VecEnv):
     def render(self) -> Picture | None:
         return self._executor.render()
 
+    @override
     def close(self) -> None:
         """Release the simulators, within ten seconds."""
         self._executor.close()

@@ -82,10 +82,12 @@ class WorkerExecutor(Executor):
         shares = {worker: {i: done[i] for i in worker.indices if i in done} for worker in self._workers}
         return self._call("repeat", {worker: share for worker, share in shares.items() if share})
 
+    @override
     def render(self) -> Picture | None:
         """None: pictures are taken in this process."""
         return None
 
+    @override
     def close(self) -> None:
         """Let the processes end; after ten seconds kill those that did not."""
         atexit.unregister(self.close)

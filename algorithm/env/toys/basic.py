@@ -72,10 +72,12 @@ class ToyContinuous(Toy[NDArray[np.float32], NDArray[np.float32]]):
         self.observation_space = gym.spaces.Box(-0.9, 0.9, (2,), np.float32)
         self.action_space = gym.spaces.Box(-1.0, 1.0, (2,), np.float32)
 
+    @override
     def _draw_round(self) -> NDArray[np.float32]:
         self._target = self.np_random.uniform(-0.9, 0.9, 2).astype(np.float32)
         return self._target.copy()
 
+    @override
     def _reward(self, action: NDArray[np.float32]) -> float:
         return 1.0 - float(np.mean((action - self._target) ** 2)) / (0.9**2 / 3)
 
@@ -89,10 +91,12 @@ class ToyDiscrete(Toy[np.int64, np.int64]):
         self.observation_space = gym.spaces.Discrete(5)
         self.action_space = gym.spaces.Discrete(5)
 
+    @override
     def _draw_round(self) -> np.int64:
         self._shown = self.np_random.integers(5)
         return self._shown
 
+    @override
     def _reward(self, action: np.int64) -> float:
         return float(action == self._shown)
 
@@ -110,12 +114,14 @@ class ToyBranches(Toy[NDArray[np.int8], NDArray[np.int64]]):
         self.observation_space = gym.spaces.MultiBinary(9)
         self.action_space = gym.spaces.MultiDiscrete([3, 4, 2])
 
+    @override
     def _draw_round(self) -> NDArray[np.int8]:
         self._right = self.np_random.integers([3, 4, 2])
         bits = np.zeros(9, np.int8)
         bits[self._right + np.array([0, 3, 7])] = 1
         return bits
 
+    @override
     def _reward(self, action: NDArray[np.int64]) -> float:
         return float(np.mean(action == self._right))
 
@@ -147,11 +153,13 @@ class ToyHybrid(Toy[dict[str, Any], dict[str, Any]]):
         )
         self._orders = np.array(list(permutations((-0.6, 0.0, 0.6))), np.float32)
 
+    @override
     def _draw_round(self) -> dict[str, Any]:
         self._best = self.np_random.integers(3)
         self._targets = self.np_random.choice(self._orders)
         return {"best": self._best, "targets": self._targets.copy()}
 
+    @override
     def _reward(self, action: dict[str, Any]) -> float:
         miss = float(action["value"][0] - self._targets[action["choice"]])
         return 0.6 * bool(action["choice"] == self._best) + 0.4 * (1.0 - miss**2 / 0.36)
@@ -176,6 +184,7 @@ class ToyMasked(Toy[np.int64, np.int64]):
         self.observation_space = gym.spaces.Discrete(6)
         self.action_space = gym.spaces.Discrete(6)
 
+    @override
     def _draw_round(self) -> np.int64:
         self._shown = self.np_random.integers(6)
         self._mask = np.ones(6, np.int8)
@@ -183,9 +192,11 @@ class ToyMasked(Toy[np.int64, np.int64]):
         self._mask[(self._shown + self.np_random.integers(1, 6)) % 6] = 0
         return self._shown
 
+    @override
     def _info(self) -> dict[str, Any]:
         return {"action_mask": self._mask.copy()}
 
+    @override
     def _reward(self, action: np.int64) -> float:
         if not self._mask[action]:
             raise ValueError(f"the action {action} is masked: {self._mask}")

@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Literal
 import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import override
 
 from algorithm.data import Double
 from algorithm.env.toys.basic import Toy
@@ -50,6 +51,7 @@ class ToyTwoCameras(Toy[dict[str, Any], NDArray[np.float32]]):
         self._places = (_places(_LEFT[1], _PATCH), _places(_RIGHT[2], _BAR))
         self._variance = np.array([places.var() for places in self._places])
 
+    @override
     def _draw_round(self) -> dict[str, Any]:
         rng = self.np_random
         columns = [int(rng.integers(len(places))) for places in self._places]
@@ -67,6 +69,7 @@ class ToyTwoCameras(Toy[dict[str, Any], NDArray[np.float32]]):
             obs[self._blind].fill(0)
         return obs
 
+    @override
     def _reward(self, action: NDArray[np.float32]) -> float:
         return 1.0 - float(np.mean((action - self._answer) ** 2 / self._variance))
 

@@ -96,11 +96,12 @@ class ToyCatch(Catch[GreyImage]):
         super().__init__(noise, SIDE)
         self.observation_space = gym.spaces.Box(0, 255, (SIDE, SIDE), np.uint8)
 
+    @override
     def _observe(self) -> GreyImage:
         return self._draw()
 
 
-class ToyHiddenCatch(Catch[dict[str, NDArray[Any]]]):
+class ToyHiddenCatch(Catch[dict[str, Any]]):
     """The game with a ball that disappears; beside the image the true state, which a policy should not use.
 
     picture: uint8 [32, 32]; the ball is in it while it is above row ``seen``
@@ -114,6 +115,7 @@ class ToyHiddenCatch(Catch[dict[str, NDArray[Any]]]):
             truth=gym.spaces.Box(-1.0, 1.0, (3,), np.float32),
         )
 
+    @override
     def _observe(self) -> dict[str, NDArray[Any]]:
         share = (
             (self._column - LEFT) / (LAST_BALL - LEFT),

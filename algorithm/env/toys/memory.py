@@ -78,9 +78,11 @@ class ToyRecall(MemoryToy):
         self.chance = 1 / cues
         self._cues, self._asked, self._noise = cues, delay + 1, noise
 
+    @override
     def _draw(self) -> None:
         self._cue = int(self.np_random.integers(self._cues))
 
+    @override
     def _shown(self) -> list[int]:
         if self._at == 0:
             return [self._cue]
@@ -90,6 +92,7 @@ class ToyRecall(MemoryToy):
             return [self._cues + 1 + int(self.np_random.integers(self._noise))]
         return []
 
+    @override
     def _act(self, action: int) -> tuple[float, bool]:
         asked = self._at == self._asked
         self._at += 1
@@ -113,12 +116,15 @@ class ToyQueue(MemoryToy):
         self.chance = 1 / symbols
         self._count, self._lag, self._length = symbols, lag, length
 
+    @override
     def _draw(self) -> None:
         self._symbols = self.np_random.integers(self._count, size=self._length)
 
+    @override
     def _shown(self) -> list[int]:
         return [int(self._symbols[self._at])] if self._at < self._length else []
 
+    @override
     def _act(self, action: int) -> tuple[float, bool]:
         right = self._at >= self._lag and action == self._symbols[self._at - self._lag]
         self._at += 1
@@ -146,14 +152,17 @@ class ToyHallway(MemoryToy):
         self.chance = 1 / 2
         self._length = length
 
+    @override
     def _draw(self) -> None:
         self._sign = int(self.np_random.integers(2))
 
+    @override
     def _shown(self) -> list[int]:
         if self._at == 0:
             return [self._sign]
         return [2] if self._at == self._length else []
 
+    @override
     def _act(self, action: int) -> tuple[float, bool]:
         if self._at < self._length:
             self._at += action == 0

@@ -14,6 +14,7 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 import numpy as np
 import torch
@@ -85,7 +86,7 @@ class Checkpoint:
     path: Path
     step: int
     tensors: dict[str, dict[str, Tensor]]
-    state: dict[str, object]
+    state: dict[str, Any]
 
 
 @dataclass(frozen=True)

@@ -169,7 +169,7 @@ class CheckpointManager:
             self._warn(f"{error.line} · the best checkpoint is found anew")
             best = {}
         step, mean = best.get("step"), best.get("mean")
-        if type(step) is int and step in steps and type(mean) in (int, float):
+        if type(step) is int and step in steps and (type(mean) is int or type(mean) is float):
             self._best_step = step
             self._best_score = max(self._best_score, float(mean))
         elif not try_to_remove(pointer):

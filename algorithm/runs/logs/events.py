@@ -40,7 +40,8 @@ class LoggedPicture(NamedTuple):
 
         png = io.BytesIO()
         Image.fromarray(pixels[..., 0] if pixels.shape[2] == 1 else pixels).save(png, "PNG")
-        return cls(*pixels.shape, png.getvalue())
+        height, width, colours = pixels.shape
+        return cls(height, width, colours, png.getvalue())
 
     def as_json(self) -> list[int | str]:
         """For a state; :meth:`from_json` takes it back."""
@@ -49,8 +50,12 @@ class LoggedPicture(NamedTuple):
     @classmethod
     def from_json(cls, plain: Sequence[Any]) -> LoggedPicture:
         """Parse :meth:`as_json`."""
-        *size, png = plain
-        return cls(*size, base64.b64decode(png))
+        height, width, colours, png = plain
+        return cls(height, width, colours, base64.b64decode(png))
+
+
+EventRow = Mapping[str, float | LoggedPicture]
+"""Values by column, pictures among them."""
 
 
 class EventSink:
@@ -69,7 +74,7 @@ class EventSink:
         self._file: GrowingFile | None = None
         self._head = b""
 
-    def write(self, step: int, row: Mapping[str, float | LoggedPicture]) -> None:
+    def write(self, step: int, row: EventRow) -> None:
         """Append the numbers and pictures of a row. A row without finite values only creates the file."""
         from tensorboard.compat.proto.event_pb2 import Event
         from tensorboard.compat.proto.summary_pb2 import Summary

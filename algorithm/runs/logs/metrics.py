@@ -20,7 +20,7 @@ from algorithm import families
 from algorithm.errors import StorageError
 from algorithm.reading import read_text
 from algorithm.runs.files import write_text
-from algorithm.runs.logs.events import EVENT_FILES, EventSink, LoggedPicture
+from algorithm.runs.logs.events import EVENT_FILES, EventRow, EventSink, LoggedPicture
 from algorithm.runs.logs.sinks import MOST, JsonlSink, Patient, create_empty, csv_table, naming, parse_row
 from algorithm.runs.names import behaviour_level
 from algorithm.spec import DEFAULT_BEHAVIOUR
@@ -105,7 +105,7 @@ class MetricsLogger:
         self._closed_step = self._step = -1
         self._pending: dict[tuple[str, str], float] = {}
         self._pictures: dict[tuple[str, str], LoggedPicture] = {}
-        self._events: dict[Path, Patient] = {}
+        self._events: dict[Path, Patient[EventRow]] = {}
         self._purge: int | None = None
         self._failing = False
         self._csv = csv
@@ -192,7 +192,7 @@ class MetricsLogger:
             self._warn(f"rows of metrics are missing for ever: {', '.join(missing)}")
 
     @property
-    def _sinks(self) -> Iterator[Patient]:
+    def _sinks(self) -> Iterator[Patient[Any]]:
         yield self._rows
         yield from self._events.values()
 
@@ -200,6 +200,7 @@ class MetricsLogger:
         named = {_column(*key): value for key, value in row.items()}
         self._rows.write(self._step, named)
         for behaviour in dict.fromkeys(behaviour for behaviour, _ in row):
+            everything: list[tuple[tuple[str, str], float | LoggedPicture]]
             everything = [*row.items(), *self._pictures.items()]
             own = {name: value for (whose, name), value in everything if whose == behaviour}
             self._events_of(self._log / behaviour_level(behaviour)).write(self._step, own)
@@ -217,7 +218,7 @@ class MetricsLogger:
             if not self._rows.waiting:
                 self._table_step = self._closed_step
 
-    def _events_of(self, folder: Path) -> Patient:
+    def _events_of(self, folder: Path) -> Patient[EventRow]:
         if folder not in self._events:
             self._events[folder] = Patient(EventSink(folder, self._purge))
         return self._events[folder]

@@ -9,6 +9,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from typing_extensions import override
+
 from algorithm.errors import StorageError
 from algorithm.reading import open_plain
 from algorithm.runs.files import GrowingFile
@@ -30,6 +32,7 @@ class RunLog(logging.Handler):
         self._left_out = 0
         self.warn: Callable[[str], None] = _to_stderr
 
+    @override
     def emit(self, record: logging.LogRecord) -> None:
         """Write one record. A record that cannot be formatted is treated as logging does."""
         try:

@@ -15,7 +15,7 @@ import math
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
 
 from algorithm.errors import StorageError
 from algorithm.reading import parse_json, read_bytes
@@ -27,8 +27,11 @@ MOST = 2**30
 Row = Mapping[str, float]
 """Values by column; NaN and infinity become null, an empty cell, or no point."""
 
+_Row = TypeVar("_Row")
+_Row_contra = TypeVar("_Row_contra", contravariant=True)
 
-class Sink(Protocol):
+
+class Sink(Protocol[_Row_contra]):
     """A destination of rows, in the order of their steps."""
 
     @property
@@ -36,7 +39,7 @@ class Sink(Protocol):
         """The file or folder."""
         ...
 
-    def write(self, step: int, row: Row) -> None:
+    def write(self, step: int, row: _Row_contra) -> None:
         """Write a row. Raises StorageError, with nothing of the row written."""
         ...
 
@@ -45,15 +48,15 @@ class Sink(Protocol):
         ...
 
 
-class Patient:
+class Patient(Generic[_Row]):
     """A sink with a queue of the rows that could not be written yet.
 
     error: that of the last attempt; None if it succeeded
     """
 
-    def __init__(self, sink: Sink) -> None:
+    def __init__(self, sink: Sink[_Row]) -> None:
         self._sink = sink
-        self._waiting: deque[tuple[int, Row]] = deque()
+        self._waiting: deque[tuple[int, _Row]] = deque()
         self.error: StorageError | None = None
 
     @property
@@ -66,7 +69,7 @@ class Patient:
         """Number of rows that have not been written."""
         return len(self._waiting)
 
-    def write(self, step: int, row: Row) -> None:
+    def write(self, step: int, row: _Row) -> None:
         """Write the row after all that wait."""
         self._waiting.append((step, row))
         self.retry()

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from algorithm.env.base import Trace, VecEnv
 from algorithm.env.pool import action_history as history
 from algorithm.env.pool.action_history import ActionHistory
-from algorithm.env.registry import make_vec_env
+from algorithm.env.registry import PoolOptions, make_vec_env
 from algorithm.seeding import episode_seeds
 from algorithm.spec import DEFAULT_BEHAVIOUR
 from tests.toys_vector import diary_seed
@@ -94,8 +94,10 @@ def test_an_episode_that_ended_with_the_last_step_is_the_one_that_is_meant():
 
 @pytest.mark.parametrize("workers", [0, 1])
 def test_the_action_that_made_a_copy_fail_is_the_last_one(workers):
-    args = {"env_args": {"fails": "sometimes"}, "seed_of": diary_seed, "workers": workers}
-    with closing(make_vec_env("GYM", "tests.toys_vector:Diary-v0", **args)) as env:
+    args, pool = {"fails": "sometimes"}, PoolOptions(workers=workers)
+    with closing(
+        make_vec_env("GYM", "tests.toys_vector:Diary-v0", env_args=args, seed_of=diary_seed, pool=pool)
+    ) as env:
         env.reset(episode=2)
         done = [act(env, t, 1) for t in range(2)]
         assert env.step({DEFAULT_BEHAVIOUR: done[0]})[DEFAULT_BEHAVIOUR].skipped is None
@@ -142,7 +144,8 @@ def test_anybody_can_repeat_it_with_the_environments_own_actions():
     ("tests.toys:Grants-v0", {"masks": [None] * 4}, [0, 1, 0, 1, 0], {"jump": 0, "move": 1}, 0),
 ])  # fmt: skip
 def test_own_actions_are_plain_numbers_lists_and_dicts(name, args, flat, own, workers):
-    with closing(make_vec_env("GYM", name, env_args=args, workers=workers, seed_of=SEEDS)) as env:
+    pool = PoolOptions(workers=workers)
+    with closing(make_vec_env("GYM", name, env_args=args, seed_of=SEEDS, pool=pool)) as env:
         env.reset()
         env.step({DEFAULT_BEHAVIOUR: np.array([flat], np.float32)})
         assert json.loads(json.dumps(traced(env, 0).env_actions)) == [own]

@@ -15,7 +15,7 @@ import pytest
 
 from algorithm.env.base import Fault, VecEnv
 from algorithm.env.pool.watchdog import CLOSE_TIMEOUT
-from algorithm.env.registry import make_vec_env
+from algorithm.env.registry import PoolOptions, make_vec_env
 from algorithm.env.single import as_bool, as_number
 from algorithm.errors import EnvError
 from algorithm.seeding import episode_seeds
@@ -36,7 +36,7 @@ def _close_what_was_made():
 
 
 def make(tmp_path: Path, fault: str, *, n: int = 4, workers: int = 2, **options: object):
-    """The environments, and the list that faults are told to. Options of the toy and of make_vec_env."""
+    """The environments, and the list that faults are told to. Options of the toy and of the pool."""
     faults: list[Fault] = []
     toy = {key: options.pop(key) for key in ("where", "wide") if key in options}
     env = make_vec_env(
@@ -45,9 +45,7 @@ def make(tmp_path: Path, fault: str, *, n: int = 4, workers: int = 2, **options:
         env_args={"fault": fault, "mark": str(tmp_path / "mark"), **toy},
         n=n,
         seed_of=SEEDS,
-        workers=workers,
-        on_fault=faults.append,
-        **options,
+        pool=PoolOptions(workers=workers, on_fault=faults.append, **options),
     )
     _made.append(env)
     return env, faults
@@ -234,12 +232,12 @@ SCRIPT = """
 import sys, time
 import numpy as np
 import algorithm.env.pool.watchdog as w
-from algorithm.env.registry import make_vec_env
+from algorithm.env.registry import PoolOptions, make_vec_env
 if __name__ == "__main__":
     w._SLACK = {slack}
     env = make_vec_env("GYM", "tests.toys_faults:Faulty-v0",
         env_args={{"fault": {fault!r}, "mark": {mark!r}, "where": {where!r}}},
-        n=2, workers={workers}, timeout={timeout}, seed_of=lambda index, episode: 0)
+        n=2, pool=PoolOptions(workers={workers}, timeout={timeout}), seed_of=lambda index, episode: 0)
     env.reset()
     print(*(env._executor.pids if {workers} else ()), flush=True)
     for _ in range({steps}):
@@ -359,8 +357,8 @@ def test_signals_for_the_whole_group_do_not_reach_workers(tmp_path):
 ])  # fmt: skip
 def test_what_a_space_does_not_allow_ends_the_run_where_it_is_first_seen(how, said, at, workers=0):
     faults: list[Fault] = []
-    args = {"env_args": {"how": how, "at": at}, "workers": workers, "on_fault": faults.append}
-    env = make_vec_env("GYM", "tests.toys_faults:Untrue-v0", seed_of=SEEDS, **args)
+    args, pool = {"how": how, "at": at}, PoolOptions(workers=workers, on_fault=faults.append)
+    env = make_vec_env("GYM", "tests.toys_faults:Untrue-v0", env_args=args, seed_of=SEEDS, pool=pool)
     _made.append(env)
     with pytest.raises(EnvError, match=f"Untrue-v0 failed in {'step' if at else 'reset'}") as caught:
         env.reset()
@@ -393,8 +391,8 @@ def test_rewards_and_ends_that_numpy_hands_out_are_taken():
 @pytest.mark.parametrize("workers", [0, 2])
 def test_what_lies_outside_of_its_bounds_is_told_once_and_trained_on(workers):
     told: list[Fault] = []
-    args = {"env_args": {"how": "outside", "at": 1}, "n": 4, "workers": workers, "on_fault": told.append}
-    env = make_vec_env("GYM", "tests.toys_faults:Untrue-v0", seed_of=SEEDS, restarts=0, **args)
+    args, pool = {"how": "outside", "at": 1}, PoolOptions(workers=workers, restarts=0, on_fault=told.append)
+    env = make_vec_env("GYM", "tests.toys_faults:Untrue-v0", env_args=args, n=4, seed_of=SEEDS, pool=pool)
     _made.append(env)
     env.reset()
     for _ in range(3):
@@ -419,8 +417,8 @@ def test_a_worker_tells_the_same_of_a_space_that_is_not_kept_to():
 @pytest.mark.parametrize("workers", [0, 1])
 def test_an_observation_that_is_changed_in_place_afterwards_does_no_harm(workers):
     """The same array every time, with the episode, the step and the position in it."""
-    args = {"env_args": {"reuse": True}, "seed_of": diary_seed, "workers": workers}
-    env = make_vec_env("GYM", "tests.toys_vector:Diary-v0", **args)
+    args, pool = {"reuse": True}, PoolOptions(workers=workers)
+    env = make_vec_env("GYM", "tests.toys_vector:Diary-v0", env_args=args, seed_of=diary_seed, pool=pool)
     _made.append(env)
     handed = [env.reset(episode=1)[DEFAULT_BEHAVIOUR].obs["obs"]]
     action = {DEFAULT_BEHAVIOUR: np.zeros((1, 2), np.float32)}

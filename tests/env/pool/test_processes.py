@@ -19,17 +19,17 @@ from algorithm.env.base import Fault, VecEnv
 from algorithm.env.pool import watchdog, worker
 from algorithm.env.pool.process_exit import as_exception
 from algorithm.env.pool.watchdog import ActiveTime
-from algorithm.env.registry import make_vec_env
+from algorithm.env.registry import PoolOptions, make_vec_env
 from algorithm.errors import EnvError
 from algorithm.spec import DEFAULT_BEHAVIOUR
 from algorithm.train.signals import StopRequest
 
 
 def make(name: str, faults: list[Fault], **options: object) -> VecEnv:
-    """Copies of a toy of ``tests``."""
-    return make_vec_env(
-        "GYM", f"tests.{name}", seed_of=lambda index, episode: 0, on_fault=faults.append, **options
-    )
+    """Copies of a toy of ``tests``. Options of the pool, and its ``env_args`` and ``n``."""
+    own = {key: options.pop(key) for key in ("env_args", "n") if key in options}
+    pool = PoolOptions(on_fault=faults.append, **options)
+    return make_vec_env("GYM", f"tests.{name}", seed_of=lambda index, episode: 0, pool=pool, **own)
 
 
 def step(env: VecEnv, n: int = 1) -> None:
@@ -73,11 +73,11 @@ def test_where_nothing_stood_still_a_call_is_as_old_as_the_clock_says(monkeypatc
 
 HANGS = """
 import numpy as np
-from algorithm.env.registry import make_vec_env
+from algorithm.env.registry import PoolOptions, make_vec_env
 if __name__ == "__main__":
     args = {{"hangs": 1, "mark": {mark!r}}}
-    env = make_vec_env("GYM", "tests.toys_processes:Slow-v0", env_args=args, timeout=1.0,
-        seed_of=lambda index, episode: 0)
+    env = make_vec_env("GYM", "tests.toys_processes:Slow-v0", env_args=args,
+        pool=PoolOptions(timeout=1.0), seed_of=lambda index, episode: 0)
     env.reset()
     env.step({{"default": np.zeros((1, 1), np.float32)}})
 """
@@ -95,10 +95,10 @@ def test_a_hang_ends_the_process_where_nobody_can_be_told(tmp_path):
 
 MAIN = """
 import sys, time
-from algorithm.env.registry import make_vec_env
+from algorithm.env.registry import PoolOptions, make_vec_env
 if __name__ == "__main__":
     env = make_vec_env("GYM", "tests.toys_processes:Housed-v0", env_args={{"pids": {pids!r}, "ends": False}},
-        workers=1, seed_of=lambda index, episode: 0)
+        pool=PoolOptions(workers=1), seed_of=lambda index, episode: 0)
     env.reset()
     print(*env._executor.pids, flush=True)
     time.sleep(600)

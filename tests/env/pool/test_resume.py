@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from algorithm.data import State
 from algorithm.env.base import Fault, VecEnv
 from algorithm.env.gym_vector import GymVectorEnv
-from algorithm.env.registry import make_vec_env
+from algorithm.env.registry import PoolOptions, make_vec_env
 from algorithm.errors import EnvError
 from algorithm.seeding import episode_seeds
 from algorithm.spec import DEFAULT_BEHAVIOUR
@@ -26,7 +26,9 @@ SEEDS = episode_seeds(5, "train")
 
 
 def make(name: str, n: int = 5, workers: int = 0, seed_of: Any = SEEDS, **options: Any) -> VecEnv:
-    return make_vec_env("GYM", name, n=n, workers=workers, seed_of=seed_of, **options)
+    own = {key: options.pop(key) for key in ("timeout", "restarts", "on_fault") if key in options}
+    pool = PoolOptions(workers=workers, **own)
+    return make_vec_env("GYM", name, n=n, seed_of=seed_of, pool=pool, **options)
 
 
 def stored(state: State) -> State:
