@@ -5,7 +5,7 @@ B batch · K burn-in · T learned · n steps · W = K+T+n−1 window · A flat a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -51,10 +51,10 @@ class Segment:
         """L, the number of transitions."""
         return len(self.reward)
 
-    def new_obs(self) -> dict[str, Array]:
-        """Return the observations that are new: the first one only at an episode's start."""
+    def new_obs(self, names: Sequence[str]) -> Iterator[dict[str, Array]]:
+        """Yield the observations that are new: the first one only at an episode's start."""
         new = slice(0 if self.start_step == 0 else 1, None)
-        return {name: value[new] for name, value in self.obs.items()}
+        yield {name: self.obs[name][new] for name in names}
 
     def rewards(self) -> Iterator[tuple[int, int, list[float], bool]]:
         """Yield the stream, its first step, its rewards, and whether its episode ended with them."""
@@ -99,14 +99,14 @@ class StepBatch:
         next_obs = {name: value[chosen] for name, value in self.next_obs.items()}
         return StepBatch(obs=obs, next_obs=next_obs, **arrays)
 
-    def new_obs(self) -> dict[str, Array]:
-        """Return the observations that are new: the first one only at an episode's start."""
-        begins = (self.start_steps == 0).nonzero()[0]
-        if not len(begins):
-            return self.next_obs
-        return {
-            name: np.concatenate((self.obs[name][begins], value)) for name, value in self.next_obs.items()
-        }
+    def new_obs(self, names: Sequence[str]) -> Iterator[dict[str, Array]]:
+        """Yield each agent's new observations: the first one only at an episode's start."""
+        for i, start in enumerate(self.start_steps.tolist()):
+            after = {name: self.next_obs[name][i : i + 1] for name in names}
+            if start == 0:
+                yield {name: np.concatenate((self.obs[name][i : i + 1], after[name])) for name in names}
+            else:
+                yield after
 
     def rewards(self) -> Iterator[tuple[int, int, list[float], bool]]:
         """Yield each stream, its step, its reward, and whether its episode ended."""
@@ -114,7 +114,7 @@ class StepBatch:
         return zip(self.streams.tolist(), self.start_steps.tolist(), rewards, ended, strict=True)
 
     def segments(self) -> Iterator[Segment]:
-        """Yield the transition of each agent; observations, masks and carries are copies."""
+        """Yield the transition of each agent, as copies."""
         obs = {name: np.stack((value, self.next_obs[name]), 1) for name, value in self.obs.items()}
         mask = np.stack((self.action_mask, self.next_action_mask), 1)
         carry = np.stack((self.carry, self.next_carry), 1)
@@ -128,12 +128,12 @@ class StepBatch:
                 obs={name: value[i] for name, value in obs.items()},
                 action_mask=mask[i],
                 carry=carry[i],
-                action=self.action[one],
-                z=self.z[one],
-                behaviour_logp=self.behaviour_logp[one],
-                reward=self.reward[one],
-                terminated=self.terminated[one],
-                truncated=self.truncated[one],
+                action=self.action[one].copy(),
+                z=self.z[one].copy(),
+                behaviour_logp=self.behaviour_logp[one].copy(),
+                reward=self.reward[one].copy(),
+                terminated=self.terminated[one].copy(),
+                truncated=self.truncated[one].copy(),
             )
 
 

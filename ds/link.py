@@ -57,7 +57,7 @@ class Link:
         self.actor, self.stopped = hello.actor, stopped
         self.clock, self.shutdown = clock or RealClock(), ShutdownState()
         self._connect, self._show, self._draw = connect, show, draw
-        self._telling = threading.Lock()
+        self._reporting = threading.Lock()
         self._caller = connect()
         self._channels: list[Caller] = []
         self._sender: Sender = NothingSentYet()
@@ -89,7 +89,7 @@ class Link:
 
     def show(self, text: str) -> None:
         """Show one line to a person."""
-        with self._telling:
+        with self._reporting:
             self._show(text)
 
     def backoff(self) -> Backoff:

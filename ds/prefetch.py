@@ -100,14 +100,12 @@ class PrefetchedReplay(ReplayBuffer):
 
     @property
     @override
-    @override
     def next_id(self) -> int:
         """Id of the next row."""
         with self._lock:
             return super().next_id
 
     @property
-    @override
     @override
     def num_transitions(self) -> int:
         """Number of stored transitions."""
@@ -116,7 +114,6 @@ class PrefetchedReplay(ReplayBuffer):
 
     @property
     @override
-    @override
     def ready(self) -> int:
         """Number of windows that wait to be used; prepared batches make no difference."""
         with self._lock:
@@ -124,13 +121,11 @@ class PrefetchedReplay(ReplayBuffer):
 
     @property
     @override
-    @override
     def saved_files(self) -> tuple[SegmentFile, ...]:
         """Files of the rows that are saved."""
         with self._lock:
             return super().saved_files
 
-    @override
     @override
     def state(self) -> ReplayState:
         """Return all but the batches that wait; a replay restored from it draws others instead.
@@ -142,7 +137,6 @@ class PrefetchedReplay(ReplayBuffer):
             return super().state()
 
     @override
-    @override
     def feedback(self, result: UpdateResult) -> None:
         """Take priorities from an update. Waits for the device outside of the lock."""
         priority, ids = result.priority.detach().cpu(), result.ids.cpu()  # waits for the device, not locked
@@ -152,7 +146,6 @@ class PrefetchedReplay(ReplayBuffer):
 
     # ---- what changes rows
 
-    @override
     @override
     def add(self, segment: Segment) -> Int:
         """Store a segment; return the ids of its rows."""
@@ -172,7 +165,6 @@ class PrefetchedReplay(ReplayBuffer):
             super().close(stream)
 
     @override
-    @override
     def refresh_carry(self, result: UpdateResult) -> None:
         """Replace stored carries by those of an update."""
         carry = None if result.carry is None else result.carry.detach().cpu()
@@ -180,7 +172,6 @@ class PrefetchedReplay(ReplayBuffer):
         with self._alone():
             super().refresh_carry(fetched)
 
-    @override
     @override
     def load_state(self, state: ReplayState) -> None:
         """Continue from ``state``. Prepared batches are dropped, for they were drawn from other rows."""
@@ -204,7 +195,6 @@ class PrefetchedReplay(ReplayBuffer):
 
     # ---- batches
 
-    @override
     @override
     def sample(self) -> SequenceBatch | None:
         """Return the next batch, or None when a plain replay would give none; may wait for one.

@@ -253,9 +253,8 @@ class _Handlers:
             actor = sender(body)
             if not actor:
                 message = decode(kind, body)
-            elif self._service.has_registered(
-                actor
-            ):  # one at a time: they share an interpreter with the training
+            elif self._service.has_registered(actor):
+                # One at a time: they share an interpreter with the training.
                 message = await asyncio.to_thread(decode, kind, body)
             else:
                 return None

@@ -165,8 +165,8 @@ class ConnectionMonitor:
         self._where, self._patience, self._show, self._clock = where, patience, show, clock
         self._dropped = dropped
         self._lock = threading.Lock()
-        self._answered_before = False  # it has answered before
-        self._reported = False  # that it does not
+        self._answered_before = False
+        self._reported = False  # that it does not answer
         self._quiet_until = clock.now()
         self._since, self._dropped_then = 0.0, 0
         self.away = False

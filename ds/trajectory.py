@@ -197,16 +197,16 @@ class BehaviourRecorder:
     """Recorder of one behaviour."""
 
     def __init__(self, writer: TrajectoryWriter, behaviour: str) -> None:
-        self._packer, self._behaviour = writer, behaviour
+        self._writer, self._behaviour = writer, behaviour
 
     def add_steps(self, steps: StepBatch) -> None:
         """Add a step of the behaviour's agents to the messages."""
         for segment in steps.segments():
-            self._packer.add(self._behaviour, segment)
+            self._writer.add(self._behaviour, segment)
 
     def close(self, stream: int) -> None:
         """End the stream's episode as truncated."""
-        self._packer.close(self._behaviour, stream)
+        self._writer.close(self._behaviour, stream)
 
 
 def _shares(steps: int, stride: int, n: int) -> list[int]:

@@ -37,7 +37,8 @@ CASES = {
     "atc": "toy/catch -c atc",
     "byol": "toy/catch -c byol",
     "prediction": "toy/catch -c prediction",
-    "normalised": "gym/pendulum -o sac_config.use_normalization=true -o sac_config.use_add_with_td=true",
+    "normalised": "gym/pendulum -o sac_config.use_normalization=true -o sac_config.use_add_with_td=true"
+    " -o base_config.n_envs=3",
     "fresh": "gym/pendulum -o sac_config.use_replay_buffer=false -o sac_config.action_noise=[0.1,0.2]",
     "subset": "toy/hybrid -o sac_config.ensemble_q_num=5 -o sac_config.ensemble_q_sample=2",
     "learner": "learner:gym/pendulum",

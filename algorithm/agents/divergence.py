@@ -17,7 +17,7 @@ PATIENCE = 10
 """Skipped updates in a row after which the networks go back to the last checkpoint."""
 
 EXTREME_PATIENCE = 100
-"""Number of them instead if the last batch held a value as large as :data:`UNUSABLE`.
+"""Number of skipped updates in a row instead, if the last batch held a value as large as :data:`UNUSABLE`.
 
 One such reward is in most batches of a small replay, and is no fault of the networks.
 """

@@ -19,7 +19,7 @@ from algorithm.ops.shapes import window_mean
 class Byol(TwoViews):
     """BYOL (Grill et al. 2020, arXiv 2006.07733), section 3.1.
 
-    A prediction from one look's projected online state is compared with the other look's projected target
+    A prediction from one view's projected online state is compared with the other view's projected target
     state, in both directions. The loss is ½ (ℓ(1, 2) + ℓ(2, 1)), ℓ = 2 − 2 cos, over the learned tokens
     that exist. The paper sums the two; half of that is on the scale of one.
 
@@ -62,7 +62,7 @@ class Byol(TwoViews):
             own_buffer.copy_(online_buffer)
 
     def _distance(self, by: States, of: States) -> Tensor:
-        """Return ℓ [B·T] of one look's prediction of the other."""
+        """Return ℓ [B·T] of one view's prediction of the other."""
         projection, prediction = self.joint
         with torch.no_grad():
             target = self.target_projection(of.target_learned.flatten(0, 1))

@@ -149,7 +149,7 @@ def _check_names(module: ModuleType, file: Path, known: Sequence[str]) -> None:
 
 
 def _pick(module: ModuleType | None, name: str, default: type[nn.Module] | None) -> type[nn.Module]:
-    cls = getattr(module, name, default)
+    cls = getattr(module, name, None) or default
     if cls is None:
         raise ModelError(
             f"nn.py lacks {name}",

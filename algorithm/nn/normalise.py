@@ -44,6 +44,8 @@ def vector_names(obs: ObsSpec) -> tuple[str, ...]:
 class NoNormaliser(nn.Module):
     """Absent normalisation: observations as they are."""
 
+    names: tuple[str, ...] = ()
+
     @override
     def forward(self, obs: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
         """Return ``obs`` itself."""

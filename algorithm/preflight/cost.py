@@ -8,17 +8,18 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
 
 from algorithm.config.schema import Config
-from algorithm.data import Segment, StepBatch
+from algorithm.data import StepBatch
 from algorithm.env.base import VecEnv
 from algorithm.evaluation.evaluate import EvalPolicy
 from algorithm.experience.collector import LocalCollector
 from algorithm.roles import Agent
 
 _FIRST = 3  # calls that are not timed: they set up what later ones use
-_KEPT = 2000  # transitions that are stored repeatedly until there is a batch
+_KEPT = 2000  # steps that are stored repeatedly until there is a batch
 _COPIES = 1_000_000  # streams from here on belong to no agent
 
 
@@ -201,13 +202,13 @@ class _Repeater:
 
     def __init__(self, agent: Agent) -> None:
         self._agent = agent
-        self._segments: deque[Segment] = deque(maxlen=_KEPT)
+        self._steps: deque[StepBatch] = deque(maxlen=_KEPT)
         self._copies = 0
         self._step, self._stride = agent.warm_up_steps, math.ceil(1 / agent.updates_per_step)
 
     def add_steps(self, steps: StepBatch) -> None:
         self._agent.add_steps(steps)
-        self._segments.extend(steps.segments())
+        self._steps.append(steps.rows(np.arange(len(steps))))
 
     def close(self, stream: int) -> None:
         self._agent.close(stream)
@@ -228,5 +229,5 @@ class _Repeater:
     def _store_again(self) -> None:
         """Store all transitions as if other agents had seen the same."""
         self._copies += 1
-        for segment in self._segments:
-            self._agent.add(replace(segment, stream=segment.stream + self._copies * _COPIES))
+        for steps in self._steps:
+            self._agent.add_steps(replace(steps, streams=steps.streams + self._copies * _COPIES))

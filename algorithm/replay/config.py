@@ -58,7 +58,6 @@ class ReplayConfig(Block):
     td_error_max: Finite = option(10.0, "TD errors above this count as this.", gt=0, resume=_NEW_PRIORITIES)
 
     @override
-    @override
     def contradictions(self) -> Iterator[Contradiction]:
         """Yield an empty clipping interval of TD errors."""
         if self.td_error_min > self.td_error_max:

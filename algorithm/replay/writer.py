@@ -68,6 +68,8 @@ class Writer:
         Returns ids [N] of the transitions, and of the streams' newest rows. Returns None, and writes nothing,
         for a single stream, and where a stream's open chain would end or a new row be overwritten at once.
         """
+        if len(steps) == 1:
+            return None
         self._check_steps(steps)
         streams, start_steps = steps.streams.tolist(), steps.start_steps.tolist()
         heads = [self.heads.get(stream) for stream in streams]
@@ -76,7 +78,7 @@ class Writer:
             head is not None and (head.step != start or head.id < oldest_after)
             for head, start in zip(heads, start_steps, strict=True)
         )
-        if len(steps) == 1 or oldest_after > self._storage.next_id or any(ends_chain):
+        if oldest_after > self._storage.next_id or any(ends_chain):
             return None
         begins = np.array([head is None for head in heads])
         before = np.array([-1 if head is None else head.id for head in heads])
@@ -191,7 +193,8 @@ class Writer:
         if segment.priority is not None and segment.priority.shape != (length,):
             raise ValueError(f"segment, priority: expected shape {(length,)}, got {segment.priority.shape}")
         for name, tail, dtype in self._observations:
-            self._check_observation(name, segment.obs.get(name), (length + 1, *tail), dtype)
+            where = f"segment, obs {name!r}"
+            self._check_observation(where, segment.obs.get(name), (length + 1, *tail), dtype)
         if length > 1 and (segment.terminated[:-1].any() or segment.truncated[:-1].any()):
             raise ValueError("segment: only its last step may be terminated or truncated")
         self._check_squashed(segment.z, segment.action)
@@ -206,7 +209,8 @@ class Writer:
         for prefix in ("", "next_"):
             for name, tail, dtype in self._observations:
                 obs = getattr(steps, f"{prefix}obs")
-                self._check_observation(f"{prefix}{name}", obs.get(name), (n, *tail), dtype)
+                where = f"steps, {prefix}obs {name!r}"
+                self._check_observation(where, obs.get(name), (n, *tail), dtype)
         for name, extra, tail in self._columns:
             for one in (name, f"next_{name}") if extra else (name,):
                 shape = getattr(steps, one).shape
@@ -221,17 +225,15 @@ class Writer:
         """
         own = action[:, self._storage.discrete :]
         if z.size and not abs(math.tanh(z.item(-1)) - own.item(-1)) <= TANH_TOLERANCE:
-            raise ValueError(
-                "segment: the continuous action is not tanh(z), from which the replay restores it"
-            )
+            raise ValueError("the continuous action is not tanh(z), from which the replay restores it")
 
     @staticmethod
     def _check_observation(
-        name: str, value: Array | None, shape: tuple[int, ...], dtype: np.dtype[np.generic]
+        where: str, value: Array | None, shape: tuple[int, ...], dtype: np.dtype[np.generic]
     ) -> None:
         if value is None:
-            raise ValueError(f"segment: observation {name!r} is missing")
+            raise ValueError(f"{where} is missing")
         if value.shape != shape:
-            raise ValueError(f"segment, obs {name!r}: expected shape {shape}, got {value.shape}")
+            raise ValueError(f"{where}: expected shape {shape}, got {value.shape}")
         if value.dtype != dtype and not np.can_cast(value.dtype, dtype, "same_kind"):
-            raise ValueError(f"segment, obs {name!r}: {value.dtype} cannot be stored as {dtype}")
+            raise ValueError(f"{where}: {value.dtype} cannot be stored as {dtype}")

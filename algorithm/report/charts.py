@@ -77,7 +77,6 @@ class Line:
         return count == 1 or (self.dots and count <= _MOST_POINTS)
 
     @override
-    @override
     def __str__(self) -> str:
         """Return the course of the curve in words."""
         _, y = self.known

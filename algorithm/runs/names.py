@@ -18,7 +18,7 @@ from algorithm.spec import DEFAULT_BEHAVIOUR
 _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
 _FORBIDDEN = frozenset('/\\{}<>:"|?*')
 _HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Zl", "Zp"})
-"""Unicode categories of control, combining and unassigned characters."""
+"""Unicode categories of control, format, surrogate and private-use characters, and of separators of lines."""
 
 
 def behaviour_level(behaviour: str) -> str:

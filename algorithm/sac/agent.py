@@ -63,15 +63,16 @@ class SacAgent:
         self.spec, self.config = spec, config
         self._reward_scale = np.float32(config.base_config.reward_scale)
         sac = config.sac_config
-        self.networks = make_networks(spec, config, nn_file, NETWORKS, seed, behaviour)
-        _reserve(memory, behaviour, spec, config, self.networks.rep.stored_carry_shape)
+        networks = make_networks(spec, config, nn_file, NETWORKS, seed, behaviour)
+        self._rep, self._sources = networks.rep, networks.sources
+        _reserve(memory, behaviour, spec, config, networks.rep.stored_carry_shape)
         self.sac = Sac(
             spec,
-            self.networks,
+            networks,
             sac,
             device=device,
             seed=stream_seed(seed, "learner", behaviour),
-            extensions=extensions_of(spec, config, self.networks, seed, behaviour),
+            extensions=extensions_of(spec, config, networks, seed, behaviour),
         )
         self._guard = DivergenceMonitor(self.sac)
         self._device, self._seed, self._behaviour = device, seed, behaviour
@@ -87,7 +88,7 @@ class SacAgent:
         prioritised = sac.use_priority and sac.use_replay_buffer
         self._recent = MetricsWindow(config.replay_config.td_error_max if prioritised else None)
         self.replay = _make_replay(
-            make_replay, spec, config, self.networks, stream_seed(seed, "replay", behaviour)
+            make_replay, spec, config, networks, stream_seed(seed, "replay", behaviour)
         )
         self._schedule = _make_schedule(config, self.replay)
         self._memory: StoredStates = NoStoredStates()
@@ -150,7 +151,7 @@ class SacAgent:
 
     def rows(self) -> Rows:
         """Return lines for the start screen."""
-        return describe(self.spec, self.config, self.networks.sources, self.num_parameters(), self.replay)
+        return describe(self.spec, self.config, self._sources, self.num_parameters(), self.replay)
 
     def _new_actor(self, purpose: str, *, exploring: bool) -> Actor:
         return new_actor(
@@ -257,7 +258,7 @@ class SacAgent:
     @property
     def notices(self) -> list[str]:
         """Lines on keys that are set and have no effect, or less than expected."""
-        has_encoder = any(True for _ in self.networks.rep.parameters())
+        has_encoder = any(True for _ in self._rep.parameters())
         return notices(self.spec, self.config.sac_config, has_encoder=has_encoder)
 
     def state(self) -> State:

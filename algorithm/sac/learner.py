@@ -129,7 +129,10 @@ class Sac:
 
     def observe(self, new: Segment | StepBatch) -> None:
         """Take observations and rewards of rows that are new in the replay into the running statistics."""
-        self.model.normaliser.observe(new.new_obs())
+        normaliser = self.model.normaliser
+        if normaliser.names:
+            for rows in new.new_obs(normaliser.names):
+                normaliser.observe(rows)
         self.return_scale.observe(new)
 
     def close(self, stream: int) -> None:

@@ -93,7 +93,7 @@ class Scene:
         return [(episodes, self.collector.steps) for episodes in (self.collector.step() for _ in range(n))]
 
 
-def test_it_is_a_feed():
+def test_it_is_a_collector():
     collector: Collector = Scene().collector
     assert collector.steps == 0 and collector.agents == frozenset() and collector.rows() == []
     collector.truncate()

@@ -90,7 +90,7 @@ def test_a_batch_gives_back_its_segments():
         (lambda s: {"start_steps": s.start_steps + 2**31 - 2}, "out of range"),
         (lambda s: {"reward": s.reward[:, None]}, r"steps, reward: expected shape \(2,\), got \(2, 1\)"),
         (lambda s: {"next_carry": s.next_carry[:1]}, "steps, next_carry"),
-        (lambda s: {"next_obs": {}}, "next_vector' is missing"),
+        (lambda s: {"next_obs": {}}, "steps, next_obs 'vector' is missing"),
         (lambda s: {"obs": s.obs | {"map": s.obs["map"][:, :1]}}, "'map': expected shape"),
         (
             lambda s: {"next_obs": s.next_obs | {"camera": s.next_obs["camera"] * 0.5}},

@@ -15,6 +15,7 @@ from algorithm.replay.budget import MemoryBudget
 from algorithm.sac.agent import SacAgent
 from algorithm.sac.config import SacConfig
 from algorithm.spec import DEFAULT_BEHAVIOUR, ActionSpec, AgentSpec, ObsSpec
+from tests.oracles_replay import digest
 
 SMALL = NnConfig(rep={"dense_n": 8}, q={"dense_n": 8}, policy={"dense_n": 8})
 CART = "CartPole-v1"
@@ -45,6 +46,29 @@ def train(agent, rollout, steps):
     while rollout.steps < steps:
         rollout.step()
         agent.learn(rollout.steps)
+
+
+def test_a_step_of_all_agents_is_stored_and_counted_as_their_segments_one_by_one():
+    options = {"n": 3, "use_normalization": True, "reward_scaling": True}
+    (at_once, rollout), (one_by_one, _) = agent_and_rollout(**options), agent_and_rollout(**options)
+
+    class Both:
+        def add_steps(self, steps) -> None:
+            at_once.add_steps(steps)
+            for segment in steps.segments():
+                one_by_one.add(segment)
+
+        def close(self, stream: int) -> None:
+            at_once.close(stream)
+            one_by_one.close(stream)
+
+    rollout._groups[DEFAULT_BEHAVIOUR].recorder = Both()
+    for _ in range(60):
+        rollout.step()
+    assert digest(at_once.replay) == digest(one_by_one.replay)
+    pairs = zip(at_once.tensors().values(), one_by_one.tensors().values(), strict=True)
+    assert all(torch.equal(one[name], other[name]) for one, other in pairs for name in one)
+    assert at_once.sac.model.normaliser.count > 150 and at_once.sac.return_scale.count > 150
 
 
 def test_new_rows_enter_with_their_own_td_error():
@@ -223,7 +247,7 @@ def test_looks_that_are_the_same_are_named(siamese, said):
 @pytest.mark.parametrize(("burn_in", "said"), [(1, True), (2, True), (3, False), (4, False)])
 def test_how_far_attention_sees_is_burn_in_step_and_told_where_it_is_short(burn_in, said):
     agent, _ = agent_and_rollout(seq_encoder="ATTN", burn_in_step=burn_in, learn_step=4)
-    assert agent.networks.rep.memory.context == burn_in + 1
+    assert agent.sac.model.rep.memory.context == burn_in + 1
     assert agent.policy.initial_carry(1).shape[1] == burn_in, "a cache of as many, and the token itself"
     notice = (
         f"sac_config.burn_in_step is {burn_in}: attention sees the last {burn_in + 1} observations only "
