@@ -10,9 +10,11 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # read when torch is imported, so
 os.environ.setdefault("MPLBACKEND", "Agg")
 os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
 
-# Programs that tests start would ignore an interrupt, too, where the suite is a shell's background job.
+# Programs that tests start would ignore these signals, too, where the suite is a shell's background job or under nohup.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 import numpy as np
 import pytest
@@ -24,8 +26,11 @@ from algorithm.spec import ActionSpec, AgentSpec, ObsSpec
 torch.set_num_threads(1)
 
 # A deadline measures the machine, not the code. In CI the examples are the same at every run.
-settings.register_profile("here", deadline=None)
-settings.register_profile("ci", deadline=None, derandomize=True, database=None, print_blob=True)
+settings.register_profile("here", deadline=None, max_examples=30)
+settings.register_profile(
+    "ci", deadline=None, max_examples=30, derandomize=True, database=None, print_blob=True
+)
+settings.register_profile("thorough", deadline=None, max_examples=1000)  # --hypothesis-profile=thorough
 settings.load_profile("ci" if os.environ.get("CI") else "here")
 
 

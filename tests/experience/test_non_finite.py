@@ -16,7 +16,7 @@ from algorithm.config.schema import BaseConfig, Config
 from algorithm.console.output import open_console
 from algorithm.data import ActorOutput, Segment, StepBatch
 from algorithm.env.base import Observation, StepResult, VecEnv
-from algorithm.env.registry import make_vec_env
+from algorithm.env.registry import PoolOptions, make_vec_env
 from algorithm.errors import NumericalError
 from algorithm.experience.collector import LocalCollector
 from algorithm.experience.failure_dump import FailureDump, FailureDumps
@@ -102,7 +102,8 @@ def rollout_of(
     spoilt: Sequence[tuple[int, int]] = (),
     limit: int = -1,
 ) -> tuple[LocalCollector, Player, Kept, VecEnv]:
-    env = make_vec_env("GYM", NAME, env_args={"events": list(events)}, n=n, seed_of=seed_of, workers=workers)
+    pool = PoolOptions(workers=workers)
+    env = make_vec_env("GYM", NAME, env_args={"events": list(events)}, n=n, seed_of=seed_of, pool=pool)
     player, faults = Player(env.specs["default"], spoilt), Kept()
     written = dumps_of(folder, events)
     rollout = LocalCollector(

@@ -232,10 +232,7 @@ def test_rewards_are_predicted_on_the_scale_of_values(scaled):
         sac = learner(reward_scaling=scaled)
         batch = batch_for(sac)
         batch = replace(batch, reward=batch.reward * unit)
-        sac.return_scale.observe(SimpleNamespace(
-            stream=0, start_step=0, length=2, reward=np.float32([unit, -3 * unit]),
-            terminated=np.array([False, True]), truncated=np.array([False, False]),
-        ))  # fmt: skip
+        sac.return_scale.observe(SimpleNamespace(rewards=lambda unit=unit: [(0, 0, [unit, -3 * unit], True)]))
         losses[unit] = sac.extensions[0].auxiliary_losses(sac._encode(batch))["reward"].item()
     assert (losses[1e4] == pytest.approx(losses[1.0], rel=1e-3)) is scaled
 

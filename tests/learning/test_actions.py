@@ -10,6 +10,8 @@ import pytest
 from algorithm.env.toys import basic as toy
 from main import main
 
+DQN_LIKE = "sac_config.discrete_dqn_like=true"
+
 
 def final_return(env: str) -> float:
     (result,) = (Path("models") / env).glob("*/result.json")
@@ -20,10 +22,12 @@ def final_return(env: str) -> float:
     ("section", "kind", "steps", "share", "options"),
     [
         ("discrete", toy.ToyDiscrete, 600, 0.8, []),
-        ("discrete", toy.ToyDiscrete, 600, 0.8, ["sac_config.discrete_dqn_like=true"]),
-        ("branches", toy.ToyBranches, 700, 0.8, []),
-        ("branches", toy.ToyBranches, 700, 0.8, ["sac_config.discrete_dqn_like=true"]),
-        ("masked", toy.ToyMasked, 900, 0.5, ["sac_config.use_add_with_td=true"]),
+        ("discrete", toy.ToyDiscrete, 600, 0.8, [DQN_LIKE]),
+        pytest.param("branches", toy.ToyBranches, 700, 0.8, [], marks=pytest.mark.slow),
+        pytest.param("branches", toy.ToyBranches, 700, 0.8, [DQN_LIKE], marks=pytest.mark.slow),
+        pytest.param(
+            "masked", toy.ToyMasked, 900, 0.5, ["sac_config.use_add_with_td=true"], marks=pytest.mark.slow
+        ),
     ],
     ids=["discrete", "discrete-dqn", "branches", "branches-dqn", "masked"],
 )
@@ -37,7 +41,9 @@ def test_discrete_toys_come_near_their_optimum(tmp_path, monkeypatch, section, k
     assert reached > share
 
 
-@pytest.mark.parametrize("greedy", [False, True], ids=["sac", "dqn-like"])
+@pytest.mark.parametrize(
+    "greedy", [pytest.param(False, id="sac"), pytest.param(True, id="dqn-like", marks=pytest.mark.slow)]
+)
 def test_the_right_value_for_the_right_choice(tmp_path, monkeypatch, greedy):
     """More than a policy blind to one of the observations can get."""
     monkeypatch.chdir(tmp_path)

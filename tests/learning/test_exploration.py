@@ -8,6 +8,7 @@ from algorithm.env.toys.corridor import ToyCorridor
 from main import main
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("section", "least", "most"), [("default", 5, 35), ("curiosity", 50, 60)])
 def test_curiosity_covers_the_corridor(tmp_path, monkeypatch, section, least, most):
     """Twelve episodes: a walk at random gets to some thirty of sixty cells at best."""

@@ -62,8 +62,8 @@ def folder(tmp_path):
     return tmp_path
 
 
-QUICK = ("extended", "rnn", "workers")
-"""Sections of every run of the suite: extensions and hybrid actions, memory, processes."""
+QUICK = ("extended", "workers")
+"""Sections of every run of the suite: extensions and hybrid actions, processes."""
 
 
 @pytest.mark.fault("F01")
