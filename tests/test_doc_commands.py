@@ -2,7 +2,7 @@
 
 What a training is shortened by is appended to its command line, and ``NAME`` becomes the name of a run. What
 nobody here can execute stands in ``NOT_RUN`` with the reason; a command that is not known is a failure.
-Pages below ``envs/`` are executed with ``-m slow``: ``tests/test_presets.py`` trains each of their sections.
+Those of the pages below ``docs/`` and ``envs/`` are executed with ``-m slow``.
 """
 
 from __future__ import annotations
@@ -54,9 +54,8 @@ def commands_by_page(pages: list[Path]) -> Iterator[tuple[Path, list[Words]]]:
 
 
 BLOCKS = list(commands_by_page(PAGES))
-OF_A_TASK = {words for page, block in BLOCKS if ROOT / "envs" in page.parents for words in block}
-ELSEWHERE = {words for page, block in BLOCKS if ROOT / "envs" not in page.parents for words in block}
-COMMANDS = sorted(OF_A_TASK | ELSEWHERE)
+AT_THE_TOP = {words for page, block in BLOCKS if page.parent == ROOT for words in block}
+COMMANDS = sorted({words for _, block in BLOCKS for words in block})
 
 
 def reason(words: Words) -> str | None:
@@ -71,9 +70,9 @@ def is_pair(words: Words) -> bool:
 
 
 def chosen(fits: Callable[[Words], bool]) -> list[object]:
-    """The commands to execute, those that only a task's own page has marked as slow."""
+    """The commands to execute, those that neither README.md nor CONTRIBUTING.md has marked as slow."""
     return [
-        words if words in ELSEWHERE else pytest.param(words, marks=pytest.mark.slow)
+        words if words in AT_THE_TOP else pytest.param(words, marks=pytest.mark.slow)
         for words in COMMANDS
         if reason(words) is None and fits(words)
     ]

@@ -25,6 +25,9 @@ WAYS = {
     "a file above the task": ("./task", "../own_env.py:Own", "task"),
 }
 
+QUICK = ("a file here",)
+"""Ways that every run of the suite goes."""
+
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
@@ -39,7 +42,13 @@ def prepare(folder: Path, env_name: str) -> None:
         own_env.write_task(folder / "task", env_name)
 
 
-@pytest.mark.parametrize(("argument", "env_name", "label"), WAYS.values(), ids=WAYS)
+@pytest.mark.parametrize(
+    ("argument", "env_name", "label"),
+    [
+        pytest.param(*way, id=name, marks=[] if name in QUICK else pytest.mark.slow)
+        for name, way in WAYS.items()
+    ],
+)
 def test_every_command_takes_it(folder, capsys, argument, env_name, label):
     prepare(folder, env_name)
 
@@ -57,7 +66,10 @@ def test_every_command_takes_it(folder, capsys, argument, env_name, label):
     assert (folder / "models" / label / "w_2" / "result.json").is_file()
 
 
-@pytest.mark.parametrize(("argument", "env_name"), [("own_env.py:Own", ""), ("./task", "own_env:Own-v0")])
+@pytest.mark.parametrize(
+    ("argument", "env_name"),
+    [("own_env.py:Own", ""), pytest.param("./task", "own_env:Own-v0", marks=pytest.mark.slow)],
+)
 def test_it_is_looked_at_before(folder, capsys, argument, env_name):
     prepare(folder, env_name)
     assert main([argument, "--check"]) == 0
