@@ -82,7 +82,11 @@ def parse_tree(text: str, name: str, problems: list[Problem]) -> MappingNode | N
     if tabs:
         problems.extend(tabs)
         return None
-    loader = _Loader(text)
+    try:
+        loader = _Loader(text)  # it refuses characters such as NUL at once
+    except yaml.YAMLError as error:
+        problems.append(_syntax_problem(error, name))
+        return None
     try:
         node = loader.get_single_node()
         if node is None:

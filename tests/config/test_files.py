@@ -197,3 +197,11 @@ def test_importing_imports_neither_torch_nor_a_simulator(module):
     code = f"import sys, {module}; print({{'torch', 'gymnasium', 'numpy'}} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
+
+
+def test_a_character_that_yaml_forbids_is_a_fault_of_the_file():
+    problems = []
+    assert parse_tree("default:\n  base_config: {name: a\x00b}\n", "config.yaml", problems) is None
+    (problem,) = problems
+    assert (problem.what, problem.where) == ("the file is not valid YAML", "config.yaml")
+    assert "unacceptable character #x0000" in problem.why
