@@ -7,6 +7,7 @@ Those of the pages below ``docs/`` and ``envs/`` are executed with ``-m slow``.
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import socket
@@ -189,8 +190,10 @@ def test_a_target_of_make(words: Words) -> None:
     if "bench" in words:
         assert set(given.get("ONLY", "").split()) <= set(known[1].split())
         return
+    outer = {"ARGS", "JOBS", "MAKEFLAGS", "MAKEOVERRIDES", "MAKELEVEL"}  # of the make that runs these tests
+    own = {name: value for name, value in os.environ.items() if name not in outer}
     done = subprocess.run(
-        ["make", "-n", *words[1:]], cwd=ROOT, capture_output=True, text=True, check=False, env=None
+        ["make", "-n", *words[1:]], cwd=ROOT, capture_output=True, text=True, check=False, env=own
     )
     assert done.returncode == 0, done.stderr
     for line in done.stdout.splitlines():
