@@ -12,7 +12,7 @@ from tests.unity_player.academy import Academy, OtherVersionError, QuitCommandEr
 from tests.unity_player.connection import Connection, TrainerGoneError
 from tests.unity_player.faults import KINDS, PLACES, Faults, PlannedFault, QuitError
 from tests.unity_player.ledger import Ledger
-from tests.unity_player.tasks import TASKS
+from tests.unity_player.scenes import TASKS
 
 EDITOR_PORT = 5004
 
@@ -32,6 +32,14 @@ def parse(words: list[str]) -> argparse.Namespace:
     task.add_argument("--offsets", action="store_true", help="agents decide in different steps")
     task.add_argument("--max-step", type=int, default=0, help="steps of an episode, 0 for no limit")
     task.add_argument("--ledger", type=Path, help="folder for a record of each process")
+    task.add_argument("--respawn", action="store_true", help="echo: a new object for every episode")
+    task.add_argument("--destroy", type=float, default=0, help="echo: chance of an object's end in each step")
+    task.add_argument("--layout", choices=("HWC", "CHW"), default="HWC", help="camera: order of its axes")
+    task.add_argument("--raw", action="store_true", help="camera: numbers instead of PNG")
+    task.add_argument("--grey", action="store_true", help="camera: one channel")
+    task.add_argument("--stack", type=int, default=1, help="camera: so many images")
+    task.add_argument("--mapped", action="store_true", help="camera: send the mapping of channels")
+    task.add_argument("--unsaid", action="store_true", help="camera: do not send which axis is which")
     faults = parser.add_argument_group("behaviour as a process")
     faults.add_argument("--wait", type=float, default=10, help="seconds to wait for the trainer")
     faults.add_argument("--ms", type=float, default=0, help="milliseconds a step takes")
@@ -72,7 +80,7 @@ def main(words: list[str]) -> int:
         faults.reach("start")
         connection = Connection(options.mlagents_port, wait=options.wait)
         ledger = Ledger(options.ledger, options.mlagents_port) if options.ledger else None
-        Academy(options, faults, ledger).run(connection, TASKS[options.task].scene)
+        Academy(options, faults, ledger).run(connection, TASKS[options.task])
     except QuitError:
         if connection is not None:
             connection.say_goodbye()

@@ -65,6 +65,8 @@ class Academy:
         self._asking: dict[str, list[Agent]] = {}
         self._pending = False
         self._reset_once = False
+        self._later: list[tuple[int, Callable[[], Agent]]] = []
+        self.after_step: list[Callable[[], None]] = []  # called when all agents have acted
 
     def next_id(self) -> int:
         """Return the id of a new object; no id is used twice."""
@@ -78,8 +80,12 @@ class Academy:
         if self._reset_once:  # the first episodes of all others begin with the first reset
             agent.restart()
 
+    def add_later(self, steps: int, make: Callable[[], Agent]) -> None:
+        """Put an object into the scene after so many steps, with an id of its own."""
+        self._later.append((self.steps + steps, make))
+
     def run(self, connection: Connection, scene: Scene) -> None:
-        """Shake hands, then step for ever. Raises TrainerGoneError, QuitError, QuitCommandError and OtherVersionError."""
+        """Shake hands, then step until an exception of this package ends it."""
         areas = self._shake_hands(connection)
         for area in range(areas):
             scene(self, area)
@@ -113,6 +119,7 @@ class Academy:
         self.faults.reach("step", self.steps)
         if self.options.ms:
             time.sleep(self.options.ms / 1000)
+        self._add_due()
         agents = list(self.agents)
         for agent in agents:
             agent.request(self._count)
@@ -120,14 +127,21 @@ class Academy:
         self.steps += 1
         for agent in agents:
             agent.count()
-        for agent in agents:
             agent.send_state()
         if self._pending:
             self._exchange(connection)
         for agent in agents:
             if agent.alive:
                 agent.step()
+        for call in self.after_step:
+            call()
         self.agents = [agent for agent in self.agents if agent.alive]
+
+    def _add_due(self) -> None:
+        due = [make for step, make in self._later if step <= self.steps]
+        self._later = [entry for entry in self._later if entry[0] > self.steps]
+        for make in due:
+            self.add(make())
 
     def _reset(self) -> None:
         self._reset_once = True
@@ -168,18 +182,16 @@ class Academy:
             self._reset()
             return
         for name, actions in answer.rl_input.agent_actions.items():
-            if len(actions.value) != len(asking.get(name, ())):
-                raise ValueError(
-                    f"{len(actions.value)} actions for {len(asking.get(name, ()))} agents of {name}"
-                )
-            for agent, action in zip(asking[name], actions.value, strict=True):
+            agents = asking.pop(name, [])
+            if len(actions.value) != len(agents):
+                raise ValueError(f"{len(actions.value)} actions for {len(agents)} agents of {name}")
+            for agent, action in zip(agents, actions.value, strict=True):
                 agent.receive(
                     Action(
                         np.array(action.continuous_actions, np.float32),
                         np.array(action.discrete_actions, np.int32),
                     )
                 )
-            del asking[name]
         if any(asking.values()):
             raise ValueError(f"no actions for agents of {', '.join(asking)}")
 

@@ -159,6 +159,10 @@ class Agent(ABC):
         self._notify("terminated")
         self.alive = False
 
+    def successor(self) -> Agent:
+        """Return an object like this one, with an id of its own."""
+        return type(self)(self.academy, self.behaviour, self.timing, group=self.group)
+
     def restart(self) -> None:
         """Begin an episode without a word to the trainer: the answer to its reset."""
         self._steps = 0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import grpc
 
 from tests.unity_player.messages import UnityInputProto, UnityMessageProto, UnityOutputProto
@@ -48,10 +50,8 @@ class Connection:
         """Send what the C# package sends when the application quits."""
         message = UnityMessageProto()
         message.header.status = BYE
-        try:
+        with contextlib.suppress(grpc.RpcError):  # as in C#: the trainer may be gone already
             self._call(message, timeout=2)
-        except grpc.RpcError:
-            pass  # as in C#: the trainer may be gone already
 
     def close(self) -> None:
         self._channel.close()

@@ -40,7 +40,7 @@ class Sensor(ABC):
     def __init__(self, name: str, shape: tuple[int, ...], properties: tuple[int, ...]) -> None:
         self.name, self.shape, self.properties = name, shape, properties
 
-    def reset(self) -> None:
+    def reset(self) -> None:  # noqa: B027 - only stacks have anything to forget
         """Forget the frames of the last episode."""
 
     def observe(self, value: NDArray[Any]) -> ObservationProto:
