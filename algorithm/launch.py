@@ -2,8 +2,8 @@
 
 ``python -I -S launch.py PARENT COMMAND…`` becomes ``COMMAND``. Ray blocks SIGINT in its workers, and a child
 inherits that, so the signals are set back first. That the kernel kills the child with its parent survives
-``execv`` (prctl(2)). The child leads a process group: signals of a terminal do not reach it. Only the standard
-library is used.
+``execv`` (prctl(2)). The child leads a process group, so that signals of a terminal do not reach it. It is
+written with the standard library only.
 """
 
 from __future__ import annotations

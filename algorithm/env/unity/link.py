@@ -157,7 +157,7 @@ class PlayerLink:
         return received.unity_output
 
     def _last_received(self, loss: LinkError) -> Any:  # noqa: ANN401 - a message or a LinkError
-        """Return what the player has sent before its end, such as its goodbye; ``loss`` if that is nothing."""
+        """Return a message sent before the end of the player, such as its goodbye, else ``loss``."""
         try:
             received = self._received.get(timeout=_POLL_S)
         except queue.Empty:

@@ -214,7 +214,7 @@ class Player:
             where=self.describe(),
             why=_joined(why, log),
             fix="check that the build contains com.unity.ml-agents, that its scene has an agent whose "
-            "Behavior Type is Default, and that no dialog waits for an answer; or raise base_config.env_timeout",
+            "Behavior Type is Default, and that no dialog is open; or raise base_config.env_timeout",
         )
 
     def _advice(self, kind: PlayerEnd, log: str) -> str:
