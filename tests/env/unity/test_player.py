@@ -84,6 +84,7 @@ def test_each_failure_is_named_with_the_end_of_the_log(fault, kind, what, tmp_pa
     player, since = None, 0.0
     with pytest.raises(PlayerError, match=what) as error:
         player = opened(tmp_path, "--fault", fault)
+        since = time.monotonic()
         player.env.reset()
         for _ in range(20):
             since = time.monotonic()
@@ -102,12 +103,12 @@ def test_each_failure_is_named_with_the_end_of_the_log(fault, kind, what, tmp_pa
     assert not [child for child in children if "unity_player" in " ".join(child.cmdline())]
 
 
-@pytest.mark.parametrize("place", ["handshake", "reset", "step:3"])
+@pytest.mark.parametrize("place", ["handshake", "step:3"])
 def test_a_hang_is_noticed_within_the_time_out(place, tmp_path):
     since = time.monotonic()
     # The interpreter has to start in that time as well.
     with pytest.raises(PlayerError, match="hangs in") as error:
-        player = opened(tmp_path, "--fault", f"hang@{place}", timeout=6)
+        player = opened(tmp_path, "--fault", f"hang@{place}", timeout=4)
         since = time.monotonic()
         try:
             player.env.reset()
@@ -117,7 +118,7 @@ def test_a_hang_is_noticed_within_the_time_out(place, tmp_path):
         finally:
             took = time.monotonic() - since
             player.close()
-        assert 6 <= took < 8
+        assert 4 <= took < 6
     assert error.value.kind == "hangs"
     assert "raise base_config.env_timeout" in error.value.fix
 
@@ -291,7 +292,10 @@ def test_a_long_run_keeps_nothing_of_its_former_players(tmp_path):
     kept = weakref.ref(player.env)
     player.close()
     del player
-    gc.collect()
+    deadline = time.monotonic() + 10
+    while kept() is not None and time.monotonic() < deadline:  # threads of the link end in their own time
+        gc.collect()
+        time.sleep(0.05)
     assert kept() is None
 
 
