@@ -95,6 +95,8 @@ def _expected(
         onehot[where.start + chosen] = 1
     mask = ~np.array(line["mask"], np.bool_) if line["mask"] else np.ones(spec.discrete, np.bool_)
     decision = line["decision"]
+    # The trainer may cut an episode off, but only where nothing of it follows.
+    cut = stored["truncated"] and not line["end"] and not followed
     expected = {
         "obs": line["obs"][0],
         "after": line["after"][0],
@@ -103,8 +105,7 @@ def _expected(
         "reward": line["reward"] + line["group_reward"],
         "terminated": line["end"] == "terminated",
         "step": decision,
-        # The trainer may cut an episode off, but only where nothing of it follows.
-        "truncated": line["end"] == "interrupted" or (stored["truncated"] and not line["end"] and not followed),
+        "truncated": line["end"] == "interrupted" or cut,
     }
     if counting:
         expected["carry"] = decision
@@ -120,7 +121,7 @@ def stored_transitions(replay: ReplayBuffer) -> Iterator[dict[str, Any]]:
         if not len(chunk):
             continue
         batch = replay.windows(chunk)
-        at = replay._windows.burn_in
+        at = replay._windows._burn_in
         flags = storage.links[chunk % replay.capacity, NEXT]
         carries = replay.carries(chunk)
         columns = {
