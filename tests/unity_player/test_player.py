@@ -24,6 +24,7 @@ from algorithm.spec import ActionSpec, AgentSpec, ObsSpec
 from tests.unity_player import ROOT, make_build
 from tests.unity_player.compare import compare, read_ledgers
 from tests.unity_player.faults import PlannedFault
+from tests.unity_player.tasks import LEARNABLE
 
 package.load()
 
@@ -287,7 +288,8 @@ def test_it_ignores_signals_and_goodbye_if_it_is_told_to_and_ends_with_its_paren
     code = (
         "import subprocess, sys; "
         "print(subprocess.Popen([sys.executable, '-m', 'tests.unity_player', '--stubborn', '--wait=0.1', "
-        f"'--mlagents-port={free_port()}', '-logFile', {str(tmp_path / 'log')!r}]).pid, flush=True); sys.stdin.read()"
+        f"'--mlagents-port={free_port()}', '-logFile', {str(tmp_path / 'log')!r}]).pid, flush=True); "
+        "sys.stdin.read()"
     )
     parent = subprocess.Popen(
         [sys.executable, "-c", code], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -310,3 +312,63 @@ def test_it_ignores_signals_and_goodbye_if_it_is_told_to_and_ends_with_its_paren
 def test_a_fault_that_is_none_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="KIND@PLACE"):
         PlannedFault.parse(text)
+
+
+def best(name: str, asking: Any, cues: dict[int, int]) -> tuple[Any, Any]:
+    """The best actions of all that ask, worked out from what they see."""
+    masks = [np.asarray(mask) for mask in asking.action_mask or []]
+    first, rows = asking.obs[0], range(len(asking))
+    if name in ("Continuous", "Member"):
+        return first, None
+    if name == "Branches":
+        shown = np.stack([first[:, :3].argmax(1), first[:, 3:].argmax(1)], axis=1)
+        masked = np.stack([masks[branch][rows, shown[:, branch]] for branch in (0, 1)], axis=1)
+        return None, (shown + masked) % [3, 4]
+    if name == "Hybrid":
+        choice = first.argmax(1)
+        return asking.obs[1][rows, choice][:, None], choice[:, None]
+    if name == "Camera":
+        height, width = first.shape[1] // 2, first.shape[2] // 2
+        quarters = [first[:, y : y + height, x : x + width] for y in (0, height) for x in (0, width)]
+        return None, np.stack([quarter.mean((1, 2, 3)) for quarter in quarters], axis=1).argmax(1)[:, None]
+    for row, agent in enumerate(asking.agent_id):
+        if first[row, :4].any():
+            cues[agent] = int(first[row, :4].argmax())
+    return None, np.array([[cues[agent]] for agent in asking.agent_id])
+
+
+@pytest.mark.parametrize(("task", "period"), [*((name, 1) for name in LEARNABLE), ("recall", 2), ("two", 3)])
+def test_the_best_policy_gets_the_optimum(task: str, period: int, tmp_path: Path) -> None:
+    _, optima = LEARNABLE[task]
+    returns: dict[str, list[float]] = {name: [] for name in optima}
+    totals: dict[int, float] = {}
+    cues: dict[int, int] = {}
+    with opened(tmp_path, "--task", task, "--agents=4", f"--period={period}", seed=2) as env:
+        env.reset()
+        for _ in range(150):
+            for full in env.behavior_specs:
+                name = full.partition("?")[0]
+                asking, ended = env.get_steps(full)
+                for step, is_end in [
+                    *((ended[a], True) for a in ended),
+                    *((asking[a], False) for a in asking),
+                ]:
+                    if is_end:
+                        total = totals.pop(step.agent_id, 0.0)
+                        returns[name].append(total + step.reward + step.group_reward)
+                    elif step.agent_id in totals:
+                        totals[step.agent_id] += step.reward + step.group_reward
+                    else:
+                        totals[step.agent_id] = 0.0
+                if len(asking):
+                    continuous, discrete = best(name, asking, cues)
+                    action = env.behavior_specs[full].action_spec.empty_action(len(asking))
+                    if continuous is not None:
+                        action.continuous[:] = continuous
+                    if discrete is not None:
+                        action.discrete[:] = discrete
+                    env.set_actions(full, action)
+            env.step()
+    for name, optimum in optima.items():
+        assert len(returns[name]) > 20
+        assert np.mean(returns[name]) == pytest.approx(optimum, abs=0.12 if name == "Branches" else 1e-5)
