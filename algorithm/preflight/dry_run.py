@@ -14,7 +14,7 @@ import psutil
 import torch
 
 from algorithm.agents.networks import pick_device
-from algorithm.config.cli import TrainOptions
+from algorithm.config.cli import TrainOptions, notices
 from algorithm.config.loader import LoadedConfig
 from algorithm.config.schema import Config
 from algorithm.console.live import clock_time
@@ -68,7 +68,10 @@ def dry_run(options: TrainOptions, loaded: LoadedConfig, *, seconds: float = SEC
             loaded, env.specs, loaded.env_dir, device, memory=budget, greedy=options.disable_sample
         )
         console.start(start_screen(loaded, _folder(options, loaded), env, agents, device))
-        for notice in (*options.notices, *(text for agent in agents.values() for text in agent.notices)):
+        for notice in (
+            *notices(options, base),
+            *(text for agent in agents.values() for text in agent.notices),
+        ):
             console.warn(notice)
         console.message(f"measuring steps, updates and an evaluation, about {seconds:g} s each")
         speed = measure(env, eval_env, agents, config, seconds)

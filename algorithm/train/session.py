@@ -14,6 +14,7 @@ import torch
 
 from algorithm.agents.networks import pick_device
 from algorithm.config.cli import TrainOptions, config_flags
+from algorithm.config.cli import notices as notices_of
 from algorithm.config.loader import LoadedConfig, dump_config
 from algorithm.config.resume_rules import Change, table
 from algorithm.config.yaml_io import inline
@@ -363,7 +364,8 @@ class Session:
 
     def _warn(self, agents: Mapping[str, Agent], notices: Sequence[str], *, exact: bool) -> None:
         warn = self.console.warn
-        for text in (*self.options.notices, *(text for agent in agents.values() for text in agent.notices)):
+        own = notices_of(self.options, self.loaded.config.base_config)
+        for text in (*own, *(text for agent in agents.values() for text in agent.notices)):
             warn(text)
         if self.options.disable_sample:
             warn("--disable_sample while training: no exploration, and no importance sampling")

@@ -134,7 +134,28 @@ class _StrictVersion:
 
 def _logger(name: str) -> logging.Logger:
     """Return the logger of one of the package's modules, as part of the program's log."""
-    return logging.getLogger(f"{__package__}.{name}")
+    logger = logging.getLogger(f"{__package__}.{name}")
+    logger.addFilter(_Sparse())
+    return logger
+
+
+class _Sparse(logging.Filter):
+    """Filter for what the package repeats in every step, such as data of an unknown side channel."""
+
+    _MOST = 100  # texts that are remembered
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._texts: set[str] = set()
+
+    @override
+    def filter(self, record: logging.LogRecord) -> bool:
+        text = record.getMessage()
+        if text in self._texts or "pressing the Play button" in text:  # it knows of no other player
+            return False
+        if len(self._texts) < self._MOST:
+            self._texts.add(text)
+        return True
 
 
 def _unchanged(data: object, source: str) -> object:

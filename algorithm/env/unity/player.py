@@ -121,7 +121,7 @@ class Player:
             (
                 f"{self.options.file}, process {self.pid}, port {self.port}",
                 f"arguments: {shlex.join(self._process.arguments)}",
-                f"log: {self._process.log}",
+                *([f"log: {self._process.log}"] if self.options.log_dir is not None else []),
             )
         )
 
@@ -174,7 +174,7 @@ class Player:
                 "the Unity player speaks another version of the protocol",
                 where=self.describe(),
                 why=why,
-                fix="build it with com.unity.ml-agents 2 or later, which speaks protocol 1",
+                fix="build it with com.unity.ml-agents 2, 3 or 4, which speak protocol 1",
             )
         log = self._process.log_end() if self._process else ""
         if not self._link.connected:
@@ -220,7 +220,9 @@ class Player:
     def _advice(self, kind: PlayerEnd, log: str) -> str:
         if self._process is None:
             return "see the console of the editor, then start again"
-        advice = f"read {self._process.log} and {self._process.output}"
+        advice = "see the end of its log"
+        if self.options.log_dir is not None:
+            advice = f"read {self._process.log} and {self._process.output}"
         if (
             self.options.no_graphics
             and kind in ("ended", "hangs")
