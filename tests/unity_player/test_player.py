@@ -284,6 +284,14 @@ def test_a_crash_is_one_for_the_package_too_and_the_second_start_has_another_fau
             env.step()
 
 
+def test_a_message_may_be_cut_short(tmp_path: Path, rng: Any) -> None:
+    with opened(tmp_path, "--fault=short@step:2") as env, pytest.raises(ValueError, match="reshape"):
+        env.reset()
+        for _ in range(5):
+            act(env, rng)
+            env.step()
+
+
 def test_it_ignores_signals_and_goodbye_if_it_is_told_to_and_ends_with_its_parent(tmp_path: Path) -> None:
     code = (
         "import subprocess, sys; "
