@@ -63,7 +63,7 @@ class TrajectoryWriter:
         self._ready: list[_Ready] = []
         self._results: list[Result] = []
         self._clock = 0  # pieces and ends so far
-        self._agents: frozenset[Key] = frozenset()
+        self._known: set[Key] = set()  # agents with transitions that are not gone
         self._gone: list[Key] = []  # since the last message
 
     def recorder(self, behaviour: str) -> BehaviourRecorder:
@@ -76,6 +76,7 @@ class TrajectoryWriter:
         One that does not follow the agent's last one ends what was open as truncated, as in the replay.
         """
         key = (behaviour, segment.stream)
+        self._known.add(key)
         stream = self._streams.get(key)
         if stream is None or stream.next_step != segment.start_step:
             self.close(*key)
@@ -113,9 +114,9 @@ class TrajectoryWriter:
         whole:    all there is, one message a channel and at least one, in the order of addition; else
                   a message for each chunk, so that none is larger than a chunk
         """
-        if agents is not self._agents:
-            self._gone += sorted(self._agents - agents)
-            self._agents = agents
+        if gone_now := self._known - agents:
+            self._gone += sorted(gone_now)
+            self._known -= gone_now
         self._results += [(e.behaviour, e.agent, e.total, e.length) for e in episodes]
         if whole:
             for key, stream in self._streams.items():
@@ -149,7 +150,7 @@ class TrajectoryWriter:
             self.close(behaviour, agent)
         left = bool(self._ready or episodes or self._results)
         return self.flush(
-            agents=self._agents, episodes=episodes, version=version, whole=left and not self._ready
+            agents=frozenset(), episodes=episodes, version=version, whole=left and not self._ready
         )
 
     def _send_off(self, key: Key, stream: _Stream, *, truncated: bool = False) -> None:

@@ -127,7 +127,7 @@ def evaluate(
     absent = 0  # steps in a row without an agent of an unfinished behaviour
     with eval_loop(env, players, callback, length_limit=length_limit, on_non_finite=on_non_finite) as loop:
         begun = _begin(counts, {}, loop.rollout.open_episodes)
-        while missing := {name for name, count in counts.items() if not count.complete}:
+        while missing := _incomplete(counts):
             if stop():
                 return None
             ended = {(episode.behaviour, episode.agent): episode for episode in loop.step()}
@@ -139,15 +139,19 @@ def evaluate(
             for count in counts.values():
                 for episode in count.new():
                     on_episode(episode)
+            missing = _incomplete(counts)
             absent = 0 if missing & {name for name, _ in now} else absent + 1
-            if absent == PATIENCE:
-                raise _no_agents(
-                    {name: len(counts[name].finished) for name in sorted(missing)}, episodes, loop
-                )
+            if missing and absent == PATIENCE:
+                finished = {name: len(counts[name].finished) for name in sorted(missing)}
+                raise _no_agents(finished, episodes, loop)
     return {
         name: Performance(tuple(e.total for e in count.finished), tuple(e.length for e in count.finished))
         for name, count in counts.items()
     }
+
+
+def _incomplete(counts: Mapping[str, _FirstEpisodes]) -> set[str]:
+    return {name for name, count in counts.items() if not count.complete}
 
 
 _Open = Mapping[tuple[str, int], int]
