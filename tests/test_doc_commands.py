@@ -23,7 +23,7 @@ from algorithm.config.cli_ds import parse_distributed
 from main import main
 from tests.ds.processes import finish, run_command, said
 from tests.test_docs import PAGES, ROOT, blocks_of, commands_of
-from tests.test_presets import STEPS, shrunk
+from tests.test_presets import STEPS, build_flags, shrunk
 
 Words = tuple[str, ...]
 
@@ -35,6 +35,8 @@ NOT_RUN = {
     r"ray (up|exec) ": "needs the machines of cluster.yaml",
     r"python main_ds.py .* --ray (10\.0\.0\.1|127\.0\.0\.1):\d+": "needs the cluster at that address",
     r"python -m benchmarks ": "measures for minutes; tests/test_benchmarks.py asks every question shortly",
+    r"python main.py \S+ --editor": "waits for somebody who presses Play; tests/unity_player does so",
+    r"python -m tests.unity_player ": "waits for a trainer; tests/unity_player is one",
     r"python main.py own/thermostat": "tests/test_presets.py trains and plays the worked example",
 }
 """How commands begin that are not executed, and why."""
@@ -103,7 +105,8 @@ def prepare(options: TrainOptions, desk: Path, name: str) -> None:
     """A run of that name to play with, unless there is one."""
     if not (desk / "models" / options.env / name).exists():
         section = ["-c", options.config] if options.config else []
-        assert main([options.env, *section, "-n", name, "--seed=1", "--quiet", *shrunk()]) == 0
+        flags = ["-n", name, "--seed=1", "--quiet", *shrunk(), *build_flags(options.env, desk)]
+        assert main([options.env, *section, *flags]) == 0
 
 
 def shortened(words: Words, desk: Path) -> list[str]:
@@ -124,7 +127,7 @@ def shortened(words: Words, desk: Path) -> list[str]:
         return given
     if options.repeat > 2:
         given[given.index("--repeat") + 1] = "2"
-    return [*given, *shrunk()]
+    return [*given, *shrunk(), *build_flags(options.env, desk)]
 
 
 @pytest.mark.parametrize("words", chosen(lambda words: words[1:2] == ("main.py",)), ids=shlex.join)

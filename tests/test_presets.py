@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import sys
 from pathlib import Path
 
 import gymnasium as gym
@@ -21,6 +22,7 @@ from algorithm.seeding import episode_seeds
 from algorithm.spec import DEFAULT_BEHAVIOUR, ActionSpec, ObsSpec
 from main import main
 from tests.test_docs import ROOT, blocks_of, commands_of
+from tests.unity_player import make_build
 
 ENVS = ROOT / "envs"
 TASKS_PAGE = ROOT / "docs" / "tasks.md"
@@ -57,6 +59,15 @@ def shrunk() -> list[str]:
     return [f"--max_step={STEPS}", "--device=cpu", *(word for text in SMALL for word in ("-o", text))]
 
 
+def build_flags(label: str, folder: Path) -> list[str]:
+    """Flags that set a scripted player in place of the build that a Unity task needs."""
+    suite, _, task = label.partition("/")
+    if suite != "unity":
+        return []
+    build = make_build(folder, "--task", task, "--max-step=200")
+    return ["-o", f"base_config.unity_args.build_path.{sys.platform}={build}"]
+
+
 def make_env(config: Config, n: int) -> VecEnv:
     """The environments of a configuration; the first failure of one is an error."""
     base = config.base_config
@@ -78,6 +89,7 @@ TASKS = {
     "bullet": ("ant", "half_cheetah", "hopper", "inverted_pendulum_swingup", "walker"),
     "atari": ("breakout", "pong"),
     "popgym": ("repeat_previous", "stateless_cart_pole", "stateless_pendulum"),
+    "unity": ("3dball", "pyramid", "roller"),
 }
 
 
@@ -98,7 +110,8 @@ def test_a_section_trains(
 ) -> None:
     """From the command line to the page about the run, with its own networks, wrappers and workers."""
     monkeypatch.chdir(tmp_path)
-    told = main([label, "-c", section, "-n", "run", "--seed=1", "--quiet", *shrunk()]), capsys.readouterr()
+    flags = ["-c", section, "-n", "run", "--seed=1", "--quiet", *shrunk(), *build_flags(label, tmp_path)]
+    told = main([label, *flags]), capsys.readouterr()
     assert told[0] == 0, told[1]
     run = tmp_path / "models" / label / "run"
     result = json.loads((run / "result.json").read_text())

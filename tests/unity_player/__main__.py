@@ -86,10 +86,9 @@ def main(words: list[str]) -> int:
             connection.say_goodbye()
     except (TrainerGoneError, QuitCommandError) as end:
         print(f"The trainer is gone: {end}", flush=True)
-        if options.stubborn:
-            idle()
         if connection is None:
             print("Couldn't connect to trainer. Will perform inference instead.", flush=True)
+        if connection is None or options.stubborn:
             idle()
     except OtherVersionError as other:
         print(f"Communication versions differ: {other}. Will perform inference instead.", flush=True)

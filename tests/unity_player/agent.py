@@ -198,8 +198,9 @@ class Agent(ABC):
         )
 
     def _observations(self, values: Values) -> list[ObservationProto]:
+        faults = self.academy.faults
         return [
-            sensor.observe(self.academy.faults.values(value))
+            faults.message(sensor.observe(faults.values(value)))
             for sensor, value in zip(self._sensors, values, strict=True)
         ]
 

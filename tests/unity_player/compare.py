@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from algorithm.replay.buffer import ReplayBuffer
 from algorithm.replay.storage import NEXT, TERMINATED, TRUNCATED
+from algorithm.spec import ActionSpec
 from tests.unity_player.selfcheck import KEYS
 
 Key = tuple[int, ...]
@@ -56,12 +58,13 @@ class Comparison:
     truncated_here: int = 0  # episodes that the trainer has cut off
 
 
-def compare(replay: ReplayBuffer, folder: Path, behaviour: str, *, counting: bool = False) -> Comparison:
+def compare(replay: ReplayBuffer, folder: Path, behaviour: str, *, remembering: bool = False) -> Comparison:
     """Compare every transition of a replay.
 
-    counting: the carry is that of :class:`CountingRep`, the number of the decision
+    remembering: the networks are those of :data:`REMEMBERING`, whose carries are compared, too
     """
     ledger = transitions(folder, behaviour)
+    action = replay._storage.spec.action
     result = Comparison()
     seen: set[Key] = set()
     for stored in stored_transitions(replay):
@@ -74,11 +77,16 @@ def compare(replay: ReplayBuffer, folder: Path, behaviour: str, *, counting: boo
         if key in seen:
             result.wrong.append(f"{key}: is stored twice")
         seen.add(key)
-        followed = (*key[:3], key[3] + 1) in ledger
-        result.truncated_here += stored["truncated"] and line["end"] is None
+        expected = _expected(action, line)
+        # The trainer may cut an episode off, but only where nothing of it follows.
+        if stored["truncated"] and line["end"] is None and (*key[:3], key[3] + 1) not in ledger:
+            result.truncated_here += 1
+            expected["truncated"] = True
+        if remembering:
+            expected["carry"] = _carry(action, ledger, key)
         result.wrong += [
             f"{key}: {name} is {stored[name]}, the ledger has {value}"
-            for name, value in _expected(replay, line, followed, stored, counting).items()
+            for name, value in expected.items()
             if not np.allclose(stored[name], value, rtol=1e-5, atol=1e-5 if name == "reward" else 0)
         ]
     players = {key[0] for key in seen}
@@ -86,29 +94,55 @@ def compare(replay: ReplayBuffer, folder: Path, behaviour: str, *, counting: boo
     return result
 
 
-def _expected(
-    replay: ReplayBuffer, line: Mapping[str, Any], followed: bool, stored: Mapping[str, Any], counting: bool
-) -> dict[str, Any]:
-    spec = replay._storage.spec.action
-    onehot = np.zeros(spec.discrete)
-    for where, chosen in zip(spec.branch_slices, line["discrete"], strict=True):
-        onehot[where.start + chosen] = 1
-    mask = ~np.array(line["mask"], np.bool_) if line["mask"] else np.ones(spec.discrete, np.bool_)
-    decision = line["decision"]
-    expected = {
+def _expected(action: ActionSpec, line: Mapping[str, Any]) -> dict[str, Any]:
+    return {
         "obs": line["obs"][0],
         "after": line["after"][0],
-        "action": np.concatenate([onehot, line["continuous"]]),
-        "mask": mask,
+        "action": _flat(action, line),
+        "mask": ~np.array(line["mask"], np.bool_) if line["mask"] else np.ones(action.discrete, np.bool_),
         "reward": line["reward"] + line["group_reward"],
         "terminated": line["end"] == "terminated",
-        "step": decision,
-        # The trainer may cut an episode off, but only where nothing of it follows.
-        "truncated": line["end"] == "interrupted" or (stored["truncated"] and not line["end"] and not followed),
+        "truncated": line["end"] == "interrupted",
+        "step": line["decision"],
     }
-    if counting:
-        expected["carry"] = decision
-    return expected
+
+
+def _flat(action: ActionSpec, line: Mapping[str, Any]) -> NDArray[np.float64]:
+    onehot = np.zeros(action.discrete)
+    for where, chosen in zip(action.branch_slices, line["discrete"], strict=True):
+        onehot[where.start + chosen] = 1
+    return np.concatenate([onehot, line["continuous"]])
+
+
+def _carry(action: ActionSpec, ledger: Mapping[Key, Mapping[str, Any]], key: Key) -> NDArray[np.float64]:
+    """Return the carry before a decision: who this is, and the action before the decision before."""
+    *episode, decision = key
+    if decision == 0:
+        return np.zeros(len(KEYS) + action.size)
+    before = ledger.get((*episode, decision - 2))
+    return np.concatenate([key, np.zeros(action.size) if before is None else _flat(action, before)])
+
+
+REMEMBERING = """\
+import torch
+from algorithm.nn import Rep
+
+
+class ModelRep(Rep):
+    def __init__(self, spec):
+        super().__init__(spec)
+        self.carry_shape = self.stored_carry_shape = (4 + spec.action.size,)
+
+    def forward(self, obs, prev_action, carry, valid):
+        echo = obs["echo"]
+        one_more = torch.tensor([0.0, 0.0, 0.0, 1.0])
+        after = torch.cat([echo[..., :4] + one_more, prev_action], dim=-1)
+        rows = [carry]
+        for at in range(valid.shape[1]):
+            rows.append(torch.where(valid[:, at, None], after[:, at], rows[-1]))
+        return echo[..., 4:], torch.stack(rows[1:], dim=1)
+"""
+"""An ``nn.py`` whose memory is the last observation's origin, and the action before it."""
 
 
 def stored_transitions(replay: ReplayBuffer) -> Iterator[dict[str, Any]]:
@@ -120,7 +154,7 @@ def stored_transitions(replay: ReplayBuffer) -> Iterator[dict[str, Any]]:
         if not len(chunk):
             continue
         batch = replay.windows(chunk)
-        at = replay._windows.burn_in
+        at = replay._windows._burn_in
         flags = storage.links[chunk % replay.capacity, NEXT]
         carries = replay.carries(chunk)
         columns = {

@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tests.unity_player.messages import ObservationProto
+
 KINDS = {
     "crash": "a segmentation fault",
     "exit": "an exception, with exit code 1",
@@ -22,7 +24,8 @@ KINDS = {
     "nan": "an observation is NaN from there on",
     "inf": "an observation is infinite from there on",
     "nan-reward": "a reward is NaN from there on",
-    "spaces": "the first sensor sends one number more from there on",
+    "spaces": "vectors have one number more from there on",
+    "short": "observations have less data than their shape says from there on",
 }
 PLACES = "start, handshake, reset or step:N"
 
@@ -99,6 +102,13 @@ class Faults:
                 value = value.copy()
                 value.flat[0] = number
         return value
+
+    def message(self, message: ObservationProto) -> ObservationProto:
+        """Return a sensor's message, cut short where that is planned."""
+        if "short" in self._active:
+            del message.float_data.data[-1:]
+            message.compressed_data = message.compressed_data[:-30]
+        return message
 
     def number(self, kind: str, value: float) -> float:
         return float("nan") if kind in self._active else value
