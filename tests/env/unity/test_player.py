@@ -12,9 +12,16 @@ from pathlib import Path
 import psutil
 import pytest
 
-from algorithm.env.config import BuildPath
+from algorithm.env.config import BuildPath, UnityArgs
 from algorithm.env.unity.build import build_arguments, find_build
-from algorithm.env.unity.player import PlayerError, PlayerOptions, open_player
+from algorithm.env.unity.player import (
+    EDITOR_PORT,
+    EditorStoppedError,
+    PlayerError,
+    PlayerOptions,
+    open_player,
+    player_options,
+)
 from algorithm.errors import EnvError, UsageError
 from tests.env.unity.test_link import free_port
 from tests.unity_player import ROOT, make_build
@@ -257,17 +264,17 @@ def editor(port, *words):
     return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL)
 
 
-def test_an_editor_has_no_process_and_is_left_alone(tmp_path):
+def test_an_editor_has_no_process_and_is_left_alone(capsys):
     port = free_port()
     options = PlayerOptions(file=None, env_name="x", port=port, port_fixed=True, timeout=OPEN_S)
     process = editor(port, "--fault", "quit@step:5")
     try:
         player = open_player(options, seed=1, side_channels=[])
         assert player.pid is None and player.describe() == f"the Unity Editor, port {port}"
-        with pytest.raises(PlayerError, match="the Unity Editor has stopped playing") as error:
+        assert capsys.readouterr().out == f"press Play in the Unity Editor, which connects to port {port}\n"
+        with pytest.raises(EditorStoppedError, match="the Unity Editor has stopped playing"):
             for _ in range(20):
                 player.env.step()
-        assert error.value.kind == "goodbye"
         player.close()
         assert process.wait(10) == 0
     finally:
@@ -297,6 +304,25 @@ def test_a_long_run_keeps_nothing_of_its_former_players(tmp_path):
         gc.collect()
         time.sleep(0.05)
     assert kept() is None
+
+
+@pytest.mark.parametrize(
+    "keys, port, fixed",
+    [
+        ({}, 5005, False),
+        ({"port": 6000, "fixed_port": True}, 6000, True),
+        ({"editor": True}, EDITOR_PORT, True),
+        ({"editor": True, "port": 6000, "fixed_port": True}, 6000, True),
+    ],
+)
+def test_the_configuration_of_a_player(keys, port, fixed, tmp_path):
+    args = UnityArgs(build_path=paths("Player"), **keys)
+    file = make_build(tmp_path)
+    common = {"folder": tmp_path, "timeout": 9, "log_dir": None, "label": "train", "index": 1}
+    options = player_options(args, "x", {"a": 1}, **common)
+    assert (options.port, options.port_fixed) == (port, fixed)
+    assert options.file == (None if args.editor else file)
+    assert options.no_graphics and not player_options(args, "x", {}, graphics=True, **common).no_graphics
 
 
 def test_arguments_of_a_build():
