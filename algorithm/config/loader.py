@@ -66,8 +66,11 @@ class LoadedConfig:
         return f"{self.file.name}, section {self.section}" if self.section else self.file.name
 
     def for_behaviour(self, name: str) -> Config:
-        """Return the configuration of a behaviour: its own if ``ma_config`` names it, else the common one."""
-        return self.behaviours.get(name, self.config)
+        """Return the configuration of a behaviour: its own if ``ma_config`` names it, else the common one.
+
+        ``Name`` in ``ma_config`` stands for every team ``Name?team=0``, ``Name?team=1``, … that it does not name.
+        """
+        return self.behaviours.get(name) or self.behaviours.get(without_team(name), self.config)
 
     @property
     def seed(self) -> int:
