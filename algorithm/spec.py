@@ -23,12 +23,6 @@ DEFAULT_BEHAVIOUR = "default"
 """Behaviour name of environments with only one kind of agent."""
 
 
-def without_team(behaviour: str) -> str:
-    """Return ``Name`` of ``Name?team=0``, as Unity calls a team's behaviour, and any other name as it is."""
-    return behaviour.partition("?team=")[0]
-
-
-
 @dataclass(frozen=True)
 class ObsSpec:
     """A mix of named observations, in a fixed order.

@@ -141,8 +141,8 @@ def notices(options: TrainOptions, base: BaseConfig | None) -> list[str]:
         return [*texts, *(f"{flag} {effect}: it is for Unity environments" for flag in given if given[flag])]
     if base.max_step_each_iter > 0 or base.reset_on_iteration:
         texts.append(
-            "a reset is one of a whole Unity player: max_step_each_iter and reset_on_iteration end the episodes "
-            "of all its agents"
+            "a reset is one of a whole Unity player: max_step_each_iter and reset_on_iteration end the "
+            "episodes of all its agents"
         )
     if base.unity_args.listen == "all":
         texts.append(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -44,7 +44,7 @@ class PoolOptions:
     on_fault: OnFault = _ignore_fault
     on_hang: Callable[[EnvError], None] = ignore_hang
     log: Path | None = None
-    unity: UnityOptions = UnityOptions()
+    unity: UnityOptions = field(default_factory=UnityOptions)
 
     def make(self, make: MakeEnv, *, n: int, seed_of: EpisodeSeed) -> EnvPool:
         """Return a pool of n environments. Raises EnvError if they cannot be built."""

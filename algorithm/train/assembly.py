@@ -11,6 +11,7 @@ import torch
 from algorithm.config.loader import LoadedConfig
 from algorithm.config.schema import Config
 from algorithm.env.base import VecEnv
+from algorithm.env.config import without_team
 from algorithm.env.env_id import resolve_env_id, source_file
 from algorithm.env.registry import PoolOptions, make_vec_env
 from algorithm.env.unity.vec import UnityOptions
@@ -23,7 +24,7 @@ from algorithm.roles import Agent, MakeReplay
 from algorithm.runs.checkpoints.checkpoint import Checkpoint
 from algorithm.runs.names import behaviour_level
 from algorithm.seeding import episode_seeds
-from algorithm.spec import AgentSpec, without_team
+from algorithm.spec import AgentSpec
 
 
 def make_env(

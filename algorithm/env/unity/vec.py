@@ -14,7 +14,7 @@ from typing_extensions import override
 
 from algorithm.data import Float, Int, State
 from algorithm.env.base import EpisodeSeed, Observation, ResetResult, StepResult, VecEnv
-from algorithm.env.config import UnityArgs
+from algorithm.env.config import UnityArgs, without_team
 from algorithm.env.pool.env_group import GroupFailure
 from algorithm.env.pool.restart_budget import RestartBudget
 from algorithm.env.unity.channels import load_channels, read_parameters
@@ -22,7 +22,7 @@ from algorithm.env.unity.player import PlayerError, player_options
 from algorithm.env.unity.seat import Message, Numbers, PlayerSetup, Seat
 from algorithm.env.unity.spaces import AgentStates, UnityBehaviour, changed_spaces
 from algorithm.errors import EnvError, UsageError
-from algorithm.spec import AgentSpec, without_team
+from algorithm.spec import AgentSpec
 
 _CANNOT_RESUME = "a player cannot be set back"
 
