@@ -235,8 +235,8 @@ async def test_a_trajectory_or_beat_beyond_what_can_be_is_refused_and_changes_no
     scene = Scene()
     await scene.come()
     forged = [
-        {"number": 2**53}, {"number": 0}, {"dropped": 2**53}, {"version": 2**53}, {"gone": (("vector", 2**31),)},
-        {"episodes": (("vector", 0, 1.7e308, 4),) * 2},
+        {"number": 2**53}, {"number": 0}, {"dropped": 2**53}, {"version": 2**53},
+        {"gone": (("vector", 2**31),)}, {"episodes": (("vector", 0, 1.7e308, 4),) * 2},
     ]  # fmt: skip
     states = [(await scene.deliver(**{"number": n + 1} | one)).state for n, one in enumerate(forged)]
     assert states == ["rejected"] * 6 and scene.taken() == []
