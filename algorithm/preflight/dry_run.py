@@ -20,6 +20,7 @@ from algorithm.config.schema import Config
 from algorithm.console.live import clock_time
 from algorithm.console.output import open_console
 from algorithm.env.base import VecEnv
+from algorithm.errors import UsageError
 from algorithm.experience.faults import Faults
 from algorithm.experience.non_finite import Stop
 from algorithm.preflight.commands import command
@@ -52,6 +53,13 @@ def dry_run(options: TrainOptions, loaded: LoadedConfig, *, seconds: float = SEC
     """
     config = loaded.config
     base = config.base_config
+    if base.env_type == "UNITY" and base.unity_args.editor:
+        raise UsageError(
+            "--dry_run and --editor cannot go together",
+            where="command line",
+            why="it measures training and evaluation, and the Unity Editor is one player only",
+            fix="set base_config.unity_args.build_path and leave --editor out",
+        )
     RunDir.check_free(loaded.env_label, base.name, argument=options.env)
     torch.set_num_threads(loaded.threads)
     device = pick_device(options.device)

@@ -212,9 +212,10 @@ class Session:
         faults = Faults(console)
         seed_globally(self.loaded.seed)
         watched = self.options.render and self.wire is not OneProcess  # nothing else happens here
-        eval_env = self.env("evaluate", 1, faults, render=watched, film=video)
+        alone = config.base_config.env_type == "UNITY" and config.base_config.unity_args.editor
+        eval_env = None if alone else self.env("evaluate", 1, faults, render=watched, film=video)
         runtime = self.wire(self, eval_env, faults)
-        film = VideoRecorders(eval_env, run.videos, warn=console.warn) if video else no_video
+        film = VideoRecorders(eval_env, run.videos, warn=console.warn) if video and eval_env else no_video
         networks = run.path if start and not self.options.use_env_nn else self.loaded.env_dir
         agents, start, empty = self._agents(runtime, networks, start)
         own_env = env_file(self.loaded)
@@ -222,7 +223,7 @@ class Session:
         notices = [*empty, *training.restore(start.saved)] if start else []
         if start and own_env is not None and run.has_other(own_env):
             notices.append(f"the environment's file {own_env.name} has been changed since")
-        self._write_down(agents, networks, start, eval_env.render_modes, own_env)
+        self._write_down(agents, networks, start, eval_env.render_modes if eval_env else (), own_env)
         manager = self._manager(start)
         saver = Checkpointer(manager, training, console, self.lock.check)
         for name, agent in agents.items():

@@ -11,7 +11,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
-from algorithm.env.unity.build import PlayerProcess, build_arguments
+from algorithm.env.config import UnityArgs
+from algorithm.env.unity.build import PlayerProcess, build_arguments, find_build
 from algorithm.env.unity.link import LinkError, Listen, PlayerLink
 from algorithm.env.unity.package import load
 from algorithm.errors import EnvError, UserError
@@ -34,6 +35,10 @@ class PlayerError(EnvError):
     def __init__(self, kind: PlayerEnd, what: str, *, where: object, why: str, fix: str) -> None:
         super().__init__(what, where=where, why=why, fix=fix)
         self.kind = kind
+
+
+class EditorStoppedError(EnvError):
+    """The end of playing in the Unity Editor, which is the user's way to end the run."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,12 +69,46 @@ class PlayerOptions:
     index: int = 0
 
 
+def player_options(
+    args: UnityArgs,
+    env_name: str,
+    env_args: Mapping[str, Any],
+    *,
+    folder: Path | None,
+    timeout: float,
+    log_dir: Path | None,
+    label: str,
+    index: int,
+    graphics: bool = False,
+) -> PlayerOptions:
+    """Return the description of a player from its configuration.
+
+    folder:   of the task, where the path of the build begins
+    graphics: show a window whatever the configuration says, as for ``--run`` and ``--render``
+    Raises UsageError and EnvError as :func:`~algorithm.env.unity.build.find_build`.
+    """
+    return PlayerOptions(
+        file=None if args.editor else find_build(args.build_path, folder),
+        env_name=env_name,
+        env_args=env_args,
+        port=EDITOR_PORT if args.editor and not args.fixed_port else args.port,
+        port_fixed=args.editor or args.fixed_port,
+        listen=args.listen,
+        no_graphics=args.no_graphics and not graphics,
+        num_areas=args.num_areas,
+        timeout=timeout,
+        log_dir=log_dir,
+        label=label,
+        index=index,
+    )
+
+
 def open_player(options: PlayerOptions, *, seed: int, side_channels: Sequence[Any]) -> Player:
     """Start a player, or wait for the editor, and return it after the handshake.
 
     seed: from 0 to 2³¹ - 1
-    Raises UsageError if the port is taken, PlayerError if the player ends or hangs, and EnvError if it never
-    connects or speaks another protocol.
+    Raises UsageError if the port is taken, PlayerError if the player ends or hangs, EditorStoppedError, and
+    EnvError if it never connects or speaks another protocol.
     """
     return Player(options, seed=seed, side_channels=side_channels)
 
@@ -77,7 +116,7 @@ def open_player(options: PlayerOptions, *, seed: int, side_channels: Sequence[An
 class Player:
     """A player that has connected; see :func:`open_player`.
 
-    env:  the package's ``BaseEnv``. Its ``reset`` and ``step`` raise PlayerError.
+    env:  the package's ``BaseEnv``. Its ``reset`` and ``step`` raise PlayerError and EditorStoppedError.
     port: on which the player is connected
     """
 
@@ -96,6 +135,9 @@ class Player:
         try:
             if options.file is not None:
                 self._process = PlayerProcess(options.file, self._arguments, options.log_dir, self._stem)
+            else:
+                # On the screen whatever else is printed: nothing happens before.
+                print(f"press Play in the Unity Editor, which connects to port {self.port}", flush=True)
             with self._failures("in the handshake"):
                 self.env = _env_class()(
                     self,
@@ -186,8 +228,8 @@ class Player:
             "lost": f"the Unity player has closed its connection {stage}",
             "garbled": f"the Unity player has sent a message that is not understood {stage}",
         }[kind]
-        if self._process is None and kind == "goodbye":
-            what = "the Unity Editor has stopped playing"
+        if self._process is None and kind in ("goodbye", "lost"):
+            return EditorStoppedError("the Unity Editor has stopped playing", where=self.describe(), why=why)
         return PlayerError(
             kind, what, where=self.describe(), why=_joined(why, log), fix=self._advice(kind, log)
         )
@@ -223,11 +265,8 @@ class Player:
         advice = "see the end of its log"
         if self.options.log_dir is not None:
             advice = f"read {self._process.log} and {self._process.output}"
-        if (
-            self.options.no_graphics
-            and kind in ("ended", "hangs")
-            and (self._has_images() or _graphical(log))
-        ):
+        blind = self.options.no_graphics and (self._has_images() or _graphical(log))
+        if blind and kind in ("ended", "hangs"):
             return (
                 "cameras need graphics: set base_config.unity_args.no_graphics: false, on a machine without "
                 f"a display with xvfb-run; {advice}"

@@ -49,9 +49,11 @@ class Client:
         options += [("grpc.use_local_subchannel_pool", 1)]
         self.channel = grpc.insecure_channel(f"{host}:{port}", options)
         self.call = self.channel.unary_unary(METHOD)
+        self.calls = []  # gRPC cancels a call that nobody holds
 
     def send(self, message):
-        return self.call.future(message.SerializeToString(), timeout=20)
+        self.calls.append(self.call.future(message.SerializeToString(), timeout=20))
+        return self.calls[-1]
 
     def hello(self, version="1.5.0"):
         message = UnityMessageProto(header={"status": 200})
