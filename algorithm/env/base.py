@@ -179,6 +179,10 @@ class VecEnv(Protocol):
         """Return the episode of the agent's last step, even if it ended with that step; None if unknown."""
         ...
 
+    def metrics(self) -> dict[str, float]:
+        """Return what the simulators have recorded since the last call, as metrics; nothing by default."""
+        return {}
+
     def render(self) -> Picture | None:
         """Return an image of environment 0; None without one. Raises :class:`~algorithm.errors.EnvError`."""
         ...

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,26 +14,12 @@ from algorithm.env.gym import GymRecipe, has_vector_class, make_vector
 from algorithm.env.gym_vector import GymVectorEnv
 from algorithm.env.pool.executor import Executor, InProcessExecutor, ignore_hang
 from algorithm.env.pool.pool import EnvPool
+from algorithm.env.pool.restart_budget import RestartBudget
 from algorithm.env.pool.worker_executor import WorkerExecutor
 from algorithm.env.single import MakeEnv
+from algorithm.env.unity.vec import UnityOptions, UnityVecEnv
 from algorithm.env.wrappers import Wrapper, resolve_wrappers
-from algorithm.errors import EnvError
-
-
-@dataclass(frozen=True, kw_only=True)
-class EnvRequest:
-    """The arguments of :func:`make_vec_env` that an adapter needs."""
-
-    env_name: str
-    folder: Path | None
-    env_args: Mapping[str, Any]
-    n: int
-    seed_of: EpisodeSeed
-    options: Mapping[str, Any] | None
-    render: bool
-    video: bool
-    wrappers: tuple[Wrapper, ...]
-    workers: int
+from algorithm.errors import EnvError, UsageError
 
 
 def _ignore_fault(fault: Fault) -> None:
@@ -69,6 +55,25 @@ class PoolOptions:
 
 
 _IN_PROCESS = PoolOptions()
+_UNITY = UnityOptions()
+
+
+@dataclass(frozen=True, kw_only=True)
+class EnvRequest:
+    """The arguments of :func:`make_vec_env` that an adapter needs."""
+
+    env_name: str
+    folder: Path | None
+    env_args: Mapping[str, Any]
+    n: int
+    seed_of: EpisodeSeed
+    options: Mapping[str, Any] | None
+    render: bool
+    video: bool
+    wrappers: tuple[Wrapper, ...]
+    pool: PoolOptions
+    unity: UnityOptions
+
 
 MakePool = Callable[[MakeEnv], VecEnv]
 """Constructor of N environments from single ones, in this process or in workers."""
@@ -84,14 +89,37 @@ def _gym(request: EnvRequest, make_pool: MakePool) -> VecEnv:
         render=request.render,
         video=request.video,
     )
-    plain = not (request.workers or request.wrappers or request.render or request.video)
+    plain = not (request.pool.workers or request.wrappers or request.render or request.video)
     if plain and has_vector_class(env_id, request.n):
         make = partial(make_vector, env_id, request.n, request.env_args)
         return GymVectorEnv(make, seed_of=request.seed_of, options=request.options, name=request.env_name)
     return make_pool(recipe)
 
 
-_ADAPTERS: dict[str, Callable[[EnvRequest, MakePool], VecEnv]] = {"GYM": _gym}
+def _unity(request: EnvRequest, make_pool: MakePool) -> VecEnv:
+    pool = request.pool
+    impossible = {"video": request.video, "workers": pool.workers, "wrappers": request.wrappers}
+    if asked := [name for name, value in impossible.items() if value]:
+        raise UsageError(
+            f"Unity environments have no {' and no '.join(asked)}",
+            why="a player draws in its own window, is a process already, and is no Gymnasium environment",
+            fix="leave that out; --run and --render show a player's window",
+        )
+    return UnityVecEnv(
+        request.env_name,
+        request.env_args,
+        n=request.n,
+        options=replace(request.unity, watched=request.unity.watched or request.render),
+        parameters=request.options,
+        seed_of=request.seed_of,
+        folder=request.folder,
+        log=pool.log,
+        timeout=pool.timeout,
+        budget=RestartBudget(pool.restarts, pool.on_fault),
+    )
+
+
+_ADAPTERS: dict[str, Callable[[EnvRequest, MakePool], VecEnv]] = {"GYM": _gym, "UNITY": _unity}
 
 
 def make_vec_env(
@@ -107,6 +135,7 @@ def make_vec_env(
     video: bool = False,
     wrappers: Sequence[Wrapper] = (),
     pool: PoolOptions = _IN_PROCESS,
+    unity: UnityOptions = _UNITY,
 ) -> VecEnv:
     """Make N environments of a kind, ready to reset.
 
@@ -119,7 +148,9 @@ def make_vec_env(
     render:   show sub-environment 0 in a window
     video:    sub-environment 0 renders images; excludes a window and workers
     wrappers: ``base_config.wrappers``, innermost first
-    pool:     of single environments; without effect on the environment's own vector class
+    pool:     of single environments; without effect on the environment's own vector class. Unity's players
+              are treated by it as worker processes are
+    unity:    settings of Unity's players
     Raises :class:`EnvError` if there is no adapter for ``env_type`` or the environment cannot be built.
     """
     if video and (render or pool.workers):
@@ -141,6 +172,7 @@ def make_vec_env(
         render=render,
         video=video,
         wrappers=tuple(wrappers),
-        workers=pool.workers,
+        pool=pool,
+        unity=unity,
     )
     return adapter(request, partial(pool.make, n=n, seed_of=seed_of))

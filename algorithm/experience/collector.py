@@ -128,8 +128,8 @@ class LocalCollector:
         return {key: number for group in self._groups.values() for key, number in group.open_episodes.items()}
 
     def metrics(self) -> dict[str, float]:
-        """Return nothing: the trainer logs all that is known of local steps."""
-        return {}
+        """Return what the environments have recorded; the trainer logs all else that is known of local steps."""
+        return self._env.metrics()
 
     def rows(self) -> Rows:
         """Return nothing: the trainer shows all that is known of local steps."""

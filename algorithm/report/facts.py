@@ -15,7 +15,7 @@ from algorithm.config.loader import LoadedConfig, load_config_file
 from algorithm.errors import StorageError
 from algorithm.reading import read_bytes, read_json, read_lines
 from algorithm.runs.lock import Holder
-from algorithm.runs.logs.metrics import METRICS, read_metrics
+from algorithm.runs.logs.metrics import METRICS, RECORDED, read_metrics
 from algorithm.runs.rundir import RunDir
 from algorithm.spec import DEFAULT_BEHAVIOUR
 
@@ -231,6 +231,8 @@ def _by_behaviour(columns: Columns) -> dict[str, Columns]:
     """Return the columns of each behaviour under the plain names of the metrics, less unknown metrics."""
     found: dict[str, dict[str, Sequence[float]]] = {}
     for column, values in columns.items():
+        if column.startswith(RECORDED) or f"/{RECORDED}" in column:
+            continue
         for name in METRICS:
             if column == name or column.endswith(f"/{name}"):
                 behaviour = column[: -len(name) - 1] or DEFAULT_BEHAVIOUR

@@ -15,6 +15,7 @@ from algorithm.env.config import UnityArgs
 from algorithm.env.unity.build import PlayerProcess, build_arguments, find_build
 from algorithm.env.unity.link import LinkError, Listen, PlayerLink
 from algorithm.env.unity.package import load
+from algorithm.env.unity.spaces import UnityBehaviour
 from algorithm.errors import EnvError, UserError
 
 EDITOR_PORT = 5004
@@ -116,7 +117,9 @@ def open_player(options: PlayerOptions, *, seed: int, side_channels: Sequence[An
 class Player:
     """A player that has connected; see :func:`open_player`.
 
-    env:  the package's ``BaseEnv``. Its ``reset`` and ``step`` raise PlayerError and EditorStoppedError.
+    env:  the package's ``BaseEnv``. Its ``reset`` and ``step`` raise PlayerError and EditorStoppedError;
+          ``behaviours`` has the spaces by name, and ``get_steps`` returns two
+          :class:`~algorithm.env.unity.spaces.AgentStates`
     port: on which the player is connected
     """
 
@@ -288,10 +291,15 @@ def _env_class() -> type[Any]:
     from mlagents_envs.environment import UnityEnvironment
 
     class PlayerEnv(UnityEnvironment):  # type: ignore[misc]
-        """The package's environment, whose process and connection belong to a Player."""
+        """The package's environment, whose process and connection belong to a Player.
+
+        Its messages are read as :mod:`~algorithm.env.unity.spaces` reads them: the package's own reading makes
+        four bytes of each byte of a PNG, and refuses one with its channels first.
+        """
 
         def __init__(self, player: Player, link: PlayerLink, **options: Any) -> None:  # noqa: ANN401
             self._player, self._link = player, link
+            self.behaviours: dict[str, UnityBehaviour] = {}
             try:
                 super().__init__(base_port=link.port, **options)
             finally:
@@ -310,6 +318,19 @@ def _env_class() -> type[Any]:
 
         def close(self) -> None:
             self._player.close()
+
+        def _update_behavior_specs(self, output: Any) -> None:  # noqa: ANN401 - a protobuf message
+            super()._update_behavior_specs(output)
+            for name, spec in self._env_specs.items():
+                if name not in self.behaviours:
+                    example = output.rl_output.agentInfos[name].value[0]
+                    self.behaviours[name] = UnityBehaviour(name, spec, example)
+
+        def _update_state(self, output: Any) -> None:  # noqa: ANN401 - a protobuf message
+            for name, behaviour in self.behaviours.items():
+                infos = output.agentInfos[name].value if name in output.agentInfos else ()
+                self._env_state[name] = behaviour.read(infos)
+            self._side_channel_manager.process_side_channel_message(output.side_channel)
 
     return PlayerEnv
 

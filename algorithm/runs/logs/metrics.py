@@ -71,7 +71,10 @@ _OF_ALL: Mapping[str, str] = {
 }
 
 METRICS: Mapping[str, str] = {**_OF_EPISODES, **families.metrics(), **_OF_ALL}
-"""Metric name -> meaning, of everything that a run may log."""
+"""Metric name -> meaning, of everything that a run may log, but for what a simulator records itself."""
+
+RECORDED = "unity/"
+"""First part of the names of what a simulator records; the rest is the simulator's own."""
 
 
 class MetricsLogger:
@@ -298,7 +301,7 @@ class Rate:
 
 
 def _check_known(name: str) -> None:
-    if name in METRICS:
+    if name in METRICS or name.startswith(RECORDED):
         return
     close = difflib.get_close_matches(name, METRICS, n=1)
     hint = f"; did you mean {close[0]}?" if close else ""

@@ -1,0 +1,265 @@
+"""Side channels of a Unity player: engine settings, parameters of the environment, statistics, own classes."""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from algorithm.env.config import UnityArgs
+from algorithm.env.env_id import import_source, resolve_env_id
+from algorithm.env.install_hints import advice
+from algorithm.env.unity.package import load
+from algorithm.errors import UsageError
+from algorithm.seeding import stream_seed
+
+_SAMPLERS = {"uniform": "low, high", "gaussian": "mean, deviation", "multirange": "[low, high], …"}
+_OWN_KEY = "base_config.unity_args.side_channels"
+_WATCHED_SIZE = (1280, 720)
+
+
+@dataclass(frozen=True)
+class EnvParameter:
+    """A parameter of the environment: a number, or one of Unity's samplers.
+
+    sampler: empty for a number
+    numbers: the number, or the sampler's, those of ``multirange`` in pairs
+    """
+
+    sampler: str
+    numbers: tuple[float, ...]
+
+    @property
+    def pairs(self) -> list[tuple[float, float]]:
+        """Pairs of consecutive numbers."""
+        return list(zip(self.numbers[::2], self.numbers[1::2], strict=True))
+
+
+def read_parameters(reset_config: Mapping[str, Any] | None) -> dict[str, EnvParameter]:
+    """Return ``reset_config`` as parameters of a Unity environment. Raises UsageError."""
+    return {str(name): _parameter(str(name), value) for name, value in (reset_config or {}).items()}
+
+
+def _parameter(name: str, value: object) -> EnvParameter:
+    if not name.isascii():
+        raise _wrong(name, "its name has other characters than ASCII", "Unity cannot read them: rename it")
+    if isinstance(value, int | float) and math.isfinite(value):
+        return EnvParameter("", (float(value),))
+    known = ", ".join(f"{{{sampler}: [{numbers}]}}" for sampler, numbers in _SAMPLERS.items())
+    fix = f"give a number, or one of {known}"
+    if not isinstance(value, Mapping) or len(value) != 1:
+        raise _wrong(name, f"it is {value!r}", fix)
+    ((sampler, given),) = value.items()
+    if sampler not in _SAMPLERS:
+        close = difflib.get_close_matches(str(sampler), _SAMPLERS, n=1)
+        hint = f"did you mean {close[0]}? " if close else ""
+        raise _wrong(name, f"there is no sampler {sampler!r}", hint + fix)
+    ranges = given if sampler == "multirange" else [given]
+    pairs = [_pair(one) for one in ranges] if isinstance(ranges, list | tuple) else []
+    numbers = tuple(number for pair in pairs if pair is not None for number in pair)
+    if not pairs or None in pairs:
+        raise _wrong(name, f"{sampler} of {given!r}", f"write {{{sampler}: [{_SAMPLERS[sampler]}]}}")
+    parameter = EnvParameter(sampler, numbers)
+    for low, high in parameter.pairs:
+        if high < (0 if sampler == "gaussian" else low):
+            what = "the deviation is negative" if sampler == "gaussian" else f"{low:g} is above {high:g}"
+            raise _wrong(name, what, f"write {{{sampler}: [{_SAMPLERS[sampler]}]}}")
+    return parameter
+
+
+def _pair(given: object) -> tuple[float, float] | None:
+    if not isinstance(given, list | tuple) or len(given) != 2:
+        return None
+    if not all(isinstance(one, int | float) and math.isfinite(one) for one in given):
+        return None
+    return float(given[0]), float(given[1])
+
+
+def _wrong(name: str, why: str, fix: str) -> UsageError:
+    return UsageError(
+        f"the parameter {name!r} of the Unity environment cannot be used",
+        where=f"reset_config.{name}",
+        why=why,
+        fix=fix,
+    )
+
+
+@dataclass
+class _Series:
+    """Values of one statistic since the last call for them."""
+
+    how: str
+    count: int = 0
+    total: float = 0.0
+    last: float = 0.0
+
+
+@dataclass
+class Statistics:
+    """Values that players record with Unity's ``StatsRecorder``, summed up as they arrive."""
+
+    _series: dict[str, _Series] = field(default_factory=dict)
+
+    def add(self, name: str, value: float, how: str) -> None:
+        """Record a value. how: a name of the package's ``StatsAggregationMethod``."""
+        series = self._series.setdefault(name, _Series(how))
+        series.how = how
+        series.count += 1
+        series.total += value
+        series.last = value
+
+    def take(self, *others: Statistics) -> dict[str, float]:
+        """Return the metrics ``unity/<name>`` of these and other ones, and begin anew.
+
+        Most recent values are that of the last player; sums are over all, everything else is a mean.
+        """
+        merged: dict[str, _Series] = {}
+        for one in (self, *others):
+            for name, series in one._series.items():
+                into = merged.setdefault(name, _Series(series.how))
+                into.count += series.count
+                into.total += series.total
+                into.how, into.last = series.how, series.last
+            one._series = {}
+        return {f"unity/{name}": _reduced(series) for name, series in merged.items()}
+
+
+def _reduced(series: _Series) -> float:
+    if series.how == "MOST_RECENT":
+        return series.last
+    return series.total if series.how == "SUM" else series.total / series.count
+
+
+class PlayerChannels:
+    """The side channels of one start of a player.
+
+    args:       settings of the engine
+    watched:    a person watches: real time and a large window
+    parameters: sent with every reset
+    own:        classes of ``unity_args.side_channels``, from :func:`load_channels`
+    seed:       of this start; seeds of samplers follow from it
+    statistics: receiver of what the player records
+    """
+
+    def __init__(
+        self,
+        args: UnityArgs,
+        *,
+        watched: bool,
+        parameters: Mapping[str, EnvParameter],
+        own: Sequence[type[Any]],
+        seed: int,
+        statistics: Statistics,
+    ) -> None:
+        load()
+        from mlagents_envs.side_channel.engine_configuration_channel import EngineConfigurationChannel
+        from mlagents_envs.side_channel.environment_parameters_channel import EnvironmentParametersChannel
+
+        self._parameters, self._seed, self._resets = parameters, seed, 0
+        self._sent_parameters: Any = EnvironmentParametersChannel()
+        engine: Any = EngineConfigurationChannel()
+        width, height = _WATCHED_SIZE if watched else (args.width, args.height)
+        engine.set_configuration_parameters(
+            width=width,
+            height=height,
+            quality_level=args.quality_level,
+            time_scale=1.0 if watched else args.time_scale,
+            target_frame_rate=args.target_frame_rate,
+            capture_frame_rate=0 if watched else args.capture_frame_rate,  # fixed, it is not real time
+        )
+        recorder = _statistics_class()(statistics)
+        self.all: list[Any] = [engine, self._sent_parameters, recorder, *_made(own)]
+        _refuse_doubles(self.all)
+
+    def before_reset(self) -> None:
+        """Queue all parameters; samplers get a seed of their own for every reset."""
+        self._resets += 1
+        channel = self._sent_parameters
+        for name, parameter in self._parameters.items():
+            seed = stream_seed(self._seed, "sampler", name, self._resets) >> 32  # 31 bits, as Unity takes
+            if parameter.sampler == "uniform":
+                channel.set_uniform_sampler_parameters(name, *parameter.numbers, seed)
+            elif parameter.sampler == "gaussian":
+                channel.set_gaussian_sampler_parameters(name, *parameter.numbers, seed)
+            elif parameter.sampler == "multirange":
+                channel.set_multirangeuniform_sampler_parameters(name, parameter.pairs, seed)
+            else:
+                channel.set_float_parameter(name, parameter.numbers[0])
+
+
+def load_channels(names: Sequence[str], folder: Path | None) -> list[type[Any]]:
+    """Return the classes ``module:Class``; the module may lie in the task's folder. Raises UsageError."""
+    load()
+    from mlagents_envs.side_channel.side_channel import SideChannel
+
+    found: list[type[Any]] = []
+    for name in names:
+        source, _, wanted = resolve_env_id(name, folder, key=_OWN_KEY).rpartition(":")
+        try:
+            own = getattr(import_source(source), wanted, None) if source else None
+        except Exception as error:
+            raise UsageError(
+                f"the side channel {name!r} cannot be imported",
+                where=_OWN_KEY,
+                why=f"{type(error).__name__}: {error}",
+                fix=advice(error, "its module lies in the task's folder, or where python finds it from here"),
+            ) from error
+        if not isinstance(own, type) or not issubclass(own, SideChannel):
+            raise UsageError(
+                f"{name!r} is no side channel",
+                where=_OWN_KEY,
+                why=f"{wanted} is no subclass of mlagents_envs.side_channel.SideChannel there",
+                fix="write module:Class, a subclass that can be made without arguments",
+            )
+        found.append(own)
+    return found
+
+
+def _made(classes: Sequence[type[Any]]) -> list[Any]:
+    made = []
+    for own in classes:
+        try:
+            made.append(own())
+        except Exception as error:
+            raise UsageError(
+                f"the side channel {own.__name__} cannot be made",
+                where=_OWN_KEY,
+                why=f"{type(error).__name__}: {error}",
+                fix="its constructor takes no arguments, and gives its id to SideChannel.__init__",
+            ) from error
+    return made
+
+
+def _refuse_doubles(channels: Sequence[Any]) -> None:
+    seen: dict[object, str] = {}
+    for channel in channels:
+        name = type(channel).__name__
+        if channel.channel_id in seen:
+            raise UsageError(
+                f"the side channels {seen[channel.channel_id]} and {name} have the same id",
+                where=_OWN_KEY,
+                why=str(channel.channel_id),
+                fix="give each an id of its own, such as one of uuid.uuid4()",
+            )
+        seen[channel.channel_id] = name
+
+
+def _statistics_class() -> type[Any]:
+    """Return the package's channel of statistics with our receiver; its base class is loaded late."""
+    from mlagents_envs.side_channel.stats_side_channel import StatsAggregationMethod, StatsSideChannel
+
+    class StatisticsChannel(StatsSideChannel):  # type: ignore[misc]
+        """Channel that sums values up instead of keeping them, since not every player is asked for them."""
+
+        def __init__(self, statistics: Statistics) -> None:
+            super().__init__()
+            self._statistics = statistics
+
+        def on_message_received(self, msg: Any) -> None:  # noqa: ANN401 - of the package
+            name, value = msg.read_string(), msg.read_float32()
+            self._statistics.add(name, value, StatsAggregationMethod(msg.read_int32()).name)
+
+    return StatisticsChannel

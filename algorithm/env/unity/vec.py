@@ -1,0 +1,468 @@
+"""Unity players as one vector environment, stepped at once by threads."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+from typing_extensions import override
+
+from algorithm.data import Float, Int, State
+from algorithm.env.base import EpisodeSeed, Observation, ResetResult, StepResult, VecEnv
+from algorithm.env.config import UnityArgs
+from algorithm.env.pool.env_group import GroupFailure
+from algorithm.env.pool.restart_budget import RestartBudget
+from algorithm.env.unity.channels import load_channels, read_parameters
+from algorithm.env.unity.player import PlayerError, player_options
+from algorithm.env.unity.seat import Message, Numbers, PlayerSetup, Seat
+from algorithm.env.unity.spaces import AgentStates, UnityBehaviour, changed_spaces
+from algorithm.errors import EnvError, UsageError
+from algorithm.spec import AgentSpec
+
+_TEAM = "?team="
+_CANNOT_RESUME = "a player cannot be set back"
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, kw_only=True)
+class UnityOptions:
+    """Settings of Unity players besides those of every environment.
+
+    args:       ``base_config.unity_args``
+    behaviours: those that ``ma_config`` names, which are waited for at the start
+    purpose:    name of the players' files
+    watched:    a person watches: real time, a large window, graphics
+    since:      number of the first start of each player, for another seed in a resumed run
+    """
+
+    args: UnityArgs = field(default_factory=UnityArgs)
+    behaviours: tuple[str, ...] = ()
+    purpose: str = "player"
+    watched: bool = False
+    since: int = 0
+
+
+class UnityVecEnv(VecEnv):
+    """``n`` players of a build, or the Unity Editor.
+
+    env_name: scene; env_args: further arguments of the build
+    parameters: ``reset_config``, sent with every reset
+    folder:  of the task; log: of the players' output
+    timeout: seconds for the start of a player, each of its messages, and for behaviours at the start
+    budget:  of failures that are survived by starting another player
+
+    A behaviour is called by its name in Unity, without the team where there is only one. The agents of a
+    player that fails vanish. A reset is one of a whole player.
+
+    Raises UsageError for settings that cannot work and EnvError if a player does not start.
+    """
+
+    def __init__(
+        self,
+        env_name: str,
+        env_args: Mapping[str, Any],
+        *,
+        n: int,
+        options: UnityOptions,
+        parameters: Mapping[str, Any] | None,
+        seed_of: EpisodeSeed,
+        folder: Path | None,
+        log: Path | None,
+        timeout: float,
+        budget: RestartBudget,
+    ) -> None:
+        args, self._budget, self._timeout = options.args, budget, timeout
+        setup = PlayerSetup(
+            args=args,
+            parameters=read_parameters(parameters),
+            channels=load_channels(args.side_channels, folder),
+            watched=options.watched,
+            seed_of=seed_of,
+            since=options.since,
+        )
+        described = [
+            player_options(
+                args,
+                env_name,
+                env_args,
+                folder=folder,
+                timeout=timeout,
+                log_dir=log,
+                label=options.purpose,
+                index=index,
+                graphics=options.watched,
+            )
+            for index in range(n)
+        ]
+        self._seats = [Seat(index, one, setup) for index, one in enumerate(described)]
+        self._threads = ThreadPoolExecutor(n, thread_name_prefix="unity player") if n > 1 else None
+        self.time_limit = self.fps = None
+        self.render_modes = () if args.editor else ("human",)
+        build = described[0].file
+        self.arrangement = "the Unity Editor" if build is None else f"{n} player{'s' * (n > 1)} of {build}"
+        self._numbers = Numbers()
+        self._stale: dict[str, set[int]] = {}  # agents of a saved run, whose episodes end with the next reset
+        try:
+            self._raise_first(self._on_all(self._seats, Seat.start))
+            found = self._meet(options.behaviours)
+        except BaseException:
+            self.close()
+            raise
+        self._behaviours, self._names = found, _names(found, options.behaviours)
+        self.specs: Mapping[str, AgentSpec] = {self._names[name]: one.spec for name, one in found.items()}
+        self._rows: dict[str, list[int]] = {name: [] for name in self.specs}
+        self._known: dict[str, set[int]] = {name: set() for name in self.specs}  # with the last result
+
+    @override
+    def reset(
+        self, indices: Sequence[int] | None = None, *, episode: int | None = None
+    ) -> dict[str, ResetResult]:
+        """Reset the players of the agents ``indices``. Episodes have no numbers: ``episode`` is ignored."""
+        named = None if indices is None or self._stale else set(indices)
+        seats = [
+            seat for seat in self._seats if named is None or not named.isdisjoint(seat.agents.values())
+        ]
+        former = {name: set(self._stale.get(name, ())) for name in self.specs}
+        stale = set().union(*former.values())
+        messages = self._survived(seats, self._on_all(seats, Seat.reset))
+        for seat in seats:
+            for (_, behaviour, _), number in seat.agents.items():
+                former[self._names[behaviour]].add(number)
+            if not stale:
+                self._numbers.release(seat.agents.values())
+            seat.agents = {}
+        found = {name: _Rows(self.specs[name]) for name in self.specs}
+        for seat in seats:
+            self._seat_agents(seat, messages[seat.index], found, but=stale)
+        if stale:
+            self._numbers.release(set().union(*former.values()))
+        self._stale, self._known = {}, self._ids()
+        results = {}
+        for name, rows in found.items():
+            seen = rows.observation()
+            gone = former[name].difference(rows.ids)
+            stay = [number for number in self._rows[name] if number not in gone]
+            self._rows[name] = stay + sorted(set(rows.ids).difference(stay))
+            results[name] = ResetResult(**vars(seen), removed=np.array(sorted(gone), np.int64) if gone else None)
+        return results
+
+    @override
+    def step(self, actions: Mapping[str, Float]) -> dict[str, StepResult]:
+        places = {name: {number: row for row, number in enumerate(ids)} for name, ids in self._rows.items()}
+        own = {seat.index: self._actions_of(seat, actions, places) for seat in self._seats}
+        messages = self._on_all(self._seats, lambda seat: seat.step(own[seat.index]))
+        failed = [seat for seat in self._seats if isinstance(messages[seat.index], PlayerError)]
+        vanished: dict[str, list[int]] = {name: [] for name in self.specs}
+        survived = self._survived(self._seats, messages)
+        for seat in failed:
+            for (_, behaviour, _), number in seat.agents.items():
+                vanished[self._names[behaviour]].append(number)
+            self._numbers.release(seat.agents.values())
+            seat.agents = {}
+        found = {name: _Rows(spec) for name, spec in self.specs.items()}
+        left: list[int] = []
+        for seat in self._seats:
+            left += self._seat_agents(seat, survived[seat.index], found)
+        self._numbers.release(left)
+        self._known = self._ids()
+        results = {name: rows.result(sorted(vanished[name])) for name, rows in found.items()}
+        for name, result in results.items():
+            stay = result.ids if result.left is None else result.ids[~result.left]
+            self._rows[name] = stay.tolist()
+        return results
+
+    @override
+    def metrics(self) -> dict[str, float]:
+        first, *others = (seat.statistics for seat in self._seats)
+        return first.take(*others)
+
+    @override
+    def state(self) -> State:
+        return State(
+            {f"ids/{k}": np.array(sorted(ids), np.int64) for k, ids in enumerate(self._known.values())},
+            {"behaviours": list(self._known), "failures": self._budget.spent},
+        )
+
+    @override
+    def resume(self, state: State) -> dict[int, str]:
+        """End all saved episodes: no player can repeat them. The next reset is one of all players."""
+        self._budget.resume(state.meta["failures"])
+        saved = {name: state.arrays[f"ids/{k}"].tolist() for k, name in enumerate(state.meta["behaviours"])}
+        self._stale = {name: now.union(saved.get(name, ())) for name, now in self._known.items()}
+        named = [min(seat.agents.values()) for seat in self._seats if seat.agents]
+        return dict.fromkeys(named or sorted(set().union(*saved.values()))[:1], _CANNOT_RESUME)
+
+    @override
+    def trace(self, agent: int) -> None:
+        return None
+
+    @override
+    def render(self) -> None:
+        return None
+
+    @override
+    def close(self) -> None:
+        """End all players, within five seconds."""
+        self._on_all(self._seats, Seat.close)
+        if self._threads is not None:
+            self._threads.shutdown()
+
+    def _ids(self) -> dict[str, set[int]]:
+        """Return the agents of each behaviour, waiting ones too."""
+        ids: dict[str, set[int]] = {name: set() for name in self.specs}
+        for seat in self._seats:
+            for (_, behaviour, _), number in seat.agents.items():
+                ids[self._names[behaviour]].add(number)
+        return ids
+
+    def _actions_of(
+        self, seat: Seat, actions: Mapping[str, Float], places: Mapping[str, Mapping[int, int]]
+    ) -> dict[str, Float]:
+        """Return the actions of a player's agents, in the order of its last message.
+
+        places: row of each agent, by behaviour
+        """
+        own = {}
+        for behaviour, asked in seat.asked.items():
+            name = self._names[behaviour]
+            rows = [places[name][seat.agents[seat.index, behaviour, agent]] for agent in asked]
+            own[behaviour] = actions[name][rows]
+        return own
+
+    def _seat_agents(
+        self, seat: Seat, message: Message, found: Mapping[str, _Rows], *, but: Iterable[int] = ()
+    ) -> list[int]:
+        """Add the agents of a message to the rows of their behaviours; return the numbers of those that left.
+
+        An agent with an end and a question has both in one row. An end of an agent that was not asked before
+        belongs to an episode without a decision, and is passed over. Who is not in the message waits.
+        """
+        left = []
+        seat.asked = {}
+        for behaviour, (asking, ending) in message.items():
+            if behaviour not in self._names:
+                raise _late(self._behaviours, behaviour)
+            rows = found[self._names[behaviour]]
+            base = rows.add(asking, ending)
+            ends: dict[int, int] = {}
+            for at, agent in enumerate(ending.ids):
+                ends.setdefault(agent, base + len(asking) + at)
+            for at, agent in enumerate(asking.ids):
+                key = (seat.index, behaviour, agent)
+                end = ends.pop(agent, None) if key in seat.agents else None
+                if key not in seat.agents:
+                    ends.pop(agent, None)
+                    seat.agents[key] = self._numbers.take(key, but=but)
+                rows.put(seat.agents[key], base + at, end)
+            for agent, end in ends.items():
+                number = seat.agents.pop((seat.index, behaviour, agent), None)
+                if number is not None:
+                    rows.put(number, None, end)
+                    left.append(number)
+            seat.asked[behaviour] = asking.ids
+        return left
+
+    def _survived(
+        self, seats: Sequence[Seat], outcomes: Mapping[int, Message | Exception]
+    ) -> dict[int, Message]:
+        """Return a message of every player: of those that failed, the first one of the next player."""
+        messages: dict[int, Message] = {}
+        for seat in seats:
+            outcome = outcomes[seat.index]
+            failed = isinstance(outcome, PlayerError)
+            while isinstance(outcome, PlayerError):
+                self._survive(outcome, seat)
+                outcome = _caught(_restart, seat)
+            if isinstance(outcome, Exception):
+                raise outcome
+            if failed:
+                self._compare(seat)
+            messages[seat.index] = outcome
+        return messages
+
+    def _survive(self, error: PlayerError, seat: Seat) -> None:
+        """Count a failure. Raises EnvError for one too many."""
+        why, _, more = error.why.partition("\n")
+        failure = GroupFailure(
+            envs=(seat.index,), culprit=None, what=error.what, why=why, trace=f"{error.where}\n{more}"
+        )
+        try:
+            self._budget.survive(failure, seat.place)
+        except EnvError as last:
+            raise EnvError(
+                error.what,
+                where=f"{seat.place}\n{error.where}",
+                why=error.why,
+                fix=f"{error.fix}\n{last.fix}",
+            ) from error
+
+    def _compare(self, seat: Seat) -> None:
+        """Raise EnvError unless a player has the spaces of the one before it."""
+        for name, behaviour in seat.behaviours.items():
+            if name not in self._behaviours:
+                raise _late(self._behaviours, name)
+            before = self._behaviours[name]
+            if behaviour.differs(before):
+                raise changed_spaces(name, before.describe(), behaviour.describe())
+
+    def _meet(self, awaited: Sequence[str]) -> dict[str, UnityBehaviour]:
+        """Return the behaviours of all players; step with random actions until the ``awaited`` are there.
+
+        The episodes of that time are dropped: a reset follows. Raises UsageError if one does not come.
+        """
+        end = time.monotonic() + self._timeout if self._timeout > 0 else float("inf")
+        rng = np.random.default_rng(self._seats[0].seed)
+        self._raise_first(self._on_all(self._seats, Seat.reset))
+        while True:
+            found: dict[str, UnityBehaviour] = {}
+            for seat in self._seats:
+                for name, behaviour in seat.behaviours.items():
+                    if found.setdefault(name, behaviour).differs(behaviour):
+                        raise changed_spaces(name, found[name].describe(), behaviour.describe())
+            there = {*found, *(name.partition(_TEAM)[0] for name in found)}
+            missing = [name for name in awaited if name not in there]
+            if found and not missing:
+                return dict(sorted(found.items()))
+            if time.monotonic() > end:
+                raise _absent(missing, found, self._timeout)
+            generators = {seat.index: rng.spawn(1)[0] for seat in self._seats}
+            self._raise_first(
+                self._on_all(self._seats, lambda seat: seat.random_step(generators[seat.index]))  # noqa: B023
+            )
+
+    def _on_all(self, seats: Sequence[Seat], call: Callable[[Seat], _T]) -> dict[int, _T | Exception]:
+        """Return the result of a call for each player, or what it raised."""
+        if self._threads is None or len(seats) < 2:
+            return {seat.index: _caught(call, seat) for seat in seats}
+        running = {seat.index: self._threads.submit(_caught, call, seat) for seat in seats}
+        return {index: future.result() for index, future in running.items()}
+
+    @staticmethod
+    def _raise_first(outcomes: Mapping[int, object]) -> None:
+        for outcome in outcomes.values():
+            if isinstance(outcome, Exception):
+                raise outcome
+
+
+class _Rows:
+    """Rows of one behaviour's result, as they come from the messages of all players."""
+
+    def __init__(self, spec: AgentSpec) -> None:
+        self._spec = spec
+        self._states: list[AgentStates] = []
+        self._total = 0
+        self.ids: list[int] = []
+        self._seen: list[int] = []  # place of the observation to act on among all states
+        self._end: list[int] = []  # place of the end, -1 without one
+        self._left: list[bool] = []
+
+    def add(self, *states: AgentStates) -> int:
+        """Add the agents of a message; return the place of the first one."""
+        base = self._total
+        for one in states:
+            if len(one):
+                self._states.append(one)
+                self._total += len(one)
+        return base
+
+    def put(self, number: int, seen: int | None, end: int | None) -> None:
+        """Add a row. seen, end: places of the observation to act on and of the end; not both None."""
+        place = end if seen is None else seen
+        assert place is not None
+        self.ids.append(number)
+        self._seen.append(place)
+        self._end.append(-1 if end is None else end)
+        self._left.append(seen is None)
+
+    def observation(self) -> Observation:
+        """Return the observations to act on, in the order of the agents' numbers."""
+        return self._observation(self._order(), np.array(self._seen, np.int64))
+
+    def result(self, vanished: Sequence[int]) -> StepResult:
+        """Return the rows in the order of the agents' numbers."""
+        order = self._order()
+        seen, end = np.array(self._seen, np.int64), np.array(self._end, np.int64)
+        ended, last = (end >= 0)[order], np.where(end >= 0, end, seen)
+        left = np.array(self._left, np.bool_)[order]
+        interrupted = self._column("interrupted", np.zeros(0, np.bool_))[last][order] & ended
+        return StepResult(
+            **vars(self._observation(order, seen)),
+            reward=self._column("reward", np.zeros(0, np.float32))[last][order],
+            terminated=ended & ~interrupted,
+            truncated=interrupted,
+            final=self._observation(order, last) if ended.any() else None,
+            left=left if left.any() else None,
+            vanished=np.array(vanished, np.int64) if vanished else None,
+        )
+
+    def _order(self) -> Int:
+        order: Int = np.argsort(np.array(self.ids, np.int64), kind="stable")
+        return order
+
+    def _observation(self, order: Int, places: Int) -> Observation:
+        rows = places[order]
+        if not self._states:
+            return Observation(
+                ids=np.zeros(0, np.int64), obs=self._spec.obs.zeros(0), action_mask=self._spec.action.all_allowed(0)
+            )
+        return Observation(
+            ids=np.array(self.ids, np.int64)[order],
+            obs={
+                name: np.concatenate([state.obs[name] for state in self._states])[rows]
+                for name in self._spec.obs.names
+            },
+            action_mask=np.concatenate([state.action_mask for state in self._states])[rows],
+        )
+
+    def _column(self, name: str, nothing: Any) -> Any:  # noqa: ANN401 - an array of the column's dtype
+        return np.concatenate([getattr(state, name) for state in self._states] or [nothing])
+
+
+def _caught(call: Callable[[Seat], _T], seat: Seat) -> _T | Exception:
+    try:
+        return call(seat)
+    except Exception as error:
+        return error
+
+
+def _restart(seat: Seat) -> Message:
+    seat.start()
+    return seat.reset()
+
+
+def _names(found: Iterable[str], awaited: Sequence[str]) -> dict[str, str]:
+    """Return Unity's name -> ours: without the team, unless there are several or ``awaited`` names it."""
+    plain = [name.partition(_TEAM)[0] for name in found]
+    return {
+        name: short if plain.count(short) == 1 and name not in awaited else name
+        for name, short in zip(found, plain, strict=True)
+    }
+
+
+def _absent(missing: Sequence[str], found: Iterable[str], timeout: float) -> EnvError | UsageError:
+    if not missing:
+        return EnvError(
+            "the Unity scene has no agents",
+            why=f"no behaviour showed up within {timeout:g} s",
+            fix="put an agent into the scene whose Behavior Type is Default",
+        )
+    return UsageError(
+        f"ma_config names {', '.join(map(repr, missing))}, which the Unity scene does not have",
+        where="ma_config",
+        why=f"within {timeout:g} s (base_config.env_timeout) only {', '.join(map(repr, found))} showed up",
+        fix="rename or remove that part of ma_config, or raise env_timeout if it comes later",
+    )
+
+
+def _late(known: Iterable[str], name: str) -> EnvError:
+    return EnvError(
+        f"the Unity behaviour {name} has shown up late",
+        why=f"there are networks for {', '.join(known)} only: it was not in the scene at the start",
+        fix=f"announce it, so that it is waited for: ma_config: {{{name.partition(_TEAM)[0]}: {{}}}}",
+    )
