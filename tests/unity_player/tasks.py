@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from itertools import permutations
-from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,13 +33,10 @@ def one_hot(index: int, size: int) -> NDArray[np.float32]:
 
 
 class Rounds(Agent):
-    """Independent rounds of an observation, an action and its reward; an episode is one or a few of them."""
-
-    rounds: ClassVar[int] = 1
+    """Episodes of one decision, each a round of an observation, an action and its reward."""
 
     @override
     def begin(self) -> None:
-        self._played = 0
         self._draw()
 
     @override
@@ -48,11 +44,9 @@ class Rounds(Agent):
         if not self.book.decision:
             return  # a reset came in between: nothing was asked in this episode yet
         self.reward += self._score(action)
-        self._played += 1
-        self._draw()
-        if self._played == self.rounds:
-            self.academy.channels.statistic("Rounds/Score", self.reward)
-            self.end_episode()
+        self._draw()  # its last observation is that of a round without an action
+        self.academy.channels.statistic("Rounds/Score", self.reward)
+        self.end_episode()
 
     @abstractmethod
     def _draw(self) -> None:
@@ -83,11 +77,10 @@ class Pick(Rounds):
     """Name what is shown in each of two branches, of 3 and 4 things, or the next one where that is masked.
 
     The share of a branch is ½ for what is shown, ¼ for the next one. In half of the rounds what is shown is
-    masked. The best policy gets 2·(½·½ + ½·¼) = ¾ a round.
+    masked. The best policy gets 2·(½·½ + ½·¼) = ¾.
     """
 
     sizes = (3, 4)
-    rounds = 4
 
     @override
     def _draw(self) -> None:
@@ -324,11 +317,11 @@ def group(academy: Academy, area: int) -> None:
 
 LEARNABLE: dict[str, tuple[Callable[[Academy, int], None], dict[str, float]]] = {
     "continuous": (continuous, {"Continuous": 1.0}),
-    "branches": (branches, {"Branches": 4 * 0.75}),
+    "branches": (branches, {"Branches": 0.75}),
     "hybrid": (hybrid, {"Hybrid": 1.0}),
     "camera": (camera, {"Camera": 1.0}),
     "recall": (recall, {"Recall": 1.0}),
-    "two": (two, {"Continuous": 1.0, "Branches": 4 * 0.75}),
+    "two": (two, {"Continuous": 1.0, "Branches": 0.75}),
     "group": (group, {"Member": 1.0}),
 }
 """Name -> scene, and the best mean return of each behaviour."""

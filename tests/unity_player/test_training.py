@@ -54,7 +54,7 @@ def write_task(folder: Path, env_name: str, *, more: dict[str, Any] | None = Non
             "env_args": {"ledger": str(ledger), **env_args},
             "env_timeout": 20,
             "unity_args": {"build_path": {sys.platform: str(build)}},
-            "max_step": 3000,
+            "max_step": 1000,
         },
         "nn_config": {"q": {"dense_n": 16}, "policy": {"dense_n": 16}},
         "replay_config": {"capacity": 200_000},
@@ -62,7 +62,7 @@ def write_task(folder: Path, env_name: str, *, more: dict[str, Any] | None = Non
             "start_step": 200,
             "batch_size": 8,
             "replay_ratio": 0.02,
-            "write_summary_per_step": 500,
+            "write_summary_per_step": 200,
             "save_model_per_step": 100_000,
         },
         "eval_config": {"per_step": 100_000},
@@ -122,7 +122,7 @@ def test_every_stored_transition_is_the_ledger_s(
     results = check_ledgers(replays, ledger, remembering=True)
     assert len(results) == (2 if env_name == "echoes" else 1)
     stored = sum(result.stored for result in results)
-    assert 3000 <= stored < 3000 + 40
+    assert 1000 <= stored < 1000 + 40
     agents = 2 * 3 * 2
     assert sum(len(result.missing) for result in results) <= agents, "those of the last message"
     result_file = tmp_path / "models" / "own" / "task" / "run" / "result.json"
@@ -200,8 +200,8 @@ def test_a_task_with_a_known_optimum_is_learned(
     monkeypatch.chdir(tmp_path)
     sac: dict[str, Any] = {
         "start_step": 300,
-        "batch_size": 64,
-        "replay_ratio": 0.5,
+        "batch_size": 128,
+        "replay_ratio": 1.0,
         "learning_rate": 0.001,
         "tau": 0.05,
         "init_log_alpha": -4,
@@ -214,13 +214,13 @@ def test_a_task_with_a_known_optimum_is_learned(
         "base_config": {"max_step": LEARNING[task]["max_step"]},
         "sac_config": sac,
         "nn_config": {"q": {"dense_n": 64}, "policy": {"dense_n": 64}},
-        "eval_config": {"per_step": 1000, "episodes": 50},
+        "eval_config": {"per_step": 1000, "episodes": 200},
     }
     write_task(tmp_path, task, more=more, **args)
     assert main(["own/task", "-n", "run", "--seed=1", "--device=cpu", "--quiet"]) == 0, capsys.readouterr()
     run = tmp_path / "models" / "own" / "task" / "run"
-    last = json.loads((run / "result.json").read_text())["last_eval"]
+    result = json.loads((run / "result.json").read_text())
     _, optima = LEARNABLE[task]
-    means = last.get("behaviours") or dict.fromkeys(optima, last)
     for name, optimum in optima.items():
-        assert means[name]["mean"] >= 0.95 * optimum, f"{name}: {means}"
+        last = (result["behaviours"][name] if len(optima) > 1 else result)["last_eval"]
+        assert last["mean"] >= 0.95 * optimum, f"{name}: {last}"

@@ -268,11 +268,8 @@ class Player:
         advice = "see the end of its log"
         if self.options.log_dir is not None:
             advice = f"read {self._process.log} and {self._process.output}"
-        if (
-            self.options.no_graphics
-            and kind in ("ended", "hangs")
-            and (self._has_images() or _graphical(log))
-        ):
+        blind = self.options.no_graphics and (self._has_images() or _graphical(log))
+        if blind and kind in ("ended", "hangs"):
             return (
                 "cameras need graphics: set base_config.unity_args.no_graphics: false, on a machine without "
                 f"a display with xvfb-run; {advice}"
