@@ -299,7 +299,7 @@ class UnityVecEnv(VecEnv):
                 error.what,
                 where=f"{seat.place}\n{error.where}",
                 why=error.why,
-                fix=f"{error.fix}\n{last.fix}",
+                fix=f"{error.fix}\n{last.fix}" if self._budget.spent else error.fix,
             ) from error
 
     def _compare(self, seat: Seat) -> None:
