@@ -173,8 +173,8 @@ def test_the_editor_is_trained_until_it_stops(tmp_path: Path) -> None:
         env={**os.environ},
     )
     try:
-        assert player.wait(90) == 0
-        assert trainer.wait(60) == 0, output.read_text()
+        assert trainer.wait(120) == 0, output.read_text()
+        assert player.wait(10) == 0
     finally:
         for process in (player, trainer):
             process.kill()
