@@ -224,13 +224,12 @@ class _Work:
     def _env(self, faults: Faults, folder: Path, seed: int) -> VecEnv:
         base = self.loaded.config.base_config
         env = make_env(
-            self.loaded.config,
+            self.loaded,
             "train",
             base.n_envs,
-            folder=self.loaded.env_dir,
             faults=faults,
             workers=base.workers,
-            log=folder / "workers" if base.workers else None,
+            log=folder / ("players" if base.env_type == "UNITY" else "workers"),
             seed=seed,
         )
         self.stack.callback(close_env, env, self.screen.warn)

@@ -138,8 +138,13 @@ def notices(options: TrainOptions, base: BaseConfig | None) -> list[str]:
     if base is None or base.env_type != "UNITY":
         effect = f"has no effect on {base.env_type}" if base else "has no effect on this command"
         given = {"--port": options.port is not None, "--editor": options.editor}
-        texts += [f"{flag} {effect}: it is for Unity environments" for flag in given if given[flag]]
-    elif base.unity_args.listen == "all":
+        return [*texts, *(f"{flag} {effect}: it is for Unity environments" for flag in given if given[flag])]
+    if base.max_step_each_iter > 0 or base.reset_on_iteration:
+        texts.append(
+            "a reset is one of a whole Unity player: max_step_each_iter and reset_on_iteration end the "
+            "episodes of all its agents"
+        )
+    if base.unity_args.listen == "all":
         texts.append(
             "unity_args.listen: all: whoever reaches this machine can pose as the player; there is neither a "
             "password nor encryption"

@@ -25,6 +25,7 @@ from algorithm.config.shipped_sections import under_memory
 from algorithm.config.tree import MappingNode, ValueNode, find, from_value_at, merge, to_value
 from algorithm.config.validation import build
 from algorithm.config.yaml_io import inline, parse_value, read_yaml, shown, write_yaml
+from algorithm.env.config import without_team
 
 _NO_FLAGS: Mapping[str, object] = MappingProxyType({})
 _FRESH_SEEDS = 2**31
@@ -66,8 +67,11 @@ class LoadedConfig:
         return f"{self.file.name}, section {self.section}" if self.section else self.file.name
 
     def for_behaviour(self, name: str) -> Config:
-        """Return the configuration of a behaviour: its own if ``ma_config`` names it, else the common one."""
-        return self.behaviours.get(name, self.config)
+        """Return the configuration of a behaviour: its own if ``ma_config`` names it, else the common one.
+
+        ``Name`` in ``ma_config`` stands for ``Name?team=0``, ``Name?team=1``, … as far as they are not named.
+        """
+        return self.behaviours.get(name) or self.behaviours.get(without_team(name), self.config)
 
     @property
     def seed(self) -> int:

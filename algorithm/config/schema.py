@@ -137,14 +137,30 @@ class BaseConfig(EnvConfig):
 
     @override
     def contradictions(self) -> Iterator[Contradiction]:
-        """Yield workers without an environment, and several players of an editor that can be only one."""
+        """Yield workers without an environment, and keys that Unity's players cannot follow."""
         if self.workers > self.n_envs:
             yield Contradiction(
                 ("workers", "n_envs"),
                 f"{self.workers} workers for n_envs = {self.n_envs}",
                 "lower workers or raise n_envs",
             )
-        if self.env_type == "UNITY" and self.unity_args.editor and self.n_envs > 1:
+        if self.env_type == "UNITY":
+            yield from self._of_unity()
+
+    def _of_unity(self) -> Iterator[Contradiction]:
+        if self.workers:
+            yield Contradiction(
+                ("env_type", "workers"),
+                "a Unity player is a process already; worker processes are for environments of this one",
+                "set workers: 0; n_envs players are stepped at once",
+            )
+        if self.wrappers:
+            yield Contradiction(
+                ("env_type", "wrappers"),
+                "a Unity player is no Gymnasium environment, which the wrappers are for",
+                "leave the wrappers out, and change the scene or the networks",
+            )
+        if self.unity_args.editor and self.n_envs > 1:
             yield Contradiction(
                 ("unity_args.editor", "n_envs"),
                 f"the Unity Editor is one player, and n_envs = {self.n_envs}",
@@ -280,7 +296,13 @@ class Config(Block):
 
     @override
     def contradictions(self) -> Iterator[Contradiction]:
-        """Yield the contradictions of the chosen algorithm's keys with those of other blocks."""
+        """Yield films of what cannot be filmed, and what the chosen algorithm's keys contradict."""
+        if self.base_config.env_type == "UNITY" and self.eval_config.video:
+            yield Contradiction(
+                ("base_config.env_type", "eval_config.video"),
+                "a Unity player draws in a window of its own and hands out no pictures",
+                "set eval_config.video: false; --watch shows the player",
+            )
         yield from contradictions(self)
 
 

@@ -168,3 +168,8 @@ class EnvConfig(Block):
         "Effect of an observation or reward that is NaN or infinite: end the run, or only that episode.",
         new=True,
     )
+
+
+def without_team(behaviour: str) -> str:
+    """Return ``Name`` of ``Name?team=0``, as Unity calls a team's behaviour, and any other name as it is."""
+    return behaviour.partition("?team=")[0]

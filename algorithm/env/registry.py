@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -34,7 +34,8 @@ class PoolOptions:
     timeout:  seconds after which a step or reset counts as hanging, -1 for never
     restarts: failures survived by a restart; ``on_fault`` is called with each
     on_hang:  called before a hang in this process ends it, in another thread; it gets a minute
-    log:      folder for the output of worker processes; a temporary one by default
+    log:      folder for the output of worker processes, and of Unity's players; a temporary one by default
+    unity:    more about Unity's players
     """
 
     workers: int = 0
@@ -43,6 +44,7 @@ class PoolOptions:
     on_fault: OnFault = _ignore_fault
     on_hang: Callable[[EnvError], None] = ignore_hang
     log: Path | None = None
+    unity: UnityOptions = field(default_factory=UnityOptions)
 
     def make(self, make: MakeEnv, *, n: int, seed_of: EpisodeSeed) -> EnvPool:
         """Return a pool of n environments. Raises EnvError if they cannot be built."""
@@ -55,7 +57,6 @@ class PoolOptions:
 
 
 _IN_PROCESS = PoolOptions()
-_UNITY = UnityOptions()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +73,6 @@ class EnvRequest:
     video: bool
     wrappers: tuple[Wrapper, ...]
     pool: PoolOptions
-    unity: UnityOptions
 
 
 MakePool = Callable[[MakeEnv], VecEnv]
@@ -109,7 +109,7 @@ def _unity(request: EnvRequest, make_pool: MakePool) -> VecEnv:
         request.env_name,
         request.env_args,
         n=request.n,
-        options=replace(request.unity, watched=request.unity.watched or request.render),
+        options=replace(pool.unity, watched=pool.unity.watched or request.render),
         parameters=request.options,
         seed_of=request.seed_of,
         folder=request.folder,
@@ -135,7 +135,6 @@ def make_vec_env(
     video: bool = False,
     wrappers: Sequence[Wrapper] = (),
     pool: PoolOptions = _IN_PROCESS,
-    unity: UnityOptions = _UNITY,
 ) -> VecEnv:
     """Make N environments of a kind, ready to reset.
 
@@ -148,9 +147,8 @@ def make_vec_env(
     render:   show sub-environment 0 in a window
     video:    sub-environment 0 renders images; excludes a window and workers
     wrappers: ``base_config.wrappers``, innermost first
-    pool:     of single environments; without effect on the environment's own vector class. Unity's players
-              are treated by it as worker processes are
-    unity:    settings of Unity's players
+    pool:     of single environments and of Unity's players; without effect on the environment's own vector
+              class
     Raises :class:`EnvError` if there is no adapter for ``env_type`` or the environment cannot be built.
     """
     if video and (render or pool.workers):
@@ -173,6 +171,5 @@ def make_vec_env(
         video=video,
         wrappers=tuple(wrappers),
         pool=pool,
-        unity=unity,
     )
     return adapter(request, partial(pool.make, n=n, seed_of=seed_of))

@@ -72,13 +72,13 @@ def play(options: TrainOptions, folder: EnvFolder) -> int:
         saved = find_checkpoint(run.checkpoints, options.ckpt, warn=console.warn)
         n_envs = loaded.config.base_config.n_envs
         env = make_env(
-            loaded.config,
+            loaded,
             "evaluate",
             n_envs,
-            folder=folder.path,
             faults=Faults(console),
             render=options.render,
             film=options.video,
+            watched=options.run,
         )
         stack.callback(close_env, env, console.warn)
         nn_folder = folder.path if options.use_env_nn else run.path

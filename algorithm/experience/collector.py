@@ -128,7 +128,7 @@ class LocalCollector:
         return {key: number for group in self._groups.values() for key, number in group.open_episodes.items()}
 
     def metrics(self) -> dict[str, float]:
-        """Return what the environments have recorded; the trainer logs all else that is known of local steps."""
+        """Return what the environments have recorded; the trainer logs all else."""
         return self._env.metrics()
 
     def rows(self) -> Rows:

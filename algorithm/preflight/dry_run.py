@@ -67,10 +67,9 @@ def dry_run(options: TrainOptions, loaded: LoadedConfig, *, seconds: float = SEC
         console = stack.enter_context(open_console(quiet=options.quiet))
         budget, faults = MemoryBudget(), Faults(console)
         seed_globally(loaded.seed)
-        folder = loaded.env_dir
-        env = make_env(config, "train", base.n_envs, folder=folder, faults=faults, workers=base.workers)
+        env = make_env(loaded, "train", base.n_envs, faults=faults, workers=base.workers)
         stack.callback(close_env, env, console.warn)
-        eval_env = make_env(config, "evaluate", 1, folder=folder, faults=faults)
+        eval_env = make_env(loaded, "evaluate", 1, faults=faults)
         stack.callback(close_env, eval_env, console.warn)
         agents = make_agents(
             loaded, env.specs, loaded.env_dir, device, memory=budget, greedy=options.disable_sample

@@ -66,7 +66,8 @@ class RunDir:
             try:
                 run.path.mkdir()
             except FileExistsError:
-                continue
+                if _is_taken(run.path):
+                    continue
             except OSError as error:
                 raise _not_writable(error, run.path) from error
             run.check_writable()
@@ -78,7 +79,7 @@ class RunDir:
         """Raise UsageError, as :meth:`create` would, if ``template`` gives no free name now."""
         parent = _env_folder(env, models)
         for name in candidates(template):
-            if not (parent / name).exists():
+            if not _is_taken(parent / name):
                 return
         raise _taken(cls(env, name, parent / name, argument or env))
 
@@ -169,6 +170,11 @@ class RunDir:
         return self.path / "workers"
 
     @property
+    def players(self) -> Path:
+        """Folder of the output and logs of Unity's players; absent without such players."""
+        return self.path / "players"
+
+    @property
     def result(self) -> Path:
         """The outcome, for programs."""
         return self.path / "result.json"
@@ -206,7 +212,8 @@ class RunDir:
         """Remove what a start that failed has left in the folder it made, and folders that are empty then.
 
         Only files that a start writes, by their names, and none after :meth:`write_config`: what was trained
-        stays, whatever has become of its configuration since.
+        stays, whatever has become of its configuration since. The logs of a Unity player that did not start
+        stay, too, for its error names them.
         """
         if self._start.began:
             return
@@ -363,6 +370,11 @@ def _env_folder(env: str, models: Path) -> Path:
 def _shown(path: Path) -> str:
     here = Path.cwd()
     return str(path.relative_to(here) if path.is_relative_to(here) else path)
+
+
+def _is_taken(path: Path) -> bool:
+    """Return whether a folder is more than what :meth:`RunDir.take_back` leaves."""
+    return path.exists() and {entry.name for entry in path.iterdir()} != {"players"}
 
 
 def _not_writable(error: OSError, path: Path) -> StorageError:

@@ -11,8 +11,10 @@ import torch
 from algorithm.config.loader import LoadedConfig
 from algorithm.config.schema import Config
 from algorithm.env.base import VecEnv
+from algorithm.env.config import without_team
 from algorithm.env.env_id import resolve_env_id, source_file
 from algorithm.env.registry import PoolOptions, make_vec_env
+from algorithm.env.unity.vec import UnityOptions
 from algorithm.errors import EnvError, ModelError, StorageError, UsageError
 from algorithm.experience.faults import Faults
 from algorithm.families import family
@@ -26,33 +28,33 @@ from algorithm.spec import AgentSpec
 
 
 def make_env(
-    config: Config,
+    loaded: LoadedConfig,
     purpose: Literal["train", "evaluate"],
     n: int,
     *,
-    folder: Path,
     faults: Faults,
     render: bool = False,
     workers: int = 0,
     log: Path | None = None,
     film: bool = False,
+    watched: bool = False,
     seed: int | None = None,
+    since: int = 0,
 ) -> VecEnv:
     """Return the environments of a run for one purpose, seeded for it.
 
-    folder: of the task, for environments of its own
     workers: processes for them, 0 for none but this one; log: folder for what those print
     film: the first of them can record pictures
-    seed: instead of the run's own
+    watched: a person watches a Unity player, in real time
+    seed: instead of the run's own; since: step that a run goes on from, for other seeds of Unity's players
     """
+    config = loaded.config
     base = config.base_config
-    if seed is None:
-        seed = config.sac_config.seed
-    assert seed is not None, "the loader sets the seed"
+    seed = loaded.seed if seed is None else seed
     return make_vec_env(
         base.env_type,
         base.env_name,
-        folder=folder,
+        folder=loaded.env_dir,
         env_args=base.env_args,
         n=n,
         seed_of=episode_seeds(seed, purpose),
@@ -67,6 +69,13 @@ def make_env(
             on_fault=faults,
             on_hang=faults.hangs,
             log=log,
+            unity=UnityOptions(
+                args=base.unity_args,
+                behaviours=tuple(loaded.behaviours),
+                purpose=purpose,
+                watched=watched,
+                since=since,
+            ),
         ),
     )
 
@@ -112,7 +121,7 @@ def make_agents(
 
 def check_behaviours(loaded: LoadedConfig, specs: Mapping[str, AgentSpec]) -> None:
     """Raise UsageError if ``ma_config`` names a behaviour that the environment does not have."""
-    unknown = sorted(set(loaded.behaviours) - set(specs))
+    unknown = sorted(set(loaded.behaviours).difference(specs, map(without_team, specs)))
     if unknown:
         raise UsageError(
             f"ma_config names {', '.join(map(repr, unknown))}, which the environment does not have",
@@ -124,6 +133,8 @@ def check_behaviours(loaded: LoadedConfig, specs: Mapping[str, AgentSpec]) -> No
 
 def env_file(loaded: LoadedConfig) -> Path | None:
     """Return the file of the task's own environment; None for one imported by its module or id."""
+    if loaded.config.base_config.env_type != "GYM":
+        return None
     return source_file(resolve_env_id(loaded.config.base_config.env_name, loaded.env_dir))
 
 

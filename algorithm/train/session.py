@@ -111,7 +111,8 @@ def run_training(
         stack.callback(monitor_process().run_finished)
         stop = stack.enter_context(StopRequest())
         begun = start(console) if start else None
-        session = Session(options, loaded, arguments, run, lock, device, console, stop, stack, wire)
+        since = begun.saved.step if begun else 0
+        session = Session(options, loaded, arguments, run, lock, device, console, stop, stack, wire, since)
         trainer: Trainer | None = None
 
         def end(error: Exception) -> None:
@@ -204,6 +205,7 @@ class Session:
     stop: StopRequest
     stack: ExitStack
     wire: Wire
+    since: int = 0  # step that the run goes on from
 
     def prepare(self, start: Start | None) -> tuple[Trainer, Checkpointer, Runtime, Faults]:
         """Build all that can fail before the first step; nothing of an older state is cut back before."""
@@ -271,17 +273,17 @@ class Session:
         film: bool = False,
     ) -> VecEnv:
         """Return environments that are closed with the session; see :func:`.assembly.make_env`."""
-        log = self.run.workers if workers else None
+        unity = self.loaded.config.base_config.env_type == "UNITY"
         env = make_env(
-            self.loaded.config,
+            self.loaded,
             purpose,
             n,
-            folder=self.loaded.env_dir,
             faults=faults,
             render=render,
             workers=workers,
-            log=log,
+            log=self.run.players if unity else self.run.workers if workers else None,
             film=film,
+            since=self.since,
         )
         self.stack.callback(close_env, env, self.console.warn)
         return env

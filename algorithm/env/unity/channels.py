@@ -1,4 +1,4 @@
-"""Side channels of a Unity player: engine settings, parameters of the environment, statistics, own classes."""
+"""Side channels of a Unity player: settings of the engine, parameters, statistics, the user's own."""
 
 from __future__ import annotations
 

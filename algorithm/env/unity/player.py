@@ -293,8 +293,8 @@ def _env_class() -> type[Any]:
     class PlayerEnv(UnityEnvironment):  # type: ignore[misc]
         """The package's environment, whose process and connection belong to a Player.
 
-        Its messages are read as :mod:`~algorithm.env.unity.spaces` reads them: the package's own reading makes
-        four bytes of each byte of a PNG, and refuses one with its channels first.
+        Messages are read by :mod:`~algorithm.env.unity.spaces`: the package makes four bytes of each byte of
+        a PNG, and refuses one with its channels first.
         """
 
         def __init__(self, player: Player, link: PlayerLink, **options: Any) -> None:  # noqa: ANN401
@@ -321,18 +321,27 @@ def _env_class() -> type[Any]:
 
         def _update_behavior_specs(self, output: Any) -> None:  # noqa: ANN401 - a protobuf message
             super()._update_behavior_specs(output)
-            for name, spec in self._env_specs.items():
-                if name not in self.behaviours:
-                    example = output.rl_output.agentInfos[name].value[0]
-                    self.behaviours[name] = UnityBehaviour(name, spec, example)
+            self.behaviours |= _new_behaviours(self._env_specs, self.behaviours, output.rl_output.agentInfos)
 
         def _update_state(self, output: Any) -> None:  # noqa: ANN401 - a protobuf message
-            for name, behaviour in self.behaviours.items():
-                infos = output.agentInfos[name].value if name in output.agentInfos else ()
-                self._env_state[name] = behaviour.read(infos)
+            self._env_state |= _states(self.behaviours, output.agentInfos)
             self._side_channel_manager.process_side_channel_message(output.side_channel)
 
     return PlayerEnv
+
+
+def _new_behaviours(
+    specs: Mapping[str, Any], known: Mapping[str, UnityBehaviour], infos: Mapping[str, Any]
+) -> dict[str, UnityBehaviour]:
+    return {
+        name: UnityBehaviour(name, spec, infos[name].value[0])
+        for name, spec in specs.items()
+        if name not in known
+    }
+
+
+def _states(behaviours: Mapping[str, UnityBehaviour], infos: Mapping[str, Any]) -> dict[str, object]:
+    return {name: one.read(infos[name].value if name in infos else ()) for name, one in behaviours.items()}
 
 
 def _graphical(log: str) -> bool:

@@ -96,7 +96,7 @@ class UnityBehaviour:
             raise EnvError(
                 f"the Unity behaviour {name} has {'no actions' if observations else 'no observations'}",
                 why="there is nothing to learn",
-                fix="give its agents sensors and actions (Behavior Parameters), or take them out of the scene",
+                fix="give its agents sensors and actions, or take them out of the scene",
             )
         names = _unique([one.name for one in observations])
         self.sensors = tuple(
@@ -249,9 +249,10 @@ def _decode(png: bytes) -> NDArray[np.uint8]:
 
     try:
         with Image.open(io.BytesIO(png), formats=["PNG"]) as image:
-            return np.asarray(image if image.mode == "RGB" else image.convert("RGB"))
+            pixels: NDArray[np.uint8] = np.asarray(image if image.mode == "RGB" else image.convert("RGB"))
     except (UnidentifiedImageError, OSError, SyntaxError) as error:
         raise ValueError(f"a PNG cannot be decoded: {error}") from error
+    return pixels
 
 
 def _sensor(name: str, spec: Any, message: Any) -> UnitySensor:  # noqa: ANN401 - of the package
@@ -260,6 +261,7 @@ def _sensor(name: str, spec: Any, message: Any) -> UnitySensor:  # noqa: ANN401 
     png = message.compression_type != 0
     axes = ""
     if len(shape) == 3:
+        known: dict[tuple[int, ...], str]
         known = {_CHANNELS_FIRST: "CHW", _CHANNELS_LAST: "HWC", _UNSAID: "HWC"}
         axes = known.get(properties, "HWC" if png else "")
     return UnitySensor(name=name, shape=shape, axes=axes, png=png)

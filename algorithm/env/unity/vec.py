@@ -14,7 +14,7 @@ from typing_extensions import override
 
 from algorithm.data import Float, Int, State
 from algorithm.env.base import EpisodeSeed, Observation, ResetResult, StepResult, VecEnv
-from algorithm.env.config import UnityArgs
+from algorithm.env.config import UnityArgs, without_team
 from algorithm.env.pool.env_group import GroupFailure
 from algorithm.env.pool.restart_budget import RestartBudget
 from algorithm.env.unity.channels import load_channels, read_parameters
@@ -24,7 +24,6 @@ from algorithm.env.unity.spaces import AgentStates, UnityBehaviour, changed_spac
 from algorithm.errors import EnvError, UsageError
 from algorithm.spec import AgentSpec
 
-_TEAM = "?team="
 _CANNOT_RESUME = "a player cannot be set back"
 
 _T = TypeVar("_T")
@@ -125,9 +124,7 @@ class UnityVecEnv(VecEnv):
     ) -> dict[str, ResetResult]:
         """Reset the players of the agents ``indices``. Episodes have no numbers: ``episode`` is ignored."""
         named = None if indices is None or self._stale else set(indices)
-        seats = [
-            seat for seat in self._seats if named is None or not named.isdisjoint(seat.agents.values())
-        ]
+        seats = [seat for seat in self._seats if named is None or not named.isdisjoint(seat.agents.values())]
         former = {name: set(self._stale.get(name, ())) for name in self.specs}
         stale = set().union(*former.values())
         messages = self._survived(seats, self._on_all(seats, Seat.reset))
@@ -149,7 +146,9 @@ class UnityVecEnv(VecEnv):
             gone = former[name].difference(rows.ids)
             stay = [number for number in self._rows[name] if number not in gone]
             self._rows[name] = stay + sorted(set(rows.ids).difference(stay))
-            results[name] = ResetResult(**vars(seen), removed=np.array(sorted(gone), np.int64) if gone else None)
+            results[name] = ResetResult(
+                **vars(seen), removed=np.array(sorted(gone), np.int64) if gone else None
+            )
         return results
 
     @override
@@ -325,7 +324,7 @@ class UnityVecEnv(VecEnv):
                 for name, behaviour in seat.behaviours.items():
                     if found.setdefault(name, behaviour).differs(behaviour):
                         raise changed_spaces(name, found[name].describe(), behaviour.describe())
-            there = {*found, *(name.partition(_TEAM)[0] for name in found)}
+            there = {*found, *(without_team(name) for name in found)}
             missing = [name for name in awaited if name not in there]
             if found and not missing:
                 return dict(sorted(found.items()))
@@ -409,7 +408,9 @@ class _Rows:
         rows = places[order]
         if not self._states:
             return Observation(
-                ids=np.zeros(0, np.int64), obs=self._spec.obs.zeros(0), action_mask=self._spec.action.all_allowed(0)
+                ids=np.zeros(0, np.int64),
+                obs=self._spec.obs.zeros(0),
+                action_mask=self._spec.action.all_allowed(0),
             )
         return Observation(
             ids=np.array(self.ids, np.int64)[order],
@@ -438,7 +439,7 @@ def _restart(seat: Seat) -> Message:
 
 def _names(found: Iterable[str], awaited: Sequence[str]) -> dict[str, str]:
     """Return Unity's name -> ours: without the team, unless there are several or ``awaited`` names it."""
-    plain = [name.partition(_TEAM)[0] for name in found]
+    plain = [without_team(name) for name in found]
     return {
         name: short if plain.count(short) == 1 and name not in awaited else name
         for name, short in zip(found, plain, strict=True)
@@ -464,5 +465,5 @@ def _late(known: Iterable[str], name: str) -> EnvError:
     return EnvError(
         f"the Unity behaviour {name} has shown up late",
         why=f"there are networks for {', '.join(known)} only: it was not in the scene at the start",
-        fix=f"announce it, so that it is waited for: ma_config: {{{name.partition(_TEAM)[0]}: {{}}}}",
+        fix=f"announce it, so that it is waited for: ma_config: {{{without_team(name)}: {{}}}}",
     )
