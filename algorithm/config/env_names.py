@@ -21,6 +21,8 @@ def label_of(env: str) -> str | None:
     ``CartPole-v1`` is its own label; that of ``module:Id`` is ``module/Id``, and that of a file below the
     current folder its path without the ending. Raises ConfigError for a file or module that is not there.
     """
+    if is_dm_control(env):
+        return env
     import gymnasium as gym  # not needed by a task's folder, and slow to load
 
     source, colon, name = env.rpartition(":")
@@ -39,6 +41,11 @@ def label_of(env: str) -> str | None:
     file = Path(source).resolve().with_suffix("")
     here = Path.cwd().resolve()
     return f"{file.relative_to(here).as_posix() if file.is_relative_to(here) else file.name}/{name}"
+
+
+def is_dm_control(env: str) -> bool:
+    """Return whether ``env`` has the form ``dm.domain.task``; the suite itself is not loaded for that."""
+    return re.fullmatch(r"dm\.\w+\.\w+", env) is not None
 
 
 def near_ids(env: str) -> list[str]:

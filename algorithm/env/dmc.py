@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib import import_module
 from types import ModuleType
 from typing import Any
 
@@ -63,7 +64,10 @@ class DmControlEnv(gym.Env[dict[str, Float], Float]):
         self._env = suite.load(domain, task, task_kwargs={"random": 0, **(args or {})})
         self.render_mode = render_mode
         self._image = {"height": height, "width": width, "camera_id": camera_id}
-        self.metadata = {"render_modes": ["rgb_array"], "render_fps": 1 / self._env.control_timestep()}
+        self.metadata = {
+            "render_modes": ["human", "rgb_array"],
+            "render_fps": 1 / self._env.control_timestep(),
+        }
         specs = self._env.observation_spec()
         self.observation_space = gym.spaces.Dict(
             {key: gym.spaces.Box(-np.inf, np.inf, (math.prod(spec.shape),)) for key, spec in specs.items()}
@@ -122,7 +126,10 @@ class DmControlRecipe(GymRecipe):
         window = mode == "human"
         with silence():  # models of the suite print warnings about themselves
             env = DmControlEnv(self.env_id, args=args, render_mode="rgb_array" if window else mode, **own)
-        return gym.wrappers.HumanRendering(env) if window else env
+        if not window:
+            return env
+        env.metadata["render_modes"] = ["rgb_array"]  # the wrapper adds the other, and asks for that
+        return gym.wrappers.HumanRendering(env)
 
     @override
     def _advice(self, error: Exception) -> str:
@@ -142,20 +149,23 @@ def load_suite(*, renderer: bool) -> ModuleType:
     free = sys.platform == "linux" and _GL not in os.environ
     if free and renderer:
         os.environ[_GL] = _working_renderer()  # also for workers
-    elif free and "dm_control" not in sys.modules:
+    elif free:
         os.environ[_GL] = _NONE
     try:
         from dm_control import _render, suite
     finally:
         if free and not renderer:
             os.environ.pop(_GL, None)
-    if renderer and _render.BACKEND in _render.constants.NO_RENDERER:
+    late = _render.BACKEND in _render.constants.NO_RENDERER or (
+        free and _render.BACKEND != os.environ.get(_GL)
+    )
+    if renderer and late:
         _add_renderer(_render)
     return suite
 
 
 def _add_renderer(render: ModuleType) -> None:
-    """Give a suite that was imported without images the renderer of ``MUJOCO_GL``."""
+    """Give a suite that was imported with another renderer, or with none, that of ``MUJOCO_GL``."""
     makers = {"egl": render._import_egl, "osmesa": render._import_osmesa, "glfw": render._import_glfw}
     chosen = os.environ.get(_GL, "")
     if chosen not in makers:
@@ -165,6 +175,7 @@ def _add_renderer(render: ModuleType) -> None:
             why=f"{_GL}={chosen} excludes them",
             fix=f"unset it, or set it to {' or '.join(_PACKAGES)}",
         )
+    import_module(f"mujoco.{chosen}")  # loads the OpenGL library, as MuJoCo's import would have done
     render.Renderer, render.BACKEND = makers[chosen](), chosen
 
 

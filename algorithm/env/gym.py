@@ -51,7 +51,8 @@ class GymEnv(SingleEnv):
         self._options = dict(options) if options else None
         self.name = env.spec.id if env.spec else type(env.unwrapped).__name__
         self.time_limit = env.spec.max_episode_steps if env.spec else None
-        self.fps: float | None = env.metadata.get("render_fps")
+        fps: float | None = env.metadata.get("render_fps")
+        self.fps = fps and fps / _repeats(env)
         self.render_modes = tuple(env.metadata.get("render_modes") or ())
         adapter = Adapter(env.observation_space, env.action_space, self.name, stack=frame_stack(env))
         self.spec = adapter.spec
@@ -100,6 +101,16 @@ class GymEnv(SingleEnv):
             why=why,
             fix=f"it has to return bytes [height, width, 3]; otherwise {_NO_VIDEO}",
         )
+
+
+def _repeats(env: gym.Env[Any, Any]) -> int:
+    """Return the steps of the simulator in one of the wrapped environment, of which one image is taken."""
+    repeats = 1
+    while isinstance(env, gym.Wrapper):
+        if isinstance(env, gym.wrappers.RepeatAction):
+            repeats *= env.num_repeats
+        env = env.env
+    return repeats
 
 
 def has_vector_class(env_id: str, n: int) -> bool:
