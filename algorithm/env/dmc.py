@@ -35,7 +35,7 @@ _UNLIMITED = 1e10  # mujoco's bound of an actuator without limits
 _WITH_RENDERER = frozenset({("quadruped", "escape")})  # its terrain is uploaded to a renderer
 
 
-class DmControlEnv(gym.Env[dict[str, Float], Float]):
+class DmControlEnv(gym.Env[Any, Any]):
     """A task of the suite.
 
     Observations are float32 vectors by the task's names. A discount of 0 terminates an episode; any other end
@@ -98,7 +98,7 @@ class DmControlEnv(gym.Env[dict[str, Float], Float]):
         return self._read(now.observation), float(now.reward), terminated, now.last() and not terminated, {}
 
     @override
-    def render(self) -> NDArray[np.uint8]:  # type: ignore[override]  # one kind of image only
+    def render(self) -> NDArray[np.uint8]:
         image: NDArray[np.uint8] = self._env.physics.render(**self._image)
         return image
 
@@ -135,7 +135,7 @@ class DmControlRecipe(GymRecipe):
     def _advice(self, error: Exception) -> str:
         chosen = f"; {_GL} is {os.environ[_GL]}" if _GL in os.environ else ""
         return (
-            f"check base_config.env_args, whose keys other than render_mode, height, width and camera_id go to "
+            "check base_config.env_args: keys other than render_mode, height, width and camera_id go to "
             f"the task{chosen}"
         )
 
@@ -144,7 +144,8 @@ def load_suite(*, renderer: bool) -> ModuleType:
     """Import ``dm_control.suite`` and return it; with a renderer where images are wanted.
 
     ``MUJOCO_GL`` decides where it is set. Else, on Linux, there is no renderer without images, so that no
-    driver is needed; with images it is EGL, or OSMesa where EGL does not work. Raises EnvError if neither does.
+    driver is needed; with images it is EGL, or OSMesa where EGL does not work. Raises EnvError if
+    neither does.
     """
     free = sys.platform == "linux" and _GL not in os.environ
     if free and renderer:
@@ -156,12 +157,11 @@ def load_suite(*, renderer: bool) -> ModuleType:
     finally:
         if free and not renderer:
             os.environ.pop(_GL, None)
-    late = _render.BACKEND in _render.constants.NO_RENDERER or (
-        free and _render.BACKEND != os.environ.get(_GL)
-    )
-    if renderer and late:
+    imported: str = _render.BACKEND
+    if renderer and (imported in _render.constants.NO_RENDERER or (free and imported != os.environ[_GL])):
         _add_renderer(_render)
-    return suite
+    found: ModuleType = suite
+    return found
 
 
 def _add_renderer(render: ModuleType) -> None:
@@ -176,7 +176,7 @@ def _add_renderer(render: ModuleType) -> None:
             fix=f"unset it, or set it to {' or '.join(_PACKAGES)}",
         )
     import_module(f"mujoco.{chosen}")  # loads the OpenGL library, as MuJoCo's import would have done
-    render.Renderer, render.BACKEND = makers[chosen](), chosen
+    vars(render).update(Renderer=makers[chosen](), BACKEND=chosen)
 
 
 def _working_renderer() -> str:
@@ -223,7 +223,7 @@ def _check_name(tasks: Mapping[str, tuple[str, ...]], name: str, domain: str, ta
     if task in tasks.get(domain, ()):
         return
     if domain in tasks:
-        why, fix = f"{domain} has no task {task!r}", suggest_name(task, [f"{t}" for t in tasks[domain]])
+        why, fix = f"{domain} has no task {task!r}", suggest_name(task, tasks[domain])
     else:
         why, fix = f"there is no domain {domain!r}", suggest_name(domain, sorted(tasks))
     raise EnvError(

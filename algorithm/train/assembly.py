@@ -81,7 +81,8 @@ def check_eval_spaces(train: Mapping[str, AgentSpec], evaluation: Mapping[str, A
             "evaluations have other observations or actions than the training",
             where="eval_config.wrappers",
             why=f"{name!r} is {other} there, and {spec} in the training",
-            fix="repeat in eval_config.wrappers those of base_config.wrappers that change observations or actions",
+            fix="repeat in eval_config.wrappers those of base_config.wrappers that change observations or "
+            "actions",
         )
 
 

@@ -32,7 +32,6 @@ def start_screen(
     resumed: Rows = (),
 ) -> list[tuple[str, Rows]]:
     """Return titled sections for the console. resumed: rows about the checkpoint and changes since."""
-    base = loaded.config.base_config
     versions = (
         f"python {platform.python_version()}, torch {torch.__version__}, "
         f"numpy {np.__version__}, gymnasium {gymnasium.__version__}"

@@ -182,6 +182,7 @@ def test_a_terrain_is_uploaded_to_a_renderer():
         env.reset()
 
 
+IMPORTS = "from algorithm.env.dmc import load_suite, DmControlEnv"
 PRINT = "import os; print(os.environ.get('MUJOCO_GL'), _render.BACKEND)"
 
 
@@ -200,7 +201,7 @@ def test_a_renderer_is_chosen_before_the_first_import(setting, code, result):
     """Only where it is not set: none without images, which a later need still gets."""
     env = {key: value for key, value in os.environ.items() if key not in ("MUJOCO_GL", "PYOPENGL_PLATFORM")}
     env |= {} if setting is None else {"MUJOCO_GL": setting}
-    program = f"from algorithm.env.dmc import load_suite, DmControlEnv; {code}; from dm_control import _render; {PRINT}"
+    program = f"{IMPORTS}; {code}; from dm_control import _render; {PRINT}"
     done = subprocess.run(
         [sys.executable, "-c", program], env=env, capture_output=True, text=True, timeout=120
     )
