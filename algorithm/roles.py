@@ -131,12 +131,17 @@ class Collector(Protocol):
 
     @property
     def steps(self) -> int:
-        """Environment steps so far, all of whose transitions the agents have."""
+        """Steps of all agents so far: transitions, all of which the agents have."""
+        ...
+
+    @property
+    def behaviour_steps(self) -> Mapping[str, int]:
+        """Behaviour -> its agents' share of ``steps``."""
         ...
 
     @property
     def agents(self) -> frozenset[tuple[str, int]]:
-        """(behaviour, id) of every agent that acts now."""
+        """(behaviour, id) of every agent that is there now."""
         ...
 
     def step(self) -> list[Episode]:
@@ -231,12 +236,15 @@ class Agent(Recorder, SegmentRecorder, Protocol):
         """Lines on keys that are set and have no effect, or less than expected."""
         ...
 
-    def learn(self, step: int, watch: Stopwatch | None = None) -> None:
-        """Make all updates due after ``step`` environment steps; ``watch`` is charged with their parts."""
+    def learn(self, step: int, watch: Stopwatch | None = None, *, run_step: int | None = None) -> None:
+        """Make all updates due after ``step`` steps of the behaviour; ``watch`` is charged with their parts.
+
+        run_step: steps of all behaviours, for what changes with the run's progress; by default ``step``
+        """
         ...
 
     def update_ratio(self, step: int) -> float:
-        """Return the achieved updates per environment step; NaN before learning."""
+        """Return the achieved updates per step of the behaviour; NaN before learning."""
         ...
 
     def stores(self) -> Mapping[str, ReplayBuffer]:
@@ -279,7 +287,7 @@ class Agent(Recorder, SegmentRecorder, Protocol):
         ...
 
     def metrics(self, step: int) -> dict[str, float]:
-        """Return values to log, means over the last updates."""
+        """Return values to log, means over the last updates; ``step`` as in :meth:`learn`."""
         ...
 
     def pictures(self) -> dict[str, NDArray[np.uint8]]:

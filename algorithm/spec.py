@@ -16,6 +16,9 @@ from numpy.typing import NDArray
 Z_LIMIT = 7.0
 """Bound of the pre-tanh value while acting: beyond it float32 ``tanh`` rounds to ±1."""
 
+IMAGE_AXES = ("HWC", "CHW")
+"""Orders of an image's height, width and channels."""
+
 DEFAULT_BEHAVIOUR = "default"
 """Behaviour name of environments with only one kind of agent."""
 
@@ -31,6 +34,8 @@ class ObsSpec:
                 from 0; empty for numbers. Left out: there are no such observations.
     stacks:     frames along the first axis. An observation adds the last one; the others come from the
                 observations before it, or repeat the first one. 1 is no stack. Left out: there are no stacks.
+    axes:       of an image, where the simulator names them: ``HWC`` or ``CHW`` for the order of height, width
+                and channels; empty where the shape has to tell. Left out: it has to everywhere.
     """
 
     names: tuple[str, ...]
@@ -38,14 +43,17 @@ class ObsSpec:
     dtypes: tuple[str, ...]
     categories: tuple[tuple[int, ...], ...] = ()
     stacks: tuple[int, ...] = ()
+    axes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         n = len(self.names)
+        object.__setattr__(self, "axes", self.axes or ("",) * n)
         object.__setattr__(self, "categories", self.categories or ((),) * n)
         object.__setattr__(self, "stacks", self.stacks or (1,) * n)
-        if not n == len(self.shapes) == len(self.dtypes) == len(self.categories) == len(self.stacks):
+        columns = (self.shapes, self.dtypes, self.categories, self.stacks, self.axes)
+        if any(len(column) != n for column in columns):
             raise ValueError(
-                "ObsSpec: names, shapes, dtypes, categories and stacks must have the same length"
+                "ObsSpec: names, shapes, dtypes, categories, stacks and axes must have the same length"
             )
         if not n:
             raise ValueError("ObsSpec: an agent needs at least one observation")
@@ -58,6 +66,9 @@ class ObsSpec:
                 raise ValueError(f"ObsSpec: {name} has {prod(shape)} elements and {len(counts)} categories")
             if stack != 1 and (not shape or shape[0] != stack):
                 raise ValueError(f"ObsSpec: {name} of shape {shape} cannot hold a stack of {stack} frames")
+        for name, shape, axes in zip(self.names, self.shapes, self.axes, strict=True):
+            if axes not in ("", *IMAGE_AXES) or (axes and len(shape) != len(axes)):
+                raise ValueError(f"ObsSpec: {name} of shape {shape} cannot have the axes {axes!r}")
 
     def items(self) -> tuple[tuple[str, tuple[int, ...], str], ...]:
         """Return (name, shape, dtype) of each observation, in order."""

@@ -60,8 +60,15 @@ def trajectory(made: Segment, actor: str, channel: int, number: int) -> Trajecto
     length = made.length
     transitions = Transitions(**{name: getattr(made, name) for name in Transitions.__struct_fields__})
     chunk, episode = TrajectoryChunk(BEHAVIOUR, channel, transitions), (BEHAVIOUR, channel, 1.0, length)
-    own = {"channel": channel, "number": number, "version": 0, "steps": length, "stride": length}
-    return TrajectoryMessage(actor=actor, **own, dropped=0, chunks=(chunk,), episodes=(episode,))
+    return TrajectoryMessage(
+        actor=actor,
+        channel=channel,
+        number=number,
+        version=0,
+        dropped=0,
+        chunks=(chunk,),
+        episodes=(episode,),
+    )
 
 
 def token(folder: Path) -> str:

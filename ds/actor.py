@@ -179,8 +179,7 @@ class _Work:
             on_non_finite=self._on_non_finite(faults, folder),
         )
         self._loop(rollout, acting, loader, writer, send_queue, _Lines(console))
-        last = writer.finish(steps=rollout.steps, stride=base.n_envs, episodes=(), version=loader.version)
-        for rest in last:
+        for rest in writer.finish(episodes=(), version=loader.version):
             send_queue.put(rest)
         send_queue.finish(_LAST_S)
 
@@ -207,8 +206,7 @@ class _Work:
             episodes = rollout.step()
             link.report(steps=rollout.steps, version=loader.version)
             for packed in writer.flush(
-                steps=rollout.steps,
-                stride=base.n_envs,
+                agents=rollout.agents,
                 episodes=episodes,
                 version=loader.version,
                 whole=synchronous,

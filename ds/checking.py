@@ -13,7 +13,6 @@ import numpy as np
 from algorithm.data import Array
 from algorithm.replay.writer import MAX_STEP, TANH_TOLERANCE
 from algorithm.spec import Z_LIMIT, AgentSpec, ObsSpec
-from ds.limits import most_steps
 from ds.protocol import Beat, TrajectoryChunk, TrajectoryMessage, Transitions
 
 MAX_AGENT = 2**31 - 1
@@ -68,9 +67,7 @@ def check_trajectory(
     _within("number", message.number, 1, MAX_TOTAL)
     _within("channel", message.channel, 0, MAX_COUNT)
     _within("version", message.version, 0, version)
-    _within("stride", message.stride, 1, MAX_ENVIRONMENTS)
     _within("dropped", message.dropped, 0, MAX_TOTAL)
-    rows = 0
     for i, chunk in enumerate(message.chunks):
         where = f"chunk {i}"
         _check_agent(where, chunk.behaviour, chunk.agent, specs)
@@ -83,8 +80,8 @@ def check_trajectory(
                 carry_shapes[chunk.behaviour],
                 max_length,
             )
-            rows += chunk.transitions.length
-    _within(f"steps, with {rows} transitions", message.steps, 0, most_steps(rows))
+    for i, (behaviour, agent) in enumerate(message.gone):
+        _check_agent(f"gone {i}", behaviour, agent, specs)
     for i, (behaviour, agent, total, length) in enumerate(message.episodes):
         where = f"episode {i}"
         _check_agent(where, behaviour, agent, specs)

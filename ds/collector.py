@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from algorithm.data import State
@@ -23,23 +23,28 @@ MAX_ROWS = 16
 class _PendingSteps:
     """Steps of a stored message that the trainer has not been given yet."""
 
-    steps: int
-    stride: int
+    steps: dict[str, int]  # by behaviour
     episodes: list[Episode]
+
+    @property
+    def total(self) -> int:
+        """Steps of all behaviours."""
+        return sum(self.steps.values())
 
 
 class RemoteCollector:
     """Transition source whose environments are stepped by actors: a :class:`~algorithm.roles.Collector`.
 
-    A message is stored at once, and its steps are handed out a step of its environments at a time, so that
-    evaluations, summaries and checkpoints come when they are due, however long the message is.
+    A message is stored at once, and its steps are handed out one at a time, so that evaluations, summaries
+    and checkpoints come when they are due, however long the message is.
 
     recorders:   who stores, by behaviour
     before_step: called first in every step; publishes weights if that is due
     watch:       stopwatch of waiting and storing
     wait:        seconds that a step waits for a message at most
-    silence:     steps of all of an actor's environments after which an agent without transitions has left:
-                 more than the longest segment; 1 where a message is one step of all agents
+    whole:       hand out all steps of a message at once: it is one step of all agents
+    silence:     transitions of an actor, for each of its agents, after which an agent without any has left,
+                 even if the word of it was lost: several times the longest segment
     """
 
     def __init__(
@@ -52,20 +57,22 @@ class RemoteCollector:
         before_step: Callable[[], None],
         watch: Stopwatch,
         wait: float,
-        silence: int = 1000,
+        whole: bool = False,
+        silence: int = 10_000,
     ) -> None:
         self._queue, self._actors, self._recorders = queue, actors, recorders
         self._parameters = parameters
         self._before_step, self._watch, self._wait = before_step, watch, wait
         self._streams = AgentTracker(silence)
-        self._steps = 0
+        self._whole = whole
+        self.behaviour_steps = dict.fromkeys(recorders, 0)
         self._unreleased: _PendingSteps | None = None
         self._last: TrajectoryMessage | None = None
 
     @property
     def steps(self) -> int:
-        """Environment steps that the trainer has been given."""
-        return self._steps
+        """Steps that the trainer has been given."""
+        return sum(self.behaviour_steps.values())
 
     @property
     def agents(self) -> frozenset[tuple[str, int]]:
@@ -91,7 +98,7 @@ class RemoteCollector:
         left = self._unreleased
         return State(
             meta={
-                "steps": self._steps,
+                "steps": dict(self.behaviour_steps),
                 "unreleased": None if left is None else _as_json(left),
                 "streams": self._streams.state(),
                 "actors": self._actors.state(),
@@ -112,7 +119,7 @@ class RemoteCollector:
         self._parameters.resume(int(meta["version"]))
         for number in sorted(self._streams.numbers - self._actors.awaited):
             self._queue.left(number)  # the word that it has left waited where the messages did
-        self._steps = int(meta["steps"])
+        self.behaviour_steps = {name: int(meta["steps"].get(name, 0)) for name in self._recorders}
         if not meta["actors"]["living"]:
             return []
         return ["what actors sent after the checkpoint is lost; it is counted when they come back"]
@@ -157,17 +164,23 @@ class RemoteCollector:
             Episode(behaviour, stream_of(number, agent), total, length)
             for behaviour, agent, total, length in message.episodes
         ]
-        self._unreleased = _PendingSteps(message.steps, message.stride, episodes)
+        taken = dict.fromkeys((chunk.behaviour for chunk in message.chunks), 0)
+        for chunk in message.chunks:
+            taken[chunk.behaviour] += 0 if chunk.transitions is None else chunk.transitions.length
+        self._unreleased = _PendingSteps(taken, episodes)
         self._last = message
 
     def _release(self) -> list[Episode]:
         left = self._unreleased
         if left is None:
             return []
-        now = min(left.steps, left.stride)
-        self._steps += now
-        if now < left.steps:
-            self._unreleased = replace(left, steps=left.steps - now)
+        for name, steps in left.steps.items():
+            now = steps if self._whole else min(steps, 1)
+            self.behaviour_steps[name] += now
+            left.steps[name] -= now
+            if now and not self._whole:
+                break
+        if left.total:
             return []
         self._unreleased = None
         return left.episodes
@@ -175,12 +188,12 @@ class RemoteCollector:
 
 def _as_json(left: _PendingSteps) -> dict[str, Any]:
     episodes = [[one.behaviour, one.agent, one.total, one.length] for one in left.episodes]
-    return {"steps": left.steps, "stride": left.stride, "episodes": episodes}
+    return {"steps": dict(left.steps), "episodes": episodes}
 
 
 def _of_json(left: Mapping[str, Any]) -> _PendingSteps:
     episodes = [Episode(str(b), int(agent), float(total), int(n)) for b, agent, total, n in left["episodes"]]
-    return _PendingSteps(int(left["steps"]), int(left["stride"]), episodes)
+    return _PendingSteps({str(name): int(steps) for name, steps in left["steps"].items()}, episodes)
 
 
 Stream = tuple[str, int]
@@ -200,19 +213,18 @@ def stream_of(number: int, agent: int) -> int:
 
 @dataclass
 class _Source:
-    """One actor: its environment steps, the last step of each agent, and open episodes."""
+    """One actor: its transitions, the last one of each agent, and open episodes."""
 
     steps: int = 0
-    silence: int = 0  # steps after which an agent without transitions has left
     heard: dict[Stream, int] = field(
         default_factory=dict
     )  # agent -> step of its last transition, oldest first
     open: dict[Stream, None] = field(default_factory=dict)  # likewise
 
-    def drop_inactive(self) -> None:
+    def drop_inactive(self, silence: int) -> None:
         while self.heard:
             first = next(iter(self.heard))
-            if self.heard[first] > self.steps - self.silence and len(self.heard) <= MAX_STREAMS:
+            if self.heard[first] > self.steps - silence * len(self.heard) and len(self.heard) <= MAX_STREAMS:
                 return
             del self.heard[first]
 
@@ -220,7 +232,7 @@ class _Source:
 class AgentTracker:
     """Agents and open episodes of all actors that have sent messages and have not left.
 
-    silence: steps of all of an actor's environments after which an agent without transitions has left
+    silence: transitions of an actor, for each of its agents, after which an agent without any has left
 
     Of one actor at most :data:`MAX_STREAMS` agents are kept; above that the least recently active has left.
     """
@@ -247,7 +259,6 @@ class AgentTracker:
         """Note a stored message of actor ``number``; return open episodes above the limit, which end."""
         source = self._sources.setdefault(number, _Source())
         source.steps += message.steps
-        source.silence = self._silence * message.stride
         ended = []
         for chunk in message.chunks:
             stream, segment = (chunk.behaviour, stream_of(number, chunk.agent)), chunk.transitions
@@ -262,7 +273,9 @@ class AgentTracker:
                 if len(source.open) > MAX_STREAMS:
                     ended.append(next(iter(source.open)))
                     del source.open[ended[-1]]
-        source.drop_inactive()
+        for behaviour, agent in message.gone:
+            source.heard.pop((behaviour, stream_of(number, agent)), None)
+        source.drop_inactive(self._silence)
         self._agents = None
         return ended
 
@@ -278,7 +291,6 @@ class AgentTracker:
             {
                 "number": number,
                 "steps": source.steps,
-                "silence": source.silence,
                 "heard": [[*stream, at] for stream, at in source.heard.items()],
                 "open": [list(stream) for stream in sorted(source.open)],
             }
@@ -291,7 +303,6 @@ class AgentTracker:
         self._sources = {
             int(one["number"]): _Source(
                 steps=int(one["steps"]),
-                silence=int(one["silence"]),
                 heard={(str(behaviour), int(stream)): int(at) for behaviour, stream, at in one["heard"]},
                 open={(str(behaviour), int(stream)): None for behaviour, stream in one["open"]},
             )

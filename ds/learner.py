@@ -43,6 +43,8 @@ LOOPBACK = "127.0.0.1"
 _WAIT_S = 0.1
 """Seconds until the loop handles a signal while no actor sends anything."""
 
+_SILENT_CHUNKS = 16  # an agent may be asked so much more rarely than the others of its actor
+
 _GRACE_S = 2.0
 
 
@@ -122,7 +124,8 @@ class Remote:
             before_step=self._before_step,
             watch=watch,
             wait=_WAIT_S,
-            silence=1 if net.synchronous else 2 * base.max_episode_length,
+            whole=net.synchronous,
+            silence=_SILENT_CHUNKS * base.max_episode_length,
         )
 
     def begin(self) -> None:

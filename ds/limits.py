@@ -13,10 +13,6 @@ from ds.wire import ALIGNMENT, aligned
 SMALLEST_LIMIT = 2**20
 """Lower bound of the limit, so that the other messages pass as well."""
 
-STEPS_PER_ROW = 4
-FREE_STEPS = 64
-"""See :func:`most_steps`."""
-
 _ENVELOPE = 2**14
 """Bytes of a message besides its transitions, ends of episodes that were given up included."""
 
@@ -25,15 +21,6 @@ _PART = 64
 """Bytes for the structure of a chunk besides what describes its arrays: ints and headers, with room."""
 
 Shape = tuple[int, ...]
-
-
-def most_steps(rows: int) -> int:
-    """Return how many environment steps a message of ``rows`` transitions may account for.
-
-    Usually there is a transition for each step or more. There are fewer where agents act in turns or are
-    not there for a while; what is above the limit waits in the actor for a message with more transitions.
-    """
-    return STEPS_PER_ROW * rows + FREE_STEPS
 
 
 def message_limit(
@@ -65,8 +52,9 @@ def largest_trajectory(
     """
     longest = max(_chunk(name, spec, carries[name], max_episode_length) for name, spec in specs.items())
     step = max(_chunk(name, spec, carries[name], 1) for name, spec in specs.items())
-    episode = max(_text(name) for name in specs) + 3 * _INT + 2
-    return _ENVELOPE + max(longest, agents * step) + agents * episode
+    name = max(_text(name) for name in specs)
+    episode, gone = name + 3 * _INT + 2, name + _INT + 2
+    return _ENVELOPE + max(longest, agents * step) + agents * (episode + gone)
 
 
 def _chunk(name: str, spec: AgentSpec, carry: Shape, length: int) -> int:

@@ -132,11 +132,15 @@ class TrajectoryMessage(Message, frozen=True, kw_only=True):
     channel: int
     number: int
     version: int  # of the oldest weights that acted in it
-    steps: int  # environment steps that it accounts for
-    stride: int  # environment steps of one step of all of the actor's environments
     chunks: Items[TrajectoryChunk]
     episodes: Items[tuple[str, int, float, int]]  # of those that ended: behaviour, agent, return, length
-    dropped: int  # environment steps that the actor has given up so far
+    gone: Items[tuple[str, int]] = ()  # agents that are not there any more: behaviour, agent
+    dropped: int  # transitions that the actor has given up so far
+
+    @property
+    def steps(self) -> int:
+        """Transitions in it."""
+        return sum(chunk.transitions.length for chunk in self.chunks if chunk.transitions is not None)
 
 
 class Beat(Message, frozen=True, kw_only=True):
@@ -144,9 +148,9 @@ class Beat(Message, frozen=True, kw_only=True):
 
     actor: str
     version: int  # weights it acts with
-    steps: int  # environment steps so far
+    steps: int  # transitions so far
     waiting: int  # messages that wait to be sent
-    dropped: int  # environment steps given up so far
+    dropped: int  # transitions given up so far
 
 
 class Receipt(Message, frozen=True, kw_only=True):

@@ -246,4 +246,4 @@ def without_data(message: TrajectoryMessage) -> TrajectoryMessage:
     """Return a stale message without transitions: its agents' open episodes end where they are."""
     agents = dict.fromkeys((chunk.behaviour, chunk.agent) for chunk in message.chunks)
     chunks = tuple(TrajectoryChunk(behaviour, agent, None) for behaviour, agent in agents)
-    return replace(message, chunks=chunks, steps=0, episodes=())
+    return replace(message, chunks=chunks, episodes=())

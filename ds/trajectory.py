@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from algorithm.data import Array, Segment, StepBatch
-from ds.limits import most_steps
 from ds.protocol import TrajectoryChunk, TrajectoryMessage, Transitions
 
 if TYPE_CHECKING:  # an actor's messages are packed and sent without torch
@@ -64,7 +63,8 @@ class TrajectoryWriter:
         self._ready: list[_Ready] = []
         self._results: list[Result] = []
         self._clock = 0  # pieces and ends so far
-        self._accounted = 0  # environment steps in what has been packed
+        self._known: set[Key] = set()  # agents with transitions that are not gone
+        self._gone: list[Key] = []  # since the last message
 
     def recorder(self, behaviour: str) -> BehaviourRecorder:
         """Return the :class:`~algorithm.roles.Recorder` of the agents of one behaviour."""
@@ -76,6 +76,7 @@ class TrajectoryWriter:
         One that does not follow the agent's last one ends what was open as truncated, as in the replay.
         """
         key = (behaviour, segment.stream)
+        self._known.add(key)
         stream = self._streams.get(key)
         if stream is None or stream.next_step != segment.start_step:
             self.close(*key)
@@ -103,18 +104,19 @@ class TrajectoryWriter:
             self._ready.append(_Ready(TrajectoryChunk(behaviour, agent, None), self._tick(), None))
 
     def flush(
-        self, *, steps: int, stride: int, episodes: Sequence[Episode], version: int, whole: bool = False
+        self, *, agents: frozenset[Key], episodes: Sequence[Episode], version: int, whole: bool = False
     ) -> list[TrajectoryMessage]:
         """Return messages, without actor and number, of complete chunks. Called after every step.
 
-        steps:    environment steps of the rollout so far; what is handed out accounts for all of them but
-                  those beyond :func:`~ds.limits.most_steps` of its transitions, which wait for the next call
-        stride:   environment steps of one step of the rollout
+        agents:   all that are there after the last step, waiting or not
         episodes: that ended with the last step
         version:  of the weights that acted in all that was added since the last call; it never falls
         whole:    all there is, one message a channel and at least one, in the order of addition; else
                   a message for each chunk, so that none is larger than a chunk
         """
+        if gone_now := self._known - agents:
+            self._gone += sorted(gone_now)
+            self._known -= gone_now
         self._results += [(e.behaviour, e.agent, e.total, e.length) for e in episodes]
         if whole:
             for key, stream in self._streams.items():
@@ -122,13 +124,9 @@ class TrajectoryWriter:
         self._date(version)
         ready, self._ready = self._ready, []
         groups = (self._by_channel(ready) or [[]]) if whole else [[one] for one in ready]
-        shares = [
-            min(share, most_steps(sum(one.length for one in group)))
-            for group, share in zip(
-                groups, _shares(steps - self._accounted, stride, len(groups)), strict=True
-            )
-        ]
-        self._accounted += sum(shares)
+        gone = [tuple[Key, ...]() for _ in groups]
+        if groups:  # the last one has them, behind the agents' own transitions
+            gone[-1], self._gone = tuple(self._gone), []
         return [
             TrajectoryMessage(
                 actor="",
@@ -136,26 +134,23 @@ class TrajectoryWriter:
                 dropped=0,
                 channel=group[0].chunk.agent % self._channels if group else 0,
                 version=min((one.version for one in group if one.version is not None), default=version),
-                steps=share,
-                stride=stride,
                 chunks=tuple(one.chunk for one in group),
                 episodes=self._results_of(group, last=group is groups[-1]),
+                gone=left,
             )
-            for group, share in zip(groups, shares, strict=True)
+            for group, left in zip(groups, gone, strict=True)
         ]
 
-    def finish(
-        self, *, steps: int, stride: int, episodes: Sequence[Episode], version: int
-    ) -> list[TrajectoryMessage]:
+    def finish(self, *, episodes: Sequence[Episode], version: int) -> list[TrajectoryMessage]:
         """Return the last messages; open episodes end as truncated.
 
         The arguments are those of :meth:`flush`.
         """
         for behaviour, agent in list(self._streams):
             self.close(behaviour, agent)
-        left = bool(self._ready or episodes or self._results or steps > self._accounted)
+        left = bool(self._ready or episodes or self._results)
         return self.flush(
-            steps=steps, stride=stride, episodes=episodes, version=version, whole=left and not self._ready
+            agents=frozenset(), episodes=episodes, version=version, whole=left and not self._ready
         )
 
     def _send_off(self, key: Key, stream: _Stream, *, truncated: bool = False) -> None:
@@ -207,15 +202,6 @@ class BehaviourRecorder:
     def close(self, stream: int) -> None:
         """End the stream's episode as truncated."""
         self._writer.close(self._behaviour, stream)
-
-
-def _shares(steps: int, stride: int, n: int) -> list[int]:
-    """Split ``steps`` into n shares that are about equal, each but the last a multiple of ``stride``."""
-    strides, rest = divmod(steps, stride)
-    shares = [stride * (strides * (i + 1) // n - strides * i // n) for i in range(n)]
-    if shares:
-        shares[-1] += rest
-    return shares
 
 
 _FIRST_ROWS = 8

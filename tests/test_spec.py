@@ -48,6 +48,8 @@ def test_branches_lie_one_after_the_other():
         ({"categories": ((4, 4), ())}, "1 elements and 2 categories"),
         ({"stacks": (2, 1)}, "cannot hold a stack of 2"),
         ({"stacks": (1,)}, "same length"),
+        ({"axes": ("", "HWC")}, "b of shape .* cannot have the axes 'HWC'"),
+        ({"axes": ("", "WHC")}, "cannot have the axes 'WHC'"),
     ],
 )
 def test_kinds_of_observations_fit_their_shapes(field, match):

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from algorithm.data import ActorOutput, Array, Segment, State, StepBatch
-from algorithm.env.base import Observation, StepResult
+from algorithm.env.base import Observation, ResetResult, StepResult
 from algorithm.spec import DEFAULT_BEHAVIOUR, ActionSpec, AgentSpec, ObsSpec
 
 SPEC = AgentSpec(
@@ -48,7 +49,7 @@ class Guests:
     """Agent i does in step t what ``script[t][i]`` says; those in ``first`` are there from the start.
 
     One that is there:  ``T U`` its episode ends terminated, truncated · ``t u`` the same, and it leaves ·
-                        ``s`` it is skipped · ``v`` it vanishes · anything else: it goes on.
+                        ``s`` it is skipped · ``v`` it vanishes · ``w`` it waits · anything else: it goes on.
     One that is not:    ``a`` it appears · ``p`` it appears and has left in the same step.
 
     The reward of a step is the number of the step. Rows are ``shuffled``, but not always, and what means
@@ -76,12 +77,13 @@ class Guests:
         self._rng, self._shuffled = np.random.default_rng(0), shuffled
         self._there: dict[int, Moment] = {}
         self._episodes: dict[int, int] = {}
-        self._gone: set[int] = set()  # with the last reset: they still have a row
+        self._waits: set[int] = set()
         self._order: list[int] = []
 
     def reset(
         self, indices: Sequence[int] | None = None, *, episode: int | None = None
-    ) -> dict[str, Observation]:
+    ) -> dict[str, ResetResult]:
+        gone: set[int] = set()
         if indices is None:
             assert episode == 0
             begun = list(self._first)
@@ -90,19 +92,21 @@ class Guests:
             gone, new = next(self._on_reset, (set(), set()))
             rooms = {i // self._per_room for i in indices}
             begun = [i for i in self._there if i // self._per_room in rooms and i not in gone]
-            self._gone |= gone
             self._rng.shuffle(begun)
-            begun += sorted(new)
-            self._order = self._order + sorted(new)
+            new |= self._waits & set(begun)  # they had no row
+            begun = [i for i in begun if i not in new] + sorted(new)
+            self._order = [i for i in self._order if i not in gone] + sorted(new)
+            self._waits -= {*begun, *gone}
+        for agent in gone:
+            del self._there[agent]
         for agent in begun:
             self._begin(agent)
-        return {DEFAULT_BEHAVIOUR: self._seen(begun, self._there)}
+        seen = self._seen(begun, self._there)
+        return {DEFAULT_BEHAVIOUR: ResetResult(**vars(seen), removed=np.array(sorted(gone), np.int64))}
 
     def step(self, actions: Mapping[str, np.ndarray]) -> dict[str, StepResult]:
         self._check(actions[DEFAULT_BEHAVIOUR])
-        for agent in self._gone:
-            del self._there[agent]
-        self._gone = set()
+        before = set(self._there)
         ends: dict[int, Moment] = {}
         marks: dict[int, str] = {}
         self._line += 1
@@ -112,20 +116,23 @@ class Guests:
         if self._shuffled and self._rng.random() < 0.7:
             self._rng.shuffle(rows)
         self._order = [i for i in rows if i in self._there]
-        return {DEFAULT_BEHAVIOUR: self._result(rows, ends, marks)}
+        self._waits = set(self._there) - set(self._order)
+        vanished = np.array(sorted(before - {*self._there, *ends}), np.int64)
+        result = self._result(rows, ends, marks)
+        return {DEFAULT_BEHAVIOUR: replace(result, vanished=vanished) if len(vanished) else result}
 
     def close(self) -> None:
         pass
 
     def state(self) -> State:
         there = [list(moment) for moment in self._there.values()]
-        own = {"line": self._line, "there": there, "gone": sorted(self._gone), "order": self._order}
+        own = {"line": self._line, "there": there, "waits": sorted(self._waits), "order": self._order}
         episodes = list(self._episodes.items())
         return State(meta={**own, "episodes": episodes, "rng": self._rng.bit_generator.state})
 
     def resume(self, state: State) -> dict[int, str]:
         own = state.meta
-        self._line, self._order, self._gone = own["line"], own["order"], set(own["gone"])
+        self._line, self._order, self._waits = own["line"], own["order"], set(own["waits"])
         self._there = {moment[0]: tuple(moment) for moment in own["there"]}
         self._episodes = dict(own["episodes"])
         self._rng.bit_generator.state = own["rng"]
@@ -134,8 +141,7 @@ class Guests:
     def _check(self, action: np.ndarray) -> None:
         expected = chosen([self._there[i] for i in self._order])
         assert action.shape == expected.shape, "one action for each who is there"
-        alive = [i not in self._gone for i in self._order]
-        assert np.array_equal(action[alive], expected[alive]), "the action is for somebody else"
+        assert np.array_equal(action, expected), "the action is for somebody else"
 
     def _happen(self, agent: int, event: str, ends: dict[int, Moment], marks: dict[int, str]) -> None:
         """``marks``: what happened to each who has a row; ``ends``: where episodes ended."""
@@ -148,6 +154,8 @@ class Guests:
             return
         if event == "v":
             del self._there[agent]
+            return
+        if event == "w":  # its action goes on
             return
         who, episode, step = self._there[agent]
         self._there[agent] = (who, episode, step + 1)
@@ -254,7 +262,7 @@ class Attentive:
 
 
 def random_script(rng: np.random.Generator, steps: int, agents: int) -> list[str]:
-    events = rng.choice(list("......TUtusvap"), (steps, agents))
+    events = rng.choice(list("......TUtusvapwww"), (steps, agents))
     events[[20, 50]] = "v"  # nobody is left, once for a while
     events[21:24] = "."
     return ["".join(line) for line in events]
@@ -274,6 +282,8 @@ def tale(script: list[str], first: set[int], limit: int) -> tuple[list[tuple], l
                 closed += [agent] * (step > 0)
                 there, number, step = event == "s", number + (event == "s"), 0
             else:
+                if event == "w":
+                    continue
                 step += 1
                 ends = (event in "Tt", event in "Uu" or (step == limit and event not in "Tt"))
                 rows.append((agent, number, step - 1, float(step), *ends))

@@ -8,7 +8,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from algorithm.env.base import Observation, StepResult, Trace
+from algorithm.env.base import ResetResult, StepResult, Trace
 from algorithm.spec import ActionSpec, AgentSpec, ObsSpec
 
 Event = tuple[int, int, str, str]
@@ -84,7 +84,7 @@ class Rooms:
         reward = [np.nan if (self._count, i) in self._bad else 1.0 for i in range(4)]
         return {
             "x": StepResult(
-                **vars(self._seen(list(range(4)))),
+                **{k: v for k, v in vars(self._seen(list(range(4)))).items() if k != "removed"},
                 reward=np.array(reward, np.float32),
                 terminated=no,
                 truncated=no,
@@ -94,8 +94,8 @@ class Rooms:
     def trace(self, agent: int) -> Trace | None:
         return None
 
-    def _seen(self, agents: list[int]) -> Observation:
+    def _seen(self, agents: list[int]) -> ResetResult:
         obs = np.array([[i, self._steps[i // 2]] for i in agents], np.float32)
-        return Observation(
+        return ResetResult(
             ids=np.array(agents), obs={"obs": obs}, action_mask=np.zeros((len(agents), 0), np.bool_)
         )

@@ -78,7 +78,7 @@ class BaseConfig(EnvConfig):
         -1, "Training ends after so many iterations; in one, every agent finishes an episode. -1: no limit."
     )
     max_step: Limit = option(
-        100_000, "Training ends after so many steps, summed over environments. -1: no limit.", resume=_new_end
+        100_000, "Training ends after so many steps, summed over all agents. -1: no limit.", resume=_new_end
     )
     max_step_each_iter: Limit = option(
         -1, "An episode is truncated after so many steps. -1: no limit.", shared=True

@@ -30,6 +30,16 @@ class Observation:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ResetResult(Observation):
+    """First observations of the agents in environments that were reset.
+
+    removed: ids that these environments had before, waiting or not, and that are not in ``ids``
+    """
+
+    removed: Int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class StepResult(Observation):
     """Next observations of N agents, with the results of their last actions.
 
@@ -44,13 +54,16 @@ class StepResult(Observation):
 
     * A new id is an agent that **appeared**. It took no step, so its reward and ends are undefined; ``obs``
       is its first observation.
-    * An agent whose id is missing **vanished**. The result of its last action is unknown: nothing is stored
-      for it, and an open episode ends there as truncated.
+    * An agent whose id is missing **waits**: its last action goes on, and it is not asked for another one.
+      The result that has its id again is that of this action, with the whole reward since.
+    * An agent that has ``vanished`` is gone without an end, from the present or the waiting ones. The result
+      of its last action is unknown: nothing is stored for it, and an open episode ends there as truncated.
+      The same id may appear with this result; it is then another agent's.
     * An agent that has ``left`` finished its episode with this step and does not act until its id appears
       again. It is terminated or truncated, ``final`` holds its last observation, and ``obs`` is undefined.
       One that is new and has left is ignored.
 
-    An id that appears again is the same agent and starts another episode.
+    An id that appears again starts another episode. Ids are unique over all behaviours.
     """
 
     reward: Float  # [N]
@@ -59,6 +72,7 @@ class StepResult(Observation):
     final: Observation | None = None  # in the same rows; present if any episode ended
     skipped: Bool | None = None  # [N] present if any agent was skipped
     left: Bool | None = None  # [N] present if any agent left
+    vanished: Int | None = None  # ids; present if any agent vanished
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,25 +138,24 @@ class VecEnv(Protocol):
 
     def reset(
         self, indices: Sequence[int] | None = None, *, episode: int | None = None
-    ) -> Mapping[str, Observation]:
+    ) -> Mapping[str, ResetResult]:
         """Start new episodes in the environments ``indices`` (all by default).
 
         indices: environments, each named by the id of an agent in it
         episode: number of the episode to start; the next one by default
 
-        Returns for every behaviour the first observations of the agents in these environments. In the next
-        step all agents keep their rows; agents that are new with this reset follow, in the order returned. An
-        agent that this reset removes still has an action in that step, without effect, and is missing in its
-        result.
+        Returns for every behaviour the first observations of the agents in these environments. Every former
+        agent of them is either among them or ``removed``. In the next step all agents keep their order, less
+        those removed; agents that are new with this reset follow, in the order returned.
         """
         ...
 
     def step(self, actions: Mapping[str, Float]) -> Mapping[str, StepResult]:
         """Step once with flat actions [N, A] per behaviour, in the order of the last observations.
 
-        Agents that have left have no row. Returns a result for every behaviour, with N = 0 where it has no
-        agent. An environment whose episode ends is reset before the next step that counts for it. Raises
-        :class:`~algorithm.errors.EnvError` if a simulator failed for good.
+        Agents that wait or have left have no row. Returns a result for every behaviour, with N = 0 where it
+        has no agent. An environment whose episode ends is reset before the next step that counts for it.
+        Raises :class:`~algorithm.errors.EnvError` if a simulator failed for good.
         """
         ...
 

@@ -22,7 +22,7 @@ from typing_extensions import override
 
 from algorithm.data import Bool, Float, Int, State
 from algorithm.env.adapter import Adapter
-from algorithm.env.base import EpisodeSeed, Observation, StepResult, VecEnv
+from algorithm.env.base import EpisodeSeed, Observation, ResetResult, StepResult, VecEnv
 from algorithm.env.install_hints import advice
 from algorithm.env.masks import MASK
 from algorithm.env.pool.env_group import close_error
@@ -112,13 +112,13 @@ class GymVectorEnv(VecEnv):
     @override
     def reset(
         self, indices: Sequence[int] | None = None, *, episode: int | None = None
-    ) -> dict[str, Observation]:
+    ) -> dict[str, ResetResult]:
         chosen = self._ids if indices is None else np.array(indices, np.int64)
         if episode is not None:
             self._episode[chosen] = episode - 1
         seen = self._reset(chosen)
         return {
-            DEFAULT_BEHAVIOUR: Observation(
+            DEFAULT_BEHAVIOUR: ResetResult(
                 ids=chosen,
                 obs={name: value[chosen] for name, value in seen.obs.items()},
                 action_mask=seen.action_mask[chosen],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ PATIENCE = 1000
 
 @dataclass(frozen=True)
 class Performance:
-    """Returns and lengths of the evaluation episodes of one behaviour, in the order they ended."""
+    """Returns and lengths of the evaluation episodes of one behaviour, in the order in which they began."""
 
     returns: tuple[float, ...]
     lengths: tuple[int, ...]
@@ -110,39 +111,95 @@ def evaluate(
     callback: Callback = NULL_CALLBACK,
     on_non_finite: OnNonFinite | None = None,
 ) -> dict[str, Performance] | None:
-    """Play until every behaviour has finished ``episodes`` episodes.
+    """Play the first ``episodes`` episodes of every behaviour, in the order in which they begin.
 
-    The environments begin at episode 0, so every call plays the same starts; only the policy differs.
+    Those that end first would be the short ones. The environments begin at episode 0, so every call plays the
+    same starts; only the policy differs. An episode that is cut off without an end does not count, and the
+    one that began after it counts instead.
 
-    on_episode: called with each episode that counts, the first ``episodes`` of each behaviour
+    on_episode: called with each episode that counts
     on_non_finite: policy for episodes with such numbers, which do not count; by default the first one raises
 
     Returns None if ``stop`` became true on the way. Raises EnvError if unfinished behaviours had no agents
     for ``PATIENCE`` steps.
     """
-    done: dict[str, list[Episode]] = {name: [] for name in players}
+    counts = {name: _FirstEpisodes(episodes) for name in players}
     absent = 0  # steps in a row without an agent of an unfinished behaviour
-
-    def unfinished() -> set[str]:
-        return {name for name, finished in done.items() if len(finished) < episodes}
-
     with eval_loop(env, players, callback, length_limit=length_limit, on_non_finite=on_non_finite) as loop:
-        while unfinished():
+        begun = _begin(counts, {}, loop.rollout.open_episodes)
+        while missing := _incomplete(counts):
             if stop():
                 return None
-            for episode in loop.step():
-                finished = done[episode.behaviour]
-                if len(finished) < episodes:
-                    finished.append(episode)
+            ended = {(episode.behaviour, episode.agent): episode for episode in loop.step()}
+            now = loop.rollout.open_episodes
+            for agent, number in begun.items():
+                if now.get(agent) != number:
+                    counts[agent[0]].end(number, ended.get(agent))
+            begun = _begin(counts, begun, now)
+            for count in counts.values():
+                for episode in count.new():
                     on_episode(episode)
-            missing = unfinished()
-            absent = 0 if missing & {name for name, _ in loop.rollout.agents} else absent + 1
+            missing = _incomplete(counts)
+            absent = 0 if missing & {name for name, _ in now} else absent + 1
             if missing and absent == PATIENCE:
-                raise _no_agents({name: len(done[name]) for name in done if name in missing}, episodes, loop)
+                finished = {name: len(counts[name].finished) for name in sorted(missing)}
+                raise _no_agents(finished, episodes, loop)
     return {
-        name: Performance(tuple(e.total for e in finished), tuple(e.length for e in finished))
-        for name, finished in done.items()
+        name: Performance(tuple(e.total for e in count.finished), tuple(e.length for e in count.finished))
+        for name, count in counts.items()
     }
+
+
+def _incomplete(counts: Mapping[str, _FirstEpisodes]) -> set[str]:
+    return {name for name, count in counts.items() if not count.complete}
+
+
+_Open = Mapping[tuple[str, int], int]
+
+
+def _begin(counts: Mapping[str, _FirstEpisodes], before: _Open, now: _Open) -> _Open:
+    """Count the episodes that are open now and were not before; returns ``now``."""
+    for agent, number in now.items():
+        if before.get(agent) != number:
+            counts[agent[0]].begin(number)
+    return now
+
+
+class _FirstEpisodes:
+    """The first n episodes of one behaviour, by the order in which they begin; lost ones do not count."""
+
+    def __init__(self, n: int) -> None:
+        self._n = n
+        self._numbers: list[int] = []  # of all that have begun and are not lost, ascending
+        self._ended: dict[int, Episode] = {}
+        self._reported: set[int] = set()
+
+    def begin(self, number: int) -> None:
+        """Add an episode."""
+        bisect.insort(self._numbers, number)
+
+    def end(self, number: int, episode: Episode | None) -> None:
+        """End an episode; None: it was cut off without an end."""
+        if episode is None:
+            self._numbers.remove(number)
+        else:
+            self._ended[number] = episode
+
+    @property
+    def finished(self) -> list[Episode]:
+        """Those of the first n that have ended."""
+        return [self._ended[number] for number in self._numbers[: self._n] if number in self._ended]
+
+    @property
+    def complete(self) -> bool:
+        """Whether all of the first n have ended."""
+        return len(self.finished) == self._n
+
+    def new(self) -> list[Episode]:
+        """Return those of the first n that have ended since the last call."""
+        found = [k for k in self._numbers[: self._n] if k in self._ended and k not in self._reported]
+        self._reported.update(found)
+        return [self._ended[number] for number in found]
 
 
 def _no_agents(finished: Mapping[str, int], episodes: int, loop: EvalLoop) -> EnvError:

@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from algorithm.data import ActorOutput, Array, Bool, Float, Int, Scalar, State, StepBatch
-from algorithm.env.base import Observation, StepResult
+from algorithm.data import ActorOutput, Bool, Float, Int, State, StepBatch
+from algorithm.env.base import Observation, ResetResult, StepResult
 from algorithm.experience.non_finite import BadNumber, Number, examine, examine_first, refuse, without
+from algorithm.experience.rows import NO_IDS, AgentRows, joined, kinds, mixed, moved, picked, places
 from algorithm.roles import Episode, Policy, Recorder
 from algorithm.spec import AgentSpec
 
@@ -22,12 +22,13 @@ class Recorded:
 
     episodes: list[Episode]  # that ended with it
     to_reset: list[int]  # agents at the length limit, or in an episode with numbers that are not finite
-    asked: int  # agents that acted
-    skipped: int  # those of them that took no step
+    taken: int  # transitions
 
 
 class AgentProcessor:
     """State of one behaviour's agents: row i of every array belongs to agent ``ids[i]``.
+
+    Agents that wait have no row: they are kept apart, with their last action, until their ids appear again.
 
     on_bad: called for every number that is not finite; if it returns, the agent's episode ends there
 
@@ -53,25 +54,57 @@ class AgentProcessor:
         self.carry: Float = policy.initial_carry(n)
         self.step = np.zeros(n, np.int64)
         self.total = np.zeros(n, np.float64)
+        self.began: Int = np.arange(n)  # number of each episode, in the order in which they begin
+        self._num_begun = n
+        self._agents: frozenset[tuple[str, int]] | None = None
         self.acted: ActorOutput | None = None
         self._name_rows(first.ids)
         stored, kept = policy.stored_carry_shape, self.carry.shape[1:]
         if stored not in (kept, (0,)):
             raise ValueError(f"stored_carry_shape of {name!r} must be {kept} or (0,), not {stored}")
         self._stored: Callable[[Float], Float] = _all if stored == kept else _none
+        self._waiting = {k: value[:0].copy() for k, value in self._rows(self._nobody_acts()).items()}
+
+    @property
+    def agents(self) -> frozenset[tuple[str, int]]:
+        """(behaviour, id) of every agent, waiting or not."""
+        if self._agents is None:
+            ids = (*self.ids.tolist(), *self._waiting["ids"].tolist())
+            self._agents = frozenset((self.name, agent) for agent in ids)
+        return self._agents
+
+    @property
+    def open_episodes(self) -> dict[tuple[str, int], int]:
+        """(behaviour, id) -> number of its episode, of every agent; numbers follow the order of beginning."""
+        every = ((self.ids, self.began), (self._waiting["ids"], self._waiting["began"]))
+        return {
+            (self.name, agent): number
+            for ids, began in every
+            for agent, number in zip(ids.tolist(), began.tolist(), strict=True)
+        }
+
+    @property
+    def unfinished(self) -> list[int]:
+        """Agents with a transition in an episode that has not ended."""
+        waiting = self._waiting
+        return [*self.ids[self.step > 0].tolist(), *waiting["ids"][waiting["step"] > 0].tolist()]
 
     def act(self) -> Float:
         """Return flat actions [N, A]; the policy is not called without agents that need an action."""
-        action = self._spec.action
         if len(self.ids):
             self.acted = self.policy.act(self.obs, self.prev_action, self.carry, self.action_mask)
         else:
-            z, logp = (
-                np.zeros((0, action.continuous), np.float32),
-                np.zeros((0, action.num_heads), np.float32),
-            )
-            self.acted = ActorOutput(action=action.padding(0), z=z, behaviour_logp=logp, carry=self.carry)
+            self.acted = self._nobody_acts()
         return self.acted.action
+
+    def _nobody_acts(self) -> ActorOutput:
+        action = self._spec.action
+        return ActorOutput(
+            action=action.padding(0),
+            z=np.zeros((0, action.continuous), np.float32),
+            behaviour_logp=np.zeros((0, action.num_heads), np.float32),
+            carry=self.carry[:0],
+        )
 
     def record(self, result: StepResult, length_limit: int) -> Recorded:
         """Pass the step's transitions to the recorder, and continue with the present agents.
@@ -79,33 +112,29 @@ class AgentProcessor:
         Raises ValueError if ``result`` contradicts itself about the present agents; see
         :class:`~algorithm.env.base.StepResult`.
         """
-        acted, asked, appeared = self.acted, len(self.ids), 0
+        acted = self.acted
         assert acted is not None
-        if result.left is not None or not self._are(result.ids):
-            result, acted, appeared = self._rearranged(result, acted)
-        unasked = 0 if result.skipped is None else int(np.count_nonzero(result.skipped))
+        if self._changes(result):
+            result, acted = self._rearranged(result, acted)
         result, again = self._examined(result, acted)
         skipped = self._nobody if result.skipped is None else result.skipped
         lost = skipped.nonzero()[0]
         if len(lost):
-            self.close(lost)
+            self._close(self.ids[lost], self.step[lost])
         ended = result.terminated | result.truncated
         self.step += ~skipped
         self.total += result.reward
         over_limit = (self.step == length_limit) & ~ended
-        if self.recorder:
-            after = _seen_after(result, ended)
-            rows = (~skipped).nonzero()[0]
-            if len(rows):
-                self._store(self.recorder, rows, acted, result, after, over_limit)
+        rows = (~skipped).nonzero()[0]
+        if self.recorder and len(rows):
+            self._store(self.recorder, rows, acted, result, _seen_after(result, ended), over_limit)
         self.obs, self.action_mask = dict(result.obs), result.action_mask
         self.prev_action, self.carry = acted.action, acted.carry
         finished = (ended | over_limit).nonzero()[0]
         recorded = Recorded(
             episodes=[self._episode(i) for i in finished],
             to_reset=self.ids[over_limit].tolist() + again,
-            asked=asked,
-            skipped=unasked - appeared,
+            taken=len(rows),
         )
         self._begin(finished)
         self._begin(lost)
@@ -116,32 +145,42 @@ class AgentProcessor:
     def _episode(self, i: int) -> Episode:
         return Episode(self.name, int(self.ids[i]), float(self.total[i]), int(self.step[i]))
 
-    def _are(self, ids: Int) -> bool:
-        return ids is self.ids or np.array_equal(ids, self.ids)
+    def _changes(self, result: StepResult) -> bool:
+        """Return whether other agents are present after ``result`` than before."""
+        if result.left is not None or result.vanished is not None or len(self._waiting["ids"]):
+            return True
+        return not (result.ids is self.ids or np.array_equal(result.ids, self.ids))
 
-    def _rearranged(self, result: StepResult, acted: ActorOutput) -> tuple[StepResult, ActorOutput, int]:
-        """Move every agent to its row in ``result``; close the episodes of agents that are not in it.
+    def _rearranged(self, result: StepResult, acted: ActorOutput) -> tuple[StepResult, ActorOutput]:
+        """Move every agent to its row in ``result``; the others wait, or end where they vanished.
 
-        Returns the result, the last output in the same rows, and the number of agents that appeared. In the
-        result these are skipped, and agents that left have their final observation.
+        Returns the result, and the last output in the same rows. In the result agents that appeared are
+        skipped, and agents that left have their final observation.
         """
         self._refuse_incomplete_ends(result)
-        self.close((~np.isin(self.ids, result.ids)).nonzero()[0])
-        source = self._move(result.ids)
-        acted = ActorOutput(**{name: _moved(value, source) for name, value in vars(acted).items()})
-        appeared = source < 0
+        known = joined(self._rows(acted), self._waiting)
+        if result.vanished is not None:
+            gone = np.isin(known["ids"], result.vanished)
+            self._close(known["ids"][gone], known["step"][gone])
+            known = picked(known, ~gone)
+        source = places(known["ids"], result.ids)
+        appeared, waits = source < 0, np.ones(len(known["ids"]), np.bool_)
+        waits[source[~appeared]] = False
+        self._waiting = picked(known, waits)
+        present = {name: moved(value, source) for name, value in known.items()}
+        self._set_rows({**present, "ids": result.ids})
+        acted = ActorOutput(**{name: present[f"acted/{name}"] for name in vars(acted)})
         obs = result.obs
         if result.left is not None and result.final is not None:
-            obs = {name: _mixed(result.left, result.final.obs[name], value) for name, value in obs.items()}
-        result = replace(
+            obs = {name: mixed(result.left, result.final.obs[name], value) for name, value in obs.items()}
+        return replace(
             result,
             obs=obs,
             reward=np.where(appeared, np.float32(0.0), result.reward),
             terminated=result.terminated & ~appeared,
             truncated=result.truncated & ~appeared,
             skipped=appeared if result.skipped is None else appeared | result.skipped,
-        )
-        return result, acted, int(np.count_nonzero(appeared))
+        ), acted
 
     def _refuse_incomplete_ends(self, result: StepResult) -> None:
         """Raise ValueError if the result of an agent's last action is missing."""
@@ -163,26 +202,41 @@ class AgentProcessor:
         if len(set(named)) != len(named):
             raise ValueError(f"an id of {self.name!r} stands twice in {named}")
         self.ids: Int = ids
-        self.agents = frozenset((self.name, agent) for agent in named)
+        self._agents = None
         self._nobody: Bool = np.zeros(len(named), np.bool_)
 
-    def _rows(self, ids: Int) -> Int:
-        """Return the row of each of ``ids`` [n], −1 for one that has none."""
-        place = {agent: row for row, agent in enumerate(self.ids.tolist())}
-        return np.array([place.get(agent, -1) for agent in ids.tolist()], np.int64)
+    def _rows(self, acted: ActorOutput | None = None) -> AgentRows:
+        """Return the state of all present agents; with the output that they ``acted`` by, if given."""
+        rows: AgentRows = {
+            "ids": self.ids,
+            "action_mask": self.action_mask,
+            "prev_action": self.prev_action,
+            "carry": self.carry,
+            "step": self.step,
+            "total": self.total,
+            "began": self.began,
+        }
+        rows |= {f"obs/{name}": value for name, value in self.obs.items()}
+        if acted is not None:
+            rows |= {f"acted/{name}": value for name, value in vars(acted).items()}
+        return rows
 
-    def _move(self, ids: Int) -> Int:
-        """Make ``ids`` [n] the rows; those of new agents are zeros until their episodes begin.
+    def _set_rows(self, rows: Mapping[str, Any]) -> None:
+        """Make the agents of ``rows`` the present ones."""
+        self._name_rows(rows["ids"])
+        self.obs = {name: rows[f"obs/{name}"] for name in self.obs}
+        self.action_mask, self.prev_action, self.carry = (
+            rows["action_mask"],
+            rows["prev_action"],
+            rows["carry"],
+        )
+        self.step, self.total, self.began = rows["step"], rows["total"], rows["began"]
 
-        Returns the former row of each, −1 for a new one.
-        """
-        source = self._rows(ids)
-        self._name_rows(ids)
-        self.obs = {name: _moved(value, source) for name, value in self.obs.items()}
-        self.action_mask = _moved(self.action_mask, source)
-        self.prev_action, self.carry = _moved(self.prev_action, source), _moved(self.carry, source)
-        self.step, self.total = _moved(self.step, source), _moved(self.total, source)
-        return source
+    def _move(self, ids: Int) -> None:
+        """Make ``ids`` [n] the rows; those of new agents are zeros until their episodes begin."""
+        source = places(self.ids, ids)
+        rows = {name: moved(value, source) for name, value in self._rows().items()}
+        self._set_rows({**rows, "ids": ids})
 
     def _examined(self, result: StepResult, acted: ActorOutput) -> tuple[StepResult, list[int]]:
         """Detect NaN and infinity where they enter; from the replay they would surface much later.
@@ -209,10 +263,10 @@ class AgentProcessor:
             )
             self._on_bad(bad)
 
-    def close(self, rows: Int) -> None:
-        """End the unfinished episodes among ``rows`` as truncated."""
+    def _close(self, ids: Int, steps: Int) -> None:
+        """End the episodes of agents ``ids`` as truncated; those at step 0 have stored nothing yet."""
         if self.recorder:
-            for stream in self.ids[rows[self.step[rows] > 0]].tolist():  # others have stored nothing yet
+            for stream in ids[steps > 0].tolist():
                 self.recorder.close(stream)
 
     def _store(
@@ -242,60 +296,58 @@ class AgentProcessor:
         )
         recorder.add_steps(steps if len(rows) == len(steps) else steps.rows(rows))
 
-    def restart(self, named: Collection[int], first: Observation) -> None:
+    def restart(self, named: Collection[int], first: ResetResult) -> None:
         """Begin episodes of the agents in ``first``, after a reset; open ones end as truncated.
 
-        Open episodes of ``named`` agents also end. A named agent that is missing in ``first`` keeps its row
-        until the next step, whose result does not contain it either. A new one gets a row behind the others.
+        Agents that the reset removed lose their rows, new ones get rows behind the others. Raises ValueError
+        for a ``named`` agent, whose reset was asked for, that has neither begun nor been removed.
         """
-        new = first.ids[~np.isin(first.ids, self.ids)]
-        if len(new):
-            self._move(np.concatenate((self.ids, new)))
-        seen = self._rows(first.ids)
-        begin = np.isin(self.ids, list(named))
-        begin[seen] = True
-        self.close(begin.nonzero()[0])
+        removed = NO_IDS if first.removed is None else first.removed
+        ended = np.concatenate((first.ids, removed))
+        if lasting := sorted(set(named) & set(self.ids[~np.isin(self.ids, ended)].tolist())):
+            raise ValueError(f"a reset of {self.name!r} agents {lasting} has neither begun nor removed them")
+        of_rows, of_waiting = np.isin(self.ids, ended), np.isin(self._waiting["ids"], ended)
+        self._close(self.ids[of_rows], self.step[of_rows])
+        if of_waiting.any():
+            self._close(self._waiting["ids"][of_waiting], self._waiting["step"][of_waiting])
+            self._waiting = picked(self._waiting, ~of_waiting)
+            self._agents = None
+        stays, new = ~np.isin(self.ids, removed), ~np.isin(first.ids, self.ids)
+        if new.any() or not stays.all():
+            self._move(np.concatenate((self.ids[stays], first.ids[new])))
+        seen = places(self.ids, first.ids)
         for name, value in first.obs.items():
             self.obs[name] = self.obs[name].copy()
             self.obs[name][seen] = value
         self.action_mask = self.action_mask.copy()
         self.action_mask[seen] = first.action_mask
-        self._begin(begin.nonzero()[0])
+        self._begin(np.sort(seen))
 
     def state(self) -> State:
-        """Return the rows' state, between two steps."""
-        arrays: dict[str, Array] = {
-            "ids": self.ids,
-            "action_mask": self.action_mask,
-            "prev_action": self.prev_action,
-            "carry": self.carry,
-            "step": self.step,
-            "total": self.total,
-        }
-        return State(arrays | {f"obs/{name}": value for name, value in self.obs.items()})
+        """Return the state of all agents, between two steps."""
+        waiting = {f"waiting/{name}": value for name, value in self._waiting.items()}
+        return State(self._rows() | waiting, {"begun": self._num_begun})
 
     def load_state(self, state: State) -> None:
         """Continue from ``state``, with other agents if need be; ValueError if spaces or memory differ."""
         if why := self.unlike(state):
             raise ValueError(f"the state of {self.name!r} does not fit: {why}")
         own: dict[str, Any] = {name: np.array(value) for name, value in state.arrays.items()}
-        self._name_rows(own["ids"])
-        self.obs = {name: own[f"obs/{name}"] for name in self.obs}
-        self.action_mask, self.prev_action, self.carry = own["action_mask"], own["prev_action"], own["carry"]
-        self.step, self.total = own["step"], own["total"]
+        self._waiting = {name: own[f"waiting/{name}"] for name in self._waiting}
+        self._set_rows(own)
+        self._num_begun = state.meta["begun"]
 
     def unlike(self, state: State) -> str:
         """Return the differences between the state's agents and the present ones; empty if there is none."""
-        before, now = _kinds(state), _kinds(self.state())
+        before, now = kinds(state), kinds(self.state())
         changed = [name for name in sorted(before | now) if before.get(name) != now.get(name)]
         return ", ".join(f"{name} was {before.get(name)} and is {now.get(name)}" for name in changed)
 
     def abandon(self, state: State) -> None:
         """End the episodes that were open in ``state`` as truncated: they are not continued."""
-        if self.recorder:
-            begun = state.arrays["step"].astype(np.int64) > 0
-            for stream in state.arrays["ids"][begun].tolist():
-                self.recorder.close(stream)
+        for kind in ("", "waiting/"):
+            ids, steps = state.arrays[f"{kind}ids"], state.arrays[f"{kind}step"]
+            self._close(ids.astype(np.int64), steps.astype(np.int64))
 
     def _begin(self, rows: Int) -> None:
         if len(rows) == 0:
@@ -305,11 +357,8 @@ class AgentProcessor:
         self.carry[rows] = self.policy.initial_carry(len(rows))
         self.step[rows] = 0
         self.total[rows] = 0.0
-
-
-def _kinds(state: State) -> dict[str, str]:
-    """Return dtype and shape of one agent's part of each array."""
-    return {name: f"{value.dtype} {value.shape[1:]}" for name, value in state.arrays.items()}
+        self.began[rows] = np.arange(self._num_begun, self._num_begun + len(rows))
+        self._num_begun += len(rows)
 
 
 def _all(carry: Float) -> Float:
@@ -322,26 +371,11 @@ def _none(carry: Float) -> Float:
     return np.empty((len(carry), 0), np.float32)
 
 
-def _moved(rows: NDArray[Scalar], source: Int) -> NDArray[Scalar]:
-    """Return rows: row i of the result is row ``source[i]``, or zeros where that is −1."""
-    moved = np.zeros((len(source), *rows.shape[1:]), rows.dtype)
-    known = source >= 0
-    moved[known] = rows[source[known]]
-    return moved
-
-
-def _mixed(where: Bool, one: NDArray[Scalar], other: NDArray[Scalar]) -> NDArray[Scalar]:
-    """Return the rows of ``one`` where ``where`` is true, else those of ``other``."""
-    mixed = other.copy()
-    mixed[where] = one[where]
-    return mixed
-
-
 def _seen_after(result: StepResult, ended: Bool) -> Observation:
     """Return each action's next observation: the final one where the episode ended."""
     final = result.final
     if final is None:
         return result
-    obs = {name: _mixed(ended, final.obs[name], value) for name, value in result.obs.items()}
-    mask = _mixed(ended, final.action_mask, result.action_mask)
+    obs = {name: mixed(ended, final.obs[name], value) for name, value in result.obs.items()}
+    mask = mixed(ended, final.action_mask, result.action_mask)
     return Observation(ids=result.ids, obs=obs, action_mask=mask)

@@ -6,14 +6,15 @@ from collections.abc import Mapping
 
 from algorithm.data import State
 from algorithm.env.base import Observation, VecEnv
-from algorithm.experience.agent_processor import AgentProcessor, Recorded
+from algorithm.errors import EnvError
+from algorithm.experience.agent_processor import AgentProcessor
 from algorithm.experience.non_finite import BadNumber, OnNonFinite, Stop, no_beginning
 from algorithm.roles import Collector, Episode, Policy, Recorder
 from algorithm.timing import Stopwatch
 from algorithm.wording import Rows
 
-MAX_FINISHED = 2**16
-"""Maximum number of an iteration's agents that are kept, present or not."""
+PATIENCE = 10_000
+"""Steps in a row in which no agent took part, after which a collector gives up."""
 
 _TRIES = 10  # resets in a row that may begin with numbers that are not finite
 
@@ -22,17 +23,14 @@ class LocalCollector:
     """Source of transitions from local environments with a player per behaviour, from episode 0 on.
 
     recorders:    destinations of transitions, per behaviour; none where nothing is kept
-    num_envs:     environments that the agents live in; by default one for each agent of the first behaviour
-                  at the start
+    num_envs:     environments that the agents live in, by default as many as agents at the start; a state
+                  of another number is not continued
     length_limit: an episode is truncated after so many steps; −1 for no limit
     watch:        charged with the time of acting, stepping and storing
     on_non_finite: treatment of episodes with such numbers; by default they end the run
 
-    ``steps`` counts environment steps: N for a step of N environments, less those that took none. Those are
-    not reported themselves, only the skipped agents of the first behaviour. The skipped share of the agents
-    with an action stands for the same share of the environments, rounded down. That is exact for agents that
-    are spread evenly. Agents that appeared had no action, and agents that vanished leave their environment
-    running. If no agent had an action, every environment took its step.
+    A step is that of one agent: ``steps`` counts transitions over all behaviours. Agents that wait, have
+    vanished, belong to an environment that failed, or got numbers that are not finite bring none.
     """
 
     def __init__(
@@ -50,7 +48,8 @@ class LocalCollector:
         self._length_limit = length_limit
         self._watch = watch or Stopwatch()
         recorders = recorders or {}
-        self.steps = 0
+        self.behaviour_steps = dict.fromkeys(policies, 0)
+        self._idle = 0  # steps in a row without an agent
         started = env.reset(episode=0)
         self._groups = {
             name: AgentProcessor(
@@ -59,11 +58,18 @@ class LocalCollector:
             for name, first in started.items()
         }
         self._reset(self._unusable(started))
-        self._counted, group = next(iter(self._groups.items()))
-        self._num_envs = num_envs or max(1, len(group.ids))
+        self._num_envs = num_envs or sum(len(group.ids) for group in self._groups.values())
+
+    @property
+    def steps(self) -> int:
+        """Steps of all agents."""
+        return sum(self.behaviour_steps.values())
 
     def step(self) -> list[Episode]:
-        """Take a step of every environment; return the episodes that ended with it."""
+        """Take a step of every environment; return the episodes that ended with it.
+
+        Raises EnvError if no agent took a step in :data:`PATIENCE` calls.
+        """
         actions = {name: group.act() for name, group in self._groups.items()}
         self._watch.lap("act")
         results = self._env.step(actions)
@@ -73,17 +79,22 @@ class LocalCollector:
         }
         # After all have recorded: an environment's reset is one for all of its agents.
         self._reset({name: came.to_reset for name, came in recorded.items()})
-        self.steps += self._num_taken(recorded[self._counted])
+        for name, came in recorded.items():
+            self.behaviour_steps[name] += came.taken
+        self._idle = 0 if any(came.taken for came in recorded.values()) else self._idle + 1
+        if self._idle == PATIENCE:
+            raise _idle_environment(self.steps)
         self._watch.lap("store")
         return [episode for came in recorded.values() for episode in came.episodes]
 
     def truncate(self) -> None:
         """End every unfinished episode as truncated and begin new ones; these ends are not reported."""
-        self._reset({name: group.ids[group.step > 0].tolist() for name, group in self._groups.items()})
+        self._reset({name: group.unfinished for name, group in self._groups.items()})
 
     def state(self) -> State:
         """Return the state of agents and environments, between two steps."""
-        own = State(meta={"steps": self.steps, "num_envs": self._num_envs, "behaviours": list(self._groups)})
+        steps = list(self.behaviour_steps.values())
+        own = State(meta={"steps": steps, "num_envs": self._num_envs, "behaviours": list(self._groups)})
         groups = {str(k): group.state() for k, group in enumerate(self._groups.values())}
         return State.joined({"own": own, "env": self._env.state(), "groups": State.joined(groups)})
 
@@ -95,7 +106,8 @@ class LocalCollector:
         """
         own, saved = state.part("own").meta, state.part("groups")
         parts = {name: saved.part(str(k)) for k, name in enumerate(own["behaviours"])}
-        self.steps = own["steps"]
+        taken = dict(zip(own["behaviours"], own["steps"], strict=True))
+        self.behaviour_steps = {name: taken.get(name, 0) for name in self._groups}
         lost = self._env.resume(state.part("env"))
         if why := self._unlike(own["num_envs"], parts):
             return [self._begin_anew(parts, why)]
@@ -107,8 +119,13 @@ class LocalCollector:
 
     @property
     def agents(self) -> frozenset[tuple[str, int]]:
-        """(behaviour, id) of every present agent."""
+        """(behaviour, id) of every agent, waiting or not."""
         return frozenset().union(*(group.agents for group in self._groups.values()))
+
+    @property
+    def open_episodes(self) -> dict[tuple[str, int], int]:
+        """(behaviour, id) -> number of its episode in the behaviour, by the order of beginning."""
+        return {key: number for group in self._groups.values() for key, number in group.open_episodes.items()}
 
     def metrics(self) -> dict[str, float]:
         """Return nothing: the trainer logs all that is known of local steps."""
@@ -159,11 +176,14 @@ class LocalCollector:
         self._reset({name: group.ids.tolist() for name, group in self._groups.items()})
         return f"{why}: all open episodes end as truncated"
 
-    def _num_taken(self, recorded: Recorded) -> int:
-        """Return the environments that took the step; where one fails, all of its agents are skipped."""
-        if not recorded.skipped:
-            return self._num_envs
-        return -(-self._num_envs * (recorded.asked - recorded.skipped) // recorded.asked)
+
+def _idle_environment(steps: int) -> EnvError:
+    return EnvError(
+        "no agent asks for an action",
+        where=f"step {steps:,}",
+        why=f"the environments were stepped {PATIENCE:,} times, and nothing came of any agent's action",
+        fix="make the environment ask its agents for decisions, or see why all of them are gone",
+    )
 
 
 def _lost_line(environments: list[int], reason: str) -> str:
@@ -174,29 +194,37 @@ def _lost_line(environments: list[int], reason: str) -> str:
 
 
 class Iteration:
-    """Period in which each present agent finishes an episode; the next one follows at once.
+    """Period in which each of its agents finishes an episode; the next one follows at once.
 
-    An agent that has left or vanished is not waited for. One that appeared counts like the others.
+    Its agents are those that were there at the end of its first step. One that has gone since is not waited
+    for. An iteration without a finished episode does not end.
     """
 
     def __init__(self, collector: Collector) -> None:
         self._collector = collector
-        self._finished: set[tuple[str, int]] = set()
+        self._expected: frozenset[tuple[str, int]] | None = None  # agents without a finished episode
+        self._finished = False  # some agent has finished one
 
     def ends(self, episodes: list[Episode]) -> bool:
         """Return whether it ends with the step that brought ``episodes``. Must be called after every step."""
-        self._finished.update((episode.behaviour, episode.agent) for episode in episodes)
-        if len(self._finished) > MAX_FINISHED:  # most of them have left since
-            self._finished &= self._collector.agents
-        if not self._finished or not self._finished >= self._collector.agents:
+        agents = self._collector.agents
+        expected = (self._expected or agents) & agents
+        if episodes:
+            self._finished = True
+            expected -= {(episode.behaviour, episode.agent) for episode in episodes}
+        self._expected = expected
+        if expected or not self._finished:
             return False
-        self._finished.clear()
+        self._expected, self._finished = None, False
         return True
 
     def state(self) -> State:
-        """Return the agents that have finished an episode in it."""
-        return State(meta={"finished": [list(agent) for agent in sorted(self._finished)]})
+        """Return the agents that it waits for."""
+        expected = None if self._expected is None else [list(agent) for agent in sorted(self._expected)]
+        return State(meta={"expected": expected, "finished": self._finished})
 
     def load_state(self, state: State) -> None:
         """Continue from what :meth:`state` returned."""
-        self._finished = {(behaviour, agent) for behaviour, agent in state.meta["finished"]}
+        expected = state.meta["expected"]
+        self._expected = None if expected is None else frozenset((name, agent) for name, agent in expected)
+        self._finished = state.meta["finished"]

@@ -148,15 +148,18 @@ class Augmentation:
         return result
 
 
-def largest_shift(layout: ImageLayout) -> int:
-    """Return the largest shift of an image in pixels: 4 from sides of 64 pixels on, less for smaller ones."""
-    return max(1, min(MAX_PAD, layout.height // 16, layout.width // 16))
+def default_shift(layout: ImageLayout) -> int:
+    """Return the shift in pixels of an image that is learned from: 1/16 of its shorter side, at most 4.
+
+    Below 16 pixels it is 0: there a pixel is a thing of its own, such as a cell of a grid.
+    """
+    return min(MAX_PAD, layout.height // 16, layout.width // 16)
 
 
 def _moved(windows: Tensor, layout: ImageLayout, generator: torch.Generator) -> Tensor:
     """Shift images [B, T, *shape], all of a window alike."""
     batch, time = windows.shape[:2]
-    pad = largest_shift(layout)
+    pad = max(1, default_shift(layout))
     offsets = torch.randint(-pad, pad + 1, (2, batch, 1), generator=generator, device=windows.device)
     down, right = offsets.expand(2, batch, time).flatten(1)
     moved = shift_images(layout.arrange(windows), down, right)

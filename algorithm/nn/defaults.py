@@ -25,7 +25,7 @@ class ModelRep(Rep):
 
     conv:         kind of convolutions, see :func:`~algorithm.nn.conv.conv`; None by the size of the image
     random_shift: largest shift of images while learning, in pixels, see
-                  :class:`~algorithm.nn.augment.RandomShift`; 0 is none
+                  :class:`~algorithm.nn.augment.RandomShift`; 0 is none, None goes by the size of the image
     out_size:     width of the state
     """
 
@@ -35,7 +35,7 @@ class ModelRep(Rep):
         dense_n: int = 256,
         dense_depth: int = 0,
         conv: str | None = None,
-        random_shift: int = 0,
+        random_shift: int | None = None,
     ) -> None:
         super().__init__(spec)
         self.image_names = tuple(image_layouts(spec.obs))

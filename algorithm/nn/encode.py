@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from algorithm.errors import ModelError
-from algorithm.nn.augment import RandomShift
+from algorithm.nn.augment import RandomShift, default_shift
 from algorithm.nn.conv import conv
 from algorithm.nn.images import image_layouts, to_planes
 from algorithm.spec import ObsSpec
@@ -25,7 +25,8 @@ class ImageEncoder(nn.Module):
     kind:         ``simple``, ``nature`` or ``resnet``, see :func:`~algorithm.nn.conv.conv`; None by size
     out:          width of a dense layer behind the convolutions, whose output is normalised and bounded to
                   ±1 by ``tanh`` as in DrQ (arXiv 2004.13649); None leaves it out
-    random_shift: largest shift in pixels while learning, see :class:`RandomShift`; 0 is none
+    random_shift: largest shift in pixels while learning, see :class:`RandomShift`; 0 is none, None goes by
+                  size, see :func:`~algorithm.nn.augment.default_shift`
     Raises :class:`ModelError` if there is no such observation, if it is no image, or too small for ``kind``.
     """
 
@@ -36,7 +37,7 @@ class ImageEncoder(nn.Module):
         kind: str | None = None,
         out: int | None = None,
         *,
-        random_shift: int = 0,
+        random_shift: int | None = None,
     ) -> None:
         super().__init__()
         _check_names(obs, [name])
@@ -49,7 +50,8 @@ class ImageEncoder(nn.Module):
                 fix=f"give it to VectorEncoder. Images: {', '.join(layouts) or 'none'}.",
             )
         self.layout = layouts[name]
-        self.shift = RandomShift(random_shift) if random_shift else nn.Identity()
+        shift = default_shift(self.layout) if random_shift is None else random_shift
+        self.shift = RandomShift(shift) if shift else nn.Identity()
         self.conv = conv(self.layout, kind, where=f"observation {name!r}")
         self.out_size = self.conv.out_size if out is None else out
         self.dense = nn.Sequential()

@@ -71,7 +71,7 @@ def to_planes(images: Tensor) -> Tensor:
     return planes.permute(0, 3, 1, 2)
 
 
-def image_layout(shape: Sequence[int], dtype: str, stack: int = 1) -> ImageLayout | None:
+def image_layout(shape: Sequence[int], dtype: str, stack: int = 1, axes: str = "") -> ImageLayout | None:
     """Return the layout of an observation that is an image by shape and dtype, None for any other.
 
     An image is uint8 of rank 2 (one channel), or uint8 or floating of rank 3 or 4. In rank 3 the smaller of
@@ -80,27 +80,34 @@ def image_layout(shape: Sequence[int], dtype: str, stack: int = 1) -> ImageLayou
 
     stack: frames along the first axis; with more than one, the rest of the shape is that of a single frame.
            Such a frame may have rank 2 whatever its dtype.
+    axes:  order of the axes of a single image where it is known, see :class:`~algorithm.spec.ObsSpec`
     """
     shape = tuple(shape)
+    if axes:
+        return _large_enough(ImageLayout(shape, tuple(axes.index(axis) for axis in "HWC")))
     frames = (stack > 1) + (len(shape) - (stack > 1) == 4)
     picture = shape[frames:]
     if not (dtype == "uint8" or dtype.startswith("float")):
         return None
     if len(picture) not in (2, 3) or (len(picture) == 2 and dtype != "uint8" and not frames):
         return None
-    axes = tuple(range(frames, len(shape)))  # of the picture: height and width, with channels on either side
+    order = tuple(range(frames, len(shape)))  # of the picture: height and width, with channels on either side
     if len(picture) == 3 and picture[0] < picture[2]:
-        axes = (*axes[1:], axes[0])
+        order = (*order[1:], order[0])
     # Frames vary slowest among the channels, as if they were stacked along them.
-    layout = ImageLayout(shape, (*axes[:2], *range(frames), *axes[2:]))
+    return _large_enough(ImageLayout(shape, (*order[:2], *range(frames), *order[2:])))
+
+
+def _large_enough(layout: ImageLayout) -> ImageLayout | None:
     return layout if min(layout.height, layout.width) >= MIN_SIDE else None
 
 
 def image_layouts(obs: ObsSpec) -> dict[str, ImageLayout]:
     """Return name -> layout of every observation that is an image; choices are none, whatever their shape."""
     found: dict[str, ImageLayout] = {}
-    for (name, shape, dtype), categories, stack in zip(obs.items(), obs.categories, obs.stacks, strict=True):
-        layout = None if categories else image_layout(shape, dtype, stack)
+    more = zip(obs.categories, obs.stacks, obs.axes, strict=True)
+    for (name, shape, dtype), (categories, stack, axes) in zip(obs.items(), more, strict=True):
+        layout = None if categories else image_layout(shape, dtype, stack, axes)
         if layout is not None:
             found[name] = layout
     return found

@@ -163,7 +163,8 @@ def measure(
             recorder.learn()
 
     step = _timed(act, lambda: rollout.steps, seconds)
-    updates_per_step = sum(agent.updates_per_step for agent in agents.values())
+    shares = {name: taken / max(1, rollout.steps) for name, taken in rollout.behaviour_steps.items()}
+    updates_per_step = sum(agent.updates_per_step * shares[name] for name, agent in agents.items())
     update = _timed(learn, lambda: sum(agent.updates for agent in agents.values()), seconds)
     policies = {
         name: EvalPolicy(agent.new_policy("evaluation"), greedy=True) for name, agent in agents.items()

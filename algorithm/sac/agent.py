@@ -183,16 +183,17 @@ class SacAgent:
         self.replay.close(stream)
         self.sac.close(stream)
 
-    def learn(self, step: int, watch: Stopwatch | None = None) -> None:
-        """Make all updates due after ``step`` environment steps.
+    def learn(self, step: int, watch: Stopwatch | None = None, *, run_step: int | None = None) -> None:
+        """Make all updates due after ``step`` steps of the behaviour.
 
-        watch: charged with the time of sampling and of updating
+        watch:    charged with the time of sampling and of updating
+        run_step: steps of all behaviours, for schedules over the run; by default ``step``
         """
-        watch = watch or Stopwatch()
+        watch, run_step = watch or Stopwatch(), step if run_step is None else run_step
         self.policy.warming_up = step < self.config.sac_config.start_step
-        self._set_learning_rate(step)
+        self._set_learning_rate(run_step)
         if self._anneals_until is not None:
-            self.replay.anneal(step / self._anneals_until)
+            self.replay.anneal(run_step / self._anneals_until)
         try:
             self._insertion.settle(learning=self.sac.updates > 0)
         except FloatingPointError:  # the new rows keep the largest priority

@@ -143,8 +143,8 @@ class Trainer:
         counters, collector = self._counters, self._training.collector
         episodes = collector.step()
         counters.step = collector.steps
-        for agent in self._agents.values():
-            agent.learn(counters.step, self._watch)
+        for name, agent in self._agents.items():
+            agent.learn(collector.behaviour_steps[name], self._watch, run_step=counters.step)
         counters.add(episodes)
         if self._training.iteration.ends(episodes):
             counters.iteration += 1
@@ -195,7 +195,7 @@ class Trainer:
             shared["sys/rss_mb"] = self._process.memory_info().rss / 2**20
         step, since_summary = self._counters.step, self._counters.since_summary
         for name, agent in self._agents.items():
-            values = agent.metrics(step)
+            values = agent.metrics(self._training.collector.behaviour_steps[name])
             _refuse_non_finite(values, step)
             episodes, since_summary[name] = since_summary[name], []
             values |= _episode_metrics(episodes) | shared
@@ -238,7 +238,8 @@ class Trainer:
 
     def _outcome(self) -> Outcome:
         step = self._counters.step
-        ratios = [agent.update_ratio(step) for agent in self._agents.values()]
+        taken = self._training.collector.behaviour_steps
+        ratios = [agent.update_ratio(taken[name]) for name, agent in self._agents.items()]
         by_steps = 0 < self._max_step <= step
         return Outcome(
             steps=step,

@@ -73,7 +73,7 @@ class BanditAgent:
     def close(self, stream):
         """Nothing is open."""
 
-    def learn(self, step, watch=None):
+    def learn(self, step, watch=None, *, run_step=None):
         for action, reward in self._new:
             self.arms.reward += action.T.double() @ reward.double()
             self.arms.pulls += action.sum(0)

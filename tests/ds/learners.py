@@ -10,6 +10,7 @@ from collections.abc import Callable
 from ds.errors import LearnerRefused, Unreachable
 from ds.link import Link
 from ds.protocol import Beat, Bye, Hello, Join, Joined, Receipt, TrajectoryMessage, WeightRequest, Welcome
+from tests.ds.trajectories import chunks_of
 
 NEVER = 1e6  # heartbeat of an actor whose beats the test makes itself
 HELLO = Hello(protocol=1, actor="a1", host="here", pid=1, versions={})
@@ -178,7 +179,7 @@ class Actor:
 
 
 def packed(channel: int = 0, *, steps: int = 2, chunks: tuple = (), version: int = 0) -> TrajectoryMessage:
-    """A message that has no actor and number yet."""
+    """A message that has no actor and number yet; of ``steps`` transitions where no chunks are given."""
     return TrajectoryMessage(
         actor="",
         number=0,
@@ -186,7 +187,5 @@ def packed(channel: int = 0, *, steps: int = 2, chunks: tuple = (), version: int
         episodes=(),
         channel=channel,
         version=version,
-        steps=steps,
-        stride=1,
-        chunks=chunks,
+        chunks=chunks or chunks_of(steps),
     )

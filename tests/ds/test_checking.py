@@ -49,7 +49,7 @@ def test_what_an_actor_makes_passes_and_can_be_stored(behaviour, length, end, ag
 
 
 def test_an_end_without_data_and_an_episode_pass():
-    check(trajectory(TrajectoryChunk("camera", 3, None), episodes=(("camera", 3, -1.5, 7),), steps=0))
+    check(trajectory(TrajectoryChunk("camera", 3, None), episodes=(("camera", 3, -1.5, 7),)))
 
 
 NUMBERS = [
@@ -57,11 +57,6 @@ NUMBERS = [
     ({"channel": -1}, "channel is -1"),
     ({"version": -1}, "version is -1"),
     ({"version": 8}, "version is 8 and must lie in 0 … 7"),
-    ({"steps": -1}, "steps, with 3 transitions is -1"),
-    ({"steps": 77}, "steps, with 3 transitions is 77 and must lie in 0 … 76"),
-    ({"steps": 65, "chunks": ()}, "steps, with 0 transitions is 65"),
-    ({"stride": 0}, "stride is 0"),
-    ({"stride": 2**17}, "stride is 131072"),
     ({"dropped": -1}, "dropped is -1"),
     (
         {"chunks": (TrajectoryChunk("wolf", 0, None),)},
@@ -69,6 +64,8 @@ NUMBERS = [
     ),
     ({"chunks": (TrajectoryChunk("vector", -1, None),)}, "chunk 0: agent is -1"),
     ({"chunks": (TrajectoryChunk("vector", 2**31, None),)}, "chunk 0: agent is 2147483648"),
+    ({"gone": (("wolf", 0),)}, "gone 0: there is no behaviour 'wolf'"),
+    ({"gone": (("vector", 0), ("vector", -1))}, "gone 1: agent is -1"),
     ({"episodes": (("wolf", 0, 1.0, 1),)}, "episode 0: there is no behaviour 'wolf'"),
     ({"episodes": (("vector", -1, 1.0, 1),)}, "episode 0: agent is -1"),
     ({"episodes": (("vector", 0, 1.0, 1), ("vector", 0, np.nan, 1))}, "episode 1: the return is nan"),

@@ -219,7 +219,7 @@ def by_hand(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> Client:
 def one_of(*, length: int, number: int) -> TrajectoryMessage:
     """A trajectory with one episode."""
     chunk = TrajectoryChunk("default", 0, transitions(SPEC, length, (0,)))
-    return replace(trajectory(chunk, number=number), actor="by hand", steps=length)
+    return replace(trajectory(chunk, number=number), actor="by hand")
 
 
 @pytest.mark.fault("F18")

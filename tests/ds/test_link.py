@@ -29,8 +29,6 @@ def trajectory(channel: int = 0, number: int = 1) -> TrajectoryMessage:
         channel=channel,
         number=number,
         version=0,
-        steps=1,
-        stride=1,
         chunks=(),
         episodes=(),
         dropped=0,

@@ -10,7 +10,7 @@ from ds import registry
 from ds.protocol import PROTOCOL, Beat, Bye, Hello, Join, Refused, Welcome
 from ds.records import BURST
 from ds.registry import MAX_DEPARTED, ActorRegistry
-from tests.ds.trajectories import Clock, trajectory
+from tests.ds.trajectories import Clock, chunks_of, trajectory
 
 BEAT = 2.0  # seconds
 
@@ -69,7 +69,8 @@ class Scene:
 
 
 def sent(actor, number, channel=0, steps=3, **changes):
-    return trajectory(actor=actor, number=number, channel=channel, chunks=(), steps=steps, **changes)
+    own = {"actor": actor, "number": number, "channel": channel, "chunks": chunks_of(steps)}
+    return trajectory(**own, **changes)
 
 
 def test_slots_are_used_again_and_numbers_are_not():

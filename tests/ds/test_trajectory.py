@@ -14,9 +14,8 @@ from algorithm.experience.collector import LocalCollector
 from algorithm.replay.buffer import ReplayBuffer, UniformSampler
 from algorithm.replay.storage import NEXT, TRUNCATED
 from algorithm.roles import Episode
-from ds.limits import most_steps
 from ds.protocol import TrajectoryMessage
-from ds.trajectory import TrajectoryWriter, _shares
+from ds.trajectory import TrajectoryWriter
 from tests.oracles_replay import VECTOR, digest, make_segment
 from tests.toys_agents import SPEC, Attentive, Both, Guests, random_script
 
@@ -129,7 +128,8 @@ class Trip:
             Both(**houses), players, recorders, num_envs=agents, length_limit=limit
         )  # fmt: skip
         self.agents, self.packed, self.episodes = agents, list[TrajectoryMessage](), list[Episode]()
-        self.step_number = 0
+        self.step_number = self.seen = 0
+        self.known: set[tuple[str, int]] = set()
 
     def step(self, *, truncate: bool, whole: bool) -> None:
         self.step_number += 1
@@ -139,7 +139,14 @@ class Trip:
             self.rollout.truncate()
         episodes = self.rollout.step()
         self.episodes += episodes
-        self.packed += self.writer.flush(**self._so_far(episodes), whole=whole)
+        agents = self.rollout.agents
+        self.packed += self.writer.flush(agents=agents, **self._so_far(episodes), whole=whole)
+        for one in self.packed[self.seen :]:
+            self.known |= {(chunk.behaviour, chunk.agent) for chunk in one.chunks}
+            self.known -= set(one.gone)
+        self.seen = len(self.packed)
+        if whole:
+            assert self.known <= agents, "who is gone is named"
 
     def finish(self) -> None:
         self.packed += self.writer.finish(**self._so_far([]))
@@ -149,7 +156,7 @@ class Trip:
 
     def _so_far(self, episodes: list[Episode]) -> dict:
         version = self.step_number // 3
-        return {"steps": self.rollout.steps, "stride": self.agents, "episodes": episodes, "version": version}
+        return {"episodes": episodes, "version": version}
 
 
 trips = {
@@ -230,9 +237,8 @@ def step(start: int, *, stream: int = 1, **end: bool) -> Segment:
     return make_segment(VECTOR, stream=stream, episode=0, start=start, length=1, **end)
 
 
-def flush(writer: TrajectoryWriter, steps: int, **options) -> list[TrajectoryMessage]:
-    options = {"stride": 2, "episodes": [], "version": 0} | options
-    return writer.flush(steps=steps, **options)
+def flush(writer: TrajectoryWriter, **options) -> list[TrajectoryMessage]:
+    return writer.flush(**({"agents": frozenset(), "episodes": [], "version": 0} | options))
 
 
 def told(packed: list[TrajectoryMessage]) -> list[list]:
@@ -249,9 +255,9 @@ def test_a_long_episode_goes_in_pieces_that_share_an_observation():
     writer, found = TrajectoryWriter(max_length=3, channels=2), []
     for t in range(5):
         writer.add("a", step(t, terminated=t == 4))
-        found += flush(writer, 2 * (t + 1))
+        found += flush(writer)
     assert told(found) == [[(1, (0, 3, False))], [(1, (3, 2, False))]]
-    assert [one.steps for one in found] == [6, 4] and {one.channel for one in found} == {1}
+    assert [one.steps for one in found] == [3, 2] and {one.channel for one in found} == {1}
     before, after = (one.chunks[0].transitions for one in found)
     for name in ("action_mask", "carry"):
         assert np.array_equal(getattr(before, name)[-1], getattr(after, name)[0])
@@ -266,21 +272,21 @@ def test_closing_truncates_what_is_pending_or_says_so_alone():
     writer = TrajectoryWriter(max_length=3, channels=2)
     recorder = writer.recorder("a")
     recorder.close(1)
-    assert flush(writer, 0) == [], "nothing is known of it"
+    assert flush(writer) == [], "nothing is known of it"
     writer.add("a", step(0))
     recorder.close(1)
     for t in range(3):
         writer.add("a", step(t))
     recorder.close(1)
     recorder.close(1)
-    assert told(flush(writer, 8)) == [[(1, (0, 1, True))], [(1, (0, 3, False))], [(1, None)]]
+    assert told(flush(writer)) == [[(1, (0, 1, True))], [(1, (0, 3, False))], [(1, None)]]
 
 
 def test_a_step_that_does_not_follow_begins_another_chain():
     writer = TrajectoryWriter(max_length=3, channels=1)
     for start in (0, 1, 5, 6, 7, 9):  # the piece of 5 to 7 is complete when 9 comes
         writer.add("a", step(start))
-    found = flush(writer, 12, whole=True)
+    found = flush(writer, whole=True)
     assert told(found) == [[(1, (0, 2, True)), (1, (5, 3, False)), (1, None), (1, (9, 1, False))]]
 
 
@@ -288,37 +294,33 @@ def test_a_piece_is_as_old_as_its_first_transition():
     writer = TrajectoryWriter(max_length=3, channels=1)
     for t, version in enumerate((4, 4, 5, 6, 7)):
         writer.add("a", step(t, truncated=t == 4))
-        found = flush(writer, t, version=version)
+        found = flush(writer, version=version)
         assert [one.version for one in found] == {2: [4], 4: [6]}.get(t, [])
 
 
-def test_steps_are_shared_by_the_trajectories_of_a_moment():
-    assert _shares(24, 8, 2) == [8, 16] and _shares(25, 8, 2) == [8, 17] and _shares(3, 8, 2) == [0, 3]
-    assert _shares(5, 1, 0) == []
-
-
-def test_steps_without_transitions_are_accounted_for_at_the_end():
+def test_episodes_without_transitions_go_at_the_end():
     writer = TrajectoryWriter(max_length=3, channels=2)
-    assert flush(writer, 6) == []
-    (last,) = writer.finish(steps=7, stride=2, episodes=[Episode("a", 1, 0.5, 3)], version=2)
-    assert (last.steps, last.chunks, last.episodes) == (7, (), (("a", 1, 0.5, 3),))
-    assert writer.finish(steps=7, stride=2, episodes=[], version=2) == []
-    (empty,) = flush(writer, 7, whole=True)
+    assert flush(writer) == []
+    (last,) = writer.finish(episodes=[Episode("a", 1, 0.5, 3)], version=2)
+    assert (last.steps, last.chunks, last.episodes) == (0, (), (("a", 1, 0.5, 3),))
+    assert writer.finish(episodes=[], version=2) == []
+    (empty,) = flush(writer, whole=True)
     assert empty.chunks == () and empty.steps == 0, "in step with the learner there is one for every step"
 
 
-@pytest.mark.fault("F31")
-def test_steps_that_a_learner_would_not_believe_wait_for_more_transitions():
-    """64 environments, of which one ends early: its trajectory of one transition accounts for 68 steps."""
-    writer = TrajectoryWriter(max_length=9, channels=1)
-    writer.add("a", step(0, terminated=True))
-    (first,) = flush(writer, 640, stride=64)
-    assert first.steps == most_steps(1) == 68
-    for t in range(9):
-        writer.add("a", step(t, stream=2))
-    (second,) = flush(writer, 640, stride=64)
-    assert second.steps == most_steps(9) == 100
-    assert writer.finish(steps=640, stride=64, episodes=[], version=0)[0].steps == most_steps(0)
+def test_who_is_gone_is_named_by_the_next_message_and_once():
+    writer = TrajectoryWriter(max_length=3, channels=1)
+    writer.add("a", step(0))
+    writer.add("a", step(0, stream=2))
+    writer.add("a", step(0, stream=3))
+    three = frozenset(("a", agent) for agent in (1, 2, 3))
+    assert flush(writer, agents=three) == []
+    assert flush(writer, agents=frozenset({("a", 1)})) == []
+    writer.add("a", step(1, terminated=True))
+    (one,) = flush(writer, agents=frozenset())
+    assert one.gone == (("a", 2), ("a", 3), ("a", 1))
+    (empty,) = flush(writer, agents=frozenset(), whole=True)
+    assert empty.gone == ()
 
 
 def test_nothing_is_kept_of_agents_that_are_gone():
@@ -326,7 +328,7 @@ def test_nothing_is_kept_of_agents_that_are_gone():
     for agent in range(100):
         writer.add("a", step(0, stream=agent))
         writer.close("a", agent)
-        flush(writer, agent)
+        flush(writer)
     assert not writer._streams and not writer._ready and not writer._undated
 
 

@@ -76,6 +76,11 @@ def chunk(behaviour: str = "vector", **kwargs) -> TrajectoryChunk:
     return TrajectoryChunk(behaviour, one.stream, transitions_of(one))
 
 
+def chunks_of(steps: int) -> tuple[TrajectoryChunk, ...]:
+    """A chunk of so many transitions, or none."""
+    return (chunk(length=steps),) if steps else ()
+
+
 def transitions_of(one: Segment) -> Transitions:
     """The transitions of a segment as they are sent."""
     return Transitions(**{name: getattr(one, name) for name in Transitions.__struct_fields__})
@@ -90,8 +95,6 @@ def trajectory(*chunks: TrajectoryChunk, **changes) -> TrajectoryMessage:
         channel=0,
         number=1,
         version=0,
-        steps=3,
-        stride=1,
         chunks=chunks,
         episodes=(),
         dropped=0,

@@ -169,4 +169,28 @@ def test_episodes_that_count_are_told_and_no_others():
     env = Guests(["TT", ".T", "TT"], {0, 1}, shuffled=False)
     found = evaluate(env, ONE, 4, on_episode=told.append)
     assert [(e.agent, e.length) for e in told] == [(0, 1), (1, 1), (1, 1), (0, 2)]
-    assert found == {DEFAULT_BEHAVIOUR: Performance((1.0, 1.0, 1.0, 3.0), (1, 1, 1, 2))}
+    assert found == {DEFAULT_BEHAVIOUR: Performance((1.0, 1.0, 3.0, 1.0), (1, 1, 2, 1))}
+
+
+def test_the_episodes_that_began_first_count_and_not_those_that_end_first():
+    """Agent 0 has episodes of one step, agent 1 of four: the first four are of both alike."""
+    told: list[Episode] = []
+    env = Guests(["T."] * 3 + ["TT"] + ["T."] * 3 + ["TT"], {0, 1}, shuffled=False)
+    found = evaluate(env, ONE, 4, on_episode=told.append)
+    assert found is not None and found[DEFAULT_BEHAVIOUR].lengths == (1, 4, 1, 1)
+    assert [(e.agent, e.length) for e in told] == [(0, 1), (0, 1), (0, 1), (1, 4)], "the fifth does not count"
+
+
+def test_an_episode_that_is_lost_gives_its_place_to_the_next_one():
+    """Agent 1 vanishes; the place goes to the episode that began next, which may have ended already."""
+    told: list[Episode] = []
+    env = Guests(["T..", "T..", "Tv.", "T.a", "..T", "T.."], {0, 1}, shuffled=False)
+    found = evaluate(env, ONE, 3, on_episode=told.append)
+    assert found is not None and found[DEFAULT_BEHAVIOUR].lengths == (1, 1, 1)
+    assert [(e.agent, e.length) for e in told] == [(0, 1)] * 3
+
+
+def test_an_agent_that_waits_is_waited_for():
+    env = Guests(["Tw", "Tw", "TT"], {0, 1}, shuffled=False)
+    found = evaluate(env, ONE, 2)
+    assert found is not None and found[DEFAULT_BEHAVIOUR].lengths == (1, 1)

@@ -14,8 +14,9 @@ from algorithm.config.cli import parse_args
 from algorithm.config.loader import load_config
 from algorithm.data import ActorOutput, Segment, StepBatch
 from algorithm.env.base import Observation
-from algorithm.errors import NumericalError
+from algorithm.errors import EnvError, NumericalError
 from algorithm.evaluation import play
+from algorithm.experience import collector
 from algorithm.experience.agent_processor import AgentProcessor
 from algorithm.experience.collector import Iteration, LocalCollector
 from algorithm.replay.buffer import ReplayBuffer, UniformSampler
@@ -172,10 +173,10 @@ def test_where_nobody_is_there_nobody_is_asked():
     rollout, _ = roll(env, player, len(script), num_envs=3)
     assert shapes == [(0, 4), (0, 4), (1, 4), (1, 4), (0, 4), (0, 4), (2, 4)]
     assert [len(moments) for moments in player.calls] == [1, 1, 2]
-    assert rollout.steps == 3 * len(script)
+    assert rollout.steps == 1 + 2, "agent 1 before it vanished, then the other two"
 
 
-def test_environments_are_counted_as_far_as_they_took_the_step():
+def test_agents_are_counted_as_far_as_they_took_the_step():
     script = ["s...a", "ssss.", "vvsss", "..vvv", ".....", "p...."]
     rollout = LocalCollector(Guests(script, range(4)), {DEFAULT_BEHAVIOUR: Attentive()}, num_envs=4)
     taken = []
@@ -183,13 +184,19 @@ def test_environments_are_counted_as_far_as_they_took_the_step():
         before = rollout.steps
         rollout.step()
         taken.append(rollout.steps - before)
-    # 1 of 4 is skipped, while a newcomer is not; 4 of 5; 3 of 5, while 2 vanish; none; nobody is there, twice
-    assert taken == [3, 1, 2, 4, 4, 4]
+    # 1 of 4 is skipped, and one appears; 4 of 5; 3 of 5, while 2 vanish; all vanish; nobody is there, twice
+    assert taken == [3, 1, 0, 0, 0, 0]
 
 
-def test_without_anybody_at_the_start_there_is_one_environment():
-    rollout, _ = roll(Guests(["..", "aa", "s."], set()), Attentive(), 3)
-    assert rollout.steps == 3
+def test_an_environment_without_any_agent_ends_the_run(monkeypatch):
+    monkeypatch.setattr(collector, "PATIENCE", 3)
+    script = ["..", "a.", "..", "w.", "w.", "..", "w.", "w.", "w."]
+    rollout = LocalCollector(Guests(script, set()), {DEFAULT_BEHAVIOUR: Attentive()})
+    for _ in script[:-1]:
+        rollout.step()
+    with pytest.raises(EnvError, match="no agent asks for an action") as caught:
+        rollout.step()
+    assert rollout.steps == 2 and "stepped 3 times" in str(caught.value)
 
 
 def test_fixed_agents_are_never_moved(monkeypatch):
@@ -271,16 +278,15 @@ def test_a_reset_for_the_length_limit_is_one_for_the_room():
 
 def test_who_is_there_may_change_with_a_reset():
     """With the reset of its room agent 0 is gone and agent 3 is new: it stands behind the others."""
-    player = Attentive(ghosts={0})
+    player = Attentive()
     script = ["..s.", "..s.", "....", "....", "...."]
     env = Guests(script, range(3), rooms=True, on_reset=[({0}, {3})])
     rollout, _ = roll(env, player, 3, length_limit=3)
-    assert {agent for _, agent in rollout.agents} == {0, 1, 2, 3}
+    assert {agent for _, agent in rollout.agents} == {1, 2, 3}
     assert rollout._groups[DEFAULT_BEHAVIOUR].ids[-1] == 3
     player.log.clear()
     rollout.step()
-    assert {agent for _, agent in rollout.agents} == {1, 2, 3}
-    assert sorted(player.log) == [("add", 1), ("add", 2), ("add", 3)], "0 had an action and no transition"
+    assert sorted(player.log) == [("add", 1), ("add", 2), ("add", 3)]
 
 
 def test_truncate_begins_all_anew_whose_episode_is_open():
@@ -368,7 +374,7 @@ def test_training_counts_iterations_of_those_who_are_there(tmp_path, monkeypatch
     loaded = load_config("./task", flags={"base_config.name": "a"}, seed=1)
     session.train(parse_args(["./task", "--device=cpu", "--quiet"]), loaded, ["main.py"])
     result = json.loads((tmp_path / "models" / "task" / "a" / "result.json").read_text())
-    assert result["steps"] == 6 and result["updates"] > 0
+    assert result["steps"] == 3 * 2 + 1 + 2 and result["updates"] > 0
     assert result["last_eval"]["mean"] == 1.0
 
 

@@ -11,7 +11,7 @@ import pytest
 
 import tests.toys  # noqa: F401 - registers the environments
 from algorithm.data import ActorOutput, Segment, StepBatch
-from algorithm.env.base import Observation, StepResult
+from algorithm.env.base import Observation, ResetResult, StepResult
 from algorithm.env.registry import make_vec_env
 from algorithm.errors import NumericalError
 from algorithm.experience.collector import LocalCollector
@@ -145,7 +145,7 @@ class Losing:
     def reset(self, indices=None, *, episode=None):
         assert indices is None and episode == 0
         self.state[:] = 1, 0
-        return {DEFAULT_BEHAVIOUR: self._see(self.state)}
+        return {DEFAULT_BEHAVIOUR: ResetResult(**vars(self._see(self.state)))}
 
     def step(self, actions):
         lost = next(self._lost)
@@ -245,8 +245,8 @@ def check_windows(batch, rows: set[tuple]) -> None:
         assert bool(batch.terminated[b, t]) == ends[before, after]
 
 
-def test_steps_count_environments_not_agents():
-    """Four agents in two environments: a step counts two, or one where one environment took none."""
+def test_steps_count_agents_not_environments():
+    """Four agents in two environments: a step counts four, or two where one environment took none."""
     lost = np.zeros((3, 4), np.bool_)
     lost[1, :2] = lost[2] = True
     env, player = Losing(lost), Scripted()
@@ -255,7 +255,7 @@ def test_steps_count_environments_not_agents():
     for _ in lost:
         rollout.step()
         steps.append(rollout.steps)
-    assert steps == [2, 3, 3]
+    assert steps == [4, 6, 6]
 
 
 def test_the_time_of_a_step_is_charged_to_its_parts():
@@ -283,7 +283,7 @@ class Shared:
 
     def reset(self, indices=None, *, episode=None):
         self._step = 0
-        return {name: Observation(**self._seen()) for name in self.specs}
+        return {name: ResetResult(**self._seen()) for name in self.specs}
 
     def step(self, actions):
         self._step += 1

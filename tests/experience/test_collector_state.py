@@ -217,4 +217,4 @@ def test_an_iteration_waits_for_those_it_waited_for():
         other.load_state(stored(one.state()))
         assert not other.ends([])
         assert one.ends([mine]) and other.ends([mine])
-        assert one.state().meta == other.state().meta == {"finished": []}
+        assert one.state().meta == other.state().meta == {"expected": None, "finished": False}

@@ -8,8 +8,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from algorithm.nn.augment import Augmentation, RandomShift, largest_shift, shift_images
-from algorithm.nn.images import image_layouts
+from algorithm.nn.augment import Augmentation, RandomShift, default_shift, shift_images
+from algorithm.nn.images import image_layout, image_layouts
 from algorithm.spec import ObsSpec
 
 
@@ -107,12 +107,22 @@ def test_looks_are_drawn_from_their_generator_alone():
         assert not torch.equal(one[name], other[name])
 
 
+@pytest.mark.parametrize(
+    ("shape", "pad"), [((15, 40, 3), 0), ((16, 40, 3), 1), ((3, 40, 32), 2), ((84, 84, 1), 4)]
+)
+def test_the_default_shift_goes_by_the_shorter_side(shape, pad):
+    """A cell of a grid is never moved; DrQ's 4 pixels are the most."""
+    layout = image_layout(shape, "uint8")
+    assert layout is not None
+    assert default_shift(layout) == pad
+
+
 @pytest.mark.parametrize("name", ["image", "stack", "planes"])
 def test_all_tokens_and_frames_of_a_window_are_shifted_alike_and_windows_apart(name):
     obs = windows(batch=40)
     layout = image_layouts(LOOKS)[name]
     pad = {"image": 1, "stack": 1, "planes": 4}[name]
-    assert largest_shift(layout) == pad
+    assert max(1, default_shift(layout)) == pad
     moved = look(obs)[name]
     assert torch.equal(moved, moved[:, :1].expand_as(moved))
     original = layout.arrange(obs[name][:1, :1])

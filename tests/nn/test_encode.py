@@ -111,8 +111,14 @@ def test_images_move_in_training_only():
     assert torch.equal(encoder(image), encoder(image))
 
 
+def test_a_camera_moves_by_its_size_where_nothing_is_said():
+    obs = ObsSpec(("camera", "grid"), ((84, 84, 3), (10, 10, 4)), ("uint8", "uint8"))
+    assert ImageEncoder(obs, "camera").shift.pad == 4
+    assert isinstance(ImageEncoder(obs, "grid").shift, torch.nn.Identity)
+
+
 def test_without_a_shift_training_changes_nothing():
-    encoder = ImageEncoder(OBS, "front", out=8)
+    encoder = ImageEncoder(OBS, "front", out=8, random_shift=0)
     assert torch.equal(encoder.train()(ONE["front"]), encoder.eval()(ONE["front"]))
 
 

@@ -108,6 +108,20 @@ def test_another_shape_is_an_error():
         image_layout((8, 9, 3), "uint8").to_planes(torch.zeros(2, 9, 8, 3))
 
 
+def test_axes_that_the_simulator_names_are_not_guessed():
+    """By shape alone 32 channels of 20 × 20 cells are taken for a height."""
+    obs = ObsSpec(
+        ("guessed", "grid", "first", "tiny"),
+        ((20, 20, 32), (20, 20, 32), (32, 20, 20), (2, 2, 3)),
+        ("float32",) * 4,
+        axes=("", "HWC", "CHW", "HWC"),
+    )
+    found = image_layouts(obs)
+    assert found.keys() == {"guessed", "grid", "first"}
+    assert (found["guessed"].channels, found["grid"].channels, found["first"].channels) == (20, 32, 32)
+    assert found["grid"].order == (0, 1, 2) and found["first"].order == (1, 2, 0)
+
+
 def test_images_of_a_spec_are_not_its_choices():
     obs = ObsSpec(
         names=("camera/front", "board", "speed", "film"),

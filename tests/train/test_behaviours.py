@@ -12,7 +12,7 @@ from algorithm.config.cli import parse_args
 from algorithm.config.loader import load_config
 from algorithm.config.locate import find_env
 from algorithm.data import State
-from algorithm.env.base import Observation, StepResult
+from algorithm.env.base import Observation, ResetResult, StepResult
 from algorithm.runs.checkpoints.checkpoint import load_checkpoint
 from algorithm.runs.logs.metrics import read_metrics
 from algorithm.spec import ActionSpec, AgentSpec, ObsSpec
@@ -23,7 +23,7 @@ CONFIG = """\
 default:
   base_config: {env_type: GYM, env_name: two kinds, max_step: 60, reset_on_iteration: false}
   nn_config: {q: {dense_n: 8}, policy: {dense_n: 8}}
-  sac_config: {batch_size: 8, start_step: 20, write_summary_per_step: 30, save_model_per_step: 60}
+  sac_config: {batch_size: 8, start_step: 10, write_summary_per_step: 30, save_model_per_step: 60}
   replay_config: {capacity: 500, beta_increment_per_sampling: 0.001} # not annealed to max_step, which grows
   eval_config: {per_step: -1, episodes: 2}
   ma_config:
@@ -48,7 +48,7 @@ class TwoKinds:
 
     def reset(self, indices=None, *, episode=None):
         self._step = 0
-        return {name: Observation(**self._seen(name)) for name in self.specs}
+        return {name: ResetResult(**self._seen(name)) for name in self.specs}
 
     def step(self, actions):
         self._step += 1
@@ -103,12 +103,13 @@ def test_each_behaviour_is_trained_and_evaluated_by_itself(trained):
     result = json.loads((folder / "result.json").read_text())
     assert set(result["behaviours"]) == {"walker", "runner"}
     assert result["last_eval"] == result["behaviours"]["walker"]["last_eval"]
-    assert result["updates"] == 2 * 40 and result["steps"] == 60
+    # each begins after 10 of its own transitions: two of three are the walkers'
+    assert result["updates"] == (40 - 10) + (20 - 10) and result["steps"] == 60
     means = [result["behaviours"][name]["last_eval"]["mean"] for name in ("walker", "runner")]
     best = json.loads((folder / "checkpoints" / "best.json").read_text())
     assert best == {"step": 60, "folder": "step_000000060", "mean": pytest.approx(sum(means) / 2)}
     columns = read_metrics(folder / "metrics.jsonl")
-    assert columns["walker/replay/size"][-1] > 2 * 60, "a step of two walkers is one step"
+    assert columns["walker/replay/size"][-1] > 40 > columns["runner/replay/size"][-1], "a step is one agent's"
     assert {"walker/loss/q", "runner/loss/q", "walker/eval/return_mean"} <= set(columns)
     assert "runner/vtrace/rho_mean" in columns and "walker/vtrace/rho_mean" not in columns
     assert list((folder / "log" / "runner").glob("events.*"))

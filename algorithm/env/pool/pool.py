@@ -9,7 +9,16 @@ import numpy as np
 from typing_extensions import override
 
 from algorithm.data import Array, Bool, Float, Int, State
-from algorithm.env.base import EpisodeSeed, Observation, OnFault, Picture, StepResult, Trace, VecEnv
+from algorithm.env.base import (
+    EpisodeSeed,
+    Observation,
+    OnFault,
+    Picture,
+    ResetResult,
+    StepResult,
+    Trace,
+    VecEnv,
+)
 from algorithm.env.pool.action_history import ActionHistory
 from algorithm.env.pool.env_group import GroupFailure
 from algorithm.env.pool.executor import Executor
@@ -49,7 +58,7 @@ class EnvPool(VecEnv):
     @override
     def reset(
         self, indices: Sequence[int] | None = None, *, episode: int | None = None
-    ) -> dict[str, Observation]:
+    ) -> dict[str, ResetResult]:
         indices = range(self._n) if indices is None else indices
         self._interrupted = True
         for i in indices:
@@ -61,7 +70,7 @@ class EnvPool(VecEnv):
         self._interrupted = False
         rows = np.array(indices, np.int64)
         return {
-            DEFAULT_BEHAVIOUR: Observation(
+            DEFAULT_BEHAVIOUR: ResetResult(
                 ids=rows,
                 obs={name: value[rows] for name, value in self._buffers.obs.items()},
                 action_mask=self._action_mask(self._buffers.action_mask)[rows],
