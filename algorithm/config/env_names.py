@@ -96,11 +96,15 @@ def nearest_task(env: str, known: Iterable[str]) -> str | None:
     """Return the known task whose name is near to that of ``env``, or None.
 
     In the folder that ``env`` names, or one nearly of its name; elsewhere only a task of the very same name.
+    Among equally near ones a task that is spelled as ``env`` goes first.
     """
     folder, name = _parts(env)
-    scored = [(_score(folder, name, *_parts(task)), task) for task in known]
-    best, task = max(scored, key=lambda pair: pair[0], default=(0.0, ""))
-    return task if best > 0 else None
+    spelled = env.rpartition("/")[2]
+    scored = [
+        ((_score(folder, name, *_parts(task)), task.rpartition("/")[2] == spelled), task) for task in known
+    ]
+    best, task = max(scored, key=lambda pair: pair[0], default=((0.0, False), ""))
+    return task if best[0] > 0 else None
 
 
 def folder_of(env: str, known: Iterable[str]) -> str:

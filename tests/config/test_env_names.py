@@ -87,7 +87,7 @@ def test_c_cannot_name_a_section(here):
 def test_all_tasks_are_listed_only_where_nothing_is_near(here):
     (near,), (far,) = refusal("cartpole").problems, refusal("qqqqqq").problems
     others = "an environment of another package is module:Id, one of your own file.py:Id"
-    assert near.fix == f"did you mean `gym/cart_pole` or `CartPole-v1`? {others}"
+    assert near.fix == f"did you mean `dm_control/cartpole` or `CartPole-v1`? {others}"
     assert "toy/recall" in far.fix and far.fix.endswith(others)
     (package,) = refusal("ALE/Pong-v5").problems
     assert package.fix == f"did you mean `atari/pong`? {others}"

@@ -63,7 +63,7 @@ def test_rewards_of_the_training_only_are_clipped(task, capsys, wrappers, shaped
     returns = [row["rollout/return_mean"] for row in rows if "rollout/return_mean" in row]
     assert returns and max(returns) <= 0
     (log,) = Path("models").rglob("train.log")
-    assert ("evaluations  no wrappers" in re.sub(r" +", "  ", log.read_text())) == (wrappers == "[]")
+    assert bool(re.search(r"evaluations +no wrappers", log.read_text())) == (wrappers == "[]")
     assert main(["./task", "-n=a", "--eval=1", "--quiet"]) == 0
     (played,) = Path("models").rglob("evaluation.json")
     mean = json.loads(played.read_text())["behaviours"][DEFAULT_BEHAVIOUR]["mean"]
