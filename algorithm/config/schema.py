@@ -228,8 +228,8 @@ class EvalConfig(Block):
     video: bool = option(False, "Film the first episode of each evaluation.", new=True)
     wrappers: Annotated[tuple[WrapperEntry, ...] | None, Strict(False)] = option(
         None,
-        "Gymnasium wrappers of evaluations, --run, --eval and --video in the place of base_config.wrappers, "
-        "so that those may shape the training only. null: base_config.wrappers.",
+        "Gymnasium wrappers of evaluations, --run, --eval and --video instead of base_config.wrappers, which "
+        "then shape the training only. null: base_config.wrappers.",
         new=True,
         examples=[["Name", {"Name": {"argument": "value"}}]],
     )

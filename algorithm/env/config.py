@@ -76,17 +76,16 @@ class EnvConfig(Block):
         shared=True,
     )
     env_name: str = required(
-        "Name of the environment; for GYM an id such as Pendulum-v1, module:Id or file.py:Id, of which the "
-        "last two may lie in the task's folder; for DM_CONTROL domain/task such as cartpole/swingup, or "
-        "dm.cartpole.swingup. No default either.",
+        "Name of the environment. GYM: an id such as Pendulum-v1, module:Id or file.py:Id, also from the "
+        "task's folder; DM_CONTROL: domain/task such as cartpole/swingup. No default either.",
         resume=_OTHER_TASK,
         min_length=1,
         shared=True,
     )
     env_args: dict[str, Any] | None = option(
         None,
-        "Keyword arguments for building the environment, a mapping. For GYM: those of gymnasium.make; for "
-        "DM_CONTROL: those of the task, and render_mode, height, width and camera_id.",
+        "Keyword arguments for building the environment. GYM: those of gymnasium.make; DM_CONTROL: those of "
+        "the task, and render_mode, height, width and camera_id.",
         resume=_OTHER_TASK,
         shared=True,
     )

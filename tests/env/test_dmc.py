@@ -87,14 +87,14 @@ def test_an_episode_repeats_bit_for_bit(name):
 def test_an_open_episode_goes_on_after_a_resume(workers):
     with closing(make(n=2, env_args={"time_limit": 0.3})) as env:
         env.reset()
-        rollout(env, 47, n=2)  # the second episode, of 30 steps each
+        rollout(env, 77, n=2)  # the third episode, of 30 steps each
         state = env.state()
-        following = rollout(env, 40, n=2, start=47)
+        following = rollout(env, 40, n=2, start=77)
         options = {"pool": PoolOptions(workers=workers)}
         with closing(make(n=2, env_args={"time_limit": 0.3}, **options)) as resumed:
             resumed.reset()
             assert resumed.resume(state) == {}
-            assert equal(following, rollout(resumed, 40, n=2, start=47))
+            assert equal(following, rollout(resumed, 40, n=2, start=77))
 
 
 def test_the_time_limit_truncates_and_arguments_reach_the_task():
