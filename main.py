@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 
-from algorithm.config.cli import TrainOptions, config_flags, parse_args
+from algorithm.config.cli import TrainOptions, config_flags, notices, parse_args
 from algorithm.config.loader import LoadedConfig, load_config
 from algorithm.config.locate import find_env
 from algorithm.env.pool.process_exit import exit_process
@@ -92,7 +92,7 @@ def _resume(options: TrainOptions) -> int:
 def _look(options: TrainOptions) -> int:
     loaded = _load(options, options.seed)
     if options.check:  # all else has a console of its own
-        _show_notices(options)
+        _show_notices(options, loaded)
     doing = "looking at the environment" if options.check else "loading torch"
     _say(options, f"{loaded.env_label}, {loaded.source}: {doing}")
     if options.check:
@@ -151,9 +151,9 @@ def interruptible_imports() -> Iterator[None]:
         signal.signal(signal.SIGINT, former)
 
 
-def _show_notices(options: TrainOptions) -> None:
-    """Print the keys without effect, where no console does."""
-    for text in options.notices:
+def _show_notices(options: TrainOptions, loaded: LoadedConfig | None = None) -> None:
+    """Print the flags without effect, where no console does."""
+    for text in notices(options, loaded.config.base_config if loaded else None):
         print(f"warning: {text}", file=sys.stderr)
 
 

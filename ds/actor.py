@@ -19,6 +19,7 @@ from pathlib import Path, PurePosixPath
 import torch
 
 from algorithm.agents.networks import pick_device
+from algorithm.config.cli import notices
 from algorithm.config.cli_ds import DistributedOptions
 from algorithm.config.loader import LoadedConfig, load_config
 from algorithm.config.schema import DISTRIBUTED_DEFAULTS, Config
@@ -60,7 +61,7 @@ def act(options: DistributedOptions, arguments: Sequence[str]) -> int:
     torch.set_num_threads(1)  # more would only wait for each other beside other actors
     with ExitStack() as stack:
         console = stack.enter_context(open_console(quiet=options.train.quiet))
-        for text in options.train.notices:
+        for text in notices(options.train, first.config.base_config):
             console.warn(text)
         stop = stack.enter_context(StopRequest())
         link = _link(first.config, console, stop)

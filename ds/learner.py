@@ -82,10 +82,18 @@ class RemoteEnvInfo:
 class Remote:
     """Training whose transitions come over sockets. A :class:`~algorithm.train.runtime.Runtime`.
 
-    Raises UsageError, before anything is written, for a port that is taken and secrets that are missing.
+    Raises UsageError, before anything is written, for a port that is taken, secrets that are missing, and a
+    Unity Editor instead of a player for evaluations.
     """
 
-    def __init__(self, session: Session, eval_env: VecEnv, faults: Faults) -> None:
+    def __init__(self, session: Session, eval_env: VecEnv | None, faults: Faults) -> None:
+        if eval_env is None:
+            raise UsageError(
+                "a learner needs a player of its own",
+                where="base_config.unity_args.editor",
+                why="it evaluates, and the Unity Editor is one player only",
+                fix="set build_path, and give --editor to an actor",
+            )
         self._session, config = session, session.loaded.config
         self._base, self._net = config.base_config, config.net_config
         self._host = self._net.learner_host or LOOPBACK

@@ -15,6 +15,7 @@ ORDER = (
     "algorithm.wording",
     "algorithm.panels",
     "algorithm.timing",
+    "algorithm.launch",
     "algorithm.seeding",
     "algorithm.spec",
     "algorithm.data",

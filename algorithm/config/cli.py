@@ -7,23 +7,31 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from typing_extensions import override
 
 from algorithm.config.errors import EXIT_CONFIG, ConfigError, Problem, did_you_mean
-from algorithm.config.yaml_io import parse_value
+from algorithm.config.flag_types import (
+    Ckpt,
+    checkpoint,
+    device,
+    limit,
+    mapping,
+    natural,
+    port_number,
+    positive,
+)
+
+if TYPE_CHECKING:
+    from algorithm.config.schema import BaseConfig
 
 _SCRIPTS = ("main.py", "main_ds.py")
-
-Ckpt = int | Literal["latest", "best"]
-"""Choice of a checkpoint: environment steps, the last one, or the one with the best evaluation."""
 
 ENV_HELP = (
     "a folder below envs/, the path of a folder with a config.yaml, or an environment by its name: an id of "
@@ -91,6 +99,8 @@ class TrainOptions:
     ckpt: Ckpt | None = None
     nn: str | None = None
     repeat: int = 1
+    port: int | None = None
+    editor: bool = False
     quiet: bool = False
     debug: bool = False
     notices: tuple[str, ...] = ()
@@ -109,11 +119,32 @@ def config_flags(options: TrainOptions) -> dict[str, object]:
         "base_config.max_step": options.max_step,
         "base_config.name": options.name,
         "base_config.env_args": options.env_args,
+        "base_config.unity_args.port": options.port,
+        "base_config.unity_args.fixed_port": None if options.port is None else True,
+        "base_config.unity_args.editor": options.editor or None,
         "sac_config.nn": options.nn,
         # Without sampling there is no density to correct with: its ratio is 1.
         "sac_config.use_n_step_is": False if options.disable_sample else None,
     }
     return {path: value for path, value in keys.items() if value is not None}
+
+
+def notices(options: TrainOptions, base: BaseConfig | None) -> list[str]:
+    """Return the sentences to show because a flag has no effect, or one that everybody should know.
+
+    base: of the run's configuration; None for commands that need no environment
+    """
+    texts = list(options.notices)
+    if base is None or base.env_type != "UNITY":
+        effect = f"has no effect on {base.env_type}" if base else "has no effect on this command"
+        given = {"--port": options.port is not None, "--editor": options.editor}
+        texts += [f"{flag} {effect}: it is for Unity environments" for flag in given if given[flag]]
+    elif base.unity_args.listen == "all":
+        texts.append(
+            "unity_args.listen: all: whoever reaches this machine can pose as the player; there is neither a "
+            "password nor encryption"
+        )
+    return texts
 
 
 def parse_args(argv: Sequence[str] | None = None) -> TrainOptions:
@@ -126,13 +157,8 @@ def parse_args(argv: Sequence[str] | None = None) -> TrainOptions:
     given.pop("schema", None)
     if given.pop("watch"):
         given |= {"run": True, "render": True, "disable_sample": True}
-    notices = [
-        f"--{flag} has no effect on GYM: it is for Unity environments"
-        for flag in ("port", "editor")
-        if given.pop(flag) not in (None, False)
-    ]
     overrides, names = tuple(given.pop("override") or ()), tuple(given.pop("report") or ())
-    options = TrainOptions(**given, overrides=overrides, report=names, notices=tuple(notices))
+    options = TrainOptions(**given, overrides=overrides, report=names)
     refuse_mixed(options)
     return options
 
@@ -286,9 +312,17 @@ def add_acting(parser: argparse._ActionsContainer, *, port: str) -> None:
         )
         parser.add_argument("--watch", action="store_true", help="--run --render --disable_sample")
     parser.add_argument("--logger_in_file", action="store_true", help="write debug lines into train.log too")
-    parser.add_argument(port, "-p", type=positive, help="UNITY: communication port; no effect on GYM")
+    other = "--unity_port" if port == "--port" else "--port"
     parser.add_argument(
-        "--editor", action="store_true", help="UNITY: running in Unity Editor; no effect on GYM"
+        port,
+        "-p",
+        other,
+        dest="port",
+        type=port_number,
+        help="UNITY: communication port of the first player, this one and no other; no effect on GYM",
+    )
+    parser.add_argument(
+        "--editor", action="store_true", help="UNITY: train in the Unity Editor; no effect on GYM"
     )
 
 
@@ -315,68 +349,6 @@ def leave(*problems: Problem) -> NoReturn:
     """Print the faults and end the process with the exit code of a wrong configuration."""
     print(f"error: {ConfigError(problems)}", file=sys.stderr)
     raise SystemExit(EXIT_CONFIG)
-
-
-def whole(text: str, lowest: int) -> int:
-    """Return a whole number ≥ ``lowest``, also from ``1e6``; this and all below raise ArgumentTypeError."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not value.is_integer() or value < lowest:
-        raise argparse.ArgumentTypeError(f"{text} is not a whole number ≥ {lowest}")
-    return int(value)
-
-
-def positive(text: str) -> int:
-    """Return a whole number ≥ 1."""
-    return whole(text, 1)
-
-
-def natural(text: str) -> int:
-    """Return a whole number ≥ 0."""
-    return whole(text, 0)
-
-
-def checkpoint(text: str) -> Ckpt:
-    """Return a step, ``latest`` or ``best``."""
-    if text == "latest":
-        return "latest"
-    if text == "best":
-        return "best"
-    try:
-        return natural(text)
-    except argparse.ArgumentTypeError as error:
-        raise argparse.ArgumentTypeError(f"{error}, and neither latest nor best") from None
-
-
-def limit(text: str) -> int:
-    """Return a whole number ≥ 1, or −1 for none."""
-    return -1 if text == "-1" else whole(text, 1)
-
-
-def device(text: str) -> str:
-    """Return ``cpu``, ``auto``, ``cuda`` or ``cuda:N``; ``gpu`` is read as ``cuda``."""
-    name = text.lower().replace("gpu", "cuda")
-    if not re.fullmatch(r"cpu|auto|cuda(:\d+)?", name):
-        raise argparse.ArgumentTypeError(f"{text} is none of cpu, cuda, cuda:N, gpu, auto")
-    return name
-
-
-def mapping(text: str) -> dict[str, Any]:
-    """Parse ``k=v,k=v``, each value as in YAML, or one YAML mapping."""
-    pairs = re.split(r",(?=\s*\w+\s*=)", text)
-    try:
-        if all(re.match(r"\s*\w+\s*=", pair) for pair in pairs):
-            return {
-                key.strip(): parse_value(value) for key, _, value in (pair.partition("=") for pair in pairs)
-            }
-        value = parse_value(f"{{{text}}}" if ":" in text and text.lstrip()[0] not in "{[" else text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(f"cannot read {text!r}: {error}") from error
-    if not isinstance(value, dict):
-        raise argparse.ArgumentTypeError(f"{text!r} is neither k=v,k=v nor a YAML mapping")
-    return value
 
 
 def program(script: str = "main.py") -> list[str]:

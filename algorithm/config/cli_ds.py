@@ -19,11 +19,10 @@ from algorithm.config.cli import (
     config_flags,
     leave,
     make_parser,
-    natural,
-    positive,
     refuse_mixed,
 )
 from algorithm.config.errors import unavailable
+from algorithm.config.flag_types import natural, positive
 
 _EXAMPLES = """\
 examples:
@@ -125,13 +124,8 @@ def parse_distributed(argv: Sequence[str] | None = None) -> DistributedOptions:
     _refuse_for_role(given, role)
     own = {key: given.pop(key) for key in ("learner_host", "learner_port", "insecure")}
     cluster = ClusterOptions(**{key: given.pop(key) for key in ClusterOptions.__dataclass_fields__})
-    notices = [
-        f"--{flag} has no effect on GYM: it is for Unity environments"
-        for flag in ("unity_port", "editor")
-        if given.pop(flag) not in (None, False)
-    ]
     overrides = tuple(given.pop("override") or ())
-    train = TrainOptions(**given, overrides=overrides, notices=tuple(notices))
+    train = TrainOptions(**given, overrides=overrides)
     options = DistributedOptions(
         role=role, train=train, **own, cluster=cluster if role == "cluster" else None
     )

@@ -137,12 +137,18 @@ class BaseConfig(EnvConfig):
 
     @override
     def contradictions(self) -> Iterator[Contradiction]:
-        """Yield workers without an environment."""
+        """Yield workers without an environment, and several players of an editor that can be only one."""
         if self.workers > self.n_envs:
             yield Contradiction(
                 ("workers", "n_envs"),
                 f"{self.workers} workers for n_envs = {self.n_envs}",
                 "lower workers or raise n_envs",
+            )
+        if self.env_type == "UNITY" and self.unity_args.editor and self.n_envs > 1:
+            yield Contradiction(
+                ("unity_args.editor", "n_envs"),
+                f"the Unity Editor is one player, and n_envs = {self.n_envs}",
+                "set n_envs: 1, or --agents 1; several agents and areas may be in the scene",
             )
 
 

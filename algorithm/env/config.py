@@ -9,13 +9,9 @@ from pydantic_core import PydanticCustomError
 
 from algorithm.fields import Block, Finite, Limit, Whole, block, option, required
 
-_UNITY = "Unity environments"
 _OTHER_TASK = (
     "fixed: what is learned and stored belongs to this environment; a curriculum is what reset_config is for"
 )
-
-NOT_RUNNABLE = {"UNITY": _UNITY}
-"""Values of ``env_type`` that load but do not run in this version -> the part that adds them."""
 
 
 def _named(entry: object) -> object:
@@ -48,21 +44,62 @@ WrapperEntry = Annotated[
 
 
 class BuildPath(Block):
-    """Paths of the Unity executable per operating system."""
+    """Paths of the Unity executable per operating system.
 
-    win32: str = option("path_win32", "Executable on Windows.", reserved=_UNITY)
-    linux: str = option("path_linux", "Executable on Linux.", reserved=_UNITY)
+    A relative path starts in the task's folder, or else in the current one. The extension may be left out.
+    """
+
+    win32: str = option("path_win32", "Executable on Windows.")
+    linux: str = option("path_linux", "Executable on Linux.")
+    darwin: str = option("path_darwin", "Executable, or the .app, on macOS.", new=True)
 
 
 class UnityArgs(Block):
     """Start options of a Unity executable. Without effect on other environments."""
 
-    no_graphics: bool = option(
-        True, "Start without a window. Set to false if observations are images.", reserved=_UNITY
-    )
+    no_graphics: bool = option(True, "Start without a window. Set to false if observations are images.")
     build_path: BuildPath = block(BuildPath, "Path of the executable.")
-    port: Whole = option(
-        5005, "First port to try for talking to the executable.", reserved=_UNITY, ge=1, le=65535
+    port: Whole = option(5005, "First port to try for talking to the executable.", ge=1, le=65535)
+    fixed_port: bool = option(
+        False, "Try no other port than that of the first player; -p sets both keys.", new=True
+    )
+    listen: Literal["loopback", "all"] = option(
+        "loopback",
+        "Interfaces that players may connect through: this machine's own, or all of them, for a player in "
+        "another container. There is neither a password nor encryption.",
+        new=True,
+    )
+    editor: bool = option(
+        False,
+        "Wait for the Unity Editor instead of starting an executable, on port 5004 unless fixed_port is set. "
+        "There is one player then, and no evaluation. --editor sets it.",
+        new=True,
+    )
+    num_areas: Whole = option(
+        1, "Copies of the training area in one player, where the scene allows it.", new=True, ge=1
+    )
+    time_scale: Finite = option(
+        20.0,
+        "Speed of the simulation, a multiple of real time; 1 with --run and --render.",
+        new=True,
+        gt=0,
+        le=100,
+    )
+    width: Whole = option(84, "Width of the window in pixels; 1280 with --run and --render.", new=True, ge=1)
+    height: Whole = option(84, "Height of the window in pixels; 720 with --run and --render.", new=True, ge=1)
+    quality_level: Whole = option(5, "Quality level of the rendering, from 0 on.", new=True, ge=0)
+    target_frame_rate: Limit = option(
+        -1, "Frames per second that the player aims at. -1: no limit.", new=True
+    )
+    capture_frame_rate: Whole = option(
+        60, "Frames per simulated second, whatever time they take; 0: not fixed.", new=True, ge=0
+    )
+    side_channels: Annotated[tuple[str, ...], Strict(False)] = option(
+        (),
+        "Side channels of your own: module:Class each, a subclass of the package's SideChannel without "
+        "arguments. The module may lie in the task's folder.",
+        new=True,
+        examples=[["channels:Weather"]],
     )
 
 

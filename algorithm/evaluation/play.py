@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from algorithm.agents.networks import pick_device
-from algorithm.config.cli import TrainOptions, config_flags
+from algorithm.config.cli import TrainOptions, config_flags, notices
 from algorithm.config.loader import LoadedConfig, load_config_file
 from algorithm.config.locate import EnvFolder
 from algorithm.console.base import Console
@@ -70,7 +70,7 @@ def play(options: TrainOptions, folder: EnvFolder) -> int:
     with ExitStack() as stack:
         console = stack.enter_context(open_console(quiet=options.quiet))
         stop = stack.enter_context(StopRequest())
-        for text in options.notices:
+        for text in notices(options, loaded.config.base_config):
             console.warn(text)
         if options.render and not has_display():
             console.warn("there is no display: no window can be seen, --video films instead")

@@ -14,12 +14,13 @@ import psutil
 import torch
 
 from algorithm.agents.networks import pick_device
-from algorithm.config.cli import TrainOptions
+from algorithm.config.cli import TrainOptions, notices
 from algorithm.config.loader import LoadedConfig
 from algorithm.config.schema import Config
 from algorithm.console.live import clock_time
 from algorithm.console.output import open_console
 from algorithm.env.base import VecEnv
+from algorithm.errors import UsageError
 from algorithm.experience.faults import Faults
 from algorithm.experience.non_finite import Stop
 from algorithm.preflight.commands import command
@@ -52,6 +53,13 @@ def dry_run(options: TrainOptions, loaded: LoadedConfig, *, seconds: float = SEC
     """
     config = loaded.config
     base = config.base_config
+    if base.env_type == "UNITY" and base.unity_args.editor:
+        raise UsageError(
+            "--dry_run and --editor cannot go together",
+            where="command line",
+            why="it measures training and evaluation, and the Unity Editor is one player only",
+            fix="set base_config.unity_args.build_path and leave --editor out",
+        )
     RunDir.check_free(loaded.env_label, base.name, argument=options.env)
     torch.set_num_threads(loaded.threads)
     device = pick_device(options.device)
@@ -64,12 +72,16 @@ def dry_run(options: TrainOptions, loaded: LoadedConfig, *, seconds: float = SEC
         stack.callback(close_env, env, console.warn)
         eval_env = make_env(config, "evaluate", 1, folder=folder, faults=faults)
         stack.callback(close_env, eval_env, console.warn)
-        check_eval_spaces(env.specs, eval_env.specs)
+        if config.eval_config.wrappers is not None:
+            check_eval_spaces(env.specs, eval_env.specs)
         agents = make_agents(
             loaded, env.specs, loaded.env_dir, device, memory=budget, greedy=options.disable_sample
         )
         console.start(start_screen(loaded, _folder(options, loaded), env, agents, device))
-        for notice in (*options.notices, *(text for agent in agents.values() for text in agent.notices)):
+        for notice in (
+            *notices(options, base),
+            *(text for agent in agents.values() for text in agent.notices),
+        ):
             console.warn(notice)
         console.message(f"measuring steps, updates and an evaluation, about {seconds:g} s each")
         speed = measure(env, eval_env, agents, config, seconds)

@@ -83,14 +83,14 @@ def local_collector(
     )
 
 
-Wire = Callable[["Session", VecEnv, Faults], Runtime]
-"""(session, its evaluation environment, receiver of failures) -> runtime."""
+Wire = Callable[["Session", VecEnv | None, Faults], Runtime]
+"""(session, its evaluation environment if it has one, receiver of failures) -> runtime."""
 
 
 class OneProcess:
     """Runtime in which the agents act in this process."""
 
-    def __init__(self, session: Session, eval_env: VecEnv, faults: Faults) -> None:
+    def __init__(self, session: Session, eval_env: VecEnv | None, faults: Faults) -> None:
         self._base = base = session.loaded.config.base_config
         self._on_non_finite = session.on_non_finite(faults)
         self.make_replay: MakeReplay = ReplayBuffer

@@ -14,6 +14,7 @@ import torch
 
 from algorithm.agents.networks import pick_device
 from algorithm.config.cli import TrainOptions, config_flags
+from algorithm.config.cli import notices as notices_of
 from algorithm.config.loader import LoadedConfig, dump_config
 from algorithm.config.resume_rules import Change, table
 from algorithm.config.yaml_io import inline
@@ -211,10 +212,12 @@ class Session:
         faults = Faults(console)
         seed_globally(self.loaded.seed)
         watched = self.options.render and self.wire is not OneProcess  # nothing else happens here
-        eval_env = self.env("evaluate", 1, faults, render=watched, film=video)
+        alone = config.base_config.env_type == "UNITY" and config.base_config.unity_args.editor
+        eval_env = None if alone else self.env("evaluate", 1, faults, render=watched, film=video)
         runtime = self.wire(self, eval_env, faults)
-        check_eval_spaces(runtime.scene.specs, eval_env.specs)
-        film = VideoRecorders(eval_env, run.videos, warn=console.warn) if video else no_video
+        if eval_env and config.eval_config.wrappers is not None:
+            check_eval_spaces(runtime.scene.specs, eval_env.specs)
+        film = VideoRecorders(eval_env, run.videos, warn=console.warn) if video and eval_env else no_video
         networks = run.path if start and not self.options.use_env_nn else self.loaded.env_dir
         agents, start, empty = self._agents(runtime, networks, start)
         own_env = env_file(self.loaded)
@@ -222,7 +225,7 @@ class Session:
         notices = [*empty, *training.restore(start.saved)] if start else []
         if start and own_env is not None and run.has_other(own_env):
             notices.append(f"the environment's file {own_env.name} has been changed since")
-        self._write_down(agents, networks, start, eval_env.render_modes, own_env)
+        self._write_down(agents, networks, start, eval_env.render_modes if eval_env else (), own_env)
         manager = self._manager(start)
         saver = Checkpointer(manager, training, console, self.lock.check)
         for name, agent in agents.items():
@@ -368,7 +371,8 @@ class Session:
 
     def _warn(self, agents: Mapping[str, Agent], notices: Sequence[str], *, exact: bool) -> None:
         warn = self.console.warn
-        for text in (*self.options.notices, *(text for agent in agents.values() for text in agent.notices)):
+        own = notices_of(self.options, self.loaded.config.base_config)
+        for text in (*own, *(text for agent in agents.values() for text in agent.notices)):
             warn(text)
         if self.options.disable_sample:
             warn("--disable_sample while training: no exploration, and no importance sampling")

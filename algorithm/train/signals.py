@@ -51,6 +51,10 @@ class StopRequest:
         """Line to print after the first signal."""
         return f"{self.signal.name}: saving and ending; once more ends at once" if self.signal else ""
 
+    def set(self) -> None:
+        """Do what the first SIGINT does; the Unity Editor stops a run like that."""
+        self.signal = self.signal or signal.SIGINT
+
     def _handle(self, number: int, frame: FrameType | None) -> None:
         if os.getpid() != self._process:
             if number == signal.SIGTERM:

@@ -16,6 +16,7 @@ from algorithm.agents.schedules import Every
 from algorithm.config.schema import Config
 from algorithm.console.base import Console, Evaluation, Progress
 from algorithm.env.base import VecEnv
+from algorithm.env.unity.player import EditorStoppedError
 from algorithm.evaluation.callbacks import Callback
 from algorithm.evaluation.evaluate import EvalPolicy, Performance, evaluate
 from algorithm.experience.non_finite import OnNonFinite
@@ -51,7 +52,7 @@ class Trainer:
     """Owner of the loop and the clock.
 
     training: agents, collector and counts, new or restored
-    eval_env: the one environment that evaluations run on
+    eval_env: the one environment that evaluations run on; None where there is no second one
     config:   limits and intervals
     saver:    writes the checkpoints
     film:     returns the callback of an evaluation at a step, which may record a video
@@ -63,7 +64,7 @@ class Trainer:
         self,
         training: TrainState,
         *,
-        eval_env: VecEnv,
+        eval_env: VecEnv | None,
         config: Config,
         saver: Checkpointer,
         console: Console,
@@ -90,7 +91,7 @@ class Trainer:
     @property
     def render_modes(self) -> Sequence[str]:
         """Ways in which the environment can be shown."""
-        return self._eval_env.render_modes
+        return self._eval_env.render_modes if self._eval_env else ()
 
     def train(self) -> Outcome:
         """Run until ``max_step``, ``max_iter`` or a signal; save, and evaluate unless a signal ended it."""
@@ -141,7 +142,11 @@ class Trainer:
 
     def _advance(self) -> None:
         counters, collector = self._counters, self._training.collector
-        episodes = collector.step()
+        try:
+            episodes = collector.step()
+        except EditorStoppedError:
+            self._stop.set()
+            return
         counters.step = collector.steps
         for name, agent in self._agents.items():
             agent.learn(collector.behaviour_steps[name], self._watch, run_step=counters.step)
@@ -152,6 +157,8 @@ class Trainer:
                 collector.truncate()
 
     def _evaluate(self) -> None:
+        if self._eval_env is None:
+            return
         self._watch.lap("other")
         step = self._counters.step
         self._counters.owes_evaluation = True  # also for who saves while it goes on

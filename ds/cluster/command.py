@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from algorithm.config.cli import program
+from algorithm.config.cli import notices, program
 from algorithm.config.cli_ds import DistributedOptions
 from algorithm.config.locate import find_env
 from algorithm.errors import UsageError
@@ -28,7 +28,7 @@ def cluster(options: DistributedOptions, arguments: Sequence[str]) -> int:
     """
     cluster = options.cluster
     assert cluster is not None
-    for text in options.train.notices:
+    for text in notices(options.train, None):
         print(f"warning: {text}", file=sys.stderr)
     folder = find_env(options.train.env)
     if cluster.scale is None:

@@ -18,10 +18,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from algorithm.errors import StorageError
+from algorithm.launch import launcher
 from algorithm.reading import read_json
 from algorithm.runs.lock import lock_files
 
-_LAUNCH = Path(__file__).with_name("launch.py")
 _LINES = 200
 """Maximum number of lines of output kept between two reports: the last ones."""
 
@@ -66,7 +66,7 @@ class Host:
         self._drop_secrets()
         extra = self._keep(command.secrets) if command.secrets else ()
         self._child = subprocess.Popen(
-            (*_launcher(), sys.executable, *command.arguments, *extra),
+            (*launcher(), sys.executable, *command.arguments, *extra),
             cwd=command.folder,
             env=_clean(os.environ),
             stdin=subprocess.DEVNULL,
@@ -122,10 +122,6 @@ class Host:
         assert child.stdout is not None
         for line in child.stdout:
             self._lines.append(line.decode(errors="replace").rstrip()[:_LINE_LENGTH])
-
-
-def _launcher() -> tuple[str, ...]:
-    return (sys.executable, "-I", "-S", str(_LAUNCH), str(os.getpid()))
 
 
 def _clean(environ: Mapping[str, str]) -> dict[str, str]:

@@ -5,7 +5,9 @@ import json
 import pytest
 
 from algorithm.config import cli, load_config
-from algorithm.config.cli import TrainOptions, config_flags, parse_args
+from algorithm.config.cli import TrainOptions, config_flags, notices, parse_args
+from algorithm.config.schema import BaseConfig
+from algorithm.env.config import UnityArgs
 from tests.config.conftest import PENDULUM
 
 
@@ -159,9 +161,35 @@ def test_playing_is_told_from_training(argv, plays):
 
 def test_unity_flags_have_no_effect_and_say_so():
     options = parse_args(["x", "-p", "5006", "--editor"])
-    assert [notice.split()[0] for notice in options.notices] == ["--port", "--editor"]
-    assert all("no effect on GYM" in notice for notice in options.notices)
-    assert config_flags(options) == {}
+    base = BaseConfig(env_type="GYM", env_name="x")
+    assert notices(options, base) == [
+        "--port has no effect on GYM: it is for Unity environments",
+        "--editor has no effect on GYM: it is for Unity environments",
+    ]
+    assert all("no effect on this command" in notice for notice in notices(options, None))
+    assert notices(options, BaseConfig(env_type="UNITY", env_name="x")) == []
+    assert notices(parse_args(["x"]), base) == []
+
+
+@pytest.mark.parametrize("flag", ["-p", "--port", "--unity_port"])
+def test_unity_flags_stand_for_keys(flag):
+    options = parse_args(["x", flag, "5006", "--editor"])
+    assert config_flags(options) == {
+        "base_config.unity_args.port": 5006,
+        "base_config.unity_args.fixed_port": True,
+        "base_config.unity_args.editor": True,
+    }
+    assert config_flags(parse_args(["x"])) == {}
+
+
+@pytest.mark.parametrize("port", ["0", "65536", "5005.5", "x"])
+def test_a_wrong_port_is_refused(port, capsys):
+    assert "argument --port/-p/--unity_port" in refused(["x", "-p", port], capsys)
+
+
+def test_listening_on_every_interface_is_announced():
+    base = BaseConfig(env_type="UNITY", env_name="x", unity_args=UnityArgs(listen="all"))
+    assert "neither a password nor encryption" in "".join(notices(parse_args(["x"]), base))
 
 
 def test_help_shows_every_flag_and_the_examples(capsys):

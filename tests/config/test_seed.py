@@ -23,7 +23,6 @@ DS_FLAGS = """--config CONFIG -c CONFIG --run --logger_in_file --learner_host HO
 RESERVED = {
     "population training": "evolver_enabled evolver_cem_length evolver_cem_best evolver_cem_min_length "
     "evolver_cem_time evolver_remove_worst",
-    "Unity environments": "no_graphics win32 linux port",
 }
 
 

@@ -224,8 +224,8 @@ def test_a_flag_without_effect_is_told(capsys: pytest.CaptureFixture[str]) -> No
     with pytest.raises(UsageError):
         cluster(parse_distributed(words), ["main_ds.py"])
     told = capsys.readouterr().err.splitlines()
-    assert [line.split(" has no effect on GYM")[0] for line in told] == [
-        "warning: --unity_port",
+    assert [line.split(" has no effect on this command")[0] for line in told] == [
+        "warning: --port",
         "warning: --editor",
     ]
 

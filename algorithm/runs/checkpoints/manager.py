@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from algorithm.config.cli import Ckpt
+from algorithm.config.flag_types import Ckpt
 from algorithm.errors import StorageError
 from algorithm.reading import read_json
 from algorithm.runs.checkpoints.checkpoint import (

@@ -1,0 +1,1 @@
+"""Unity builds and the Unity Editor as vector environments."""

@@ -1,0 +1,194 @@
+"""The build of a Unity player: its executable, its arguments, its process and its logs."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from algorithm.env.config import BuildPath
+from algorithm.env.pool.monitor_process import kill_group, monitor_process
+from algorithm.env.pool.worker import truncate_log
+from algorithm.errors import EnvError, UsageError
+from algorithm.launch import launcher
+
+_LOGGER = logging.getLogger(__name__)
+_GOODBYE_S, _TERM_S, _KILL_S = 2.0, 1.0, 1.0  # for an end of its own, after SIGTERM, after SIGKILL
+_LOG_LINES, _LOG_BYTES = 15, 4000
+
+
+class PlayerProcess:
+    """The process of a player, which leads a group of its own and ends with this process.
+
+    make_arguments: from the path of its log
+    """
+
+    def __init__(
+        self, file: Path, make_arguments: Callable[[Path], list[str]], folder: Path | None, stem: str
+    ) -> None:
+        self._temporary = None if folder else tempfile.TemporaryDirectory(prefix="players-")
+        folder = folder or Path(self._temporary.name)  # type: ignore[union-attr]
+        folder.mkdir(parents=True, exist_ok=True)
+        self.log, self.output = (folder / f"{stem}.log").resolve(), (folder / f"{stem}.out").resolve()
+        for path in (self.log, self.output):  # those of the player before this one are kept
+            if path.exists():
+                path.replace(path.with_suffix(f".before{path.suffix}"))
+        self.arguments = make_arguments(self.log)
+        self._process = _start([*launcher(), str(file), *self.arguments], self.output)
+        self.pid = self._process.pid
+        monitor_process().kill_group_on_exit(self.pid)
+        _LOGGER.info("started %s", shlex.join([str(file), *self.arguments]))
+
+    def how_ended(self, wait: float = 0.0) -> str:
+        """Return its exit code or signal in words; empty while it runs. wait: seconds to wait for its end."""
+        self._ends_within(wait)
+        code = self._process.poll()
+        if code is None:
+            return ""
+        if code >= 0:
+            return f"exit code {code}"
+        with suppress(ValueError):
+            return f"killed by signal {-code} ({signal.Signals(-code).name})"
+        return f"killed by signal {-code}"
+
+    def truncate_output(self) -> None:
+        """Keep only the end of what it has printed if that is much."""
+        truncate_log(self.output)
+
+    def log_end(self) -> str:
+        """Return the last lines of its log and of its output."""
+        ends = [(path, _end_of(path)) for path in (self.log, self.output)]
+        return "\n".join(f"end of {path.name}:\n{end}" for path, end in ends if end)
+
+    def end(self) -> None:
+        """Wait a moment for its own end, then terminate and at last kill it with its children."""
+        if not self._ends_within(_GOODBYE_S):
+            self._process.terminate()
+            if not self._ends_within(_TERM_S):
+                self._process.kill()
+                self._ends_within(_KILL_S)
+        kill_group(self.pid)
+        monitor_process().release_group(self.pid)
+        if self._temporary is not None:
+            self._temporary.cleanup()
+
+    def _ends_within(self, seconds: float) -> bool:
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(seconds)
+        return self._process.poll() is not None
+
+
+@cache
+def _starter() -> ThreadPoolExecutor:
+    """Return the thread that starts players: the kernel kills them when the thread ends that started them."""
+    return ThreadPoolExecutor(1, thread_name_prefix="unity starter")
+
+
+def _start(command: Sequence[str], output: Path) -> subprocess.Popen[bytes]:
+    def start() -> subprocess.Popen[bytes]:
+        with output.open("ab") as file:
+            return subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT, close_fds=True
+            )
+
+    return _starter().submit(start).result()
+
+
+def build_arguments(env_args: Mapping[str, Any]) -> list[str]:
+    """Return ``env_args`` as words of a command line.
+
+    ``{a: 1}`` is ``--a 1``; ``-a`` stays ``-a``. True is the name alone, false and null are left out, and a
+    list follows its name word by word. Raises UsageError for a mapping.
+    """
+    words = []
+    for name, value in env_args.items():
+        if isinstance(value, Mapping):
+            raise UsageError(
+                f"the argument {name} of the Unity build is a mapping",
+                where="base_config.env_args",
+                why="a command line has words only",
+                fix="give each of its entries a name of its own",
+            )
+        if value is None or value is False:
+            continue
+        words.append(name if name.startswith("-") else f"--{name}")
+        if value is not True:
+            words += [str(one) for one in value] if isinstance(value, list | tuple) else [str(value)]
+    return words
+
+
+def find_build(build_path: BuildPath, folder: Path | None) -> Path:
+    """Return the executable for this system; a relative path starts in the task's folder, else where one is.
+
+    The extension may be missing, and on macOS the ``.app`` is enough.
+    Raises UsageError if there is no path for this system, and EnvError if it leads to no executable.
+    """
+    path = getattr(build_path, sys.platform, "")
+    where = f"base_config.unity_args.build_path.{sys.platform}"
+    if path in ("", f"path_{sys.platform}"):
+        raise UsageError(
+            "there is no Unity build for this system",
+            where=where,
+            why="the key is not set" if hasattr(build_path, sys.platform) else f"{sys.platform} has no key",
+            fix="set it to the path of the executable, or use --editor to train in the Unity Editor",
+        )
+    places = [Path(path)] if folder is None else [folder / path, Path(path)]
+    found = next((file for place in places for file in _variants(place) if file.exists()), None)
+    if found is None:
+        raise EnvError(
+            f"there is no Unity build at {path}",
+            where=where,
+            why="no such file: " + ", ".join(str(place.absolute()) for place in places),
+            fix="build the scene for this system and put it there, or correct the path",
+        )
+    return _executable(found.absolute(), where)
+
+
+def _variants(path: Path) -> Iterator[Path]:
+    """Yield the files that a path can stand for on this system, the likeliest first."""
+    if sys.platform == "darwin":
+        app = path if path.suffix == ".app" else path.with_name(f"{path.name}.app")
+        yield app / "Contents" / "MacOS" / app.stem
+        yield from sorted((app / "Contents" / "MacOS").glob("*"))
+    endings = {"linux": (".x86_64", ".x86"), "win32": (".exe",)}.get(sys.platform, ())
+    files = [path.with_name(path.name + ending) for ending in endings]
+    yield from (path, *files) if path.is_file() else (*files, path)
+
+
+def _executable(file: Path, where: str) -> Path:
+    if file.is_dir():
+        inside = [child for child in sorted(file.iterdir()) if child.is_file() and os.access(child, os.X_OK)]
+        raise EnvError(
+            f"{file} is a folder",
+            where=where,
+            why="the player itself is needed, a file",
+            fix=f"set it to {inside[0]}" if inside else "set it to the executable in that folder",
+        )
+    if not os.access(file, os.X_OK):
+        raise EnvError(
+            f"{file} is not executable",
+            where=where,
+            why="copying or unpacking has lost its permission",
+            fix=f"chmod +x {shlex.quote(str(file))}",
+        )
+    return file
+
+
+def _end_of(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - _LOG_BYTES))
+            lines = file.read().decode(errors="replace").splitlines()
+    except OSError:
+        return ""
+    return "\n".join(line for line in lines[-_LOG_LINES:] if line.strip())

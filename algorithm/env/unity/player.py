@@ -1,0 +1,322 @@
+"""One Unity player that is connected. The Unity Editor is one without a process."""
+
+from __future__ import annotations
+
+import atexit
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal
+
+from algorithm.env.config import UnityArgs
+from algorithm.env.unity.build import PlayerProcess, build_arguments, find_build
+from algorithm.env.unity.link import LinkError, Listen, PlayerLink
+from algorithm.env.unity.package import load
+from algorithm.errors import EnvError, UserError
+
+EDITOR_PORT = 5004
+"""Port that the Unity Editor calls; it cannot be told another one."""
+
+_GRAPHICS = ("graphics device is null", "rendertexture.create failed", "readpixels")  # in a player's log
+
+PlayerEnd = Literal["ended", "hangs", "goodbye", "lost", "garbled"]
+
+
+class PlayerError(EnvError):
+    """A player that can be replaced by a new one: it crashed, hangs, has ended or broke the protocol.
+
+    kind: ``ended`` its process is gone, ``hangs``, ``goodbye`` it ended properly, ``lost`` its connection is
+          gone, ``garbled`` its message cannot be read
+    """
+
+    def __init__(self, kind: PlayerEnd, what: str, *, where: object, why: str, fix: str) -> None:
+        super().__init__(what, where=where, why=why, fix=fix)
+        self.kind = kind
+
+
+class EditorStoppedError(EnvError):
+    """The end of playing in the Unity Editor, which is the user's way to end the run."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlayerOptions:
+    """Description of a player.
+
+    file:       executable, from :func:`~algorithm.env.unity.build.find_build`; None for the Unity Editor
+    env_name:   scene, the value of its argument ``--scene``
+    env_args:   further arguments of the build, see :func:`~algorithm.env.unity.build.build_arguments`
+    port:       first port to try, with ``port_fixed`` the only one
+    listen:     ``loopback`` for this machine only, ``all`` for every interface
+    timeout:    seconds for its start and for each of its messages; -1 waits for ever
+    log_dir:    folder for its output and its own log; a temporary one by default
+    label, index: ``label-index`` is the name of its files
+    """
+
+    file: Path | None
+    env_name: str
+    env_args: Mapping[str, Any] = field(default_factory=dict)
+    port: int = 5005
+    port_fixed: bool = False
+    listen: Listen = "loopback"
+    no_graphics: bool = True
+    num_areas: int = 1
+    timeout: float = 120.0
+    log_dir: Path | None = None
+    label: str = "player"
+    index: int = 0
+
+
+def player_options(
+    args: UnityArgs,
+    env_name: str,
+    env_args: Mapping[str, Any],
+    *,
+    folder: Path | None,
+    timeout: float,
+    log_dir: Path | None,
+    label: str,
+    index: int,
+    graphics: bool = False,
+) -> PlayerOptions:
+    """Return the description of a player from its configuration.
+
+    folder:   of the task, where the path of the build begins
+    graphics: show a window whatever the configuration says, as for ``--run`` and ``--render``
+    Raises UsageError and EnvError as :func:`~algorithm.env.unity.build.find_build`.
+    """
+    return PlayerOptions(
+        file=None if args.editor else find_build(args.build_path, folder),
+        env_name=env_name,
+        env_args=env_args,
+        port=EDITOR_PORT if args.editor and not args.fixed_port else args.port,
+        port_fixed=args.editor or args.fixed_port,
+        listen=args.listen,
+        no_graphics=args.no_graphics and not graphics,
+        num_areas=args.num_areas,
+        timeout=timeout,
+        log_dir=log_dir,
+        label=label,
+        index=index,
+    )
+
+
+def open_player(options: PlayerOptions, *, seed: int, side_channels: Sequence[Any]) -> Player:
+    """Start a player, or wait for the editor, and return it after the handshake.
+
+    seed: from 0 to 2³¹ - 1
+    Raises UsageError if the port is taken, PlayerError if the player ends or hangs, EditorStoppedError, and
+    EnvError if it never connects or speaks another protocol.
+    """
+    return Player(options, seed=seed, side_channels=side_channels)
+
+
+class Player:
+    """A player that has connected; see :func:`open_player`.
+
+    env:  the package's ``BaseEnv``. Its ``reset`` and ``step`` raise PlayerError and EditorStoppedError.
+    port: on which the player is connected
+    """
+
+    def __init__(self, options: PlayerOptions, *, seed: int, side_channels: Sequence[Any]) -> None:
+        load()
+        self.options = options
+        self._process: PlayerProcess | None = None
+        self._link = PlayerLink(
+            options.port,
+            fixed=options.port_fixed,
+            listen=options.listen,
+            timeout=options.timeout,
+            loss=self._loss,
+        )
+        self.port = self._link.port
+        try:
+            if options.file is not None:
+                self._process = PlayerProcess(options.file, self._arguments, options.log_dir, self._stem)
+            else:
+                # On the screen whatever else is printed: nothing happens before.
+                print(f"press Play in the Unity Editor, which connects to port {self.port}", flush=True)
+            with self._failures("in the handshake"):
+                self.env = _env_class()(
+                    self,
+                    self._link,
+                    seed=seed,
+                    side_channels=list(side_channels),
+                    num_areas=options.num_areas,
+                )
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def pid(self) -> int | None:
+        """Id of its process; None for the editor."""
+        return self._process.pid if self._process else None
+
+    def describe(self) -> str:
+        """Return its path, process, port, arguments and log file, one a line."""
+        if self._process is None:
+            return f"the Unity Editor, port {self.port}"
+        return "\n".join(
+            (
+                f"{self.options.file}, process {self.pid}, port {self.port}",
+                f"arguments: {shlex.join(self._process.arguments)}",
+                *([f"log: {self._process.log}"] if self.options.log_dir is not None else []),
+            )
+        )
+
+    def close(self) -> None:
+        """End the player and release its port, within five seconds; further calls do nothing."""
+        self._link.say_goodbye()
+        if self._process is not None:
+            self._process.end()
+        self._link.close()
+
+    @property
+    def _stem(self) -> str:
+        return f"{self.options.label}-{self.options.index}"
+
+    def _arguments(self, log: Path) -> list[str]:
+        graphics = ["-nographics", "-batchmode"] if self.options.no_graphics else []
+        link = ["--mlagents-port", str(self.port), "-logFile", str(log), "--scene", self.options.env_name]
+        return [*graphics, *link, *build_arguments(self.options.env_args)]
+
+    def _loss(self) -> LinkError | None:
+        """Return the end of its process as an error; None while it runs."""
+        if self._process is None:
+            return None
+        self._process.truncate_output()
+        how = self._process.how_ended()
+        return LinkError("ended", how) if how else None
+
+    @contextmanager
+    def _failures(self, stage: str) -> Iterator[None]:
+        """Turn what goes wrong inside the block into errors for a person.
+
+        stage: ``in the handshake``, ``in a step``, ``in a reset``
+        """
+        try:
+            yield
+        except LinkError as error:
+            raise self._failure(error, stage) from error
+        except UserError:  # of a side channel
+            raise
+        except Exception as error:  # the package raises whatever a wrong message leads to
+            raise self._failure(LinkError("garbled", f"{type(error).__name__}: {error}"), stage) from error
+
+    def _failure(self, error: LinkError, stage: str) -> EnvError:
+        kind, why = error.kind, error.why
+        if kind == "lost" and self._process is not None:
+            how = self._process.how_ended(wait=1.0)  # a crash cuts the connection first
+            kind, why = ("ended", how) if how else (kind, why)
+        if kind == "version":
+            return EnvError(
+                "the Unity player speaks another version of the protocol",
+                where=self.describe(),
+                why=why,
+                fix="build it with com.unity.ml-agents 2, 3 or 4, which speak protocol 1",
+            )
+        log = self._process.log_end() if self._process else ""
+        if not self._link.connected:
+            return self._not_connected(kind, why, log)
+        what = {
+            "ended": f"the Unity player has ended {stage}",
+            "hangs": f"the Unity player hangs {stage}",
+            "goodbye": "the Unity player has ended by itself",
+            "lost": f"the Unity player has closed its connection {stage}",
+            "garbled": f"the Unity player has sent a message that is not understood {stage}",
+        }[kind]
+        if self._process is None and kind in ("goodbye", "lost"):
+            return EditorStoppedError("the Unity Editor has stopped playing", where=self.describe(), why=why)
+        return PlayerError(
+            kind, what, where=self.describe(), why=_joined(why, log), fix=self._advice(kind, log)
+        )
+
+    def _not_connected(self, kind: PlayerEnd, why: str, log: str) -> EnvError:
+        if self._process is None:
+            return EnvError(
+                "the Unity Editor has not connected",
+                where=self.describe(),
+                why=why,
+                fix="press Play within base_config.env_timeout; the scene needs an agent whose Behavior Type "
+                "is Default",
+            )
+        if kind == "ended":
+            return PlayerError(
+                kind,
+                "the Unity player has ended before it connected",
+                where=self.describe(),
+                why=_joined(why, log),
+                fix=self._advice(kind, log),
+            )
+        return EnvError(
+            "the Unity player has not connected",
+            where=self.describe(),
+            why=_joined(why, log),
+            fix="check that the build contains com.unity.ml-agents, that its scene has an agent whose "
+            "Behavior Type is Default, and that no dialog is open; or raise base_config.env_timeout",
+        )
+
+    def _advice(self, kind: PlayerEnd, log: str) -> str:
+        if self._process is None:
+            return "see the console of the editor, then start again"
+        advice = "see the end of its log"
+        if self.options.log_dir is not None:
+            advice = f"read {self._process.log} and {self._process.output}"
+        blind = self.options.no_graphics and (self._has_images() or _graphical(log))
+        if blind and kind in ("ended", "hangs"):
+            return (
+                "cameras need graphics: set base_config.unity_args.no_graphics: false, on a machine without "
+                f"a display with xvfb-run; {advice}"
+            )
+        if kind == "hangs":
+            return f"{advice}; or raise base_config.env_timeout"
+        return advice
+
+    def _has_images(self) -> bool:
+        env = getattr(self, "env", None)  # none in the handshake
+        specs = env.behavior_specs.values() if env is not None else ()
+        return any(len(sensor.shape) == 3 for spec in specs for sensor in spec.observation_specs)
+
+
+@cache
+def _env_class() -> type[Any]:
+    """Return the package's environment over our link; made late, because its base class is loaded late."""
+    load()
+    from mlagents_envs.environment import UnityEnvironment
+
+    class PlayerEnv(UnityEnvironment):  # type: ignore[misc]
+        """The package's environment, whose process and connection belong to a Player."""
+
+        def __init__(self, player: Player, link: PlayerLink, **options: Any) -> None:  # noqa: ANN401
+            self._player, self._link = player, link
+            try:
+                super().__init__(base_port=link.port, **options)
+            finally:
+                atexit.unregister(self._close)  # otherwise it would keep every player of a long run
+
+        def _get_communicator(self, *_: object) -> PlayerLink:
+            return self._link
+
+        def reset(self) -> None:
+            with self._player._failures("in a reset"):
+                super().reset()
+
+        def step(self) -> None:
+            with self._player._failures("in a step"):
+                super().step()
+
+        def close(self) -> None:
+            self._player.close()
+
+    return PlayerEnv
+
+
+def _graphical(log: str) -> bool:
+    return any(word in log.lower() for word in _GRAPHICS)
+
+
+def _joined(*parts: str) -> str:
+    return "\n".join(filter(None, parts))

@@ -1,0 +1,48 @@
+"""Start of programs that end with the process that started them; run as a script, such a start.
+
+``python -I -S launch.py PARENT COMMAND…`` becomes ``COMMAND``. Ray blocks SIGINT in its workers, and a child
+inherits that, so the signals are set back first. That the kernel kills the child with its parent survives
+``execv`` (prctl(2)). The child leads a process group, so that signals of a terminal do not reach it. It is
+written with the standard library only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import sys
+
+_PR_SET_PDEATHSIG = 1  # prctl: the signal to get when the parent dies
+
+
+def launcher() -> tuple[str, ...]:
+    """Return the words in front of a command that shall end with this process.
+
+    On Linux the kernel kills it when the *thread* ends that started it, which therefore has to live on.
+    Elsewhere it ends on its own, or by :mod:`algorithm.env.pool.monitor_process`. The signals it gets are the
+    default ones. On Windows there is nothing to do.
+    """
+    return () if sys.platform == "win32" else (sys.executable, "-I", "-S", __file__, str(os.getpid()))
+
+
+def main(parent: int, command: list[str]) -> None:
+    """Become ``command`` unless ``parent`` is gone already."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD):
+        signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    with contextlib.suppress(PermissionError):  # it leads a session, and so a group
+        os.setpgid(0, 0)
+    if os.getppid() != parent:  # it died before the line above
+        sys.exit(1)
+    try:
+        os.execv(command[0], command)
+    except OSError as error:
+        sys.exit(f"{command[0]} cannot be started: {error.strerror}")
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), sys.argv[2:])

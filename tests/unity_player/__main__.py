@@ -1,0 +1,101 @@
+"""The command line of the player, with the flags that the trainer gives to a build."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+from pathlib import Path
+
+from tests.unity_player.academy import Academy, OtherVersionError, QuitCommandError, idle
+from tests.unity_player.connection import Connection, TrainerGoneError
+from tests.unity_player.faults import KINDS, PLACES, Faults, PlannedFault, QuitError
+from tests.unity_player.ledger import Ledger
+from tests.unity_player.scenes import TASKS
+
+EDITOR_PORT = 5004
+
+
+def parse(words: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser("python -m tests.unity_player", description=__doc__, allow_abbrev=False)
+    unity = parser.add_argument_group("given by the trainer")
+    unity.add_argument("--mlagents-port", type=int, default=EDITOR_PORT, help="default: the editor's, 5004")
+    unity.add_argument("-nographics", action="store_true")
+    unity.add_argument("-batchmode", action="store_true")
+    unity.add_argument("-logFile", type=Path, help="receives all output")
+    unity.add_argument("--scene", help="noted in the ledger; a name of a task overrides --task")
+    task = parser.add_argument_group("the task")
+    task.add_argument("--task", choices=sorted(TASKS), default="continuous")
+    task.add_argument("--agents", type=int, default=1, help="of each behaviour in each area")
+    task.add_argument("--period", type=int, default=1, help="steps between decisions")
+    task.add_argument("--offsets", action="store_true", help="agents decide in different steps")
+    task.add_argument("--max-step", type=int, default=0, help="steps of an episode, 0 for no limit")
+    task.add_argument("--ledger", type=Path, help="folder for a record of each process")
+    task.add_argument("--respawn", action="store_true", help="echo: a new object for every episode")
+    task.add_argument("--destroy", type=float, default=0, help="echo: chance of an object's end in each step")
+    task.add_argument("--layout", choices=("HWC", "CHW"), default="HWC", help="camera: order of its axes")
+    task.add_argument("--raw", action="store_true", help="camera: numbers instead of PNG")
+    task.add_argument("--grey", action="store_true", help="camera: one channel")
+    task.add_argument("--stack", type=int, default=1, help="camera: so many images")
+    task.add_argument("--mapped", action="store_true", help="camera: send the mapping of channels")
+    task.add_argument("--unsaid", action="store_true", help="camera: do not send which axis is which")
+    faults = parser.add_argument_group("behaviour as a process")
+    faults.add_argument("--wait", type=float, default=10, help="seconds to wait for the trainer")
+    faults.add_argument("--ms", type=float, default=0, help="milliseconds a step takes")
+    faults.add_argument("--api", default="1.5.0", help="version of the protocol")
+    faults.add_argument("--package", default="2.3.0", help="version of the C# package")
+    faults.add_argument("--stubborn", action="store_true", help="ignore SIGTERM, SIGINT and the goodbye")
+    faults.add_argument(
+        "--fault",
+        action="append",
+        default=[],
+        type=PlannedFault.parse,
+        metavar="KIND@PLACE[#START]",
+        help=f"place: {PLACES}; kind: " + "; ".join(f"{kind}: {what}" for kind, what in KINDS.items()),
+    )
+    faults.add_argument("--starts", type=Path, help="file that counts starts, for #START")
+    options, rest = parser.parse_known_args(words)
+    options.rest = rest
+    if options.scene in TASKS:
+        options.task = options.scene
+    return options
+
+
+def main(words: list[str]) -> int:
+    """Run until the trainer or a planned failure ends it; return the exit code."""
+    options = parse(words)
+    if options.logFile is not None:
+        log = os.open(options.logFile, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+        sys.stdout.flush()
+        os.dup2(log, 1)
+        os.dup2(log, 2)
+    print("arguments:", *words, flush=True)
+    if options.stubborn:
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)
+    faults = Faults(options.fault, options.starts)
+    connection = None
+    try:
+        faults.reach("start")
+        connection = Connection(options.mlagents_port, wait=options.wait)
+        ledger = Ledger(options.ledger, options.mlagents_port) if options.ledger else None
+        Academy(options, faults, ledger).run(connection, TASKS[options.task])
+    except QuitError:
+        if connection is not None:
+            connection.say_goodbye()
+    except (TrainerGoneError, QuitCommandError) as end:
+        print(f"The trainer is gone: {end}", flush=True)
+        if options.stubborn:
+            idle()
+        if connection is None:
+            print("Couldn't connect to trainer. Will perform inference instead.", flush=True)
+            idle()
+    except OtherVersionError as other:
+        print(f"Communication versions differ: {other}. Will perform inference instead.", flush=True)
+        idle()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,207 @@
+"""The academy of the C# package: steps of all agents, and messages of those that ask or end."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+from tests.unity_player.agent import Action, Agent, Behaviour
+from tests.unity_player.channels import Channels
+from tests.unity_player.connection import Connection
+from tests.unity_player.faults import Faults
+from tests.unity_player.ledger import Ledger
+from tests.unity_player.messages import (
+    QUIT,
+    RESET,
+    AgentInfoProto,
+    UnityInputProto,
+    UnityOutputProto,
+    UnityRLCapabilitiesProto,
+)
+
+CAPABILITIES = UnityRLCapabilitiesProto(
+    baseRLCapabilities=True,
+    concatenatedPngObservations=True,
+    compressedChannelMapping=True,
+    hybridActions=True,
+    trainingAnalytics=True,
+    variableLengthObservation=True,
+    multiAgentGroups=True,
+)
+
+Scene = Callable[["Academy", int], None]
+"""(academy, number of the training area) -> its agents are added."""
+
+
+class OtherVersionError(Exception):
+    """A trainer of another major version of the protocol."""
+
+
+class QuitCommandError(Exception):
+    """The trainer's command to quit."""
+
+
+class Academy:
+    """All agents of a scene, and the connection to the trainer.
+
+    options: of the command line
+    """
+
+    def __init__(self, options: argparse.Namespace, faults: Faults, ledger: Ledger | None) -> None:
+        self.options, self.faults, self.ledger = options, faults, ledger
+        self.channels = Channels(self._note)
+        self.agents: list[Agent] = []
+        self.seed = 0
+        self.steps = 0  # of the process; the counter that decisions follow starts anew with each reset
+        self._count = 0
+        self._last_id = -1
+        self._sent_behaviours: set[str] = set()
+        self._behaviours: dict[str, Behaviour] = {}
+        self._output = UnityOutputProto()
+        self._asking: dict[str, list[Agent]] = {}
+        self._pending = False
+        self._reset_once = False
+        self._later: list[tuple[int, Callable[[], Agent]]] = []
+        self.after_step: list[Callable[[], None]] = []  # called when all agents have acted
+
+    def next_id(self) -> int:
+        """Return the id of a new object; no id is used twice."""
+        self._last_id += 1
+        return self._last_id
+
+    def add(self, agent: Agent) -> None:
+        """Put an object into the scene."""
+        self.agents.append(agent)
+        self._behaviours[agent.behaviour.name] = agent.behaviour
+        if self._reset_once:  # the first episodes of all others begin with the first reset
+            agent.restart()
+
+    def add_later(self, steps: int, make: Callable[[], Agent]) -> None:
+        """Put an object into the scene after so many steps, with an id of its own."""
+        self._later.append((self.steps + steps, make))
+
+    def run(self, connection: Connection, scene: Scene) -> None:
+        """Shake hands, then step until an exception of this package ends it."""
+        areas = self._shake_hands(connection)
+        for area in range(areas):
+            scene(self, area)
+        while True:
+            self._step(connection)
+
+    def _shake_hands(self, connection: Connection) -> int:
+        options = self.options
+        output = UnityOutputProto()
+        first = output.rl_initialization_output
+        first.name = "AcademySingleton"
+        first.communication_version, first.package_version = options.api, options.package
+        first.capabilities.CopyFrom(CAPABILITIES)
+        answer = connection.exchange(output).rl_initialization_input
+        self.seed = answer.seed
+        if self.ledger is not None:
+            self.ledger.start(self, answer)
+        print(f"Connected: seed {answer.seed}, API {answer.communication_version}", flush=True)
+        self.faults.reach("handshake")
+        if answer.communication_version.split(".")[0] != options.api.split(".")[0]:
+            raise OtherVersionError(f"API {answer.communication_version}, and {options.api} here")
+        command = connection.exchange(None)
+        self.channels.receive(command.rl_input.side_channel)
+        self._note({"kind": "command", "command": command.rl_input.command})
+        self.faults.reach("reset")
+        return max(1, answer.num_areas)
+
+    def _step(self, connection: Connection) -> None:
+        if not self._reset_once:
+            self._reset()
+        self.faults.reach("step", self.steps)
+        if self.options.ms:
+            time.sleep(self.options.ms / 1000)
+        self._add_due()
+        agents = list(self.agents)
+        for agent in agents:
+            agent.request(self._count)
+        self._count += 1
+        self.steps += 1
+        for agent in agents:
+            agent.count()
+            agent.send_state()
+        if self._pending:
+            self._exchange(connection)
+        for agent in agents:
+            if agent.alive:
+                agent.step()
+        for call in self.after_step:
+            call()
+        self.agents = [agent for agent in self.agents if agent.alive]
+
+    def _add_due(self) -> None:
+        due = [make for step, make in self._later if step <= self.steps]
+        self._later = [entry for entry in self._later if entry[0] > self.steps]
+        for make in due:
+            self.add(make())
+
+    def _reset(self) -> None:
+        self._reset_once = True
+        self._count = 0
+        for agent in list(self.agents):
+            agent.restart()
+
+    def put(self, agent: Agent, info: AgentInfoProto) -> None:
+        """Add an agent's state to the next message."""
+        name = agent.behaviour.name
+        self._output.rl_output.agentInfos[name].value.append(info)
+        self._pending = True
+        if not info.done:
+            self._asking.setdefault(name, []).append(agent)
+
+    def _exchange(self, connection: Connection) -> None:
+        output = self._output
+        new = [name for name in output.rl_output.agentInfos if name not in self._sent_behaviours]
+        for name in new:
+            output.rl_initialization_output.brain_parameters.append(self._behaviours[name].proto())
+        output.rl_output.side_channel = self.channels.take()
+        if self.ledger is not None:
+            self.ledger.flush()
+        answer = connection.exchange(output)
+        self._output, self._pending = UnityOutputProto(), False
+        self._sent_behaviours.update(new)
+        self._take(answer)
+
+    def _take(self, answer: UnityInputProto) -> None:
+        self.channels.receive(answer.rl_input.side_channel)
+        asking, self._asking = self._asking, {}
+        command = answer.rl_input.command
+        if command == QUIT:
+            raise QuitCommandError
+        if command == RESET:
+            self._note({"kind": "command", "command": RESET})
+            self.faults.reach("reset")
+            self._reset()
+            return
+        for name, actions in answer.rl_input.agent_actions.items():
+            agents = asking.pop(name, [])
+            if len(actions.value) != len(agents):
+                raise ValueError(f"{len(actions.value)} actions for {len(agents)} agents of {name}")
+            for agent, action in zip(agents, actions.value, strict=True):
+                agent.receive(
+                    Action(
+                        np.array(action.continuous_actions, np.float32),
+                        np.array(action.discrete_actions, np.int32),
+                    )
+                )
+        if any(asking.values()):
+            raise ValueError(f"no actions for agents of {', '.join(asking)}")
+
+    def _note(self, entry: dict[str, object]) -> None:
+        if self.ledger is not None:
+            self.ledger.write(entry)
+
+
+def idle() -> None:
+    """Go on without a trainer, as a build does that cannot connect, until the parent process is gone."""
+    parent = os.getppid()
+    while os.getppid() == parent:
+        time.sleep(0.2)

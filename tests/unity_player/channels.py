@@ -1,0 +1,149 @@
+"""The player's ends of the side channels, written from the wire format and not from the package's classes."""
+
+from __future__ import annotations
+
+import struct
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+ENGINE = uuid.UUID("e951342c-4f7e-11ea-b238-784f4387d1f7")
+PARAMETERS = uuid.UUID("534c891e-810f-11ea-a9d0-822485860400")
+STATISTICS = uuid.UUID("a1d8f7b7-cec8-50f9-b78b-d3e165a78520")
+ANALYTICS = uuid.UUID("b664a4a9-d86f-5a5f-95cb-e8353a7e8356")
+ECHO = uuid.UUID("621f0a70-4f87-11ea-a6bf-784f4387d1f7")  # of the C# package's own example: a log of strings
+
+AGGREGATIONS = ("average", "most_recent", "sum", "histogram")
+ENGINE_SETTINGS = ("screen", "quality_level", "time_scale", "target_frame_rate", "capture_frame_rate")
+
+
+class Reader:
+    """Numbers and strings of a message, in order."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data, self._at = data, 0
+
+    def _next(self, form: str) -> Any:
+        (value,) = struct.unpack_from(form, self._data, self._at)
+        self._at += struct.calcsize(form)
+        return value
+
+    def integer(self) -> int:
+        return int(self._next("<i"))
+
+    def number(self) -> float:
+        return float(self._next("<f"))
+
+    def string(self) -> str:
+        length = self.integer()
+        self._at += length
+        return self._data[self._at - length : self._at].decode("ascii")
+
+
+def packed_string(text: str) -> bytes:
+    encoded = text.encode("ascii")
+    return struct.pack("<i", len(encoded)) + encoded
+
+
+def split(data: bytes) -> Iterator[tuple[uuid.UUID, bytes]]:
+    """Yield channel and message of a packed field."""
+    at = 0
+    while at < len(data):
+        channel = uuid.UUID(bytes_le=data[at : at + 16])
+        (length,) = struct.unpack_from("<i", data, at + 16)
+        yield channel, data[at + 20 : at + 20 + length]
+        at += 20 + length
+
+
+@dataclass
+class Parameter:
+    """A parameter of the environment: a number, or a sampler that is asked at every use."""
+
+    kind: str
+    numbers: tuple[float, ...]
+    seed: int | None = None
+
+    def __post_init__(self) -> None:
+        self._rng = np.random.default_rng(abs(self.seed or 0))
+
+    def sample(self) -> float:
+        if self.kind == "number":
+            return self.numbers[0]
+        if self.kind == "uniform":
+            return float(self._rng.uniform(*self.numbers))
+        if self.kind == "gaussian":
+            return float(self._rng.normal(*self.numbers))
+        ranges = np.reshape(self.numbers, (-1, 2))
+        widths = ranges[:, 1] - ranges[:, 0]
+        low, high = ranges[self._rng.choice(len(ranges), p=widths / widths.sum())]
+        return float(self._rng.uniform(low, high))
+
+
+@dataclass
+class Channels:
+    """Messages in both directions. ``on_message`` is called with a description of each one that arrives."""
+
+    on_message: Callable[[dict[str, Any]], None]
+    parameters: dict[str, Parameter] = field(default_factory=dict)
+    _queue: bytearray = field(default_factory=bytearray)
+
+    def receive(self, data: bytes) -> None:
+        for channel, message in split(data):
+            reader = Reader(message)
+            if channel == ENGINE:
+                self.on_message(self._engine(reader))
+            elif channel == PARAMETERS:
+                self.on_message(self._parameter(reader))
+            elif channel == ECHO:
+                text = reader.string()
+                self.on_message({"kind": "echo", "text": text})
+                self.send(ECHO, packed_string(f"echo of {text}"))
+            elif channel != ANALYTICS:
+                self.on_message({"kind": "unknown channel", "channel": str(channel), "bytes": len(message)})
+
+    def _engine(self, reader: Reader) -> dict[str, Any]:
+        setting = ENGINE_SETTINGS[reader.integer()]
+        if setting == "screen":
+            value: Any = [reader.integer(), reader.integer()]
+        else:
+            value = reader.number() if setting == "time_scale" else reader.integer()
+        return {"kind": "engine", "setting": setting, "value": value}
+
+    def _parameter(self, reader: Reader) -> dict[str, Any]:
+        name, is_sampler = reader.string(), reader.integer()
+        if not is_sampler:
+            parameter = Parameter("number", (reader.number(),))
+        else:
+            seed, sampler = reader.integer(), ("uniform", "gaussian", "multirange")[reader.integer()]
+            count = reader.integer() if sampler == "multirange" else 2
+            parameter = Parameter(sampler, tuple(reader.number() for _ in range(count)), seed)
+        self.parameters[name] = parameter
+        return {
+            "kind": "parameter",
+            "name": name,
+            "sampler": parameter.kind,
+            "numbers": list(parameter.numbers),
+            "seed": parameter.seed,
+        }
+
+    def get(self, name: str, default: float) -> float:
+        """Return a parameter, drawn anew if it is a sampler."""
+        parameter = self.parameters.get(name)
+        return default if parameter is None else parameter.sample()
+
+    def statistic(self, name: str, value: float, aggregation: str = "average") -> None:
+        """Send a value as C#'s StatsRecorder does."""
+        numbers = struct.pack("<fi", value, AGGREGATIONS.index(aggregation))
+        self.send(STATISTICS, packed_string(name) + numbers)
+
+    def send(self, channel: uuid.UUID, message: bytes) -> None:
+        self._queue += channel.bytes_le + struct.pack("<i", len(message)) + message
+
+    def take(self) -> bytes:
+        """Return and forget everything that waits to be sent."""
+        data = bytes(self._queue)
+        self._queue.clear()
+        return data

@@ -1,0 +1,138 @@
+"""Comparison of what a trainer has stored with what players have in their ledgers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from algorithm.replay.buffer import ReplayBuffer
+from algorithm.replay.storage import NEXT, TERMINATED, TRUNCATED
+from tests.unity_player.selfcheck import KEYS
+
+Key = tuple[int, ...]
+"""Player, agent, episode, decision."""
+
+
+def read_ledgers(folder: Path) -> Iterator[list[dict[str, Any]]]:
+    """Yield the lines of each process, in the order of their starts. A last line may be cut off."""
+    for file in sorted(folder.glob("*.jsonl")):
+        lines = file.read_text("utf-8").split("\n")
+        yield [json.loads(line) for line in lines[:-1]]
+
+
+def transitions(folder: Path, behaviour: str) -> dict[Key, dict[str, Any]]:
+    """Return the transitions of all players by key; ``behaviour`` is the name without a team."""
+    found: dict[Key, dict[str, Any]] = {}
+    for lines in read_ledgers(folder):
+        for line in lines:
+            if line["kind"] == "transition" and line["behaviour"].partition("?")[0] == behaviour:
+                key = key_of(line["obs"][0])
+                assert key not in found, f"two transitions of {key}"
+                found[key] = line
+    return found
+
+
+def key_of(echo: Any) -> Key:
+    """Return the key that an observation begins with."""
+    return tuple(int(number) for number in np.asarray(echo)[: len(KEYS)])
+
+
+@dataclass
+class Comparison:
+    """Differences between a replay and the ledgers.
+
+    wrong:    stored transitions that differ, with the field
+    missing:  transitions of the ledgers, of players that the replay knows, that are not stored
+    """
+
+    stored: int = 0
+    wrong: list[str] = field(default_factory=list)
+    missing: list[Key] = field(default_factory=list)
+    truncated_here: int = 0  # episodes that the trainer has cut off
+
+
+def compare(replay: ReplayBuffer, folder: Path, behaviour: str, *, counting: bool = False) -> Comparison:
+    """Compare every transition of a replay.
+
+    counting: the carry is that of :class:`CountingRep`, the number of the decision
+    """
+    ledger = transitions(folder, behaviour)
+    result = Comparison()
+    seen: set[Key] = set()
+    for stored in stored_transitions(replay):
+        result.stored += 1
+        key = key_of(stored["obs"])
+        line = ledger.get(key)
+        if line is None:
+            result.wrong.append(f"{key}: is in no ledger")
+            continue
+        if key in seen:
+            result.wrong.append(f"{key}: is stored twice")
+        seen.add(key)
+        followed = (*key[:3], key[3] + 1) in ledger
+        result.truncated_here += stored["truncated"] and line["end"] is None
+        result.wrong += [
+            f"{key}: {name} is {stored[name]}, the ledger has {value}"
+            for name, value in _expected(replay, line, followed, stored, counting).items()
+            if not np.allclose(stored[name], value, rtol=1e-5, atol=1e-5 if name == "reward" else 0)
+        ]
+    players = {key[0] for key in seen}
+    result.missing = [key for key in ledger if key[0] in players and key not in seen]
+    return result
+
+
+def _expected(
+    replay: ReplayBuffer, line: Mapping[str, Any], followed: bool, stored: Mapping[str, Any], counting: bool
+) -> dict[str, Any]:
+    spec = replay._storage.spec.action
+    onehot = np.zeros(spec.discrete)
+    for where, chosen in zip(spec.branch_slices, line["discrete"], strict=True):
+        onehot[where.start + chosen] = 1
+    mask = ~np.array(line["mask"], np.bool_) if line["mask"] else np.ones(spec.discrete, np.bool_)
+    decision = line["decision"]
+    expected = {
+        "obs": line["obs"][0],
+        "after": line["after"][0],
+        "action": np.concatenate([onehot, line["continuous"]]),
+        "mask": mask,
+        "reward": line["reward"] + line["group_reward"],
+        "terminated": line["end"] == "terminated",
+        "step": decision,
+        # The trainer may cut an episode off, but only where nothing of it follows.
+        "truncated": line["end"] == "interrupted" or (stored["truncated"] and not line["end"] and not followed),
+    }
+    if counting:
+        expected["carry"] = decision
+    return expected
+
+
+def stored_transitions(replay: ReplayBuffer) -> Iterator[dict[str, Any]]:
+    """Yield each transition of a replay with one observation."""
+    storage, (sensor,) = replay._storage, replay._storage.spec.obs.names
+    slots = np.flatnonzero(storage.links[: len(replay), NEXT])
+    ids = np.sort(storage.ids_in(slots))
+    for chunk in np.array_split(ids, max(1, len(ids) // 4096)):
+        if not len(chunk):
+            continue
+        batch = replay.windows(chunk)
+        at = replay._windows.burn_in
+        flags = storage.links[chunk % replay.capacity, NEXT]
+        carries = replay.carries(chunk)
+        columns = {
+            "obs": np.asarray(batch.obs[sensor])[:, at],
+            "after": np.asarray(batch.obs[sensor])[:, at + 1],
+            "action": np.asarray(batch.action)[:, at],
+            "mask": np.asarray(batch.action_mask)[:, at],
+            "reward": np.asarray(batch.reward)[:, at],
+            "step": np.asarray(batch.step)[:, at],
+            "terminated": flags & TERMINATED > 0,
+            "truncated": flags & TRUNCATED > 0,
+            "carry": carries.reshape(len(chunk), -1),
+        }
+        for row in range(len(chunk)):
+            yield {name: column[row] for name, column in columns.items()}

@@ -1,0 +1,57 @@
+"""The client of the protocol: one unary call at a time, as ``RpcCommunicator`` of the C# package."""
+
+from __future__ import annotations
+
+import contextlib
+
+import grpc
+
+from tests.unity_player.messages import UnityInputProto, UnityMessageProto, UnityOutputProto
+
+METHOD = "/communicator_objects.UnityToExternalProto/Exchange"
+GOOD, BYE = 200, 400  # status of a message's header
+
+
+class TrainerGoneError(Exception):
+    """The trainer said goodbye, or cannot be reached any more."""
+
+
+class Connection:
+    """A channel to a trainer on this machine."""
+
+    def __init__(self, port: int, *, wait: float) -> None:
+        """Connect; ``wait`` for so many seconds for a trainer that is not there yet."""
+        self._channel = grpc.insecure_channel(f"localhost:{port}")
+        self._call = self._channel.unary_unary(
+            METHOD,
+            request_serializer=UnityMessageProto.SerializeToString,
+            response_deserializer=UnityMessageProto.FromString,
+        )
+        try:
+            grpc.channel_ready_future(self._channel).result(timeout=wait)
+        except grpc.FutureTimeoutError:
+            raise TrainerGoneError(f"nobody listens on port {port}") from None
+
+    def exchange(self, output: UnityOutputProto | None) -> UnityInputProto:
+        """Send a message and return the answer. Raises TrainerGoneError."""
+        message = UnityMessageProto()
+        message.header.status = GOOD
+        if output is not None:
+            message.unity_output.CopyFrom(output)
+        try:
+            answer = self._call(message)
+        except grpc.RpcError as error:
+            raise TrainerGoneError(f"{error.code().name}: {error.details()}") from None  # type: ignore[attr-defined]
+        if answer.header.status != GOOD:
+            raise TrainerGoneError(f"goodbye (status {answer.header.status})")
+        return answer.unity_input
+
+    def say_goodbye(self) -> None:
+        """Send what the C# package sends when the application quits."""
+        message = UnityMessageProto()
+        message.header.status = BYE
+        with contextlib.suppress(grpc.RpcError):  # as in C#: the trainer may be gone already
+            self._call(message, timeout=2)
+
+    def close(self) -> None:
+        self._channel.close()

@@ -1,0 +1,104 @@
+"""Failures on demand: ``KIND@PLACE``, as in ``crash@step:50`` or ``hang@handshake#1``."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+KINDS = {
+    "crash": "a segmentation fault",
+    "exit": "an exception, with exit code 1",
+    "hang": "sleeps for ever",
+    "quit": "says goodbye and ends with code 0",
+    "nan": "an observation is NaN from there on",
+    "inf": "an observation is infinite from there on",
+    "nan-reward": "a reward is NaN from there on",
+    "spaces": "the first sensor sends one number more from there on",
+}
+PLACES = "start, handshake, reset or step:N"
+
+
+class QuitError(Exception):
+    """The application quits of its own accord."""
+
+
+@dataclass(frozen=True)
+class PlannedFault:
+    """A kind of failure, the place, the step, and in which start of the build; 0 for each."""
+
+    kind: str
+    place: str
+    step: int = 0
+    start: int = 0
+
+    @staticmethod
+    def parse(text: str) -> PlannedFault:
+        """Read ``KIND@PLACE[:N][#START]``. Raises ValueError."""
+        match = re.fullmatch(r"([\w-]+)@(start|handshake|reset|step)(?::(\d+))?(?:#(\d+))?", text)
+        if match is None or match[1] not in KINDS:
+            raise ValueError(f"{text!r} is not KIND@PLACE with one of {', '.join(KINDS)} at {PLACES}")
+        return PlannedFault(match[1], match[2], int(match[3] or 0), int(match[4] or 0))
+
+
+class Faults:
+    """The failures of this process.
+
+    starts: file that counts the starts of a build, for failures of the first or second one only
+    """
+
+    def __init__(self, planned: list[PlannedFault], starts: Path | None) -> None:
+        self.start = 1
+        if starts is not None:
+            with starts.open("ab") as file:
+                file.write(b".")
+            self.start = starts.stat().st_size
+        self._planned = [fault for fault in planned if fault.start in (0, self.start)]
+        self._active: set[str] = set()
+
+    def reach(self, place: str, step: int = 0) -> None:
+        """Fail if that is planned here. Raises QuitError for a goodbye."""
+        for fault in self._planned:
+            if fault.place == place and fault.step == step:
+                self._strike(fault.kind)
+
+    def _strike(self, kind: str) -> None:
+        if kind == "crash":
+            print("Caught fatal signal - signo:11 code:1 errno:0 addr:(nil)", flush=True)
+            signal.signal(signal.SIGSEGV, signal.SIG_DFL)
+            os.kill(os.getpid(), signal.SIGSEGV)
+        elif kind == "exit":
+            print("NullReferenceException: Object reference not set to an instance of an object", flush=True)
+            sys.stderr.flush()
+            os._exit(1)
+        elif kind == "hang":
+            print("(the player hangs)", flush=True)
+            while True:
+                time.sleep(3600)
+        elif kind == "quit":
+            raise QuitError
+        else:
+            self._active.add(kind)
+
+    def values(self, value: NDArray[Any]) -> NDArray[Any]:
+        """Return a sensor's value, spoilt where that is planned."""
+        if not self._active or value.dtype == np.uint8:
+            return value
+        if "spaces" in self._active and value.ndim == 1:
+            return np.append(value, np.float32(0))
+        for kind, number in (("nan", np.nan), ("inf", np.inf)):
+            if kind in self._active:
+                value = value.copy()
+                value.flat[0] = number
+        return value
+
+    def number(self, kind: str, value: float) -> float:
+        return float("nan") if kind in self._active else value

@@ -1,0 +1,177 @@
+"""Scenes whose observations say where they come from, so that data on the trainer's side can be checked."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+from typing_extensions import override
+
+from tests.unity_player.academy import Academy
+from tests.unity_player.agent import Action, Agent, Behaviour, Values
+from tests.unity_player.sensors import Buffer, Camera, Sensor, Vector
+from tests.unity_player.tasks import timing_of
+
+KEYS = ("player", "agent", "episode", "decision")
+"""The first numbers of an observation; then follows the last action."""
+
+
+def player_number(seed: int) -> int:
+    """Return the number by which observations name a process: exact as float32."""
+    return seed % (1 << 20)
+
+
+class Echo(Agent):
+    """Says who it is, which episode and decision this is, and repeats its last action.
+
+    Ends, interruptions, masks, rewards and group rewards are random. Options of the command line: with
+    ``--respawn`` every episode is that of a new object, with ``--destroy P`` one is destroyed with that
+    chance in each step, and another one comes some steps later. The parameter ``length`` of the environment
+    is the mean number of steps of an episode, 20 by default.
+    """
+
+    @override
+    def begin(self) -> None:
+        self._chance = 1 / max(self.academy.channels.get("length", 20.0), 1.0)
+        self._acted = 0
+        self._draw_mask()
+
+    def _draw_mask(self) -> None:
+        """Mask some actions of each branch, never all of them."""
+        self._mask = []
+        for size in self.behaviour.branches:
+            masked = self.rng.random(size) < 0.3
+            masked[self.rng.integers(size)] = False
+            self._mask += masked.tolist()
+
+    @override
+    def observe(self) -> Values:
+        action, book = self.action, self.book
+        who = [player_number(self.academy.seed), self.id, book.episode, book.decision]
+        return [np.concatenate([who, action.continuous, action.discrete]).astype(np.float32)]
+
+    @override
+    def mask(self) -> list[bool]:
+        return self._mask if self.behaviour.branches else []
+
+    @override
+    def act(self, action: Action) -> None:
+        if self.asked_now and self.book.decision:
+            self._check(action)
+            self._draw_mask()
+        self._acted += 1
+        self.reward += float(self.rng.normal())
+        self.group_reward += float(self.rng.normal()) if self.group else 0.0
+        if self.rng.random() < self.academy.options.destroy:
+            self._replace(int(self.rng.integers(1, 20)))
+        elif self.rng.random() < self._chance:
+            self.academy.channels.statistic("Episode/Length", self._acted)
+            self.academy.channels.statistic("Episode/Count", 1, "sum")
+            if self.academy.options.respawn:
+                self._replace(0)
+            elif self.rng.random() < 0.3:
+                self.interrupt()
+            else:
+                self.end_episode()
+
+    def _check(self, action: Action) -> None:
+        at = 0
+        for chosen, size in zip(action.discrete, self.behaviour.branches, strict=True):
+            if self._mask[at + int(chosen)]:
+                raise ValueError(f"agent {self.id} took the masked action {chosen} of {self._mask}")
+            at += size
+        if not np.all(np.abs(action.continuous) <= 1):
+            raise ValueError(f"agent {self.id} got {action.continuous}, outside of [-1, 1]")
+
+    def _replace(self, steps: int) -> None:
+        self.destroy()
+        self.academy.add_later(steps, self.successor)
+
+
+def echo_behaviour(name: str, continuous: int, branches: tuple[int, ...]) -> Behaviour:
+    size = len(KEYS) + continuous + len(branches)
+    return Behaviour(f"{name}?team=0", lambda: [Vector("echo", size)], continuous, branches)
+
+
+ECHOES = (echo_behaviour("Echo", 2, ()), echo_behaviour("EchoChoice", 1, (3, 2)))
+
+
+def echo(academy: Academy, area: int) -> None:
+    """Agents of one behaviour."""
+    _add(academy, ECHOES[:1])
+
+
+def echoes(academy: Academy, area: int) -> None:
+    """Agents of two behaviours; those of the second one form a group and decide one step later."""
+    _add(academy, ECHOES)
+
+
+def _add(academy: Academy, behaviours: tuple[Behaviour, ...]) -> None:
+    for group, behaviour in enumerate(behaviours):
+        for number in range(academy.options.agents):
+            timing = timing_of(academy, number + group)
+            academy.add(Echo(academy, behaviour, timing, group=group))
+
+
+# Every kind of sensor, with content that follows from agent, episode and decision.
+
+
+def pattern(shape: tuple[int, ...], *key: int) -> NDArray[np.uint8]:
+    """Return bytes that only this key has."""
+    return np.random.default_rng(key).integers(256, size=shape).astype(np.uint8)
+
+
+def all_sensors() -> list[Sensor]:
+    """Return every kind, in the order of their names as the C# package sends them."""
+    return [
+        Camera("chw", 12, 10, layout="CHW"),
+        Camera("chw_raw_stack", 12, 10, layout="CHW", png=False, stack=2),
+        Camera("colour", 12, 10),
+        Camera("grey", 12, 10, 1),
+        Camera("grey_stack", 12, 10, 1, stack=3),
+        Camera("grid", 8, 9, 5),
+        Camera("mapped", 12, 10, mapped=True),
+        Camera("raw", 12, 10, png=False),
+        Camera("unsaid", 12, 10, said=False),
+        Buffer("others", 4, 3),
+        Vector("stacked", 2, stack=3),
+        Vector("who", 3),
+    ]
+
+
+SENSORS = Behaviour("Sensors?team=0", all_sensors, continuous=1, branches=(2, 3))
+
+
+class Showcase(Agent):
+    """Images are ``pattern(shape, agent, episode, decision, number of the sensor)``.
+
+    ``others`` has as many rows as the decision modulo 5, each with three times its number plus one;
+    ``stacked`` is episode and decision; an episode ends after six decisions.
+    """
+
+    shapes = ((12, 10, 3), (12, 10, 3), (12, 10, 3), (12, 10, 1), (12, 10, 1), (8, 9, 5), *[(12, 10, 3)] * 3)
+
+    @override
+    def begin(self) -> None:
+        pass
+
+    @override
+    def observe(self) -> Values:
+        key = (self.id, self.book.episode, self.book.decision)
+        images = [pattern(shape, *key, number) for number, shape in enumerate(self.shapes)]
+        others = np.repeat(np.arange(1, 1 + key[2] % 5, dtype=np.float32), 3).reshape(-1, 3)
+        return [*images, others, np.array(key[1:], np.float32), np.array(key, np.float32)]
+
+    @override
+    def act(self, action: Action) -> None:
+        self.reward += 1.0
+        if self.book.decision == 6 and self.asked_now:
+            self.end_episode()
+
+
+def sensors(academy: Academy, area: int) -> None:
+    """One of every kind of sensor."""
+    for number in range(academy.options.agents):
+        academy.add(Showcase(academy, SENSORS, timing_of(academy, number)))
+
+
+SELF_CHECKING = {"echo": echo, "echoes": echoes, "sensors": sensors}

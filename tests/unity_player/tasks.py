@@ -1,0 +1,336 @@
+"""Scenes that can be learned, with the mean return of the best policy."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from itertools import permutations
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from typing_extensions import override
+
+from tests.unity_player.academy import Academy
+from tests.unity_player.agent import Action, Agent, Behaviour, Timing, Values
+from tests.unity_player.sensors import Camera, Vector
+
+
+def timing_of(academy: Academy, number: int, *, between: bool = True) -> Timing:
+    """Return the period and offset of the ``number``-th agent of a scene."""
+    options = academy.options
+    return Timing(
+        period=options.period,
+        offset=number % options.period if options.offsets else 0,
+        between=between,
+        max_step=options.max_step,
+    )
+
+
+def one_hot(index: int, size: int) -> NDArray[np.float32]:
+    bits = np.zeros(size, np.float32)
+    bits[index] = 1
+    return bits
+
+
+class Rounds(Agent):
+    """Independent rounds of an observation, an action and its reward; an episode is one or a few of them."""
+
+    rounds: ClassVar[int] = 1
+
+    @override
+    def begin(self) -> None:
+        self._played = 0
+        self._draw()
+
+    @override
+    def act(self, action: Action) -> None:
+        if not self.book.decision:
+            return  # a reset came in between: nothing was asked in this episode yet
+        self.reward += self._score(action)
+        self._played += 1
+        self._draw()
+        if self._played == self.rounds:
+            self.academy.channels.statistic("Rounds/Score", self.reward)
+            self.end_episode()
+
+    @abstractmethod
+    def _draw(self) -> None:
+        """Draw a round."""
+
+    @abstractmethod
+    def _score(self, action: Action) -> float:
+        """Return the reward of ``action`` in this round."""
+
+
+class Repeat(Rounds):
+    """Repeat two numbers, as ToyContinuous: 1 for the numbers, 0 on average for the best constant."""
+
+    @override
+    def _draw(self) -> None:
+        self._target = self.rng.uniform(-0.9, 0.9, 2).astype(np.float32)
+
+    @override
+    def observe(self) -> Values:
+        return [self._target]
+
+    @override
+    def _score(self, action: Action) -> float:
+        return 1.0 - float(np.mean((action.continuous - self._target) ** 2)) / (0.9**2 / 3)
+
+
+class Pick(Rounds):
+    """Name what is shown in each of two branches, of 3 and 4 things, or the next one where that is masked.
+
+    The share of a branch is ½ for what is shown, ¼ for the next one. In half of the rounds what is shown is
+    masked. The best policy gets 2·(½·½ + ½·¼) = ¾ a round.
+    """
+
+    sizes = (3, 4)
+    rounds = 4
+
+    @override
+    def _draw(self) -> None:
+        self._shown = [int(self.rng.integers(size)) for size in self.sizes]
+        self._masked = [bool(self.rng.integers(2)) for _ in self.sizes]
+
+    @override
+    def observe(self) -> Values:
+        pairs = zip(self._shown, self.sizes, strict=True)
+        return [np.concatenate([one_hot(shown, size) for shown, size in pairs])]
+
+    @override
+    def mask(self) -> list[bool]:
+        return [
+            masked and at == shown
+            for shown, masked, size in zip(self._shown, self._masked, self.sizes, strict=True)
+            for at in range(size)
+        ]
+
+    @override
+    def _score(self, action: Action) -> float:
+        parts = zip(action.discrete, self._shown, self._masked, self.sizes, strict=True)
+        worth = 0.0
+        for chosen, shown, masked, size in parts:
+            if masked and chosen == shown:
+                raise ValueError(f"the action {chosen} is masked")
+            worth += (0.5, 0.25)[d] if (d := (chosen - shown) % size) < 2 else 0.0
+        return worth
+
+
+class Mixed(Rounds):
+    """Choose one of three and give the number that belongs to the choice, as ToyHybrid; best: 1."""
+
+    orders = np.array(list(permutations((-0.6, 0.0, 0.6))), np.float32)
+
+    @override
+    def _draw(self) -> None:
+        self._best, self._targets = int(self.rng.integers(3)), self.orders[self.rng.integers(6)]
+
+    @override
+    def observe(self) -> Values:
+        return [one_hot(self._best, 3), self._targets]
+
+    @override
+    def _score(self, action: Action) -> float:
+        choice = int(action.discrete[0])
+        miss = float(action.continuous[0] - self._targets[choice])
+        return 0.6 * (choice == self._best) + 0.4 * (1.0 - miss**2 / 0.36)
+
+
+class Spot(Rounds):
+    """Name the quarter of a picture with the bright square; nothing but the picture is seen. Best: 1."""
+
+    size = 24
+
+    @override
+    def _draw(self) -> None:
+        self._quarter = int(self.rng.integers(4))
+        channels = 1 if self.academy.options.grey else 3
+        picture = self.rng.integers(60, size=(self.size, self.size, channels)).astype(np.uint8)
+        half = self.size // 2
+        row, column = self.rng.integers(half - 5, size=2) + half * np.array(divmod(self._quarter, 2))
+        picture[row : row + 6, column : column + 6] = self.rng.integers(150, 256, channels)
+        self._picture = picture
+
+    @override
+    def observe(self) -> Values:
+        return [self._picture]
+
+    @override
+    def _score(self, action: Action) -> float:
+        return float(action.discrete[0] == self._quarter)
+
+
+class Recall(Agent):
+    """Name a cue of the first decision when asked for it five decisions later: 1, by guessing ¼."""
+
+    cues, asked = 4, 5
+
+    @override
+    def begin(self) -> None:
+        self._cue, self._at = int(self.rng.integers(self.cues)), 0
+
+    @override
+    def observe(self) -> Values:
+        if self._at == 0:
+            return [one_hot(self._cue, self.cues + 1)]
+        return [one_hot(self.cues, self.cues + 1) * (self._at == self.asked)]
+
+    @override
+    def act(self, action: Action) -> None:
+        if not self.book.decision:
+            return
+        over = self._at == self.asked
+        self.reward += float(over and action.discrete[0] == self._cue)
+        self._at += 1
+        if over:
+            self.end_episode()
+
+
+class Member(Rounds):
+    """One of a group, each with a number to repeat; half of the reward is the group's mean.
+
+    An episode ends for the whole group. The best return of everyone is 1.
+    """
+
+    @override
+    def begin(self) -> None:
+        self.score: float | None = None
+        self._draw()
+
+    @override
+    def _draw(self) -> None:
+        self._target = self.rng.uniform(-0.9, 0.9, 1).astype(np.float32)
+
+    @override
+    def observe(self) -> Values:
+        return [self._target]
+
+    @override
+    def _score(self, action: Action) -> float:
+        return 0.5 - float((action.continuous[0] - self._target[0]) ** 2) / (0.9**2 / 3) / 2
+
+    @override
+    def act(self, action: Action) -> None:
+        if self.book.decision and self.score is None:
+            self.score = self._score(action)
+            self.reward += self.score
+
+
+class Group:
+    """A ``SimpleMultiAgentGroup``: rewards and ends of its members."""
+
+    def __init__(self, members: Sequence[Member]) -> None:
+        self._members = members
+
+    def after_step(self) -> None:
+        """Reward all and end their episode, once each of them has acted."""
+        scores = [member.score for member in self._members]
+        if None in scores:
+            return
+        mean = float(np.mean(scores))  # type: ignore[arg-type]
+        for member in self._members:
+            member.group_reward += mean
+        for member in self._members:
+            member.end_episode()
+
+
+def spot_camera(academy: Academy) -> Camera:
+    """Return the camera that the options ask for."""
+    options = academy.options
+    return Camera(
+        "camera",
+        Spot.size,
+        Spot.size,
+        1 if options.grey else 3,
+        layout=options.layout,
+        png=not options.raw,
+        stack=options.stack,
+        mapped=options.mapped,
+        said=not options.unsaid,
+    )
+
+
+CONTINUOUS = Behaviour("Continuous?team=0", lambda: [Vector("target", 2)], continuous=2)
+BRANCHES = Behaviour("Branches?team=0", lambda: [Vector("shown", 7)], branches=(3, 4))
+HYBRID = Behaviour(
+    "Hybrid?team=0", lambda: [Vector("best", 3), Vector("targets", 3)], continuous=1, branches=(3,)
+)
+RECALL = Behaviour("Recall?team=0", lambda: [Vector("bits", 5)], branches=(4,))
+MEMBER = Behaviour("Member?team=0", lambda: [Vector("target", 1)], continuous=1)
+
+
+def add_agents(academy: Academy, kind: type[Agent], behaviour: Behaviour) -> list[Agent]:
+    """Add as many agents as asked for, acting only when they are asked."""
+    agents = [
+        kind(academy, behaviour, timing_of(academy, number, between=False))
+        for number in range(academy.options.agents)
+    ]
+    for agent in agents:
+        academy.add(agent)
+    return agents
+
+
+def continuous(academy: Academy, area: int) -> None:
+    add_agents(academy, Repeat, CONTINUOUS)
+
+
+def branches(academy: Academy, area: int) -> None:
+    add_agents(academy, Pick, BRANCHES)
+
+
+def hybrid(academy: Academy, area: int) -> None:
+    add_agents(academy, Mixed, HYBRID)
+
+
+def camera(academy: Academy, area: int) -> None:
+    behaviour = Behaviour("Camera?team=0", lambda: [spot_camera(academy)], branches=(4,))
+    add_agents(academy, Spot, behaviour)
+
+
+def recall(academy: Academy, area: int) -> None:
+    add_agents(academy, Recall, RECALL)
+
+
+def two(academy: Academy, area: int) -> None:
+    continuous(academy, area)
+    branches(academy, area)
+
+
+def late(academy: Academy, area: int) -> None:
+    """The second behaviour has its first agent after 20 steps."""
+    continuous(academy, area)
+    academy.add_later(20, lambda: Pick(academy, BRANCHES, timing_of(academy, 0, between=False)))
+
+
+def teams(academy: Academy, area: int) -> None:
+    """The same behaviour for two teams: two behaviours with one name."""
+    add_agents(academy, Repeat, CONTINUOUS)
+    add_agents(academy, Repeat, Behaviour("Continuous?team=1", CONTINUOUS.sensors, continuous=2))
+
+
+def group(academy: Academy, area: int) -> None:
+    """Agents in groups of three."""
+    for number in range(academy.options.agents):
+        members = [
+            Member(academy, MEMBER, timing_of(academy, number, between=False), group=1 + number)
+            for _ in range(3)
+        ]
+        for member in members:
+            academy.add(member)
+        academy.after_step.append(Group(members).after_step)
+
+
+LEARNABLE: dict[str, tuple[Callable[[Academy, int], None], dict[str, float]]] = {
+    "continuous": (continuous, {"Continuous": 1.0}),
+    "branches": (branches, {"Branches": 4 * 0.75}),
+    "hybrid": (hybrid, {"Hybrid": 1.0}),
+    "camera": (camera, {"Camera": 1.0}),
+    "recall": (recall, {"Recall": 1.0}),
+    "two": (two, {"Continuous": 1.0, "Branches": 4 * 0.75}),
+    "group": (group, {"Member": 1.0}),
+}
+"""Name -> scene, and the best mean return of each behaviour."""
+
+ODD = {"late": late, "teams": teams}
