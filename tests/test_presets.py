@@ -89,6 +89,7 @@ TASKS = {
     "gym": ("acrobot", "bipedal_walker", "cart_pole", "lunar_lander", "mountain_car", "pendulum"),
     "bullet": ("ant", "half_cheetah", "hopper", "inverted_pendulum_swingup", "walker"),
     "atari": ("breakout", "pong"),
+    "dm_control": ("cartpole", "cheetah", "reacher", "walker"),
     "popgym": ("repeat_previous", "stateless_cart_pole", "stateless_pendulum"),
     "unity": ("3dball", "pyramid", "roller"),
 }
