@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from contextlib import closing
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from algorithm.config.cli import TrainOptions
 from algorithm.config.loader import LoadedConfig
 from algorithm.env.base import Observation, StepResult
 from algorithm.env.checks.context import CheckLimits
-from algorithm.env.checks.finding import Level
+from algorithm.env.checks.finding import CheckResult, Level
 from algorithm.env.env_id import resolve_env_id
 from algorithm.env.registry import PoolOptions, make_vec_env
 from algorithm.env.wrappers import resolve_wrappers
@@ -22,6 +22,7 @@ from algorithm.errors import EnvError
 from algorithm.experience.failure_dump import FailureDump
 from algorithm.preflight.check_printer import CheckVerdict, open_printer
 from algorithm.preflight.check_process import CheckRequest, CheckStarted, check_in_process
+from algorithm.preflight.check_unity import check_player
 from algorithm.preflight.commands import command
 
 
@@ -29,7 +30,11 @@ def check_task(options: TrainOptions, loaded: LoadedConfig, *, limits: CheckLimi
     """Show the findings about an environment; return 0, or 4 if one of them is an error."""
     began = time.monotonic()
     counts: Counter[Level] = Counter()
-    messages = check_in_process(request_of(loaded, limits or CheckLimits()))
+    messages: Generator[CheckStarted | CheckResult, None, None]
+    if loaded.config.base_config.env_type == "UNITY":
+        messages = check_player(loaded, limits or CheckLimits())
+    else:
+        messages = check_in_process(request_of(loaded, limits or CheckLimits()))
     with open_printer(quiet=options.quiet) as printer, closing(messages):
         printer.begin(f"{loaded.config.base_config.env_name}, {_source(loaded)}")
         for message in messages:

@@ -41,12 +41,19 @@ def expand_name(template: str, parent: Path) -> str:
     """
     names = candidates(template)
     name = next(names)
-    while (parent / name).exists():
+    while is_taken(parent / name):
         following = next(names, None)
         if following is None:
             break
         name = following
     return name
+
+
+def is_taken(path: Path) -> bool:
+    """Return whether the folder of a run exists; a start that failed leaves at most the players' logs."""
+    if not path.is_dir():
+        return path.exists()
+    return {entry.name for entry in path.iterdir()} != {"players"}
 
 
 def is_name(name: str) -> bool:

@@ -9,7 +9,9 @@ import platform
 import shutil
 import socket
 import subprocess
-from collections.abc import Collection, Iterable, Mapping
+import sys
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import datetime, timezone
 from importlib import metadata
 from itertools import chain
 from pathlib import Path
@@ -95,3 +97,16 @@ def git_state(source: Path = SOURCE) -> dict[str, object] | None:
         return {"commit": commit, "changed": bool(git("status", "--porcelain"))}
     except (subprocess.SubprocessError, OSError):  # no repository, no commit yet, no permission
         return None
+
+
+def start_of(arguments: Sequence[str], env_file: Path | None) -> dict[str, object]:
+    """Describe the start of a process, for the manifest."""
+    return {
+        "started": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "arguments": list(arguments),
+        "python": sys.version.split()[0],
+        "versions": library_versions(),
+        "git": git_state(),
+        "host": host(),
+        "env_file": file_state(env_file) if env_file else None,
+    }

@@ -6,11 +6,9 @@ import contextlib
 import difflib
 import itertools
 import shlex
-import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import cast
 
@@ -18,8 +16,8 @@ from algorithm.config.cli import program
 from algorithm.errors import StorageError, UsageError
 from algorithm.reading import read_json, read_lines
 from algorithm.runs.files import finite_or_null, write_bytes, write_json, write_text
-from algorithm.runs.names import candidates, check_name, is_name
-from algorithm.runs.provenance import file_state, git_state, host, library_versions
+from algorithm.runs.names import candidates, check_name, is_name, is_taken
+from algorithm.runs.provenance import file_state, start_of
 
 MODELS = Path("models")
 """Folder of all runs, below the current directory."""
@@ -66,7 +64,7 @@ class RunDir:
             try:
                 run.path.mkdir()
             except FileExistsError:
-                if _is_taken(run.path):
+                if is_taken(run.path):
                     continue
             except OSError as error:
                 raise _not_writable(error, run.path) from error
@@ -79,7 +77,7 @@ class RunDir:
         """Raise UsageError, as :meth:`create` would, if ``template`` gives no free name now."""
         parent = _env_folder(env, models)
         for name in candidates(template):
-            if not _is_taken(parent / name):
+            if not is_taken(parent / name):
                 return
         raise _taken(cls(env, name, parent / name, argument or env))
 
@@ -263,7 +261,7 @@ class RunDir:
             "name": self.name,
             "seeds": dict(seeds),
             "render_modes": list(render_modes),
-            **_start_of(arguments, env_file),
+            **start_of(arguments, env_file),
         }
         write_json(self.manifest, manifest)
 
@@ -277,7 +275,7 @@ class RunDir:
     ) -> None:
         """Add to the manifest that the run goes on from ``step``, and to the overrides what is new."""
         manifest, resumed = self._begun_and_resumed()
-        entry = {"step": step, **_start_of(arguments, env_file)}
+        entry = {"step": step, **start_of(arguments, env_file)}
         write_json(self.manifest, {**manifest, "resumed": [*resumed, entry]})
         if overrides:
             before = read_lines(self.overrides) if self.overrides.exists() else []
@@ -348,19 +346,6 @@ def no_run_matches(env: str, pattern: str, *, models: Path = MODELS, argument: s
     return UsageError(f"no run of {env} matches {pattern!r}", where=_shown(parent), why=why, fix=fix)
 
 
-def _start_of(arguments: Sequence[str], env_file: Path | None) -> dict[str, object]:
-    """Describe the start of a process, for the manifest."""
-    return {
-        "started": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        "arguments": list(arguments),
-        "python": sys.version.split()[0],
-        "versions": library_versions(),
-        "git": git_state(),
-        "host": host(),
-        "env_file": file_state(env_file) if env_file else None,
-    }
-
-
 def _env_folder(env: str, models: Path) -> Path:
     for part in env.split("/"):
         check_name(part)
@@ -370,11 +355,6 @@ def _env_folder(env: str, models: Path) -> Path:
 def _shown(path: Path) -> str:
     here = Path.cwd()
     return str(path.relative_to(here) if path.is_relative_to(here) else path)
-
-
-def _is_taken(path: Path) -> bool:
-    """Return whether a folder is more than what :meth:`RunDir.take_back` leaves."""
-    return path.exists() and {entry.name for entry in path.iterdir()} != {"players"}
 
 
 def _not_writable(error: OSError, path: Path) -> StorageError:

@@ -18,7 +18,7 @@ from algorithm.config.errors import ConfigError
 from algorithm.config.loader import load_config_file
 from algorithm.errors import UserError
 from algorithm.report.report import write_report
-from algorithm.runs import rundir
+from algorithm.runs import provenance
 from algorithm.runs.checkpoints.checkpoint import check_replay
 from algorithm.runs.checkpoints.manager import CheckpointManager, find_checkpoint
 from algorithm.runs.lock import RunLock
@@ -47,7 +47,7 @@ def made(tmp_path_factory) -> Iterator[Path]:
     )
     (here / "models/task/a").rename(here / "original")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rundir, "git_state", lambda: None)  # a process of its own
+        patch.setattr(provenance, "git_state", lambda: None)  # a process of its own
         yield here
     os.chdir(before)
 

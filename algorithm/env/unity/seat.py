@@ -15,7 +15,7 @@ from algorithm.env.unity.channels import EnvParameter, PlayerChannels, Statistic
 from algorithm.env.unity.player import Player, PlayerOptions, open_player
 from algorithm.env.unity.spaces import AgentStates, UnityBehaviour
 
-Message = Mapping[str, tuple[AgentStates, AgentStates]]
+PlayerMessage = Mapping[str, tuple[AgentStates, AgentStates]]
 """Unity's name of a behaviour -> its agents that ask for a decision, and those that end."""
 
 AgentKey = tuple[int, str, int]
@@ -94,14 +94,14 @@ class Seat:
         )
         self._player = open_player(self._options, seed=self.seed, side_channels=self._channels.all)
 
-    def reset(self) -> Message:
+    def reset(self) -> PlayerMessage:
         """Begin all episodes anew. Raises PlayerError."""
         assert self._channels is not None, "started before"
         self._channels.before_reset()
         self.player.env.reset()
         return self._message()
 
-    def step(self, actions: Mapping[str, Float]) -> Message:
+    def step(self, actions: Mapping[str, Float]) -> PlayerMessage:
         """Return what comes of flat actions, by behaviour in the order of ``asked``. Raises PlayerError."""
         env = self.player.env
         for name, flat in actions.items():
@@ -110,7 +110,7 @@ class Seat:
         env.step()
         return self._message()
 
-    def random_step(self, rng: np.random.Generator) -> Message:
+    def random_step(self, rng: np.random.Generator) -> PlayerMessage:
         """Step with random actions that the last message allows."""
         actions = {}
         for name, behaviour in self.behaviours.items():
@@ -124,11 +124,11 @@ class Seat:
             self._player.close()
             self._player = None
 
-    def _message(self) -> Message:
+    def _message(self) -> PlayerMessage:
         return {name: self.player.env.get_steps(name) for name in self.behaviours}
 
 
-class Numbers:
+class AgentNumbers:
     """Numbers of agents, unique over all players and behaviours: the smallest ones that are free.
 
     An agent that comes back gets its former number as long as no other has it.

@@ -214,7 +214,7 @@ def decode_images(data: bytes, channels: int, mapping: Sequence[int]) -> NDArray
              Empty: the first channels, and for a single one the mean of three
     Raises ValueError for data that are no PNGs, or another mapping.
     """
-    image = np.concatenate([_decode(png) for png in _split(data)], axis=2)
+    image: NDArray[np.uint8] = np.concatenate([_decode(png) for png in _split(data)], axis=2)
     target = list(mapping) or ([0, 0, 0] if channels == 1 else list(range(channels)))
     if not mapping:
         image = image[..., : len(target)]
@@ -223,10 +223,10 @@ def decode_images(data: bytes, channels: int, mapping: Sequence[int]) -> NDArray
     if target == list(range(channels)):
         return image
     parts = [[at for at, to in enumerate(target) if to == channel] for channel in range(channels)]
-    if all(len(part) == 1 for part in parts):
-        return np.ascontiguousarray(image[..., [part[0] for part in parts]])
-    means = [image[..., part].mean(axis=2) for part in parts]
-    return np.rint(np.stack(means, axis=2)).astype(np.uint8)
+    planes = [
+        image[..., part[0]] if len(part) == 1 else np.rint(image[..., part].mean(axis=2)) for part in parts
+    ]
+    return np.stack(planes, axis=2).astype(np.uint8)
 
 
 def _split(data: bytes) -> Iterator[bytes]:

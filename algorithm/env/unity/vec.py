@@ -12,15 +12,16 @@ from typing import Any, TypeVar
 import numpy as np
 from typing_extensions import override
 
-from algorithm.data import Float, Int, State
-from algorithm.env.base import EpisodeSeed, Observation, ResetResult, StepResult, VecEnv
+from algorithm.data import Float, State
+from algorithm.env.base import EpisodeSeed, ResetResult, StepResult, VecEnv
 from algorithm.env.config import UnityArgs, without_team
 from algorithm.env.pool.env_group import GroupFailure
 from algorithm.env.pool.restart_budget import RestartBudget
 from algorithm.env.unity.channels import load_channels, read_parameters
 from algorithm.env.unity.player import PlayerError, player_options
-from algorithm.env.unity.seat import Message, Numbers, PlayerSetup, Seat
-from algorithm.env.unity.spaces import AgentStates, UnityBehaviour, changed_spaces
+from algorithm.env.unity.result_rows import ResultRows
+from algorithm.env.unity.seat import AgentNumbers, PlayerMessage, PlayerSetup, Seat
+from algorithm.env.unity.spaces import UnityBehaviour, changed_spaces
 from algorithm.errors import EnvError, UsageError
 from algorithm.spec import AgentSpec
 
@@ -105,7 +106,7 @@ class UnityVecEnv(VecEnv):
         self.render_modes = () if args.editor else ("human",)
         build = described[0].file
         self.arrangement = "the Unity Editor" if build is None else f"{n} player{'s' * (n > 1)} of {build}"
-        self._numbers = Numbers()
+        self._numbers = AgentNumbers()
         self._stale: dict[str, set[int]] = {}  # agents of a saved run, whose episodes end with the next reset
         try:
             self._raise_first(self._on_all(self._seats, Seat.start))
@@ -134,7 +135,7 @@ class UnityVecEnv(VecEnv):
             if not stale:
                 self._numbers.release(seat.agents.values())
             seat.agents = {}
-        found = {name: _Rows(self.specs[name]) for name in self.specs}
+        found = {name: ResultRows(self.specs[name]) for name in self.specs}
         for seat in seats:
             self._seat_agents(seat, messages[seat.index], found, but=stale)
         if stale:
@@ -164,7 +165,7 @@ class UnityVecEnv(VecEnv):
                 vanished[self._names[behaviour]].append(number)
             self._numbers.release(seat.agents.values())
             seat.agents = {}
-        found = {name: _Rows(spec) for name, spec in self.specs.items()}
+        found = {name: ResultRows(spec) for name, spec in self.specs.items()}
         left: list[int] = []
         for seat in self._seats:
             left += self._seat_agents(seat, survived[seat.index], found)
@@ -235,7 +236,7 @@ class UnityVecEnv(VecEnv):
         return own
 
     def _seat_agents(
-        self, seat: Seat, message: Message, found: Mapping[str, _Rows], *, but: Iterable[int] = ()
+        self, seat: Seat, message: PlayerMessage, found: Mapping[str, ResultRows], *, but: Iterable[int] = ()
     ) -> list[int]:
         """Add the agents of a message to the rows of their behaviours; return the numbers of those that left.
 
@@ -268,10 +269,10 @@ class UnityVecEnv(VecEnv):
         return left
 
     def _survived(
-        self, seats: Sequence[Seat], outcomes: Mapping[int, Message | Exception]
-    ) -> dict[int, Message]:
+        self, seats: Sequence[Seat], outcomes: Mapping[int, PlayerMessage | Exception]
+    ) -> dict[int, PlayerMessage]:
         """Return a message of every player: of those that failed, the first one of the next player."""
-        messages: dict[int, Message] = {}
+        messages: dict[int, PlayerMessage] = {}
         for seat in seats:
             outcome = outcomes[seat.index]
             failed = isinstance(outcome, PlayerError)
@@ -298,7 +299,7 @@ class UnityVecEnv(VecEnv):
                 error.what,
                 where=f"{seat.place}\n{error.where}",
                 why=error.why,
-                fix=f"{error.fix}\n{last.fix}",
+                fix=f"{error.fix}\n{last.fix}" if self._budget.spent else error.fix,
             ) from error
 
     def _compare(self, seat: Seat) -> None:
@@ -349,82 +350,6 @@ class UnityVecEnv(VecEnv):
                 raise outcome
 
 
-class _Rows:
-    """Rows of one behaviour's result, as they come from the messages of all players."""
-
-    def __init__(self, spec: AgentSpec) -> None:
-        self._spec = spec
-        self._states: list[AgentStates] = []
-        self._total = 0
-        self.ids: list[int] = []
-        self._seen: list[int] = []  # place of the observation to act on among all states
-        self._end: list[int] = []  # place of the end, -1 without one
-        self._left: list[bool] = []
-
-    def add(self, *states: AgentStates) -> int:
-        """Add the agents of a message; return the place of the first one."""
-        base = self._total
-        for one in states:
-            if len(one):
-                self._states.append(one)
-                self._total += len(one)
-        return base
-
-    def put(self, number: int, seen: int | None, end: int | None) -> None:
-        """Add a row. seen, end: places of the observation to act on and of the end; not both None."""
-        place = end if seen is None else seen
-        assert place is not None
-        self.ids.append(number)
-        self._seen.append(place)
-        self._end.append(-1 if end is None else end)
-        self._left.append(seen is None)
-
-    def observation(self) -> Observation:
-        """Return the observations to act on, in the order of the agents' numbers."""
-        return self._observation(self._order(), np.array(self._seen, np.int64))
-
-    def result(self, vanished: Sequence[int]) -> StepResult:
-        """Return the rows in the order of the agents' numbers."""
-        order = self._order()
-        seen, end = np.array(self._seen, np.int64), np.array(self._end, np.int64)
-        ended, last = (end >= 0)[order], np.where(end >= 0, end, seen)
-        left = np.array(self._left, np.bool_)[order]
-        interrupted = self._column("interrupted", np.zeros(0, np.bool_))[last][order] & ended
-        return StepResult(
-            **vars(self._observation(order, seen)),
-            reward=self._column("reward", np.zeros(0, np.float32))[last][order],
-            terminated=ended & ~interrupted,
-            truncated=interrupted,
-            final=self._observation(order, last) if ended.any() else None,
-            left=left if left.any() else None,
-            vanished=np.array(vanished, np.int64) if vanished else None,
-        )
-
-    def _order(self) -> Int:
-        order: Int = np.argsort(np.array(self.ids, np.int64), kind="stable")
-        return order
-
-    def _observation(self, order: Int, places: Int) -> Observation:
-        rows = places[order]
-        if not self._states:
-            return Observation(
-                ids=np.zeros(0, np.int64),
-                obs=self._spec.obs.zeros(0),
-                action_mask=self._spec.action.all_allowed(0),
-            )
-        return Observation(
-            ids=np.array(self.ids, np.int64)[order],
-            obs={
-                name: np.concatenate([state.obs[name] for state in self._states])[rows]
-                for name in self._spec.obs.names
-            },
-            action_mask=np.concatenate([state.action_mask for state in self._states])[rows],
-        )
-
-    def _column(self, name: str, nothing: Any) -> Any:  # noqa: ANN401 - an array of the column's dtype
-        return np.concatenate([getattr(state, name) for state in self._states] or [nothing])
-
-
 def _caught(call: Callable[[Seat], _T], seat: Seat) -> _T | Exception:
     try:
         return call(seat)
@@ -432,7 +357,7 @@ def _caught(call: Callable[[Seat], _T], seat: Seat) -> _T | Exception:
         return error
 
 
-def _restart(seat: Seat) -> Message:
+def _restart(seat: Seat) -> PlayerMessage:
     seat.start()
     return seat.reset()
 
