@@ -113,6 +113,8 @@ def prepare(options: TrainOptions, desk: Path, name: str) -> None:
 def shortened(words: Words, desk: Path) -> list[str]:
     """The arguments of a ``main.py`` command that takes a moment, with the run that it needs."""
     given = [word.replace("NAME", "first") for word in words[2:]]
+    if "-p" in given:  # which may be taken here
+        given[given.index("-p") + 1] = str(free_port())
     options = parse_args(given)
     if options.report:
         for name in options.report:
@@ -136,6 +138,13 @@ def test_a_command_of_main(words: Words, there: Path, capfd: pytest.CaptureFixtu
     assert main(shortened(words, there)) == 0, capfd.readouterr().err
 
 
+def free_port() -> int:
+    """A port that nobody listens on."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
+
+
 PAIRS = {
     (block[i], block[i + 1]): page
     for page, block in reversed(BLOCKS)
@@ -154,10 +163,7 @@ PAIRS = {
     ids=lambda pair: shlex.join(pair[0]),
 )
 def test_a_learner_and_its_actor(pair: tuple[Words, Words], tmp_path: Path) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    flags = [f"--learner_port={port}", *shrunk()]
+    flags = [f"--learner_port={free_port()}", *shrunk()]
     of_actor = [word for word in flags if not word.startswith("--max_step")]
     learner = run_command(tmp_path, "learner", [*pair[0][2:], *flags])
     actor = run_command(tmp_path, "actor", [*pair[1][2:], *of_actor])

@@ -289,7 +289,9 @@ class Config(Block):
     net_config: NetConfig = block(NetConfig, "Only for distributed training.", random=True)
     reset_config: dict[str, Any] | None = option(
         None,
-        "Sent to the environment at every reset; for GYM the options of reset(). A mapping or null.",
+        "Sent to the environment at every reset; for GYM the options of reset(), for UNITY its parameters: "
+        "each a number, {uniform: [low, high]}, {gaussian: [mean, deviation]} or {multirange: [[low, high], "
+        "...]}. A mapping or null.",
         resume="free: from each environment's next reset on; open episodes may end as truncated",
         shared=True,
     )

@@ -238,7 +238,11 @@ def _finish_eval(
 ) -> None:
     config = loaded.config
     logged = Logged(
-        run=run, step=step, episodes=config.eval_config.episodes, num_envs=config.base_config.n_envs
+        run=run,
+        step=step,
+        episodes=config.eval_config.episodes,
+        num_envs=config.base_config.n_envs,
+        repeats=config.base_config.env_type != "UNITY",
     )
     rows = [("checkpoint", f"step {step:,}"), *table(scores, logged), *files]
     if stop.signal is not None:
@@ -309,12 +313,14 @@ class Logged:
 
     episodes: of each evaluation while training
     num_envs: environments of the evaluation to compare
+    repeats:  episodes follow from their seeds
     """
 
     run: RunDir
     step: int
     episodes: int
     num_envs: int
+    repeats: bool = True
 
     def mean(self, behaviour: str) -> float | None:
         """Return the logged ``eval/return_mean``, or None. Raises StorageError for a damaged file."""
@@ -333,6 +339,8 @@ class Logged:
             return None
         if self.num_envs > 1:
             return f"{logged:.1f}, of other episodes: each of {self.num_envs} environments has its own seeds"
+        if not self.repeats:
+            return f"{logged:.1f}, of other episodes: a Unity player never plays the same ones again"
         mean = performance.interval.mean
         if mean == logged:
             return "the same, to the last bit"

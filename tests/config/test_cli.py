@@ -192,6 +192,13 @@ def test_listening_on_every_interface_is_announced():
     assert "neither a password nor encryption" in "".join(notices(parse_args(["x"]), base))
 
 
+@pytest.mark.parametrize("keys", [{"max_step_each_iter": 50}, {"reset_on_iteration": True}], ids=str)
+def test_a_reset_of_one_unity_agent_is_announced_as_one_of_all(keys):
+    (notice,) = notices(parse_args(["x"]), BaseConfig(env_type="UNITY", env_name="x", **keys))
+    assert "all its agents" in notice
+    assert notices(parse_args(["x"]), BaseConfig(env_type="GYM", env_name="x", **keys)) == []
+
+
 def test_help_shows_every_flag_and_the_examples(capsys):
     text = refused(["--help"], capsys, code=0)
     for action in cli._train_parser()._actions:

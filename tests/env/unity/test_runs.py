@@ -1,0 +1,109 @@
+"""Runs from the command line, with the scripted player as the build."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from main import main
+from tests.unity_player.compare import read_ledgers
+from tests.unity_player.test_training import write_task
+
+RUN = Path("models/own/task/run")
+WORDS = ["own/task", "-n", "run", "--device=cpu"]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def setup(folder: Path, scene: str, more: dict[str, Any], **args: Any) -> Path:
+    return write_task(folder, scene, more=more, **args)
+
+
+def test_a_run_is_trained_resumed_evaluated_and_played(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    more = {
+        "base_config": {"max_step": 300, "n_envs": 2},
+        "sac_config": {"start_step": 50, "write_summary_per_step": 100},
+        "eval_config": {"episodes": 2},
+    }
+    ledger = setup(folder, "two", more, period=2)
+    config = folder / "envs" / "own" / "task" / "config.yaml"
+    written = yaml.safe_load(config.read_text())
+    written["default"]["reset_config"] = {"gravity": {"uniform": [1, 2]}}
+    config.write_text(yaml.safe_dump(written))
+    assert main([*WORDS, "--seed=1"]) == 0
+    out = capsys.readouterr().out
+    assert "two, 2 players of" in out and "Branches: 2 choices: of 3, 4" in out
+    with (RUN / "metrics.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert {float(row["Branches/unity/Rounds/Score"]) for row in rows if row["Branches/loss/q"]}
+    logs = {file.name for file in (RUN / "players").iterdir()}
+    assert logs >= {"train-0.log", "train-1.log", "evaluate-0.log"}
+
+    assert main([*WORDS, "--resume", "--max_step=400"]) == 0
+    out = capsys.readouterr().out
+    assert "resumed, not bit-exact" in out and "a player cannot be set back" in out
+    assert json.loads((RUN / "result.json").read_text())["steps"] >= 400
+
+    assert main([*WORDS, "--eval=2"]) == 0
+    assert "a Unity player never plays the same ones again" in capsys.readouterr().out
+    assert main([*WORDS, "--run", "--max_iter=1"]) == 0
+    capsys.readouterr()
+
+    lines = list(read_ledgers(ledger))
+    starts = [next(line for line in one if line["kind"] == "start") for one in lines]
+    assert len(starts) == 3 + 3 + 1 + 1
+    assert len({start["seed"] for start in starts}) == 6, "--eval and --run begin as the first evaluation"
+    scales = [{line["value"] for line in one if line.get("setting") == "time_scale"} for one in lines]
+    assert scales == [{20.0}] * 7 + [{1.0}], "in real time for --run"
+    graphics = ["-nographics" not in start["argv"] for start in starts]
+    assert graphics == [False] * 7 + [True]
+    for one in lines:
+        sampled = [line["seed"] for line in one if line["kind"] == "parameter"]
+        assert len(sampled) >= 2 and len(set(sampled)) == len(sampled), "another one with every reset"
+
+
+def test_what_a_player_cannot_do_is_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    setup(folder, "continuous", {"base_config": {"max_step": 100}})
+    for words, why in (
+        (["-o", "base_config.workers=1"], "a process already"),
+        (["-o", "base_config.wrappers=[ClipReward]"], "no Gymnasium environment"),
+        (["-o", "eval_config.video=true"], "hands out no pictures"),
+        (["-o", "reset_config={gravity: {unifrom: [1, 2]}}"], "no sampler 'unifrom'"),
+        (["-o", "base_config.unity_args.side_channels=[json:JSONDecoder]"], "is no side channel"),
+        (["-o", "ma_config.Absent.sac_config.n_step=1", "-o", "base_config.env_timeout=1"], "'Absent'"),
+    ):
+        try:
+            code = main([*WORDS, *words])
+        except SystemExit as left:
+            code = int(left.code or 0)
+        assert (code, why in capsys.readouterr().err) == (2, True), words
+    assert main([*WORDS, "--quiet"]) == 0, "what failed to start has left the name free"
+    capsys.readouterr()
+    assert main([*WORDS, "--video"]) == 2
+    assert "no video" in capsys.readouterr().err
+
+
+def test_a_check_shows_what_a_player_is_like(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    setup(folder, "two", {}, agents=2, period=3)
+    assert main(["own/task", "--check"]) == 0
+    out = capsys.readouterr().out
+    assert "1 player of" in out and "steps/s" in out and "behaviour Branches" in out
+    assert "of the choices masked" in out and "of 2 agents at once" in out and "unity/Rounds/Score" in out
+
+    config = folder / "envs" / "own" / "task" / "config.yaml"
+    written = yaml.safe_load(config.read_text())
+    written["default"]["base_config"]["env_args"]["fault"] = "crash@step:20"
+    config.write_text(yaml.safe_dump(written))
+    assert main(["own/task", "--check"]) == 4
+    assert "has ended in a step" in capsys.readouterr().out
