@@ -31,6 +31,7 @@ NOT_RUN = {
     r"source .venv/bin/activate": "changes the shell it is typed in; the tests run in that environment",
     r"export ": "changes the shell it is typed in",
     r"pip install ": "tests/test_make.py compares what is installed with what is resolved",
+    r"sudo apt ": "installs packages of the system",
     r"ray start ": "leaves a cluster behind; tests/ds/test_cluster_nodes.py starts its own",
     r"ray (up|exec) ": "needs the machines of cluster.yaml",
     r"python main_ds.py .* --ray (10\.0\.0\.1|127\.0\.0\.1):\d+": "needs the cluster at that address",
@@ -112,6 +113,8 @@ def prepare(options: TrainOptions, desk: Path, name: str) -> None:
 def shortened(words: Words, desk: Path) -> list[str]:
     """The arguments of a ``main.py`` command that takes a moment, with the run that it needs."""
     given = [word.replace("NAME", "first") for word in words[2:]]
+    if "-p" in given:  # which may be taken here
+        given[given.index("-p") + 1] = str(free_port())
     options = parse_args(given)
     if options.report:
         for name in options.report:
@@ -135,6 +138,13 @@ def test_a_command_of_main(words: Words, there: Path, capfd: pytest.CaptureFixtu
     assert main(shortened(words, there)) == 0, capfd.readouterr().err
 
 
+def free_port() -> int:
+    """A port that nobody listens on."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
+
+
 PAIRS = {
     (block[i], block[i + 1]): page
     for page, block in reversed(BLOCKS)
@@ -153,10 +163,7 @@ PAIRS = {
     ids=lambda pair: shlex.join(pair[0]),
 )
 def test_a_learner_and_its_actor(pair: tuple[Words, Words], tmp_path: Path) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    flags = [f"--learner_port={port}", *shrunk()]
+    flags = [f"--learner_port={free_port()}", *shrunk()]
     of_actor = [word for word in flags if not word.startswith("--max_step")]
     learner = run_command(tmp_path, "learner", [*pair[0][2:], *flags])
     actor = run_command(tmp_path, "actor", [*pair[1][2:], *of_actor])

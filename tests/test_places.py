@@ -83,7 +83,7 @@ def test_an_extension_is_a_file_and_an_entry_of_the_registry(copy):
 def test_a_kind_of_environment_is_a_file_an_entry_of_the_registry_and_a_value_of_env_type(copy):
     env = copy / "algorithm" / "env"
     (env / "own.py").write_text(ADAPTER)
-    edit(env / "registry.py", '= {"GYM": _gym}', '= {"GYM": _gym, "OWN": make_own}')
+    edit(env / "registry.py", '{"GYM": _gym', '{"OWN": make_own, "GYM": _gym')
     edit(env / "registry.py", "\n_ADAPTERS", "\nfrom algorithm.env.own import make_own\n\n_ADAPTERS")
     edit(
         env / "config.py",

@@ -21,6 +21,8 @@ def label_of(env: str) -> str | None:
     ``CartPole-v1`` is its own label; that of ``module:Id`` is ``module/Id``, and that of a file below the
     current folder its path without the ending. Raises ConfigError for a file or module that is not there.
     """
+    if is_dm_control(env):
+        return env
     import gymnasium as gym  # not needed by a task's folder, and slow to load
 
     source, colon, name = env.rpartition(":")
@@ -39,6 +41,11 @@ def label_of(env: str) -> str | None:
     file = Path(source).resolve().with_suffix("")
     here = Path.cwd().resolve()
     return f"{file.relative_to(here).as_posix() if file.is_relative_to(here) else file.name}/{name}"
+
+
+def is_dm_control(env: str) -> bool:
+    """Return whether ``env`` has the form ``dm.domain.task``; the suite itself is not loaded for that."""
+    return re.fullmatch(r"dm\.\w+\.\w+", env) is not None
 
 
 def near_ids(env: str) -> list[str]:
@@ -89,11 +96,15 @@ def nearest_task(env: str, known: Iterable[str]) -> str | None:
     """Return the known task whose name is near to that of ``env``, or None.
 
     In the folder that ``env`` names, or one nearly of its name; elsewhere only a task of the very same name.
+    Among equally near ones a task that is spelled as ``env`` goes first.
     """
     folder, name = _parts(env)
-    scored = [(_score(folder, name, *_parts(task)), task) for task in known]
-    best, task = max(scored, key=lambda pair: pair[0], default=(0.0, ""))
-    return task if best > 0 else None
+    spelled = env.rpartition("/")[2]
+    scored = [
+        ((_score(folder, name, *_parts(task)), task.rpartition("/")[2] == spelled), task) for task in known
+    ]
+    best, task = max(scored, key=lambda pair: pair[0], default=((0.0, False), ""))
+    return task if best[0] > 0 else None
 
 
 def folder_of(env: str, known: Iterable[str]) -> str:

@@ -122,7 +122,7 @@ def load_config(
     flags: dotted path → value of the command line's own flags. They win over ``overrides``.
     seed: wins over ``sac_config.seed``; without both a fresh one is drawn.
     defaults: dotted path → value where the file is silent, instead of the schema's own.
-    require_runnable: also refuse what loads but cannot be run: what names no environment, or UNITY as yet.
+    require_runnable: also refuse what loads but cannot be run, since it names no environment
 
     Raises ConfigError with every fault.
     """

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from algorithm.config import shipped_sections
-from algorithm.config.env_names import folder_of, label_of, near_ids, nearest_task
+from algorithm.config.env_names import folder_of, is_dm_control, label_of, near_ids, nearest_task
 from algorithm.config.errors import ConfigError, Problem, suggest
 from algorithm.config.schema import Config
 from algorithm.config.tree import MappingNode, Node, ValueNode, merge, to_value
@@ -34,7 +34,8 @@ class EnvFolder:
         """Dotted path → value of what the name of the task itself sets."""
         if self.env_name is None:
             return {}
-        return {"base_config.env_type": "GYM", "base_config.env_name": self.env_name}
+        kind = "DM_CONTROL" if is_dm_control(self.env_name) else "GYM"
+        return {"base_config.env_type": kind, "base_config.env_name": self.env_name}
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,8 @@ def find_env(env: str) -> EnvFolder:
     """Find the folder that ENV names: below ``envs/`` here, below the project's ``envs/``, or any path.
 
     Where there is none with a config.yaml ENV may be the name of an environment: an id of Gymnasium,
-    ``module:Id`` or ``file.py:Id``. Raises ConfigError if it is neither, naming similar ones.
+    ``module:Id``, ``file.py:Id`` or ``dm.domain.task``. Raises ConfigError if it is neither, naming similar
+    ones.
     """
     roots = _roots()
     for folder in (*(root / env for root in roots), Path(env)):

@@ -14,7 +14,7 @@ from pydantic import Strict
 from pydantic.fields import FieldInfo
 from typing_extensions import override
 
-from algorithm.env.config import EnvConfig
+from algorithm.env.config import EnvConfig, WrapperEntry
 from algorithm.families import FAMILIES, contradictions
 from algorithm.fields import (
     Block,
@@ -248,6 +248,13 @@ class EvalConfig(Block):
     )
     episodes: Whole = option(10, "Episodes of one evaluation.", new=True, ge=1)
     video: bool = option(False, "Film the first episode of each evaluation.", new=True)
+    wrappers: Annotated[tuple[WrapperEntry, ...] | None, Strict(False)] = option(
+        None,
+        "Gymnasium wrappers of evaluations, --run, --eval and --video instead of base_config.wrappers, which "
+        "then shape the training only. null: base_config.wrappers.",
+        new=True,
+        examples=[["Name", {"Name": {"argument": "value"}}]],
+    )
 
 
 class CheckpointConfig(Block):
@@ -295,6 +302,11 @@ class Config(Block):
     )
     eval_config: EvalConfig = block(EvalConfig, "Evaluation.", new=True, random=True)
     checkpoint_config: CheckpointConfig = block(CheckpointConfig, "Checkpoints.", new=True, random=True)
+
+    def wrappers_for(self, purpose: Literal["train", "evaluate"]) -> tuple[WrapperEntry, ...]:
+        """Return the wrappers of the environments of one purpose, innermost first."""
+        own = self.eval_config.wrappers if purpose == "evaluate" else None
+        return self.base_config.wrappers if own is None else own
 
     @override
     def contradictions(self) -> Iterator[Contradiction]:

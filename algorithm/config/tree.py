@@ -74,14 +74,3 @@ def find(tree: MappingNode, path: tuple[str, ...]) -> Node | None:
     for key in path:
         node = node.children.get(key) if isinstance(node, MappingNode) else None
     return node
-
-
-def nearest_where(tree: MappingNode, path: tuple[str, ...]) -> str:
-    """Return where ``path`` was written, or the nearest mapping above it."""
-    node: Node = tree
-    for key in path:
-        child = node.children.get(key) if isinstance(node, MappingNode) else None
-        if child is None:
-            break
-        node = child
-    return node.where

@@ -14,9 +14,8 @@ from pydantic_core import ErrorDetails
 
 from algorithm.config.errors import Problem, did_you_mean, unavailable
 from algorithm.config.schema import Config, KeyPath, field_at, fields
-from algorithm.config.tree import MappingNode, Node, ValueNode, find, nearest_where, to_value
+from algorithm.config.tree import MappingNode, Node, ValueNode, find, to_value
 from algorithm.config.yaml_io import inline
-from algorithm.env.config import NOT_RUNNABLE
 from algorithm.fields import Block, Contradiction, block_of, facts_of
 
 _KINDS = {
@@ -67,7 +66,7 @@ def build(tree: MappingNode, problems: list[Problem], *, runnable: str | None = 
         _contradiction(*found, tree) for found in _contradictions(config) if _all_accepted(*found, refused)
     )
     if runnable is not None:
-        problems.extend(_not_runnable(config, tree, refused, runnable))
+        problems.extend(_no_environment(tree, refused, runnable))
     return config
 
 
@@ -276,18 +275,7 @@ def _contradiction(block: KeyPath, found: Contradiction, tree: MappingNode) -> P
     return Problem(f"{names} contradict each other", " and ".join(written), found.why, found.fix)
 
 
-def _not_runnable(
-    config: Config, tree: MappingNode, refused: Collection[KeyPath], file: str
-) -> Iterator[Problem]:
-    base = config.base_config
-    path = ("base_config", "env_type")
-    if base.env_type in NOT_RUNNABLE:
-        yield unavailable(
-            f"`base_config.env_type: {base.env_type}`",
-            nearest_where(tree, path),
-            NOT_RUNNABLE[base.env_type],
-            "set `env_type: GYM` and the id of a Gymnasium environment as env_name",
-        )
+def _no_environment(tree: MappingNode, refused: Collection[KeyPath], file: str) -> Iterator[Problem]:
     missing = [
         path
         for path, field in fields()

@@ -9,13 +9,9 @@ from pydantic_core import PydanticCustomError
 
 from algorithm.fields import Block, Finite, Limit, Whole, block, option, required
 
-_SUITES = "more environments"
 _OTHER_TASK = (
     "fixed: what is learned and stored belongs to this environment; a curriculum is what reset_config is for"
 )
-
-NOT_RUNNABLE = {"DM_CONTROL": _SUITES}
-"""Values of ``env_type`` that load but do not run in this version -> the part that adds them."""
 
 
 def _named(entry: object) -> object:
@@ -111,20 +107,22 @@ class EnvConfig(Block):
     """The part of ``base_config`` that defines the environment."""
 
     env_type: Literal["UNITY", "GYM", "DM_CONTROL"] = required(
-        "Which kind of simulator; GYM is any Gymnasium environment. No default: the task sets it.",
+        "Which kind of simulator; GYM is any Gymnasium environment, DM_CONTROL the DeepMind Control suite. "
+        "No default: the task sets it.",
         resume=_OTHER_TASK,
         shared=True,
     )
     env_name: str = required(
-        "Name of the environment; for GYM an id such as Pendulum-v1, module:Id or file.py:Id, of which the "
-        "last two may lie in the task's folder. No default either.",
+        "Name of the environment. GYM: an id such as Pendulum-v1, module:Id or file.py:Id, also from the "
+        "task's folder; DM_CONTROL: domain/task such as cartpole/swingup. No default either.",
         resume=_OTHER_TASK,
         min_length=1,
         shared=True,
     )
     env_args: dict[str, Any] | None = option(
         None,
-        "Keyword arguments for building the environment, a mapping. For GYM: those of gymnasium.make.",
+        "Keyword arguments for building the environment. GYM: those of gymnasium.make; DM_CONTROL: those of "
+        "the task, and render_mode, height, width and camera_id.",
         resume=_OTHER_TASK,
         shared=True,
     )

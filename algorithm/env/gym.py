@@ -25,7 +25,7 @@ from algorithm.env.pool.process_exit import exits_as_errors
 from algorithm.env.redirect_output import silence
 from algorithm.env.single import SingleEnv, TimeStep, as_bool, as_number
 from algorithm.env.wrappers import Wrapper, apply_wrappers, load_wrapper
-from algorithm.errors import EnvError
+from algorithm.errors import EnvError, UserError
 
 _PYBULLET = ("pybullet_envs_gymnasium", "pybullet_envs")
 _PRINTING = (*_PYBULLET, "ale_py")
@@ -51,7 +51,8 @@ class GymEnv(SingleEnv):
         self._options = dict(options) if options else None
         self.name = env.spec.id if env.spec else type(env.unwrapped).__name__
         self.time_limit = env.spec.max_episode_steps if env.spec else None
-        self.fps: float | None = env.metadata.get("render_fps")
+        fps: float | None = env.metadata.get("render_fps")
+        self.fps = fps and fps / _repeats(env)
         self.render_modes = tuple(env.metadata.get("render_modes") or ())
         adapter = Adapter(env.observation_space, env.action_space, self.name, stack=frame_stack(env))
         self.spec = adapter.spec
@@ -100,6 +101,16 @@ class GymEnv(SingleEnv):
             why=why,
             fix=f"it has to return bytes [height, width, 3]; otherwise {_NO_VIDEO}",
         )
+
+
+def _repeats(env: gym.Env[Any, Any]) -> int:
+    """Return the steps of the simulator in one of the wrapped environment, of which one image is taken."""
+    repeats = 1
+    while isinstance(env, gym.Wrapper):
+        if isinstance(env, gym.wrappers.RepeatAction):
+            repeats *= env.num_repeats
+        env = env.env
+    return repeats
 
 
 def has_vector_class(env_id: str, n: int) -> bool:
@@ -173,11 +184,12 @@ class GymRecipe:
         with _quietly(self.env_id):
             try:
                 with exits_as_errors():
-                    # The passive checker costs a third of a small environment's step.
-                    env = gym.make(register_env(self.env_id), disable_env_checker=True, **kwargs)
+                    env = self._build(kwargs)
                     if _is_pybullet(self.env_id):
                         # Its first episode prints, and differs in the last bits from later ones.
                         env.reset(seed=0)
+            except UserError:
+                raise
             except Exception as error:
                 raise EnvError(
                     "the environment could not be made",
@@ -186,6 +198,11 @@ class GymRecipe:
                     fix=advice(error, self._advice(error)),
                 ) from error
         return env
+
+    def _build(self, kwargs: Mapping[str, Any]) -> gym.Env[Any, Any]:
+        """Build the environment without its wrappers. Raises whatever it raises."""
+        # The passive checker costs a third of a small environment's step.
+        return gym.make(register_env(self.env_id), disable_env_checker=True, **kwargs)
 
     def _advice(self, error: Exception) -> str:
         """Return a hint for an environment that could not be built."""
@@ -202,11 +219,13 @@ class GymRecipe:
             # Not silenced: the output may be the only message about a window that failed.
             kwargs = {**self.env_args, "render_mode": "human"}
             with exits_as_errors():
-                env = gym.make(register_env(self.env_id), disable_env_checker=True, **kwargs)
+                env = self._build(kwargs)
                 env.reset(seed=0)
         except Exception as error:
             if env is not None:
                 env.close()
+            if isinstance(error, UserError):
+                raise
             raise self._render_error(
                 "human", f"{type(error).__name__}: {error}", advice(error, _NO_WINDOW)
             ) from error

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from algorithm.env.base import EpisodeSeed, Fault, OnFault, VecEnv
+from algorithm.env.dmc import DmControlRecipe
 from algorithm.env.env_id import resolve_env_id
 from algorithm.env.gym import GymRecipe, has_vector_class, make_vector
 from algorithm.env.gym_vector import GymVectorEnv
@@ -81,19 +82,26 @@ MakePool = Callable[[MakeEnv], VecEnv]
 
 def _gym(request: EnvRequest, make_pool: MakePool) -> VecEnv:
     env_id = resolve_env_id(request.env_name, request.folder)
-    recipe = GymRecipe(
-        env_id=env_id,
+    plain = not (request.pool.workers or request.wrappers or request.render or request.video)
+    if plain and has_vector_class(env_id, request.n):
+        make = partial(make_vector, env_id, request.n, request.env_args)
+        return GymVectorEnv(make, seed_of=request.seed_of, options=request.options, name=request.env_name)
+    return make_pool(_recipe(GymRecipe, request))
+
+
+def _dm_control(request: EnvRequest, make_pool: MakePool) -> VecEnv:
+    return make_pool(_recipe(DmControlRecipe, request))
+
+
+def _recipe(kind: type[GymRecipe], request: EnvRequest) -> GymRecipe:
+    return kind(
+        env_id=resolve_env_id(request.env_name, request.folder),
         env_args=request.env_args,
         wrappers=resolve_wrappers(request.wrappers, request.folder),
         options=request.options,
         render=request.render,
         video=request.video,
     )
-    plain = not (request.pool.workers or request.wrappers or request.render or request.video)
-    if plain and has_vector_class(env_id, request.n):
-        make = partial(make_vector, env_id, request.n, request.env_args)
-        return GymVectorEnv(make, seed_of=request.seed_of, options=request.options, name=request.env_name)
-    return make_pool(recipe)
 
 
 def _unity(request: EnvRequest, make_pool: MakePool) -> VecEnv:
@@ -119,7 +127,14 @@ def _unity(request: EnvRequest, make_pool: MakePool) -> VecEnv:
     )
 
 
-_ADAPTERS: dict[str, Callable[[EnvRequest, MakePool], VecEnv]] = {"GYM": _gym, "UNITY": _unity}
+RECIPES: Mapping[str, type[GymRecipe]] = {"GYM": GymRecipe, "DM_CONTROL": DmControlRecipe}
+"""``env_type`` -> recipe of its single environments."""
+
+_ADAPTERS: dict[str, Callable[[EnvRequest, MakePool], VecEnv]] = {
+    "GYM": _gym,
+    "DM_CONTROL": _dm_control,
+    "UNITY": _unity,
+}
 
 
 def make_vec_env(

@@ -43,8 +43,13 @@ from algorithm.train.signals import StopRequest
 from algorithm.wording import Rows
 
 # Replace those of the training; the command line comes after them. max_step must be a number, since a
-# learning rate that falls to 0 needs one.
-_LIMITS = (f"base_config.max_step={10**15}", "base_config.max_iter=-1", "base_config.n_envs=1")
+# learning rate that falls to 0 needs one. Workers only train, and more of them than environments are refused.
+_LIMITS = (
+    f"base_config.max_step={10**15}",
+    "base_config.max_iter=-1",
+    "base_config.n_envs=1",
+    "base_config.workers=0",
+)
 
 
 def play(options: TrainOptions, folder: EnvFolder) -> int:

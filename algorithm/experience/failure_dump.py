@@ -67,10 +67,20 @@ class FailureDumps:
     folder: is made with the first dump
     env:    the task as the command line names it
     task:   folder of the task, which may hold its environment
+    purpose: of the environments whose episodes are dumped
     """
 
-    def __init__(self, folder: Path, config: Config, *, env: str, task: Path | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        config: Config,
+        *,
+        env: str,
+        task: Path | None = None,
+        purpose: Literal["train", "evaluate"] = "train",
+    ) -> None:
         self._folder, self._config, self._env, self._task = folder, config, env, task
+        self._wrappers = config.wrappers_for(purpose)
 
     def record(
         self,
@@ -105,7 +115,7 @@ class FailureDumps:
             env_type=base.env_type,
             env_name=resolve_env_id(base.env_name, self._task),
             env_args=base.env_args,
-            wrappers=list(resolve_wrappers(base.wrappers, self._task)),
+            wrappers=list(resolve_wrappers(self._wrappers, self._task)),
             reset_config=self._config.reset_config,
             copy_index=found.env_index,
             episode=episode,

@@ -60,6 +60,7 @@ def request_of(loaded: LoadedConfig, limits: CheckLimits) -> CheckRequest:
     """Return the request to check what a training with this configuration would run."""
     base = loaded.config.base_config
     return CheckRequest(
+        env_type=base.env_type,
         env_name=resolve_env_id(base.env_name, loaded.env_dir),
         env_args=base.env_args or {},
         wrappers=resolve_wrappers(base.wrappers, loaded.env_dir),

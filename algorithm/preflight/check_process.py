@@ -19,10 +19,11 @@ from algorithm.env import checks
 from algorithm.env.checks.checker import CHECKS, Check, run_checks
 from algorithm.env.checks.context import CheckConfig, CheckContext, CheckLimits
 from algorithm.env.checks.finding import CheckResult, Finding, error, warning
-from algorithm.env.gym import GymRecipe, has_vector_class
+from algorithm.env.gym import has_vector_class
 from algorithm.env.pool.monitor_process import become_group_leader, kill_group, monitor_process
 from algorithm.env.pool.worker import ignore_stop_signals
 from algorithm.env.redirect_output import redirected
+from algorithm.env.registry import RECIPES
 from algorithm.env.wrappers import Wrapper
 from algorithm.seeding import episode_seeds
 
@@ -45,6 +46,7 @@ class CheckRequest:
     timeout: seconds after which a call counts as hanging, -1 never
     """
 
+    env_type: str
     env_name: str
     env_args: Mapping[str, Any]
     wrappers: tuple[Wrapper, ...]
@@ -164,7 +166,7 @@ def _examine(connection: Connection, request: CheckRequest, output: Path) -> Non
 def _prepared(
     request: CheckRequest, alarm: Callable[[], None]
 ) -> tuple[CheckContext | None, tuple[Check, ...]]:
-    recipe = GymRecipe(
+    recipe = RECIPES[request.env_type](
         env_id=request.env_name, env_args=request.env_args, wrappers=request.wrappers, options=request.options
     )
     if has_vector_class(request.env_name, 1):

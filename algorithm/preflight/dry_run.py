@@ -30,7 +30,7 @@ from algorithm.roles import Agent
 from algorithm.runs.files import json_text
 from algorithm.runs.names import expand_name
 from algorithm.runs.rundir import MODELS, RunDir
-from algorithm.train.assembly import close_env, make_agents, make_env
+from algorithm.train.assembly import check_eval_spaces, close_env, make_agents, make_env
 from algorithm.train.randomness import seed_globally
 from algorithm.train.runtime import local_collector
 from algorithm.train.state import TrainState
@@ -71,6 +71,8 @@ def dry_run(options: TrainOptions, loaded: LoadedConfig, *, seconds: float = SEC
         stack.callback(close_env, env, console.warn)
         eval_env = make_env(loaded, "evaluate", 1, faults=faults)
         stack.callback(close_env, eval_env, console.warn)
+        if config.eval_config.wrappers is not None:
+            check_eval_spaces(env.specs, eval_env.specs)
         agents = make_agents(
             loaded, env.specs, loaded.env_dir, device, memory=budget, greedy=options.disable_sample
         )

@@ -61,7 +61,7 @@ def make_env(
         options=config.reset_config,
         render=render,
         video=film,
-        wrappers=base.wrappers,
+        wrappers=config.wrappers_for(purpose),
         pool=PoolOptions(
             workers=workers,
             timeout=base.env_timeout,
@@ -78,6 +78,21 @@ def make_env(
             ),
         ),
     )
+
+
+def check_eval_spaces(train: Mapping[str, AgentSpec], evaluation: Mapping[str, AgentSpec]) -> None:
+    """Raise UsageError unless agents see and do the same in evaluations as in the training."""
+    for name, spec in train.items():
+        other = evaluation.get(name)
+        if spec == other:
+            continue
+        raise UsageError(
+            "evaluations have other observations or actions than the training",
+            where="eval_config.wrappers",
+            why=f"{name!r} is {other} there, and {spec} in the training",
+            fix="repeat in eval_config.wrappers those of base_config.wrappers that change observations or "
+            "actions",
+        )
 
 
 def close_env(env: VecEnv, warn: Callable[[str], None]) -> None:

@@ -38,7 +38,7 @@ from algorithm.runs.lock import RunLock
 from algorithm.runs.logs.metrics import MetricsLogger
 from algorithm.runs.provenance import made_with
 from algorithm.runs.rundir import RunDir
-from algorithm.train.assembly import close_env, env_file, make_agents, make_env, nn_file
+from algorithm.train.assembly import check_eval_spaces, close_env, env_file, make_agents, make_env, nn_file
 from algorithm.train.checkpointer import Checkpointer
 from algorithm.train.randomness import seed_globally
 from algorithm.train.runtime import OneProcess, Runtime, Wire
@@ -217,6 +217,8 @@ class Session:
         alone = config.base_config.env_type == "UNITY" and config.base_config.unity_args.editor
         eval_env = None if alone else self.env("evaluate", 1, faults, render=watched, film=video)
         runtime = self.wire(self, eval_env, faults)
+        if eval_env and config.eval_config.wrappers is not None:
+            check_eval_spaces(runtime.scene.specs, eval_env.specs)
         film = VideoRecorders(eval_env, run.videos, warn=console.warn) if video and eval_env else no_video
         networks = run.path if start and not self.options.use_env_nn else self.loaded.env_dir
         agents, start, empty = self._agents(runtime, networks, start)
@@ -251,14 +253,18 @@ class Session:
             metrics=metrics,
             stop=self.stop,
             film=film,
-            on_non_finite=self.on_non_finite(faults, most=_DROPPED_IN_EVALUATIONS),
+            on_non_finite=self.on_non_finite(faults, "evaluate", most=_DROPPED_IN_EVALUATIONS),
         )
         return trainer, saver, runtime, faults
 
-    def on_non_finite(self, faults: Faults, *, most: float = math.inf) -> OnNonFinite:
+    def on_non_finite(
+        self, faults: Faults, purpose: Literal["train", "evaluate"] = "train", *, most: float = math.inf
+    ) -> OnNonFinite:
         """Return the treatment of episodes with such numbers; ``most`` of them may be dropped."""
         config = self.loaded.config
-        dumps = FailureDumps(self.run.faults, config, env=self.run.argument, task=self.loaded.env_dir)
+        dumps = FailureDumps(
+            self.run.faults, config, env=self.run.argument, task=self.loaded.env_dir, purpose=purpose
+        )
         drops = config.base_config.on_non_finite == "drop"
         return Drop(dumps, faults, most=most) if drops else Stop(dumps)
 

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from algorithm.config.loader import LoadedConfig
-from algorithm.config.schema import BaseConfig
+from algorithm.config.schema import Config
 from algorithm.console.offers import has_display, playing_commands
 from algorithm.evaluation.evaluate import Performance
 from algorithm.roles import Agent
@@ -32,7 +32,6 @@ def start_screen(
     resumed: Rows = (),
 ) -> list[tuple[str, Rows]]:
     """Return titled sections for the console. resumed: rows about the checkpoint and changes since."""
-    base = loaded.config.base_config
     versions = (
         f"python {platform.python_version()}, torch {torch.__version__}, "
         f"numpy {np.__version__}, gymnasium {gymnasium.__version__}"
@@ -50,7 +49,7 @@ def start_screen(
                 ("versions", versions),
             ],
         ),
-        ("environment", _environment(base, env)),
+        ("environment", _environment(loaded.config, env)),
     ]
     if resumed:
         sections.insert(1, ("resumed", resumed))
@@ -139,10 +138,13 @@ def _end(loaded: LoadedConfig) -> str:
     return f"at {' or '.join(limits)}{default}{first}"
 
 
-def _environment(base: BaseConfig, env: EnvInfo) -> list[tuple[str, str]]:
+def _environment(config: Config, env: EnvInfo) -> list[tuple[str, str]]:
+    base, of_evaluations = config.base_config, config.eval_config.wrappers
     rows = [("id", f"{base.env_name}, {env.arrangement}")]
     if base.wrappers:
         rows.append(("wrappers", ", ".join(map(_wrapper, base.wrappers))))
+    if of_evaluations is not None and of_evaluations != base.wrappers:
+        rows.append(("evaluations", ", ".join(map(_wrapper, of_evaluations)) or "no wrappers"))
     for name, spec in env.specs.items():
         prefix = "" if name == DEFAULT_BEHAVIOUR else f"{name}: "
         rows += [("observation", prefix + _observations(spec)), ("action", prefix + _actions(spec))]

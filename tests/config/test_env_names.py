@@ -46,6 +46,12 @@ def test_the_name_is_enough(here, monkeypatch, name, label):
     assert (loaded.env_dir, loaded.file) == (here, None)
 
 
+def test_a_task_of_the_control_suite_has_a_prefix(here):
+    loaded = load_config("dm.cartpole.swingup", require_runnable=True)
+    base = loaded.config.base_config
+    assert (base.env_type, base.env_name, loaded.env_label) == ("DM_CONTROL", *["dm.cartpole.swingup"] * 2)
+
+
 def test_a_file_elsewhere_is_filed_under_its_own_name(here, monkeypatch):
     monkeypatch.chdir(here / "sub")
     assert find_env("../own_env.py:Own").label == "own_env/Own"
@@ -81,7 +87,7 @@ def test_c_cannot_name_a_section(here):
 def test_all_tasks_are_listed_only_where_nothing_is_near(here):
     (near,), (far,) = refusal("cartpole").problems, refusal("qqqqqq").problems
     others = "an environment of another package is module:Id, one of your own file.py:Id"
-    assert near.fix == f"did you mean `gym/cart_pole` or `CartPole-v1`? {others}"
+    assert near.fix == f"did you mean `dm_control/cartpole` or `CartPole-v1`? {others}"
     assert "toy/recall" in far.fix and far.fix.endswith(others)
     (package,) = refusal("ALE/Pong-v5").problems
     assert package.fix == f"did you mean `atari/pong`? {others}"

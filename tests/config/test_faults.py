@@ -273,13 +273,6 @@ def test_wrong_overrides_are_told_with_their_text(task, text):
     assert only(refusal("gym/task", overrides=[text])).where == f"-o {text}"
 
 
-def test_what_cannot_be_run_loads_unless_it_is_to_be_run(task):
-    task("dm: {base_config: {env_type: DM_CONTROL, env_name: x}}\n")
-    assert load_config("gym/task", "dm").config.base_config.env_type == "DM_CONTROL"
-    problem = only(refusal("gym/task", "dm", require_runnable=True))
-    assert problem.what == "`base_config.env_type: DM_CONTROL` is not available in this version"
-
-
 @pytest.mark.parametrize(
     "written, missing",
     [
