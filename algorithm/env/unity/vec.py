@@ -209,7 +209,9 @@ class UnityVecEnv(VecEnv):
     @override
     def close(self) -> None:
         """End all players, within five seconds."""
-        self._on_all(self._seats, Seat.close)
+        # Not by the threads that step: where an exception interrupts the wait for them, they wait for a player.
+        with ThreadPoolExecutor(len(self._seats)) as threads:
+            list(threads.map(Seat.close, self._seats))
         if self._threads is not None:
             self._threads.shutdown()
 
