@@ -290,8 +290,7 @@ class Config(Block):
     reset_config: dict[str, Any] | None = option(
         None,
         "Sent to the environment at every reset; for GYM the options of reset(), for UNITY its parameters: "
-        "each a number, {uniform: [low, high]}, {gaussian: [mean, deviation]} or {multirange: [[low, high], "
-        "...]}. A mapping or null.",
+        "{name: number}, or {uniform, gaussian or multirange: [...]}. A mapping or null.",
         resume="free: from each environment's next reset on; open episodes may end as truncated",
         shared=True,
     )

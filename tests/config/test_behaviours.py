@@ -41,6 +41,15 @@ def test_each_named_behaviour_has_its_own_merged_configuration(task):
     assert goalie == loaded.config == loaded.for_behaviour("somebody else")
 
 
+def test_a_behaviour_stands_for_all_teams_that_are_not_named(task):
+    parts = "{Goalie: {sac_config: {gamma: 0.5}}, 'Goalie?team=1': {sac_config: {gamma: 0.6}}}"
+    task(f"{PENDULUM}  ma_config: {parts}\n")
+    loaded = load_config("gym/task")
+    gammas = [loaded.for_behaviour(f"Goalie?team={k}").sac_config.gamma for k in range(3)]
+    assert gammas == [0.5, 0.6, 0.5]
+    assert loaded.for_behaviour("Striker?team=0") == loaded.config
+
+
 def test_a_behaviour_may_name_its_algorithm(task):
     task(f"{PENDULUM}  algorithm: SAC\n  ma_config: {{A: {{algorithm: SAC}}, B: null}}\n")
     loaded = load_config("gym/task", overrides=["ma_config.B.algorithm=SAC"])

@@ -247,6 +247,7 @@ def test_resumptions_are_named():
 
 def test_every_behaviour_has_its_curves():
     both = {f"{name}/{metric}": values for name in ("left", "right") for metric, values in CURVE.items()}
+    both["left/unity/eval/return_mean"] = CURVE["eval/return_mean"]  # no behaviour of the name left/unity
     scores = {"last_eval": RESULT["last_eval"], "best_eval": RESULT["best_eval"]}
     right = {"last_eval": {"mean": 3.25, "step": 400}, "best_eval": {"mean": 4.25, "step": 300}}
     result = {**RESULT, "behaviours": {"left": scores, "right": right}}
@@ -258,6 +259,7 @@ def test_every_behaviour_has_its_curves():
         "Diagnostics: right",
     ):
         assert text in page.shown
+        assert "left/unity" not in page.shown
     assert len(page.all("svg")) > 2 * 3
 
 

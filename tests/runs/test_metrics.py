@@ -153,6 +153,12 @@ def test_an_unknown_name_is_refused(opened):
         opened.write(1, {"loss/Q": 1.0})
 
 
+def test_a_simulator_chooses_the_names_of_what_it_records(opened, tmp_path):
+    opened.write(1, {"unity/Agent/eval/return_mean": 1.0}, behaviour="left")
+    opened.close()
+    assert lines(tmp_path / "metrics.csv")[0] == "step,left/unity/Agent/eval/return_mean"
+
+
 def test_behaviours_have_columns_and_a_level_of_their_own(opened, tmp_path):
     opened.write(1, {"loss/q": 1.0}, behaviour="left")
     opened.write(1, {"loss/q": 2.0}, behaviour="right")

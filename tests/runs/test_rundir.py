@@ -89,6 +89,19 @@ def test_a_failed_start_removes_what_it_made_by_name_and_nothing_else(here):
     assert not (here / "models").exists()
 
 
+def test_logs_of_a_unity_player_that_did_not_start_stay_and_the_name_is_free(here):
+    run = RunDir.create("a/b", "x")
+    run.players.mkdir()
+    (run.players / "train-0.log").write_text("why")
+    run.take_back()
+    assert (run.players / "train-0.log").read_text() == "why"
+    RunDir.check_free("a/b", "x")
+    again = RunDir.create("a/b", "x")
+    again.write_config("{}")
+    with pytest.raises(UsageError, match="exists already"):
+        RunDir.create("a/b", "x")
+
+
 def test_time_and_hostname_are_replaced(here):
     name = expand_name("test_{time}_{hostname}", here)
     assert re.fullmatch(rf"test_\d{{14}}_{re.escape(socket.gethostname())}", name)

@@ -209,7 +209,7 @@ class UnityVecEnv(VecEnv):
     @override
     def close(self) -> None:
         """End all players, within five seconds."""
-        # Not by the threads that step: where an exception interrupts the wait for them, they wait for a player.
+        # Not by the threads that step: if an exception interrupts the wait for them, they wait for players.
         with ThreadPoolExecutor(len(self._seats)) as threads:
             list(threads.map(Seat.close, self._seats))
         if self._threads is not None:
