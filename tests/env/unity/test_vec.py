@@ -85,7 +85,7 @@ def told(result: StepResult) -> list[tuple[Any, ...]]:
 
 def test_who_is_missing_waits_and_actions_go_to_who_asked(stage: Stage) -> None:
     start = ball([(7, 1, 0), (5, 2, 0)])
-    stage.add(start, start, ball([(5, 3, 0.5)]), ball([]), ball([(5, 5, 2), (7, 4, 1)]), ball([]))
+    stage.add(start, start, ball([(5, 3, 0.5, True)]), ball([]), ball([(5, 5, 2), (7, 4, 1)]), ball([]))
     env = Env()
     first = env.reset()["Ball"]
     assert first.ids.tolist() == [0, 1] and first.obs["place"].tolist() == [[1], [2]], "7 came first"
@@ -259,19 +259,22 @@ def test_several_teams_keep_their_numbers(stage: Stage) -> None:
 
 def test_a_resumed_run_ends_all_saved_episodes(stage: Stage) -> None:
     """With the collector: rows, waiting agents and streams fit, and ended episodes are closed."""
-    start = ball([(0, 1, 0), (1, 2, 0)])
-    stage.add(start, start, ball([(1, 3, 0)]), ball([(1, 4, 0)]))
+    start = ball([(0, 1, 0), (1, 2, 0), (2, 3, 0)])
+    stage.add(start, start, ball([(1, 3, 0), (2, 3, 0)]), ball([(1, 4, 0)]))
     saved = _collector(Env(), Closed())
     saved.step()  # 0 waits
     state = saved.state()
-    stage.add(start, start, ball([(2, 5, 0), (1, 6, 0), (3, 7, 0)]), ball([(3, 8, 0)]))
+    fresh = ball([(0, 1, 0)])
+    stage.add(fresh, fresh, ball([(2, 5, 0), (1, 6, 0), (3, 7, 0)]), ball([(3, 8, 0)]), ball([(0, 9, 0)]))
     recorder = Closed()
     resumed = _collector(Env(since=5), recorder)
     (line,) = resumed.load_state(state)
     assert "a player cannot be set back" in line and "ends as truncated" in line
-    assert recorder.closed == [1], "agent 0 has no stored transition"
+    assert sorted(recorder.closed) == [1, 2], "agent 0 has no stored transition"
     resumed.step()
-    assert {agent for _, agent in resumed.agents} == {2, 3, 4}
+    assert {agent for _, agent in resumed.agents} == {3, 4, 5}, "new ones, of which two wait"
+    resumed.step()
+    assert {agent for _, agent in resumed.agents} == {0, 3, 4, 5}, "the numbers are free again"
     assert stage.seeds[0] != stage.seeds[1]
 
 
