@@ -64,7 +64,7 @@ class Picture(Sound):
         return image
 
 
-class Masked(Sound):
+class Choosy(Sound):
     """Three choices, of which one is closed."""
 
     action_space = gym.spaces.Discrete(3)
@@ -160,7 +160,7 @@ class Strict(Sound):
         return taken
 
 
-class Closed(Masked):
+class Closed(Choosy):
     def _mask(self) -> Any:
         return np.zeros(3, np.int8) if self._steps == 9 else super()._mask()
 
@@ -320,7 +320,7 @@ class Poor(Sound):
 # --- episodes
 
 
-class Endless(Sound):
+class Ceaseless(Sound):
     def step(self, action: Any) -> Any:
         obs, reward, _, _, info = super().step(action)
         return obs, reward, False, False, info

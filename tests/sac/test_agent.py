@@ -154,6 +154,8 @@ def test_the_learning_rate_falls_linearly_to_zero():
         rates.append([adam.learning_rate * adam.factor for _, adam in agent.sac._steps()])
     expected = np.outer([1.0, 0.75, 0.25, 0.0, 0.0], [0.01, 0.01, 0.007])  # critics, policy, temperatures
     np.testing.assert_allclose(rates, expected)
+    agent.learn(10, run_step=150)  # one of several behaviours: the run is further than its own steps
+    assert {adam.factor for _, adam in agent.sac._steps()} == {0.25}
     constant, _ = agent_and_rollout()
     constant.learn(150)
     assert {adam.learning_rate * adam.factor for _, adam in constant.sac._steps()} == {0.0007, 0.007}
@@ -170,6 +172,8 @@ def betas(agent, steps=(0, 50, 150, 200, 250)):
 def test_beta_grows_linearly_to_one_at_the_end_of_the_run():
     agent, _ = agent_and_rollout()
     np.testing.assert_allclose(betas(agent), [0.4, 0.55, 0.85, 1.0, 1.0])
+    agent.learn(10, run_step=100)
+    assert agent.replay._sampler.beta == pytest.approx(0.7)
     later, _ = agent_and_rollout(max_step=400)  # a run resumed with twice as many steps
     np.testing.assert_allclose(betas(later), [0.4, 0.475, 0.625, 0.7, 0.775])
 

@@ -40,7 +40,7 @@ def finding(checked: list[CheckResult], where: str):
     return max(found.findings, key=lambda one: one.level)
 
 
-@pytest.mark.parametrize("toy", [toys.Sound, toys.Picture, toys.Masked, toys.Strict])
+@pytest.mark.parametrize("toy", [toys.Sound, toys.Picture, toys.Choosy, toys.Strict])
 def test_a_sound_environment_has_nothing_to_tell(toy):
     checked = examined(toy)
     assert faults(checked) == {}
@@ -78,7 +78,7 @@ FAULTS = [
     (toys.Barren, "rewards differ", WARNING, "all 240 rewards were 0"),
     (toys.Rich, "rewards scale", WARNING, "a step"),
     (toys.Poor, "rewards scale", WARNING, "no reward of a step was beyond"),
-    (toys.Endless, "episodes end", WARNING, "no episode ended within 240 steps"),
+    (toys.Ceaseless, "episodes end", WARNING, "no episode ended within 240 steps"),
     (toys.Unending, "episodes end", NOTE, "the task itself never ended: all 8"),
     (toys.Both, "episodes time limit", WARNING, "8 of 8 episodes were terminated and truncated"),
     (toys.Punctual, "episodes time limit", WARNING, "all 8 episodes were terminated after exactly 30 steps"),
@@ -175,7 +175,7 @@ def test_what_ends_an_essential_check_ends_all():
 def test_what_was_configured_counts():
     assert faults(examined(toys.Vast, normalised=True)) == {}
     assert faults(examined(toys.Sound, vector_class=True, n_envs=3)) == {"environment vector class": NOTE}
-    checked = examined(toys.Endless, length_limit=25)
+    checked = examined(toys.Ceaseless, length_limit=25)
     assert faults(checked) == {}
     assert finding(checked, "episodes end").what == "all 9 cut off by max_step_each_iter at 25"
 
