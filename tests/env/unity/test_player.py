@@ -84,7 +84,7 @@ def test_a_build_is_started_stepped_and_ended(tmp_path):
         ("exit@reset", "ended", "has ended in a reset"),
         ("crash@step:5", "ended", "has ended in a step"),
         ("quit@step:5", "goodbye", "has ended by itself"),
-        ("spaces@step:5", "garbled", "a message that is not understood in a step"),
+        ("short@step:5", "garbled", "a message that is not understood in a step"),
     ],
 )
 def test_each_failure_is_named_with_the_end_of_the_log(fault, kind, what, tmp_path):
@@ -104,7 +104,7 @@ def test_each_failure_is_named_with_the_end_of_the_log(fault, kind, what, tmp_pa
     assert error.value.kind == kind
     assert error.value.exit_code == 4
     assert "end of player-0.log:" in message and "--fault" in message
-    cause = {"crash": "SIGSEGV", "exit": "exit code 1", "quit": "goodbye", "spaces": r"(3,)"}
+    cause = {"crash": "SIGSEGV", "exit": "exit code 1", "quit": "goodbye", "short": "cannot reshape"}
     assert cause[fault.partition("@")[0]] in message
     children = psutil.Process().children(recursive=True)
     assert not [child for child in children if "unity_player" in " ".join(child.cmdline())]
