@@ -276,6 +276,33 @@ def test_a_reset_for_the_length_limit_is_one_for_the_room():
     assert not any(truncated for *_, truncated in own)
 
 
+def test_a_reset_ends_those_who_wait_as_well():
+    """Agents 0 and 1 share a room; 1 waits when 0 reaches the limit, and begins anew with it."""
+    player = Attentive()
+    env = Guests(["..", "..", ".w", "..", ".."], range(2), rooms=True)
+    rollout, _ = roll(env, player, 5, length_limit=3)
+    assert player.closed == [1]
+    own = [transition(s)[1:3] for s in player.segments if s.stream == 1]
+    assert own == [(1, 0), (1, 1), (2, 0), (2, 1)]
+    assert rollout.agents == {(DEFAULT_BEHAVIOUR, 0), (DEFAULT_BEHAVIOUR, 1)}
+
+
+def test_a_reset_may_remove_those_who_wait():
+    player = Attentive()
+    env = Guests(["..", "..", ".w", "."], range(2), rooms=True, on_reset=[({1}, set())])
+    rollout, _ = roll(env, player, 4, length_limit=3)
+    assert player.closed == [1] and rollout.agents == {(DEFAULT_BEHAVIOUR, 0)}
+
+
+def test_truncate_begins_those_anew_who_wait():
+    player = Attentive()
+    rollout, _ = roll(Guests(["..", ".w", ".."], {0, 1}), player, 2)
+    rollout.truncate()
+    assert sorted(player.closed) == [0, 1]
+    rollout.step()
+    assert [s.start_step for s in player.segments[-2:]] == [0, 0]
+
+
 def test_who_is_there_may_change_with_a_reset():
     """With the reset of its room agent 0 is gone and agent 3 is new: it stands behind the others."""
     player = Attentive()

@@ -194,6 +194,17 @@ def test_agents_that_remember_something_else_begin_anew():
             second._groups[DEFAULT_BEHAVIOUR].load_state(first.state().part("groups").part("0"))
 
 
+def test_open_episodes_of_agents_that_wait_end_where_all_begin_anew():
+    house = Guests(["..", ".w", ".."], {0, 1})
+    first = rolled(house, Attentive())
+    play(first, 2)
+    player = Attentive()
+    other = rolled(Guests(["..", "..", ".."], {0, 1}), player, num_envs=3)
+    (line,) = other.load_state(stored(first.state()))
+    assert line == "2 environments became 3: all open episodes end as truncated"
+    assert sorted(player.closed) == [0, 1]
+
+
 def test_behaviours_that_are_others_begin_anew():
     house = Guests(["..", "..", ".."], {0, 1})
     first = rolled(house, Attentive())
