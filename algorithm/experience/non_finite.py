@@ -18,7 +18,7 @@ from algorithm.experience.faults import Faults
 MAX_WARNINGS = 10
 """Dropped episodes that a run warns of; further ones are only counted."""
 
-_MEND = "mend the environment; a wrapper may clip its numbers (base_config.wrappers)"
+_ADVICE = "fix the environment; except on UNITY a wrapper may clip its numbers (base_config.wrappers)"
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class BadNumber:
             where += f", step {self.step} of its episode, after action [{action}]"
         else:
             where += ", at the beginning of its episode"
-        what, fix = "the environment returned", _MEND
+        what, fix = "the environment returned", _ADVICE
         if number.of_policy:
             what, fix = "the policy gave", "look for extreme observations, or lower sac_config.learning_rate"
         return NumericalError(
@@ -140,7 +140,7 @@ def no_beginning(tries: int) -> NumericalError:
     return NumericalError(
         "the environment begins no episode with finite numbers",
         where=f"first observations, {tries} times in a row",
-        fix=_MEND,
+        fix=_ADVICE,
     )
 
 
