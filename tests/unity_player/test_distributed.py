@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import signal
+import socket
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,6 +21,7 @@ from algorithm.replay.samplers import PrioritizedSampler
 from algorithm.runs.checkpoints.checkpoint import checkpoint_of, checkpoint_steps, load_replay
 from algorithm.spec import ActionSpec, AgentSpec, ObsSpec
 from tests.ds import processes
+from tests.unity_player import ROOT
 from tests.unity_player.compare import REMEMBERING, Comparison, compare, read_ledgers, transitions
 from tests.unity_player.selfcheck import KEYS, player_number
 from tests.unity_player.test_training import BOTH, REMEMBER, write_task
@@ -63,7 +67,7 @@ class Training:
     def players(self) -> dict[str, list[PlayerProcess]]:
         """Return the players that have been started, by the process that did."""
         found: dict[str, list[PlayerProcess]] = {}
-        for start, *lines in read_ledgers(self.ledger):
+        for start, *lines in filter(None, read_ledgers(self.ledger)):  # a file is empty at first
             log = Path(start["argv"][start["argv"].index("-logFile") + 1])
             parts = log.relative_to(self.run).parts
             name = f"actor_{parts[1]}" if parts[0] == "actors" else "learner"
@@ -214,3 +218,28 @@ def test_a_learner_that_is_done_ends_its_actors(training: Training, synchronous:
     assert sum(result.stored for result in results) >= 3000
     if synchronous:
         assert sum(len(result.missing) for result in results) <= 2 * 2 * 2, "those of the last message"
+
+
+@pytest.mark.slow
+def test_an_editor_that_stops_ends_its_actor_like_a_signal(training: Training) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    more = {"base_config": {"max_step": -1}, "sac_config": REMEMBER, "ma_config": BOTH}
+    training.begin(actors=0, more=more, agents=2, period=4)
+    learner = processes.port_of(training.folder, "run", label="own/task")
+    training.start("actor_0", "actor", f"--learner_port={learner}", "--editor", f"-p={port}")
+    words = "--task=echoes --agents=2 --period=4 --fault=quit@step:400 --wait=60"
+    player = subprocess.Popen(
+        [sys.executable, "-m", "tests.unity_player", *words.split(), f"--mlagents-port={port}"], cwd=ROOT
+    )
+    try:
+        assert processes.finish(training.begun["actor_0"]) == 130, training.said()
+        assert player.wait(10) == 0
+    finally:
+        player.kill()
+    processes.wait_for(lambda: "its user ended it" in training.said(), "it has left", training.folder)
+    time.sleep(DELIVERED_S)
+    assert training.signal("learner", signal.SIGINT) == 130, training.said()
+    stored = sum(saved_replay(training.run, name).num_transitions for name in ACTIONS)
+    assert stored >= 350, "2 behaviours, 2 agents, 400 steps, a decision in every fourth"
