@@ -28,8 +28,8 @@ from tests.unity_player.test_training import BOTH, REMEMBER, write_task
 
 ACTIONS = {"Echo": ActionSpec((), 2), "EchoChoice": ActionSpec((3, 2), 1)}
 CAPACITY = 200_000
-DELIVERED_S = 2.0
-"""Seconds until a learner has stored what was in its queue when the last actor left."""
+QUIET_S = 2.0
+"""Seconds without a line of metrics or of a ledger after which a learner has stored all that was sent."""
 
 
 class Training:
@@ -63,6 +63,16 @@ class Training:
             )
 
         processes.wait_for(made, f"not {steps} transitions of each actor", self.folder)
+
+    def until_delivered(self, leavers: int) -> None:
+        """Wait until so many actors have left, and nothing happens any more."""
+        processes.wait_for(lambda: self.said().count("has left") == leavers, "they leave", self.folder)
+        before, since = 0, time.monotonic()
+        while time.monotonic() - since < QUIET_S:
+            time.sleep(0.1)
+            now = sum(file.stat().st_size for file in (self.run / "metrics.jsonl", *self.ledger.iterdir()))
+            if now != before:  # it still stores, or evaluates
+                before, since = now, time.monotonic()
 
     def players(self) -> dict[str, list[PlayerProcess]]:
         """Return the players that have been started, by the process that did."""
@@ -146,6 +156,8 @@ def check(training: Training) -> list[Comparison]:
         [psutil.Process(p.pid) for own in players.values() for p in own if psutil.pid_exists(p.pid)], 5
     )
     assert not left, "a player outlives its trainer"
+    stored, missing = sum(r.stored for r in results), sum(len(r.missing) for r in results)
+    print(f"{stored} stored, {missing} missing, {len(actors)} players of actors, all equal their ledgers")
     return results
 
 
@@ -153,7 +165,7 @@ def learn_from(training: Training, steps: int, base: dict[str, Any], **env_args:
     """Train with two actors for so many steps of each; these leave before the learner ends."""
     more = {
         "base_config": {"max_step": -1, **base},
-        "sac_config": {**REMEMBER, "replay_ratio": 0.005},
+        "sac_config": {**REMEMBER, "replay_ratio": 0.005, "write_summary_per_step": 20},
         "eval_config": {"per_step": 1000, "episodes": 2},
         "ma_config": BOTH,
     }
@@ -161,14 +173,14 @@ def learn_from(training: Training, steps: int, base: dict[str, Any], **env_args:
     training.until_made(steps)
     for name in ("actor_0", "actor_1"):
         assert training.signal(name, signal.SIGINT) == 130, training.said()
-    processes.wait_for(lambda: training.said().count("has left") == 2, "two have left", training.folder)
-    time.sleep(DELIVERED_S)
+    training.until_delivered(2)
     assert training.signal("learner", signal.SIGINT) == 130, training.said()
     return check(training)
 
 
 def test_what_two_actors_made_is_in_the_learner_s_replay(training: Training) -> None:
-    results = learn_from(training, 600, {}, agents=2, period=4, offsets=True, destroy=0.01)
+    base = {"max_episode_length": 3}  # most episodes come in several messages
+    results = learn_from(training, 600, base, agents=2, period=4, offsets=True, destroy=0.01)
     assert sum(result.stored for result in results) >= 2 * 600
     assert [result.missing for result in results] == [[], []]
 
@@ -225,7 +237,8 @@ def test_an_editor_that_stops_ends_its_actor_like_a_signal(training: Training) -
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    more = {"base_config": {"max_step": -1}, "sac_config": REMEMBER, "ma_config": BOTH}
+    sac = {**REMEMBER, "write_summary_per_step": 20}
+    more = {"base_config": {"max_step": -1}, "sac_config": sac, "ma_config": BOTH}
     training.begin(actors=0, more=more, agents=2, period=4)
     learner = processes.port_of(training.folder, "run", label="own/task")
     training.start("actor_0", "actor", f"--learner_port={learner}", "--editor", f"-p={port}")
@@ -238,8 +251,7 @@ def test_an_editor_that_stops_ends_its_actor_like_a_signal(training: Training) -
         assert player.wait(10) == 0
     finally:
         player.kill()
-    processes.wait_for(lambda: "its user ended it" in training.said(), "it has left", training.folder)
-    time.sleep(DELIVERED_S)
+    training.until_delivered(1)
     assert training.signal("learner", signal.SIGINT) == 130, training.said()
     stored = sum(saved_replay(training.run, name).num_transitions for name in ACTIONS)
     assert stored >= 350, "2 behaviours, 2 agents, 400 steps, a decision in every fourth"
