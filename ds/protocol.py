@@ -14,7 +14,7 @@ from msgspec import Meta
 
 from algorithm.data import Array, Bool, Float, Segment
 
-PROTOCOL = 2
+PROTOCOL = 3
 """Version of the protocol; both sides must have the same."""
 
 MAX_ITEMS = 4096

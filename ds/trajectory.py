@@ -124,19 +124,24 @@ class TrajectoryWriter:
         self._date(version)
         ready, self._ready = self._ready, []
         groups = (self._by_channel(ready) or [[]]) if whole else [[one] for one in ready]
-        gone = [tuple[Key, ...]() for _ in groups]
-        if groups:  # the last one has them, behind the agents' own transitions
-            gone[-1], self._gone = tuple(self._gone), []
+        gone = [list[Key]() for _ in groups]
+        if groups:
+            last = {self._channel_of(group): k for k, group in enumerate(groups)}
+            # Behind the agent's own transitions, whose order only its channel keeps.
+            for key in self._gone:
+                if key not in agents:  # else it is another agent's by now
+                    gone[last.get(key[1] % self._channels, -1)].append(key)
+            self._gone = []
         return [
             TrajectoryMessage(
                 actor="",
                 number=0,
                 dropped=0,
-                channel=group[0].chunk.agent % self._channels if group else 0,
+                channel=self._channel_of(group),
                 version=min((one.version for one in group if one.version is not None), default=version),
                 chunks=tuple(one.chunk for one in group),
                 episodes=self._results_of(group, last=group is groups[-1]),
-                gone=left,
+                gone=tuple(left),
             )
             for group, left in zip(groups, gone, strict=True)
         ]
@@ -179,6 +184,9 @@ class TrajectoryWriter:
         for one in sorted(ready, key=lambda one: one.order):
             channels.setdefault(one.chunk.agent % self._channels, []).append(one)
         return list(channels.values())
+
+    def _channel_of(self, group: list[_Ready]) -> int:
+        return group[0].chunk.agent % self._channels if group else 0
 
     def _results_of(self, group: list[_Ready], *, last: bool) -> tuple[Result, ...]:
         """Return episodes of the agents in it; ``last``: and those in no group of this flush."""

@@ -141,12 +141,14 @@ class Trainer:
         return bool(self._stop) or steps_done or 0 < self._max_iter <= self._counters.iteration
 
     def _advance(self) -> None:
-        counters, collector = self._counters, self._training.collector
         try:
-            episodes = collector.step()
+            self._step()
         except EditorStoppedError:
             self._stop.set()
-            return
+
+    def _step(self) -> None:
+        counters, collector = self._counters, self._training.collector
+        episodes = collector.step()
         counters.step = collector.steps
         for name, agent in self._agents.items():
             agent.learn(collector.behaviour_steps[name], self._watch, run_step=counters.step)

@@ -323,6 +323,24 @@ def test_who_is_gone_is_named_by_the_next_message_and_once():
     assert empty.gone == ()
 
 
+def test_who_is_gone_is_named_behind_its_own_transitions():
+    writer = TrajectoryWriter(max_length=3, channels=2)
+    for agent in (1, 2):
+        writer.add("a", step(0, stream=agent, terminated=True))
+    found = flush(writer, agents=frozenset({("a", 2)}))
+    assert [(one.channel, one.gone) for one in found] == [(1, (("a", 1),)), (0, ())]
+
+
+def test_an_id_that_is_another_agent_s_by_now_is_not_gone():
+    writer = TrajectoryWriter(max_length=3, channels=1)
+    writer.add("a", step(0, terminated=True))
+    again = frozenset({("a", 1)})
+    assert flush(writer, agents=again)[0].gone == ()
+    assert flush(writer, agents=frozenset()) == []
+    writer.add("a", step(0, terminated=True))
+    assert flush(writer, agents=again)[0].gone == ()
+
+
 def test_nothing_is_kept_of_agents_that_are_gone():
     writer = TrajectoryWriter(max_length=3, channels=2)
     for agent in range(100):

@@ -44,6 +44,7 @@ class Seat:
 
     agents: number of every agent with an open question, by its key
     asked:  Unity's ids of the agents in the last message that wait for an action, in its order
+    compared: number of the player's behaviours whose spaces have been compared
     """
 
     def __init__(self, index: int, options: PlayerOptions, setup: PlayerSetup) -> None:
@@ -52,6 +53,7 @@ class Seat:
         self.agents: dict[AgentKey, int] = {}
         self.asked: dict[str, list[int]] = {}
         self.steps = 0  # of this player
+        self.compared = 0
         self._starts = 0
         self._player: Player | None = None
         self._channels: PlayerChannels | None = None
@@ -82,7 +84,7 @@ class Seat:
         """Start a player, after the end of any other. Raises what ``open_player`` raises."""
         self.close()
         self._starts += 1
-        self.steps = 0
+        self.steps = self.compared = 0
         setup = self._setup
         self._channels = PlayerChannels(
             setup.args,

@@ -247,9 +247,9 @@ class UnityVecEnv(VecEnv):
         """
         left = []
         seat.asked = {}
+        if len(seat.behaviours) > seat.compared:
+            self._compare(seat)
         for behaviour, (asking, ending) in message.items():
-            if behaviour not in self._names:
-                raise _late(self._behaviours, behaviour)
             rows = found[self._names[behaviour]]
             base = rows.add(asking, ending)
             ends: dict[int, int] = {}
@@ -277,14 +277,11 @@ class UnityVecEnv(VecEnv):
         messages: dict[int, PlayerMessage] = {}
         for seat in seats:
             outcome = outcomes[seat.index]
-            failed = isinstance(outcome, PlayerError)
             while isinstance(outcome, PlayerError):
                 self._survive(outcome, seat)
                 outcome = _caught(_restart, seat)
             if isinstance(outcome, Exception):
                 raise outcome
-            if failed:
-                self._compare(seat)
             messages[seat.index] = outcome
         return messages
 
@@ -305,13 +302,14 @@ class UnityVecEnv(VecEnv):
             ) from error
 
     def _compare(self, seat: Seat) -> None:
-        """Raise EnvError unless a player has the spaces of the one before it."""
+        """Raise EnvError unless a player's behaviours so far are known, with the same spaces."""
         for name, behaviour in seat.behaviours.items():
             if name not in self._behaviours:
                 raise _late(self._behaviours, name)
             before = self._behaviours[name]
             if behaviour.differs(before):
                 raise changed_spaces(name, before.describe(), behaviour.describe())
+        seat.compared = len(seat.behaviours)
 
     def _meet(self, awaited: Sequence[str]) -> dict[str, UnityBehaviour]:
         """Return the behaviours of all players; step with random actions until the ``awaited`` are there.

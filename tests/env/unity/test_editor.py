@@ -76,6 +76,16 @@ def test_stop_in_the_editor_saves_and_ends_like_a_signal(made, tmp_path, monkeyp
     assert made == [1, 1]  # the run keeps its editor
 
 
+def test_stop_at_the_end_of_an_iteration_ends_the_run_alike(made, tmp_path, monkeypatch):
+    def truncate(self):
+        raise EditorStoppedError("the Unity Editor has stopped playing")
+
+    monkeypatch.setattr(LocalCollector, "truncate", truncate)
+    words = ["--device=cpu", "--quiet", "-o", "base_config.reset_on_iteration=true"]
+    assert main(["./task", "-n", "a", "--editor", *words]) == 130
+    assert result(tmp_path)["steps"] == 20
+
+
 def test_an_editor_cannot_be_several_players(made, capsys):
     assert main(["./task", "-n", "a", "--editor", "--agents=2"]) == 2
     assert "the Unity Editor is one player" in capsys.readouterr().err

@@ -218,6 +218,17 @@ def test_a_player_with_other_spaces_ends_the_run(stage: Stage) -> None:
     assert "place 1" in raised.value.why and "place 2" in raised.value.why
 
 
+def test_other_spaces_are_found_when_they_show_up(stage: Stage) -> None:
+    both = {BALL: ([(0, 1, 0)], ()), CUBE: ([(1, 2, 0)], ())}
+    stage.add(both, both, crash(), specs=[behaviour(), behaviour(CUBE)])
+    stage.add(ball([(0, 1, 0)]), both, specs=[behaviour(), behaviour(CUBE, continuous=2)])
+    env = Env()
+    env.reset()
+    env.act(0, Cube=[0])
+    with pytest.raises(EnvError, match=r"Cube\?team=0 have changed"):
+        env.act(0, Cube=[])
+
+
 def test_a_behaviour_that_is_named_is_waited_for(stage: Stage) -> None:
     both = {BALL: ([(0, 1, 0)], ()), CUBE: ([(1, 2, 0)], ())}
     stage.add(ball([(0, 1, 0)]), ball([(0, 1, 0)]), both, both, specs=[behaviour(), behaviour(CUBE)])
