@@ -26,6 +26,7 @@ from algorithm.config.schema import DISTRIBUTED_DEFAULTS, Config
 from algorithm.console.base import Console
 from algorithm.console.output import close_logging, logged, open_console, setup_logging
 from algorithm.env.base import VecEnv
+from algorithm.env.unity.player import EditorStoppedError
 from algorithm.errors import EnvError, StorageError, UsageError, UserError
 from algorithm.experience.collector import Iteration, LocalCollector
 from algorithm.experience.failure_dump import FailureDumps
@@ -204,7 +205,11 @@ class _Work:
         while not (self.stop or link.finished):
             for name, one in acting.items():
                 one.policy.warming_up = link.warming_up[name]
-            episodes = rollout.step()
+            try:
+                episodes = rollout.step()
+            except EditorStoppedError:
+                self.stop.set()
+                return
             link.report(steps=rollout.steps, version=loader.version)
             for packed in writer.flush(
                 agents=rollout.agents,

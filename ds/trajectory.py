@@ -127,9 +127,8 @@ class TrajectoryWriter:
         gone = [list[Key]() for _ in groups]
         if groups:
             last = {self._channel_of(group): k for k, group in enumerate(groups)}
-            for (
-                key
-            ) in self._gone:  # behind the agent's own transitions, which only its channel keeps in order
+            # Behind the agent's own transitions, whose order only its channel keeps.
+            for key in self._gone:
                 if key not in agents:  # else it is another agent's by now
                     gone[last.get(key[1] % self._channels, -1)].append(key)
             self._gone = []

@@ -50,9 +50,11 @@ class Comparison:
 
     wrong:    stored transitions that differ, with the field
     missing:  transitions of the ledgers, of players that the replay knows, that are not stored
+    players:  numbers of the players that the replay knows
     """
 
     stored: int = 0
+    players: set[int] = field(default_factory=set)
     wrong: list[str] = field(default_factory=list)
     missing: list[Key] = field(default_factory=list)
     truncated_here: int = 0  # episodes that the trainer has cut off
@@ -89,8 +91,8 @@ def compare(replay: ReplayBuffer, folder: Path, behaviour: str, *, remembering: 
             for name, value in expected.items()
             if not np.allclose(stored[name], value, rtol=1e-5, atol=1e-5 if name == "reward" else 0)
         ]
-    players = {key[0] for key in seen}
-    result.missing = [key for key in ledger if key[0] in players and key not in seen]
+    result.players = {key[0] for key in seen}
+    result.missing = [key for key in ledger if key[0] in result.players and key not in seen]
     return result
 
 

@@ -71,7 +71,7 @@ def write_task(folder: Path, env_name: str, *, more: dict[str, Any] | None = Non
         if part == "ma_config":
             config[part] = keys
         else:
-            config[part].update(keys)
+            config.setdefault(part, {}).update(keys)
     (task / "config.yaml").write_text(yaml.safe_dump({"default": config}))
     return ledger
 
