@@ -324,7 +324,7 @@ def add_acting(parser: argparse._ActionsContainer, *, port: str) -> None:
         other,
         dest="port",
         type=port_number,
-        help="UNITY: communication port of the first player, this one and no other; no effect on GYM",
+        help="UNITY: communication port of the first player, taken or refused; no effect on GYM",
     )
     parser.add_argument(
         "--editor", action="store_true", help="UNITY: train in the Unity Editor; no effect on GYM"

@@ -17,7 +17,10 @@ from algorithm.experience.non_finite import OnNonFinite
 from algorithm.roles import Episode, Policy, SamplingPolicy
 
 PATIENCE = 1000
-"""Steps in a row without an agent of an unfinished behaviour, after which an evaluation gives up."""
+"""Steps in a row without an agent of an unfinished behaviour, after which an evaluation gives up.
+
+Likewise after so many steps that cut its episodes off, if none ends between them.
+"""
 
 
 @dataclass(frozen=True)
@@ -121,7 +124,7 @@ def evaluate(
     on_non_finite: policy for episodes with such numbers, which do not count; by default the first one raises
 
     Returns None if ``stop`` became true on the way. Raises EnvError if unfinished behaviours had no agents
-    for ``PATIENCE`` steps.
+    for ``PATIENCE`` steps, or all of their episodes are cut off.
     """
     counts = {name: _FirstEpisodes(episodes) for name in players}
     absent = 0  # steps in a row without an agent of an unfinished behaviour
@@ -132,18 +135,23 @@ def evaluate(
                 return None
             ended = {(episode.behaviour, episode.agent): episode for episode in loop.step()}
             now = loop.rollout.open_episodes
+            over: dict[str, dict[int, Episode | None]] = {name: {} for name in counts}
             for agent, number in begun.items():
                 if now.get(agent) != number:
-                    counts[agent[0]].end(number, ended.get(agent))
+                    over[agent[0]][number] = ended.get(agent)
+            for name, count in counts.items():
+                count.end(over[name])
             begun = _begin(counts, begun, now)
             for count in counts.values():
                 for episode in count.new():
                     on_episode(episode)
             missing = _incomplete(counts)
             absent = 0 if missing & {name for name, _ in now} else absent + 1
+            finished = {name: len(counts[name].finished) for name in sorted(missing)}
             if missing and absent == PATIENCE:
-                finished = {name: len(counts[name].finished) for name in sorted(missing)}
                 raise _no_agents(finished, episodes, loop)
+            if cut_off := {name: finished[name] for name in finished if counts[name].cut_off == PATIENCE}:
+                raise _all_cut_off(cut_off, episodes, loop)
     return {
         name: Performance(tuple(e.total for e in count.finished), tuple(e.length for e in count.finished))
         for name, count in counts.items()
@@ -173,17 +181,21 @@ class _FirstEpisodes:
         self._numbers: list[int] = []  # of all that have begun and are not lost, ascending
         self._ended: dict[int, Episode] = {}
         self._reported: set[int] = set()
+        self.cut_off = 0  # steps that cut episodes off since the last end
 
     def begin(self, number: int) -> None:
         """Add an episode."""
         bisect.insort(self._numbers, number)
 
-    def end(self, number: int, episode: Episode | None) -> None:
-        """End an episode; None: it was cut off without an end."""
-        if episode is None:
-            self._numbers.remove(number)
-        else:
-            self._ended[number] = episode
+    def end(self, episodes: Mapping[int, Episode | None]) -> None:
+        """End the episodes of a step, by number; None: it was cut off without an end."""
+        for number, episode in episodes.items():
+            if episode is None:
+                self._numbers.remove(number)
+            else:
+                self._ended[number] = episode
+        if episodes:
+            self.cut_off = 0 if any(episodes.values()) else self.cut_off + 1
 
     @property
     def finished(self) -> list[Episode]:
@@ -202,10 +214,23 @@ class _FirstEpisodes:
         return [self._ended[number] for number in found]
 
 
-def _no_agents(finished: Mapping[str, int], episodes: int, loop: EvalLoop) -> EnvError:
-    missing = ", ".join(f"{name!r} ({number} of {episodes})" for name, number in finished.items())
+def _counted(finished: Mapping[str, int], episodes: int) -> str:
+    return ", ".join(f"{name!r} ({number} of {episodes})" for name, number in finished.items())
+
+
+def _all_cut_off(finished: Mapping[str, int], episodes: int, loop: EvalLoop) -> EnvError:
     return EnvError(
-        f"an evaluation waits for agents that do not come: {missing}",
+        f"an evaluation waits for episodes that are all cut off: {_counted(finished, episodes)}",
+        where=f"environment step {loop.rollout.steps} of the evaluation",
+        why=f"the last {PATIENCE:,} resets came before their ends: a reset is one for all agents of an "
+        "environment, and others reach base_config.max_step_each_iter first",
+        fix="raise max_step_each_iter or leave it out, and limit the episodes in the environment itself",
+    )
+
+
+def _no_agents(finished: Mapping[str, int], episodes: int, loop: EvalLoop) -> EnvError:
+    return EnvError(
+        f"an evaluation waits for agents that do not come: {_counted(finished, episodes)}",
         where=f"environment step {loop.rollout.steps} of the evaluation",
         why=f"for {PATIENCE:,} steps no agent of these behaviours was there",
         fix="make the environment give agents to every behaviour that it announces, or announce fewer",

@@ -113,7 +113,6 @@ class _Record:
         self.steps = 0
         self._asked: dict[int, int] = {}  # agent -> message of its open question
         self._length: Counter[int] = Counter()
-        self._ids: set[int] = set()
         self._most = 0
         self._gaps: list[int] = []  # messages between a question and what came of it
         self._lengths: list[int] = []
@@ -150,7 +149,6 @@ class _Record:
 
     def _ask(self, ids: Int, obs: Mapping[str, Array], mask: Bool, message: int) -> None:
         self._asked |= dict.fromkeys(ids.tolist(), message)
-        self._ids.update(ids.tolist())
         self._most = max(self._most, len(self._asked))
         self._choices += mask.size
         self._masked += int((~mask).sum())
@@ -181,7 +179,9 @@ class _Record:
                     why="a training would end there, or drop the episode (base_config.on_non_finite)",
                     fix="see what the sensor divides by; the build has to send finite numbers",
                 )
-            elif axes and high <= 0 and self._asked:
+            elif low > high:
+                yield note(f"{text}, never seen")
+            elif axes and high <= 0:
                 yield warning(
                     f"{text}, all black",
                     why="the player has no graphics" if no_graphics else "the camera sees nothing",
@@ -189,8 +189,6 @@ class _Record:
                     if no_graphics
                     else "look at the camera in the scene",
                 )
-            elif low > high:
-                yield note(f"{text}, never seen")
             elif low == high:
                 yield note(f"{text}, always {low:.4g}", why="an agent learns nothing from it")
             else:

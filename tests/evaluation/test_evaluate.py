@@ -124,6 +124,16 @@ def test_callbacks_of_a_list_run_in_order_and_all_end_even_if_one_raises():
     assert told == ["abegin", "bbegin", ("a", 1), ("b", 1), "aend", "bend"]
 
 
+def test_an_evaluation_whose_episodes_are_always_cut_off_ends(monkeypatch):
+    """A reset for the agent that reaches the limit is one for the other, too, which is half as fast."""
+    monkeypatch.setattr(module, "PATIENCE", 4)
+    env = Both(a=Guests(["."] * 30, {0}), b=Guests(["w", "."] * 15, {0}))
+    with pytest.raises(EnvError, match=r"waits for episodes that are all cut off: 'b' \(0 of 3\)"):
+        evaluate(env, players(), 3, length_limit=2)
+    loses_some = Both(a=Guests(["."] * 30, {0}), b=Guests(["w", ".", ".", "T"] * 7, {0}))
+    assert evaluate(loses_some, players(), 3, length_limit=4) is not None
+
+
 def both(a: list[str], b: list[str]) -> Both:
     """Agent 0 of ``a`` is there from the start, nobody of ``b``."""
     return Both(a=Guests(a, {0}), b=Guests(b, set()))

@@ -46,7 +46,7 @@ class PlayerProcess:
                 path.replace(path.with_suffix(f".before{path.suffix}"))
         self.arguments = make_arguments(self.log)
         self._process = _start([*launcher(), str(file), *self.arguments], self.output)
-        self.pid = self._process.pid
+        self.pid, self._ended = self._process.pid, False
         monitor_process().kill_group_on_exit(self.pid)
         _LOGGER.info("started %s", shlex.join([str(file), *self.arguments]))
 
@@ -72,7 +72,13 @@ class PlayerProcess:
         return "\n".join(f"end of {path.name}:\n{end}" for path, end in ends if end)
 
     def end(self) -> None:
-        """Wait a moment for its own end, then terminate and at last kill it with its children."""
+        """Wait a moment for its own end, then terminate and at last kill it with its children.
+
+        Further calls do nothing: its number may be another process's by then.
+        """
+        if self._ended:
+            return
+        self._ended = True
         if not self._ends_within(_GOODBYE_S):
             self._process.terminate()
             if not self._ends_within(_TERM_S):

@@ -190,10 +190,10 @@ class PlayerLink:
         while context.is_active() and not self._closing.is_set():
             try:
                 reply = self._replies.get(timeout=_HANDLER_POLL_S)
+                answered.set()  # not below: a call that has ended may still be about to report it
                 break
             except queue.Empty:
                 continue
-        answered.set()
         return reply
 
     def _bind(self, port: int, fixed: bool, listen: Listen) -> tuple[Any, int]:

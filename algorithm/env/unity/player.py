@@ -170,6 +170,11 @@ class Player:
             )
         )
 
+    def truncate_output(self) -> None:
+        """Keep only the end of what its process has printed if that is much."""
+        if self._process is not None:
+            self._process.truncate_output()
+
     def close(self) -> None:
         """End the player and release its port, within five seconds; further calls do nothing."""
         self._link.say_goodbye()
@@ -190,7 +195,7 @@ class Player:
         """Return the end of its process as an error; None while it runs."""
         if self._process is None:
             return None
-        self._process.truncate_output()
+        self.truncate_output()
         how = self._process.how_ended()
         return LinkError("ended", how) if how else None
 
@@ -313,6 +318,7 @@ def _env_class() -> type[Any]:
                 super().reset()
 
         def step(self) -> None:
+            self._player.truncate_output()
             with self._player._failures("in a step"):
                 super().step()
 

@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from contextlib import contextmanager
+from types import SimpleNamespace
 
 import grpc
 import pytest
@@ -134,6 +135,20 @@ def test_a_lost_connection_is_noticed_at_once():
             link.exchange(UnityInputProto())  # the first answer may still have been on its way
         assert error.value.kind == "lost"
         assert time.monotonic() - since < 2
+
+
+def test_a_lost_connection_is_noticed_whoever_sees_it_first():
+    """gRPC ends a call first and reports that afterwards; the thread that waits may look in between."""
+    hello = UnityMessageProto(header={"status": 200})
+    hello.unity_output.rl_initialization_output.communication_version = "1.5.0"
+    reports = []
+    context = SimpleNamespace(peer=lambda: "a", is_active=lambda: False, add_callback=reports.append)
+    with linked(timeout=0.5) as link:
+        link._answer(hello.SerializeToString(), context)
+        reports[0]()
+        with pytest.raises(LinkError) as error:
+            link.initialize(start_inputs())
+        assert error.value.kind == "lost"
 
 
 def test_silence_ends_after_the_time_out():

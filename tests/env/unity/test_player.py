@@ -13,6 +13,8 @@ import psutil
 import pytest
 
 from algorithm.env.config import BuildPath, UnityArgs
+from algorithm.env.pool import worker
+from algorithm.env.unity import build
 from algorithm.env.unity.build import build_arguments, find_build
 from algorithm.env.unity.player import (
     EDITOR_PORT,
@@ -185,6 +187,22 @@ def test_a_player_that_ignores_everything_is_gone_within_five_seconds(tmp_path):
     player.close()
     assert time.monotonic() - since < 5
     assert gone_within([pid], 0.5)
+
+
+def test_much_output_is_cut_and_a_player_is_ended_once(tmp_path, monkeypatch):
+    """Also where it answers at once, so that nothing ever waits for it."""
+    monkeypatch.setattr(worker, "LOG_BYTES", 1000)
+    monkeypatch.setattr(worker, "_KEPT_BYTES", 100)
+    player = opened(tmp_path)
+    player.env.reset()
+    player._process.output.write_text("word " * 1000)
+    player.env.step()
+    assert player._process.output.stat().st_size <= 1000
+    killed = []
+    monkeypatch.setattr(build, "kill_group", killed.append)
+    player.close()
+    player.close()
+    assert killed == [player.pid]
 
 
 def test_logs_of_the_start_before_are_kept(tmp_path):

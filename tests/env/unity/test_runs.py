@@ -7,9 +7,14 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import yaml
 
+from algorithm.env.base import Observation, ResetResult, StepResult
+from algorithm.env.checks.finding import Level
+from algorithm.preflight.check_unity import _Record
+from algorithm.spec import ActionSpec, AgentSpec, ObsSpec
 from main import main
 from tests.unity_player.compare import read_ledgers
 from tests.unity_player.test_training import write_task
@@ -107,3 +112,21 @@ def test_a_check_shows_what_a_player_is_like(folder: Path, capsys: pytest.Captur
     config.write_text(yaml.safe_dump(written))
     assert main(["own/task", "--check"]) == 4
     assert "has ended in a step" in capsys.readouterr().out
+
+
+def test_a_check_finds_black_images_though_no_agent_asks_at_the_end() -> None:
+    spec = AgentSpec(ObsSpec(("eye",), ((4, 4, 3),), ("uint8",), axes=("HWC",)), ActionSpec((), 1))
+    ids, obs, mask = np.zeros(1, np.int64), spec.obs.zeros(1), spec.action.all_allowed(1)
+    record, yes, no = _Record("Ball", spec), np.ones(1, np.bool_), np.zeros(1, np.bool_)
+    seen = Observation(ids=ids, obs=obs, action_mask=mask)
+    record.begin(ResetResult(**vars(seen)))
+    record.add(
+        StepResult(
+            **vars(seen), reward=np.ones(1, np.float32), terminated=yes, truncated=no, final=seen, left=yes
+        ),
+        1,
+    )
+    sensors = next(record.results(no_graphics=True))
+    assert [one.level for one in sensors.findings] == [Level.WARNING] and "all black" in sensors.findings[
+        0
+    ].what
