@@ -16,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -60,15 +61,8 @@ def trajectory(made: Segment, actor: str, channel: int, number: int) -> Trajecto
     length = made.length
     transitions = Transitions(**{name: getattr(made, name) for name in Transitions.__struct_fields__})
     chunk, episode = TrajectoryChunk(BEHAVIOUR, channel, transitions), (BEHAVIOUR, channel, 1.0, length)
-    return TrajectoryMessage(
-        actor=actor,
-        channel=channel,
-        number=number,
-        version=0,
-        dropped=0,
-        chunks=(chunk,),
-        episodes=(episode,),
-    )
+    parts: dict[str, Any] = {"chunks": (chunk,), "episodes": (episode,)}
+    return TrajectoryMessage(actor=actor, channel=channel, number=number, version=0, dropped=0, **parts)
 
 
 def token(folder: Path) -> str:

@@ -95,9 +95,7 @@ def test_a_dump_of_an_evaluation_is_replayed_in_its_wrappers(tmp_path, monkeypat
 
 
 def breakout(purpose: Literal["train", "evaluate"]) -> VecEnv:
-    return make_env(
-        load_config("atari/breakout", seed=1).config, purpose, 1, folder=Path(), faults=Faults(None)
-    )
+    return make_env(load_config("atari/breakout", seed=1), purpose, 1, faults=Faults(None))
 
 
 def test_breakout_learns_from_lives_and_is_judged_by_games():

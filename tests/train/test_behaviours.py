@@ -68,6 +68,9 @@ class TwoKinds:
             for name, ids in self._ids.items()
         }
 
+    def metrics(self):
+        return {}
+
     def state(self):
         return State(meta={"step": self._step})
 
