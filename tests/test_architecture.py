@@ -31,6 +31,7 @@ WITHOUT_TORCH = (
     "ds.client",
     "ds.certificates",
     "ds.limits",
+    "ds.evolver.networks",
 )
 """Torch takes seconds to import; these answer, or complain, before it is needed."""
 
