@@ -39,6 +39,12 @@ class Distribution:
     weights: Sequence[float] = ()
     whole: bool = False
 
+    @property
+    def spread(self) -> float:
+        """Standard deviation of the numbers; with bounds at most that of a uniform between them."""
+        uniform = math.inf if self.bounds is None else (self.bounds[1] - self.bounds[0]) / math.sqrt(12)
+        return uniform if self.kind == "uniform" else min(self.std, uniform)
+
     def sample(self, rng: Random) -> Any:  # noqa: ANN401 - a number, or whatever stands under `in`
         """Draw one value."""
         if self.kind == "choice":
