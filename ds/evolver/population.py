@@ -232,7 +232,7 @@ def _never_chosen(members: Sequence[Member], times: int) -> set[int]:
     """Return who was no elite since its first draw, while another was ``times`` times since then."""
 
     def chosen(member: Member, since: int) -> int:
-        return sum(generation >= max(since, member.since) for generation in member.elite_in)
+        return sum(generation >= since for generation in member.elite_in)
 
     return {
         member.number

@@ -231,6 +231,13 @@ def test_draws_that_are_not_valid_never_reach_a_member():
         population = next_generation(population, values, CEM, 1, genes)
 
 
+def test_a_draw_that_is_not_valid_is_repeated_until_one_is():
+    """Of 1 to 9 steps the sum allows 4, each as likely; 3 is the known value."""
+    population = first_generation(1, 300, MadeGenes(limit=5.0))
+    steps = [member.genes["steps"] for member in population.members]
+    assert {steps.count(n) > 45 for n in (1, 2, 3, 4)} == {True}, "75 expected, standard error 7.5"
+
+
 def test_a_gene_that_has_no_valid_draw_keeps_the_known_value():
     genes = MadeGenes(limit=3.5)
     genes.distributions["steps"] = Distribution("choice", choices=(7, 8))
