@@ -21,8 +21,11 @@ from ds.cluster.connect import PROJECT
 class Commands(Protocol):
     """Makers of command lines: arguments behind the interpreter, the script first."""
 
-    def learner(self, host: str, port: int, *, resume: bool) -> Sequence[str]:
-        """Return the arguments of a learner that listens there; port 0: at one that is free."""
+    def learner(self, host: str, port: int, *, resume: bool, step: int) -> Sequence[str]:
+        """Return the arguments of a learner that listens there; port 0: at one that is free.
+
+        resume: go on with the run; step: of its newest checkpoint, -1 without one
+        """
 
     def actor(self, host: str, port: int) -> Sequence[str]:
         """Return the arguments of an actor for the learner there."""
@@ -49,8 +52,8 @@ class MainCommands:
     actor_flags: tuple[str, ...] = ()
     kept: tuple[str, ...] = ()
 
-    def learner(self, host: str, port: int, *, resume: bool) -> tuple[str, ...]:
-        """Return the learner's command line."""
+    def learner(self, host: str, port: int, *, resume: bool, step: int) -> tuple[str, ...]:
+        """Return the learner's command line, whatever the step."""
         flags = ("--resume",) if resume else (*self.common, *self.learner_flags)
         return (*self._base("learner", host, port), "-n", self.name, *self.kept, *flags)
 
@@ -83,8 +86,11 @@ class ClusterPlan:
     actors:  how many at first.
     port:    of the learner; 0: a free one.
     resume:  the first learner goes on with the run.
+    found:   the run may be there already, from a command that has ended; then its state decides.
     secrets: None where the user has seen to them; nothing is made on the loopback.
     fence:   seconds until the run of a learner whose node is lost may be taken over by another machine.
+    prefix:  of the names of its processes, where there are other learners.
+    learners: how many there are in all, which share the GPUs.
     """
 
     label: str
@@ -96,9 +102,12 @@ class ClusterPlan:
     actor_cpus: float = 1.0
     port: int = 0
     resume: bool = False
+    found: bool = False
     argument: str = ""
     secrets: MakeSecrets | None = field(default=make_secrets)
     fence: float = 90.0
+    prefix: str = ""
+    learners: int = 1
 
     @property
     def run(self) -> str:
