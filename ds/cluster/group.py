@@ -93,6 +93,15 @@ class LearnerGroup:
             return (final or failed)[0]
         return None
 
+    def start_anew(self, *, actors: bool) -> None:
+        """Start the learner again after its end; ``actors``: and them, for their command is another one."""
+        self.learner.start_anew()
+        for actor in self._actors.values():
+            if actor.over:
+                actor.start_anew()
+            elif actors:
+                actor.move()
+
     def explain_end(self, process: ManagedProcess) -> str:
         """Return the error for the end of a process that cannot go on."""
         lines = "\n".join(process.output) or "nothing"

@@ -55,13 +55,14 @@ class MainCommands:
     def learner(self, host: str, port: int, *, resume: bool, step: int) -> tuple[str, ...]:
         """Return the learner's command line, whatever the step."""
         flags = ("--resume",) if resume else (*self.common, *self.learner_flags)
-        return (*self._base("learner", host, port), "-n", self.name, *self.kept, *flags)
+        return (*self.base("learner", host, port), "-n", self.name, *self.kept, *flags)
 
     def actor(self, host: str, port: int) -> tuple[str, ...]:
         """Return an actor's command line."""
-        return (*self._base("actor", host, port), *self.common, *self.actor_flags)
+        return (*self.base("actor", host, port), *self.common, *self.actor_flags)
 
-    def _base(self, role: str, host: str, port: int) -> tuple[str, ...]:
+    def base(self, role: str, host: str, port: int) -> tuple[str, ...]:
+        """Return the beginning of a command line of ``role``."""
         return (str(self.script), self.env, role, "--learner_host", host, "--learner_port", str(port))
 
 
@@ -127,7 +128,7 @@ def plan_from_args(options: DistributedOptions, folder: EnvFolder) -> ClusterPla
         name=name,
         argument=train.env,
         folder=Path.cwd(),
-        commands=_commands(options, name),
+        commands=commands_from_args(options, name),
         actors=cluster.num_actors,
         learner_cpus=cluster.learner_cpus,
         actor_cpus=cluster.actor_cpus,
@@ -163,7 +164,8 @@ def _resumed(options: DistributedOptions, folder: EnvFolder) -> tuple[str, Confi
     return run.name, loaded.config
 
 
-def _commands(options: DistributedOptions, name: str) -> MainCommands:
+def commands_from_args(options: DistributedOptions, name: str) -> MainCommands:
+    """Return the command lines of a training called ``name``."""
     train = options.train
     changes = tuple(word for override in train.overrides for word in ("-o", override))
     given = {
