@@ -6,7 +6,7 @@ A family (:mod:`algorithm.families`) fills them in. Trainer, checkpoints, evalua
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -261,6 +261,10 @@ class Agent(Recorder, SegmentRecorder, Protocol):
 
     def tensors(self) -> Tensors:
         """Return what training continues from, by file of a checkpoint; ``model`` holds all networks."""
+        ...
+
+    def trained(self) -> Collection[str]:
+        """Return the names of the tensors in ``model`` that an optimiser trains."""
         ...
 
     def load_tensors(self, tensors: Tensors, updates: int) -> bool:

@@ -125,7 +125,7 @@ def finish(process: subprocess.Popen[str], name: str) -> None:
 def hashes(run: Path) -> dict[str, str]:
     """SHA-256 by part of a run: each file of its last checkpoint, its replay, its metrics."""
     checkpoint = max((run / "checkpoints").glob("step_*"))
-    found = {f.name: digest(f.read_bytes()) for f in sorted(checkpoint.glob("*.safetensors"))}
+    found = {f.name: digest(tensors(f)) for f in sorted(checkpoint.glob("*.safetensors"))}
     replay = hashlib.sha256()
     for file in sorted((run / "replay").rglob("*")):
         if file.is_file():
@@ -135,6 +135,14 @@ def hashes(run: Path) -> dict[str, str]:
     stable = [{k: v for k, v in row.items() if not k.startswith(UNSTABLE)} for row in rows]
     found["metrics"] = digest(json.dumps(stable, sort_keys=True).encode())
     return found
+
+
+def tensors(file: Path) -> bytes:
+    """Return what a file of tensors holds: all but the remarks in its header, which a version may add."""
+    content = file.read_bytes()
+    size = 8 + int.from_bytes(content[:8], "little")
+    header = {name: entry for name, entry in json.loads(content[8:size]).items() if name != "__metadata__"}
+    return json.dumps(header, sort_keys=True).encode() + content[size:]
 
 
 def digest(content: bytes) -> str:

@@ -52,6 +52,17 @@ def vtrace_target(
     return y
 
 
+def drawn_network(elites, noise, *, floor, largest):
+    """A drawn tensor from those of the elites, flat lists each, and its noise ε; one number at a time."""
+    means = [sum(values) / len(elites) for values in zip(*elites, strict=True)]
+    smallest = floor * (sum(mean**2 for mean in means) / len(means)) ** 0.5
+    drawn = []
+    for mean, values, eps in zip(means, zip(*elites, strict=True), noise, strict=True):
+        std = (sum((value - mean) ** 2 for value in values) / len(values)) ** 0.5
+        drawn.append(mean + min(max(std, smallest), largest) * eps)
+    return drawn
+
+
 def window_mean(values, valid):
     """Each window's mean over what exists, then the mean over the windows in which something does."""
     means = []

@@ -31,6 +31,9 @@ WITHOUT_TORCH = (
     "ds.client",
     "ds.certificates",
     "ds.limits",
+    "ds.evolver.genes",
+    "ds.evolver.networks",
+    "ds.evolver.population",
 )
 """Torch takes seconds to import; these answer, or complain, before it is needed."""
 

@@ -19,7 +19,7 @@ from algorithm.config.locate import (
     layered,
     shipped_below,
 )
-from algorithm.config.random_params import draw
+from algorithm.config.random_params import Distribution, draw
 from algorithm.config.schema import BEHAVIOUR_KEYS, Config, field_at, fields, value_at
 from algorithm.config.shipped_sections import under_memory
 from algorithm.config.tree import MappingNode, ValueNode, find, from_value_at, merge, to_value
@@ -44,6 +44,7 @@ class LoadedConfig:
     raw:       what the file, overrides and flags said, merged, before draws and without defaults.
     drawn:     what ``random_params`` drew, dotted path → value.
     for_memory: what was not set and is not the default either, because there is a seq_encoder.
+    distributions: what each value of ``drawn`` was drawn from, by the same path.
     shipped:   sections of the framework that lie below.
     """
 
@@ -57,6 +58,7 @@ class LoadedConfig:
     raw: Mapping[str, Any]
     drawn: Mapping[str, object]
     for_memory: Mapping[str, object] = field(default_factory=dict)
+    distributions: Mapping[str, Distribution] = field(default_factory=dict)
     shipped: tuple[str, ...] = ()
 
     @property
@@ -149,7 +151,8 @@ def load_config(
         source.section,
         *result[:2],
         tuple(overrides),
-        *result[2:],
+        *result[2:5],
+        distributions=result[5],
         shipped=shipped_below(source),
     )
 
@@ -175,7 +178,16 @@ def load_config_file(
     if problems:
         raise ConfigError(problems)
     folder = env or EnvFolder(path.resolve().parent, path.resolve().parent.name)
-    return LoadedConfig(folder.path, folder.label, path, "", *result[:2], tuple(overrides), *result[2:])
+    return LoadedConfig(
+        folder.path,
+        folder.label,
+        path,
+        "",
+        *result[:2],
+        tuple(overrides),
+        *result[2:5],
+        distributions=result[5],
+    )
 
 
 def dump_config(loaded: LoadedConfig) -> str:
@@ -242,13 +254,20 @@ def _with_values(tree: MappingNode, values: Mapping[str, object], source: str) -
     return tree
 
 
-_Resolved = tuple[Config, Mapping[str, Config], Mapping[str, Any], Mapping[str, object], Mapping[str, object]]
+_Resolved = tuple[
+    Config,
+    Mapping[str, Config],
+    Mapping[str, Any],
+    Mapping[str, object],
+    Mapping[str, object],
+    Mapping[str, Distribution],
+]
 
 
 def _resolve(
     tree: MappingNode, seed: int | None, problems: list[Problem], *, runnable: str | None
 ) -> _Resolved:
-    """Return config, behaviours, raw values, draws and the defaults of a memory, of a merged tree.
+    """Return what `LoadedConfig` holds of a merged tree: from ``config`` to ``distributions``.
 
     runnable: as in `build`
     """
@@ -257,7 +276,7 @@ def _resolve(
     tree = _with_seed(tree.without("ma_config"), seed)
     run_seed = to_value(find(tree, _SEED) or ValueNode(None, ""))
     whole, for_memory = under_memory(tree, run_seed, "")
-    common, drawn = draw(whole, run_seed, "", problems)
+    common, drawn, distributions = draw(whole, run_seed, "", problems)
     config = build(common, problems, runnable=runnable)
     behaviours: dict[str, Config] = {}
     for name, part in parts.items():
@@ -265,10 +284,11 @@ def _resolve(
         own = own if seed is None else _with_seed(own, seed)
         prefix = f"ma_config.{name}."
         own, own_for_memory = under_memory(own, run_seed, prefix)
-        own, own_drawn = draw(own, run_seed, prefix, problems)
+        own, own_drawn, own_distributions = draw(own, run_seed, prefix, problems)
         of_the_run = common.without(*BEHAVIOUR_KEYS)
         behaviours[name] = build(merge(of_the_run, own), problems)
         drawn |= own_drawn
+        distributions |= own_distributions
         for_memory |= {f"{prefix}{path}": value for path, value in own_for_memory.items()}
     return (
         config,
@@ -276,6 +296,7 @@ def _resolve(
         MappingProxyType(raw),
         MappingProxyType(drawn),
         MappingProxyType(for_memory),
+        MappingProxyType(distributions),
     )
 
 

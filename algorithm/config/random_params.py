@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 from random import Random
+from typing import Any, Literal
 
 from algorithm.config.errors import Problem, suggest
 from algorithm.config.schema import RANDOM_BLOCKS, Config, field_at
@@ -15,15 +18,57 @@ _KEY = "random_params"
 _FORMS = "{in: [...]}, {std: s}, {std: s, truncated: [lo, hi]} or {truncated: [lo, hi]}"
 
 
+@dataclass(frozen=True)
+class Distribution:
+    """A distribution of one parameter.
+
+    kind:    ``choice``: one of ``choices``; ``normal``: around ``centre``; ``uniform``: within ``bounds``
+    centre:  the configured value, or another mean; None for a choice
+    std:     standard deviation of a normal
+    bounds:  the interval of a uniform, or what a normal is clipped to; None: no limit
+    choices: the values of ``in``; a value may stand there several times
+    weights: of the choices; empty: each as likely
+    whole:   the numbers are whole
+    """
+
+    kind: Literal["choice", "normal", "uniform"]
+    centre: int | float | None = None
+    std: float = 0.0
+    bounds: tuple[float, float] | None = None
+    choices: Sequence[Any] = ()
+    weights: Sequence[float] = ()
+    whole: bool = False
+
+    @property
+    def spread(self) -> float:
+        """Standard deviation of the numbers; with bounds at most that of a uniform between them."""
+        uniform = math.inf if self.bounds is None else (self.bounds[1] - self.bounds[0]) / math.sqrt(12)
+        return uniform if self.kind == "uniform" else min(self.std, uniform)
+
+    def sample(self, rng: Random) -> Any:  # noqa: ANN401 - a number, or whatever stands under `in`
+        """Draw one value."""
+        if self.kind == "choice":
+            return rng.choices(self.choices, self.weights)[0] if self.weights else rng.choice(self.choices)
+        lo, hi = self.bounds or (-math.inf, math.inf)
+        if self.kind == "uniform":
+            return rng.randint(math.ceil(lo), math.floor(hi)) if self.whole else rng.uniform(lo, hi)
+        assert self.centre is not None, "a normal has a centre"
+        value = rng.gauss(self.centre, self.std)
+        if not self.whole:
+            return min(max(value, lo), hi)
+        return round(value) if self.bounds is None else min(max(round(value), math.ceil(lo)), math.floor(hi))
+
+
 def draw(
     tree: MappingNode, seed: object, prefix: str, problems: list[Problem]
-) -> tuple[MappingNode, dict[str, object]]:
+) -> tuple[MappingNode, dict[str, object], dict[str, Distribution]]:
     """Replace every ``random_params`` by drawn values.
 
     A draw depends on ``seed`` and on its own dotted path below ``prefix`` alone, so that adding one parameter
-    leaves the others as they were. Returns the tree and what was drawn, dotted path → value.
+    leaves the others as they were. Returns the tree; what was drawn, dotted path → value; and from what.
     """
     drawn: dict[str, object] = {}
+    distributions: dict[str, Distribution] = {}
     for name in RANDOM_BLOCKS:
         block = tree.children.get(name)
         if not isinstance(block, MappingNode) or _KEY not in block.children:
@@ -31,12 +76,14 @@ def draw(
         params = block.children[_KEY]
         block = block.without(_KEY)
         for key, spec in _params(params, name, problems).items():
-            value = _value(block, (name, key), spec, Random(f"{seed}:{prefix}{name}.{key}"), problems)
-            if value is not None:
-                block = block.with_child(key, ValueNode(value.value, spec.where))
-                drawn[f"{prefix}{name}.{key}"] = value.value
+            distribution = _distribution(block, (name, key), spec, problems)
+            if distribution is not None:
+                path = f"{prefix}{name}.{key}"
+                distributions[path] = distribution
+                drawn[path] = distribution.sample(Random(f"{seed}:{path}"))
+                block = block.with_child(key, ValueNode(drawn[path], spec.where))
         tree = tree.with_child(name, block)
-    return tree, drawn
+    return tree, drawn, distributions
 
 
 def _params(node: Node, block: str, problems: list[Problem]) -> dict[str, MappingNode]:
@@ -71,41 +118,33 @@ def _drawable(block: str) -> list[str]:
     return [k for k in model.model_fields if field_at((block, k)) and (block, k) != ("sac_config", "seed")]
 
 
-def _value(
-    block: MappingNode, path: tuple[str, str], spec: MappingNode, rng: Random, problems: list[Problem]
-) -> ValueNode | None:
+def _distribution(
+    block: MappingNode, path: tuple[str, str], spec: MappingNode, problems: list[Problem]
+) -> Distribution | None:
     name = ".".join((path[0], _KEY, path[1]))
     if "in" in spec.children:
         choices = to_value(spec.children["in"])
         if isinstance(choices, list) and choices:
-            return ValueNode(rng.choice(choices), spec.where)
+            return Distribution("choice", choices=tuple(choices))
         problems.append(_bad(name, spec.children["in"], "`in` needs a list of at least one value"))
         return None
     centre, bounds, std = _centre(block, path), _interval(spec), _number(spec, "std")
+    whole = isinstance(centre, int)
     if centre is None:
         problems.append(_bad(name, spec, f"the configured value of {'.'.join(path)} is not a number"))
     elif "truncated" in spec.children and bounds is None:
         problems.append(
             _bad(name, spec.children["truncated"], "`truncated` needs two numbers [lo, hi], lo ≤ hi")
         )
-    elif isinstance(centre, int) and bounds is not None and math.ceil(bounds[0]) > math.floor(bounds[1]):
+    elif whole and bounds is not None and math.ceil(bounds[0]) > math.floor(bounds[1]):
         problems.append(_bad(name, spec.children["truncated"], "no whole number lies in the interval"))
     elif "std" in spec.children and (std is None or std < 0):
         problems.append(_bad(name, spec.children["std"], "`std` needs a number ≥ 0"))
+    elif std is None:
+        return Distribution("uniform", centre, bounds=bounds, whole=whole)
     else:
-        return ValueNode(_sample(centre, std, bounds, rng), spec.where)
+        return Distribution("normal", centre, std, bounds, whole=whole)
     return None
-
-
-def _sample(centre: float, std: float | None, bounds: tuple[float, float] | None, rng: Random) -> int | float:
-    """Draw from a normal around ``centre``, clipped, or uniformly; the value is whole if ``centre`` is."""
-    lo, hi = bounds or (-math.inf, math.inf)
-    if not isinstance(centre, int):
-        return rng.uniform(lo, hi) if std is None else min(max(rng.gauss(centre, std), lo), hi)
-    if std is None:
-        return rng.randint(math.ceil(lo), math.floor(hi))
-    value = round(rng.gauss(centre, std))
-    return value if bounds is None else min(max(value, math.ceil(lo)), math.floor(hi))
 
 
 def _centre(block: MappingNode, path: tuple[str, str]) -> int | float | None:

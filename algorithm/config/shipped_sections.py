@@ -64,7 +64,7 @@ def under_memory(tree: MappingNode, seed: object, prefix: str) -> tuple[MappingN
     seed, prefix: of the draws, for the seq_encoder may be drawn
     Returns the tree, and dotted path → value of the keys that nothing else had set.
     """
-    drawn, _ = draw(tree, seed, prefix, [])  # the faults of a draw are reported when it counts
+    drawn, *_ = draw(tree, seed, prefix, [])  # the faults of a draw are reported when it counts
     chosen = find(drawn, ("sac_config", "seq_encoder"))
     taken: dict[str, object] = {}
     if chosen is None or to_value(chosen) is None:

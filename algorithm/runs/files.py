@@ -11,7 +11,7 @@ import json
 import math
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import BinaryIO
 
@@ -51,18 +51,30 @@ def write_durably(path: Path, data: bytes) -> None:
 
 
 def write_bytes(path: Path, data: bytes) -> None:
-    """Replace ``path`` atomically: a temporary file beside it, fsync, rename.
+    """Replace ``path`` atomically by ``data``, as :func:`replacing`. Raises StorageError."""
+    with replacing(path) as file:
+        put(file, data)
 
-    Raises StorageError; the old file is then untouched.
+
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[BinaryIO]:
+    """Open a file that replaces ``path`` atomically when the block ends: beside it, fsync, rename.
+
+    Raises StorageError for an OSError, also one of the block. After any error the old file is untouched.
     """
     draft = path.with_name(f".{path.name}.{os.getpid()}{_DRAFT}")
     try:
-        write_durably(draft, data)
+        with draft.open("wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
         draft.replace(path)
         sync_folder(path.parent)
-    except OSError as error:
+    except Exception as error:
         with contextlib.suppress(OSError):
             draft.unlink()
+        if not isinstance(error, OSError):
+            raise
         raise StorageError.of(error, what="a file cannot be written", where=path) from error
 
 

@@ -137,6 +137,10 @@ class SacAgent:
         """Return networks, optimisers and random state; see :meth:`Sac.tensors`."""
         return self.sac.tensors()
 
+    def trained(self) -> frozenset[str]:
+        """Return the names of the trained tensors; see :meth:`Sac.trained`."""
+        return self.sac.trained()
+
     def load_tensors(self, tensors: Tensors, updates: int) -> bool:
         """Take over what :meth:`tensors` returned; see :meth:`Sac.load_tensors`."""
         return self.sac.load_tensors(tensors, updates)

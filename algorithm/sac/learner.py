@@ -330,6 +330,11 @@ class Sac:
         optim |= {f"returns.{k}": v for k, v in self.return_scale.tensors().items()}
         return {"model": self._modules().state_dict(), "optim": optim}
 
+    def trained(self) -> frozenset[str]:
+        """Return the names in ``model`` of what is trained: no targets, statistics and fixed networks."""
+        named = self._modules().named_parameters(remove_duplicate=False)
+        return frozenset(name for name, parameter in named if parameter.requires_grad)
+
     def load_tensors(self, tensors: Mapping[str, Mapping[str, Tensor]], updates: int) -> bool:
         """Take over what :meth:`tensors` returned. Raises ``ValueError`` if networks differ in name or shape.
 

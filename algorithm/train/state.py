@@ -76,9 +76,8 @@ class TrainState:
         )
         tensors: dict[str, Mapping[str, Tensor | Array]] = {"run": state.arrays}
         for name, agent in self.agents.items():
-            level = behaviour_level(name)
             for file, named in agent.tensors().items():
-                tensors[f"{level}/{file}" if level else file] = named
+                tensors[_level(name, file)] = named
         return Snapshot(
             step=self.counters.step,
             tensors=tensors,
@@ -93,6 +92,7 @@ class TrainState:
                 for name, agent in self.agents.items()
                 for store, replay in agent.stores().items()
             },
+            trained={_level(name, "model"): agent.trained() for name, agent in self.agents.items()},
         )
 
     def restore(self, saved: Checkpoint) -> list[str]:
@@ -172,5 +172,5 @@ def _part(behaviour: str) -> str:
 
 
 def _level(behaviour: str, store: str) -> str:
-    """Return the folder of a behaviour's store; "" for the only one of the only behaviour."""
+    """Return a file or store below its behaviour's folder; "" for the only store of the only behaviour."""
     return "/".join(part for part in (behaviour_level(behaviour), store) if part)

@@ -95,6 +95,9 @@ class BanditAgent:
     def tensors(self):
         return {"model": self.arms.state_dict()}
 
+    def trained(self):
+        return ()
+
     def load_tensors(self, tensors, updates):
         self.load_model(tensors["model"])
         self.updates = updates

@@ -3,6 +3,7 @@
 import pytest
 
 from algorithm.config import load_config
+from algorithm.config.random_params import Distribution
 from tests.config.conftest import PENDULUM, refusal
 
 TWO = (
@@ -154,6 +155,44 @@ def test_draws_are_made_for_each_behaviour(task):
         0.99,
         0.25,
     )
+
+
+def test_a_run_draws_what_it_always_drew(task):
+    """A seed that was noted down brings its values back: these were drawn when this test was new."""
+    task(
+        random(
+            "{learning_rate: {std: 1e-4, truncated: [1e-4, 1e-3]}, tau: {std: 0.001}, batch_size: {std: 20}, "
+            "n_step: {truncated: [1, 6]}, v_rho: {truncated: [1, 2]}, clip_epsilon: {in: [0.1, 0.2, 0.3]}}"
+        )
+    )
+    assert drawn(3) == {
+        "sac_config.learning_rate": 0.0007887502019791402,
+        "sac_config.tau": 0.01201548628258315,
+        "sac_config.batch_size": 269,
+        "sac_config.n_step": 4,
+        "sac_config.v_rho": 1.2618334428803482,
+        "sac_config.clip_epsilon": 0.3,
+    }
+
+
+def test_distributions_are_handed_out_beside_what_was_drawn(task):
+    task(
+        random("{tau: {std: 0.1}, n_step: {std: 2, truncated: [1, 6]}, gamma: {truncated: [0.9, 1]}}")
+        + "    tau: 0.5\n    n_step: 3\n    gamma: 0.95\n"
+        + "  ma_config: {A: {replay_config: {random_params: {alpha: {in: [0.5, 0.7]}}}}}\n"
+    )
+    loaded = load_config("gym/task", seed=1)
+    assert loaded.distributions.keys() == loaded.drawn.keys()
+    own = dict(loaded.distributions)
+    assert own == {
+        "sac_config.tau": Distribution("normal", 0.5, 0.1),
+        "sac_config.n_step": Distribution("normal", 3, 2.0, (1.0, 6.0), whole=True),
+        "sac_config.gamma": Distribution("uniform", 0.95, bounds=(0.9, 1.0)),
+        "ma_config.A.sac_config.tau": Distribution("normal", 0.5, 0.1),
+        "ma_config.A.sac_config.n_step": Distribution("normal", 3, 2.0, (1.0, 6.0), whole=True),
+        "ma_config.A.sac_config.gamma": Distribution("uniform", 0.95, bounds=(0.9, 1.0)),
+        "ma_config.A.replay_config.alpha": Distribution("choice", choices=(0.5, 0.7)),
+    }
 
 
 @pytest.mark.fault("F21")

@@ -181,6 +181,16 @@ def train(agent, rng):
 
 
 @pytest.mark.parametrize("row", ROWS, ids="-".join)
+def test_what_is_trained_is_what_lies_in_an_optimisers_storage(row):
+    sac = make_agent(row, 1).sac
+    stored = {adam.flat.data.untyped_storage().data_ptr() for _, adam in sac._steps()}
+    model = sac.tensors()["model"]
+    expected = {name for name, value in model.items() if value.untyped_storage().data_ptr() in stored}
+    assert set(sac.trained()) == expected
+    assert len(expected) < len(model), "targets are none of them"
+
+
+@pytest.mark.parametrize("row", ROWS, ids="-".join)
 def test_it_trains_acts_and_goes_on_exactly_where_it_was_saved(row):
     one, other = make_agent(row, 1), make_agent(row, 2)
     assert len(one.sac.extensions) >= {"none": 0, "all": 4}.get(row[0], 1)

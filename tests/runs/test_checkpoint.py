@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from safetensors import safe_open
 
 from algorithm.errors import StorageError
 from algorithm.runs.checkpoints.checkpoint import (
@@ -67,6 +68,24 @@ def test_behaviours_have_a_level_of_their_own(tmp_path):
     assert (path / "a/model.safetensors").is_file()
     assert load_checkpoint(path).tensors["a/model"]["w"].tolist() == [1.0]
     assert load_checkpoint(path).tensors["b/model"] == {}
+
+
+def test_a_file_says_what_is_trained_and_the_others_nothing(tmp_path):
+    trained = {"a/model": {"w", "b"}, "c/model": ()}
+    tensors = {
+        "a/model": {"n": torch.ones(1), "w": torch.ones(2), "b": torch.ones(1)},
+        "c/model": {},
+        "run": {},
+    }
+    path = save_checkpoint(
+        tmp_path, tmp_path / "replay", Snapshot(step=1, tensors=tensors, state={}, trained=trained)
+    ).path
+    headers = {}
+    for stem in tensors:
+        with safe_open(path / f"{stem}.safetensors", "pt") as file:
+            headers[stem] = file.metadata()
+    assert headers == {"a/model": {"trained": '["b", "w"]'}, "c/model": {"trained": "[]"}, "run": None}
+    assert load_checkpoint(path).tensors["a/model"].keys() == {"n", "w", "b"}
 
 
 def test_views_strides_and_shared_memory_are_fine(tmp_path):

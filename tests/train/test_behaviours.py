@@ -7,6 +7,7 @@ from contextlib import ExitStack
 
 import numpy as np
 import pytest
+from safetensors import safe_open
 
 from algorithm.config.cli import parse_args
 from algorithm.config.loader import load_config
@@ -132,6 +133,8 @@ def test_a_checkpoint_holds_each_and_gives_each_back(trained):
     for name, agent in agents.items():
         for key, value in agent.sac.tensors()["model"].items():
             assert np.array_equal(value.numpy(), saved.tensors[f"{name}/model"][key].numpy())
+        with safe_open(path / f"{name}/model.safetensors", "pt") as file:
+            assert file.metadata() == {"trained": json.dumps(sorted(agent.trained()))}
 
 
 def test_a_run_of_several_is_resumed_exactly(trained, monkeypatch):

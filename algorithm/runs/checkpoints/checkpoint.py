@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -30,6 +30,7 @@ from algorithm.runs.checkpoints.manifest import (
     NAME,
     STATE,
     TENSORS,
+    TRAINED,
     Entry,
     Manifest,
     check_listed,
@@ -65,12 +66,14 @@ class Snapshot:
         are fine, and numbers and booleans of any dtype
     state:   strict JSON with string keys
     replays: level ("" or ``<behaviour>``) → replay
+    trained: file stem → those of its tensors that an optimiser trains; said in the file's header
     """
 
     step: int
     tensors: Mapping[str, Mapping[str, Tensor | Array]]
     state: Mapping[str, object]
     replays: Mapping[str, ReplayBuffer] = field(default_factory=dict)
+    trained: Mapping[str, Collection[str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,7 +108,10 @@ def save_checkpoint(root: Path, replays: Path, snapshot: Snapshot) -> SavedCheck
     Raises StorageError, with nothing changed; ValueError or TypeError for what cannot be written.
     """
     files = {STATE: _state_text(snapshot.state).encode()}
-    files |= {f"{stem}{TENSORS}": save(_plain(stem, named)) for stem, named in snapshot.tensors.items()}
+    files |= {
+        f"{stem}{TENSORS}": save(_plain(stem, named), _header(snapshot.trained.get(stem)))
+        for stem, named in snapshot.tensors.items()
+    }
     target = _free_name(root, snapshot.step)
     draft = root / f"{_DRAFT}{target.name}"
     segments = SegmentWriter(snapshot.step)
@@ -287,6 +293,10 @@ def _plain(stem: str, named: Mapping[str, Tensor | Array]) -> dict[str, Tensor]:
             tensor = torch.from_numpy(np.array(tensor, tensor.dtype.newbyteorder("=")))
         plain[name] = tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
     return plain
+
+
+def _header(trained: Collection[str] | None) -> dict[str, str] | None:
+    return None if trained is None else {TRAINED: json.dumps(sorted(trained))}
 
 
 def _state_text(state: Mapping[str, object]) -> str:

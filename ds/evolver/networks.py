@@ -1,0 +1,222 @@
+"""Networks of a generation's members: the elites' mean with noise, from safetensors files.
+
+A file is read and written a chunk at a time, so that memory does not depend on the size of networks or of
+their largest tensor. Torch is not needed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from algorithm.errors import ModelError, NumericalError
+from algorithm.reading import open_plain, parse_json
+from algorithm.runs.checkpoints.manifest import LARGEST, TRAINED, Entry, damaged
+from algorithm.runs.files import put, replacing
+
+FLOOR = 0.01
+"""Smallest standard deviation of a tensor's noise, as a share of the root mean square of its mean."""
+
+LARGEST_STD = 1.0
+"""Largest standard deviation of the noise; it goes before the floor."""
+
+CHUNK = 2**17
+"""Numbers of one tensor that are in memory at once, of each elite; a multiple of the block of a sum."""
+
+_BLOCK = 2**12
+_DTYPES = {"F16": "<f2", "F32": "<f4", "F64": "<f8"}
+_HEADER = 2**27  # bytes
+_Numbers = NDArray[np.float64]
+
+
+def draw_networks(elites: Sequence[Path], out: Path, noise: Callable[[str], np.random.Generator]) -> Entry:
+    """Write the networks of a new member: θ = μ + σ ε for each trained number, with ε ~ N(0, 1).
+
+    μ and σ are mean and standard deviation over the elites, σ at least ``FLOOR`` · rms(μ) of the tensor and
+    at most ``LARGEST_STD``. So one elite gives its own networks plus noise. Whatever is not trained, such as
+    statistics of observations and targets, is the first elite's.
+
+    elites: files of networks of one behaviour, best first
+    noise:  name of a tensor → the generator of its ε
+    Returns size and SHA-256 of the file. Raises StorageError; ModelError for numbers that cannot be averaged;
+    NumericalError if a mean is not finite.
+    """
+    with ExitStack() as stack:
+        files = [stack.enter_context(_NetworkFile(path)) for path in elites]
+        first = files[0]
+        for other in files[1:]:
+            _check_alike(first, other)
+        digest, nbytes = hashlib.sha256(), 0
+        file = stack.enter_context(replacing(out))
+        for data in _content(files, noise):
+            put(file, data)
+            digest.update(data)
+            nbytes += len(data)
+    return Entry(nbytes, digest.hexdigest())
+
+
+def _content(files: Sequence[_NetworkFile], noise: Callable[[str], np.random.Generator]) -> Iterator[bytes]:
+    """Yield the bytes of the new file, laid out as the first elite's."""
+    first = files[0]
+    yield first.head
+    for name, stored in first.tensors.items():
+        if name in first.trained:
+            yield from _drawn(files, name, noise(name))
+        else:
+            for start in range(stored.start, stored.end, CHUNK):
+                yield first.read(start, min(start + CHUNK, stored.end))
+
+
+def _drawn(files: Sequence[_NetworkFile], name: str, rng: np.random.Generator) -> Iterator[bytes]:
+    """Yield the bytes of a drawn tensor; the same whatever ``CHUNK`` is."""
+    stored = files[0].tensors[name]
+    if stored.dtype not in _DTYPES:
+        raise ModelError(
+            f"networks of numbers {stored.dtype} cannot be averaged",
+            where=f"{files[0].path}, {name}",
+            fix=f"use networks of {', '.join(_DTYPES)}",
+        )
+    dtype, floor = _DTYPES[stored.dtype], FLOOR * _rms(files, name)
+    if not math.isfinite(floor):
+        paths = ", ".join(str(file.path) for file in files)
+        raise NumericalError("a mean of networks is not finite", where=f"{name} of {paths}")
+    for values in _chunks(files, name):
+        mean = _mean(values)
+        variance = _mean([(value - mean) ** 2 for value in values])
+        std = np.minimum(np.maximum(np.sqrt(variance), floor), LARGEST_STD)
+        yield (mean + std * rng.standard_normal(mean.size)).astype(dtype).tobytes()
+
+
+def _rms(files: Sequence[_NetworkFile], name: str) -> float:
+    """Return the root mean square of the mean; its sum is exact over blocks, so that no order matters."""
+    sums: list[float] = []
+    count = 0
+    for values in _chunks(files, name):
+        squares = _mean(values) ** 2
+        whole = squares.size // _BLOCK * _BLOCK
+        sums += squares[:whole].reshape(-1, _BLOCK).sum(1).tolist()
+        sums += [float(squares[whole:].sum())]
+        count += squares.size
+    return math.sqrt(math.fsum(sums) / count) if count else 0.0
+
+
+def _chunks(files: Sequence[_NetworkFile], name: str) -> Iterator[list[_Numbers]]:
+    """Yield the elites' numbers of one tensor, each [≤ CHUNK] and in the files' order."""
+    dtype = np.dtype(_DTYPES[files[0].tensors[name].dtype])
+    size = files[0].tensors[name].end - files[0].tensors[name].start
+    step = CHUNK * dtype.itemsize
+    for start in range(0, size, step):
+        end = min(start + step, size)
+        parts = [
+            file.read(file.tensors[name].start + start, file.tensors[name].start + end) for file in files
+        ]
+        yield [np.frombuffer(part, dtype).astype(np.float64) for part in parts]
+
+
+def _mean(values: Sequence[_Numbers]) -> _Numbers:
+    total = np.zeros_like(values[0])
+    for value in values:
+        total += value
+    return total / len(values)
+
+
+@dataclass(frozen=True)
+class _StoredTensor:
+    """Type, shape and place of a tensor: bytes ``start`` to ``end`` of the file."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    start: int
+    end: int
+
+
+class _NetworkFile:
+    """An open safetensors file that says which of its tensors are trained. Raises StorageError.
+
+    tensors: in their order in the file
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            self._file: BinaryIO = open_plain(path, LARGEST)
+        except OSError as error:
+            raise damaged(path, error.strerror or str(error)) from error
+        except ValueError as error:
+            raise damaged(path, str(error)) from error
+        try:
+            self._read_header()
+        except (ValueError, LookupError, TypeError, AttributeError) as error:
+            self._file.close()
+            raise damaged(path, f"it is no checkpoint's file of networks: {error}") from error
+        except BaseException:
+            self._file.close()
+            raise
+
+    def _read_header(self) -> None:
+        size = int.from_bytes(self.read(0, 8), "little")
+        if size > _HEADER:
+            raise ValueError(f"a header of {size:,} bytes")
+        self.head = self.read(0, 8 + size)
+        header = parse_json(self.head[8:])
+        said = header.pop("__metadata__", {})
+        if TRAINED not in said:
+            raise ValueError("it does not say which of its tensors are trained")
+        self.trained = frozenset(parse_json(said[TRAINED]))
+        found = {name: _stored(entry, len(self.head)) for name, entry in header.items()}
+        self.tensors: Mapping[str, _StoredTensor] = dict(
+            sorted(found.items(), key=lambda item: item[1].start)
+        )
+        end = len(self.head)
+        for name, stored in self.tensors.items():
+            if stored.start != end or stored.end < end:
+                raise ValueError(f"{name} does not begin where the tensor before it ends")
+            end = stored.end
+        if missing := self.trained - found.keys():
+            raise ValueError(f"there is no {min(missing)}")
+
+    def read(self, start: int, end: int) -> bytes:
+        """Return bytes of the file. Raises StorageError."""
+        try:
+            self._file.seek(start)
+            data = self._file.read(end - start)
+        except OSError as error:
+            raise damaged(self.path, error.strerror or str(error)) from error
+        if len(data) != end - start:
+            raise damaged(self.path, f"it ends at byte {start + len(data):,}, before {end:,}")
+        return data
+
+    def __enter__(self) -> _NetworkFile:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._file.close()
+
+
+def _stored(entry: Mapping[str, object], behind: int) -> _StoredTensor:
+    dtype, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
+    if not isinstance(dtype, str) or not isinstance(shape, list) or not isinstance(offsets, list):
+        raise TypeError(f"{entry!r:.80} describes no tensor")
+    start, end = (behind + offset for offset in offsets)
+    if dtype in _DTYPES and math.prod(shape) * np.dtype(_DTYPES[dtype]).itemsize != end - start:
+        raise ValueError(f"{entry!r:.80} has another size than its type and shape")
+    return _StoredTensor(dtype, tuple(shape), start, end)
+
+
+def _check_alike(first: _NetworkFile, other: _NetworkFile) -> None:
+    """Raise StorageError unless both train the same tensors, in shape and type."""
+    for name in sorted(first.trained | other.trained):
+        one, two = (
+            (file.tensors[name].dtype, file.tensors[name].shape) if name in file.trained else None
+            for file in (first, other)
+        )
+        if one != two:
+            raise damaged(other.path, f"its {name} is {two}, and that of {first.path} is {one}")

@@ -1,0 +1,300 @@
+"""Generations of a population: ranking, elites, draws and removal, as pure functions of their arguments.
+
+Every random number follows from the population's seed, the generation, the member and the purpose alone.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from random import Random
+from typing import Any, Literal, get_args
+
+from algorithm.config.random_params import Distribution
+from algorithm.seeding import stream_seed
+from ds.evolver.genes import Genes
+
+FLOOR = 0.1
+"""Smallest standard deviation of a number among the genes, as a share of its first distribution's."""
+
+ATTEMPTS = 100
+"""Number of draws of a gene until one is valid; then it has the value that is known to be valid."""
+
+Mode = Literal["cem", "copy"]
+"""``cem``: every member is drawn anew. ``copy``: elites go on, the others begin with copies of them."""
+
+Origin = Literal["first", "drawn", "elite", "copied", "replaced", "again"]
+"""How a member of a generation came about.
+
+first:    a first draw.
+drawn:    genes and networks drawn from the elites (cem).
+elite:    an elite that goes on undisturbed (copy).
+copied:   drawn genes, with the networks of one elite (copy).
+replaced: genes of a first draw in place of a member that was never an elite, networks as the others'.
+again:    genes of a first draw, with its own networks: nobody of the generation before had a score.
+"""
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Rules by which a generation follows from another.
+
+    best:         share of members that are elites
+    remove_worst: generations that another was an elite in, until one that never was is replaced
+    """
+
+    mode: Mode
+    best: float
+    remove_worst: int
+
+
+@dataclass(frozen=True)
+class Member:
+    """A member in one generation.
+
+    number:   1 to N, that of its run
+    genes:    dotted path → value
+    parents:  numbers in the generation before, best first, that its networks come from
+    since:    generation of its last first draw
+    elite_in: generations in which it was an elite
+    """
+
+    number: int
+    genes: Mapping[str, Any]
+    origin: Origin = "first"
+    parents: tuple[int, ...] = ()
+    since: int = 0
+    elite_in: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Population:
+    """The members of one generation, in the order of their numbers."""
+
+    generation: int
+    members: tuple[Member, ...]
+
+    def state(self) -> dict[str, Any]:
+        """Return it as JSON, from which :meth:`of` makes an equal one."""
+        return {
+            "generation": self.generation,
+            "members": [
+                {
+                    "number": member.number,
+                    "genes": dict(member.genes),
+                    "origin": member.origin,
+                    "parents": list(member.parents),
+                    "since": member.since,
+                    "elite_in": list(member.elite_in),
+                }
+                for member in self.members
+            ],
+        }
+
+    @classmethod
+    def of(cls, state: Mapping[str, Any]) -> Population:
+        """Return the population of a :meth:`state`. Raises KeyError, TypeError, ValueError for others."""
+        members = tuple(_member(one) for one in state["members"])
+        if [member.number for member in members] != list(range(1, len(members) + 1)):
+            raise ValueError("members are not numbered from 1 on")
+        return cls(_whole(state["generation"]), members)
+
+
+def first_generation(seed: int, size: int, genes: Genes) -> Population:
+    """Return generation 0: ``size`` members with genes of a first draw each."""
+    numbers = range(1, size + 1)
+    return Population(0, tuple(Member(number, _first_draw(genes, seed, 0, number)) for number in numbers))
+
+
+def scores(
+    numbers: Iterable[int], evaluations: Mapping[int, Sequence[float]], given_up: Collection[int] = ()
+) -> dict[int, float]:
+    """Return each member's mean of a generation's evaluations.
+
+    It is NaN for one that was given up, has none, or has one that is not finite.
+    """
+    return {
+        number: _mean(evaluations.get(number, ())) if number not in given_up else math.nan
+        for number in numbers
+    }
+
+
+def ranking(scored: Mapping[int, float]) -> list[int]:
+    """Return the members' numbers, best first; NaN comes last, and of equal ones the lower number first."""
+
+    def rank(number: int) -> tuple[bool, float, int]:
+        score = scored[number]
+        return (True, 0.0, number) if math.isnan(score) else (False, -score, number)
+
+    return sorted(scored, key=rank)
+
+
+def elites(scored: Mapping[int, float], best: float) -> list[int]:
+    """Return the best max(1, round(best · N)) numbers, best first; none that has no score."""
+    count = max(1, round(best * len(scored)))
+    return [number for number in ranking(scored)[:count] if not math.isnan(scored[number])]
+
+
+def fitted(first: Distribution, values: Sequence[Any]) -> Distribution:
+    """Return what the next values of a gene are drawn from.
+
+    Of numbers: a normal with the mean and the standard deviation of the elites, at least ``FLOOR`` of that of
+    the first distribution, with its bounds. Of choices: the mean of a Dirichlet distribution whose counts are
+    those of the elites and a prior of 1/C for each of the C choices.
+
+    first:  what the gene was drawn from at first
+    values: the elites'
+    """
+    if first.kind == "choice":
+        texts = [_text(choice) for choice in first.choices]
+        counts = [sum(_text(value) == text for value in values) / texts.count(text) for text in texts]
+        return replace(first, weights=[count + 1 / len(texts) for count in counts])
+    mean = math.fsum(values) / len(values)
+    std = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / len(values))
+    return replace(first, kind="normal", centre=mean, std=max(std, FLOOR * first.spread))
+
+
+def next_generation(
+    population: Population, scored: Mapping[int, float], selection: Selection, seed: int, genes: Genes
+) -> Population:
+    """Return the generation that follows. Nobody with a score: everybody begins again with a first draw.
+
+    scored: every member's score in the present generation
+    """
+    best = elites(scored, selection.best)
+    now, generation = population.generation, population.generation + 1
+    members = [
+        replace(member, elite_in=(*member.elite_in, now)) if member.number in best else member
+        for member in population.members
+    ]
+    if not best:
+        drawn = [
+            replace(
+                member,
+                genes=_first_draw(genes, seed, generation, member.number),
+                origin="again",
+                parents=(member.number,),
+                since=generation,
+            )
+            for member in members
+        ]
+        return Population(generation, tuple(drawn))
+    of_elites = [members[number - 1].genes for number in best]
+    fits = {
+        path: fitted(first, [own[path] for own in of_elites]) for path, first in genes.distributions.items()
+    }
+    replaced = _never_chosen(members, selection.remove_worst)
+
+    def follow(member: Member) -> Member:
+        number = member.number
+        if selection.mode == "copy" and number in best:
+            return replace(member, origin="elite", parents=(number,))
+        parents = tuple(best)
+        if selection.mode == "copy":
+            parents = (Random(stream_seed(seed, "parent", generation, number)).choice(best),)
+        if number in replaced:
+            own = _first_draw(genes, seed, generation, number)
+            return replace(member, genes=own, origin="replaced", parents=parents, since=generation)
+        origin: Origin = "copied" if selection.mode == "copy" else "drawn"
+        own = _draw(genes, fits, of_elites[0], seed, generation, number)
+        return replace(member, genes=own, origin=origin, parents=parents)
+
+    return Population(generation, tuple(follow(member) for member in members))
+
+
+def generation_end(
+    evaluations: Mapping[int, int],
+    alive: Collection[int],
+    *,
+    length: int,
+    min_length: int,
+    minutes: float,
+    limit: float,
+) -> Literal["continue", "end the rest", "ended"]:
+    """Return whether a generation goes on.
+
+    It has ended when each living member has ``length`` evaluations, or none is left. The rest is to be ended
+    once each has ``min_length`` and the generation has taken ``limit`` minutes.
+
+    evaluations: number → evaluations in this generation
+    alive:       numbers of the members that were not given up; the others hold nobody up
+    """
+    counts = [evaluations.get(number, 0) for number in alive]
+    if all(count >= length for count in counts):
+        return "ended"
+    over = minutes >= limit and all(count >= min_length for count in counts)
+    return "end the rest" if over else "continue"
+
+
+def _never_chosen(members: Sequence[Member], times: int) -> set[int]:
+    """Return who was no elite since its first draw, while another was ``times`` times since then."""
+
+    def chosen(member: Member, since: int) -> int:
+        return sum(generation >= max(since, member.since) for generation in member.elite_in)
+
+    return {
+        member.number
+        for member in members
+        if not chosen(member, member.since) and any(chosen(other, member.since) >= times for other in members)
+    }
+
+
+def _first_draw(genes: Genes, seed: int, generation: int, number: int) -> dict[str, Any]:
+    return _draw(genes, genes.distributions, genes.configured, seed, generation, number)
+
+
+def _draw(
+    genes: Genes,
+    distributions: Mapping[str, Distribution],
+    valid: Mapping[str, Any],
+    seed: int,
+    generation: int,
+    number: int,
+) -> dict[str, Any]:
+    """Draw a member's genes. If they are not valid together, each replaces that of ``valid`` where it can."""
+
+    def sample(path: str, attempt: int) -> Any:  # noqa: ANN401 - any value of a key
+        return distributions[path].sample(
+            Random(stream_seed(seed, "genes", generation, number, path, attempt))
+        )
+
+    values = {path: sample(path, 0) for path in distributions}
+    if genes.accepts(values):
+        return values
+    values = {path: valid[path] for path in distributions}
+    for path in distributions:
+        tries = ({**values, path: sample(path, attempt)} for attempt in range(ATTEMPTS))
+        values = next((tried for tried in tries if genes.accepts(tried)), values)
+    return values
+
+
+def _mean(evaluations: Sequence[float]) -> float:
+    if not evaluations or not all(map(math.isfinite, evaluations)):
+        return math.nan
+    return math.fsum(evaluations) / len(evaluations)
+
+
+def _text(value: object) -> str:
+    """Return text that is equal for equal choices only: 1 is neither true nor 1.0."""
+    return json.dumps(value, sort_keys=True)
+
+
+def _member(state: Mapping[str, Any]) -> Member:
+    if state["origin"] not in get_args(Origin):
+        raise ValueError(f"{state['origin']!r} is no origin of a member")
+    return Member(
+        _whole(state["number"]),
+        dict(state["genes"]),
+        state["origin"],
+        tuple(_whole(number) for number in state["parents"]),
+        _whole(state["since"]),
+        tuple(_whole(generation) for generation in state["elite_in"]),
+    )
+
+
+def _whole(value: object) -> int:
+    if type(value) is not int:
+        raise TypeError(f"{value!r} is no whole number")
+    return value

@@ -1,0 +1,187 @@
+"""What may evolve, which values are valid, and the words that give them to a member."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from algorithm.config import ConfigError, LoadedConfig, load_config
+from algorithm.config.loader import parse_override
+from algorithm.config.random_params import Distribution
+from ds.evolver.genes import Genes
+
+TASK = """\
+default:
+  base_config: {env_type: GYM, env_name: Pendulum-v1}
+"""
+
+
+def loaded(folder: Path, text: str, *overrides: str) -> LoadedConfig:
+    """A task with more blocks; ``overrides`` for those that it has already."""
+    (folder / "config.yaml").write_text(TASK + text)
+    return load_config(str(folder), overrides=overrides, seed=1)
+
+
+def sac(params: str, more: str = "") -> str:
+    return f"  sac_config: {{random_params: {params}{more}}}\n"
+
+
+EVERY_FORM = sac(
+    "{learning_rate: {std: 1e-4, truncated: [1e-4, 1e-3]}, tau: {truncated: [0.1, 0.2]}, "
+    "gamma: {std: 0.001}, n_step: {in: [1, 3, 5]}}"
+)
+
+
+def test_every_form_is_a_gene_and_what_was_drawn_is_valid(tmp_path):
+    config = loaded(
+        tmp_path,
+        EVERY_FORM + "  ma_config: {A.b: {replay_config: {random_params: {td_error_max: {in: [1]}}}}}\n",
+    )
+    genes = Genes(config)
+    assert list(genes.distributions) == list(genes.configured) == list(config.drawn)
+    assert "ma_config.A.b.replay_config.td_error_max" in genes.distributions and len(genes.distributions) == 9
+    assert genes.distributions["sac_config.n_step"] == Distribution("choice", choices=(1, 3, 5))
+    assert genes.accepts(genes.configured)
+
+
+def test_nothing_drawn_is_a_population_without_genes(tmp_path):
+    genes = Genes(loaded(tmp_path, ""))
+    assert genes.distributions == {} and genes.accepts({}) and genes.overrides({}) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "why"),
+    [
+        (sac("{ensemble_q_num: {in: [2, 3]}}"), "sac_config.ensemble_q_num", "the networks would be others"),
+        (sac("{ensemble_q_num: {in: [2]}}"), "sac_config.ensemble_q_num", "the networks would be others"),
+        (sac("{init_log_alpha: {std: 1}}"), "sac_config.init_log_alpha", "where the temperature began"),
+        (
+            "  replay_config: {random_params: {capacity: {in: [1000, 2000]}}}\n",
+            "replay_config.capacity",
+            "would not all fit",
+        ),
+        (
+            "  replay_config: {random_params: {capacity: {std: 1000}}}\n",
+            "replay_config.capacity",
+            "would not all fit",
+        ),
+        (
+            sac("{burn_in_step: {truncated: [4, 5]}}", ", seq_encoder: ATTN"),
+            "sac_config.burn_in_step",
+            "attention was trained to see",
+        ),
+        (
+            "base_config.random_params={name: {in: [a, b]}}",
+            "base_config.name",
+            "the name that the population",
+        ),
+        (
+            "  ma_config: {A: {sac_config: {random_params: {use_priority: {in: [true, false]}}}}}\n",
+            "ma_config.A.sac_config.use_priority",
+            "other numbers with its rows",
+        ),
+        (
+            "base_config.random_params={evolver_remove_worst: {in: [4]}}",
+            "base_config.evolver_remove_worst",
+            "belongs to the population",
+        ),
+    ],
+)
+def test_what_a_resume_refuses_is_no_gene(tmp_path, text, key, why):
+    config = loaded(tmp_path, text) if text.startswith(" ") else loaded(tmp_path, "", text)
+    with pytest.raises(ConfigError) as caught:
+        Genes(config)
+    (problem,) = caught.value.problems
+    assert problem.what == f"`{key}` cannot evolve" and why in problem.why
+    assert problem.where == "random_params of config.yaml, section default"
+
+
+def test_all_that_cannot_evolve_is_told_at_once_with_those_that_can(tmp_path):
+    config = loaded(tmp_path, sac("{tau: {std: 1e-3}, nn: {in: [a]}, seq_encoder: {in: [null]}}"))
+    with pytest.raises(ConfigError) as caught:
+        Genes(config)
+    assert caught.value.exit_code == 2
+    assert [problem.what[1:-15] for problem in caught.value.problems] == [
+        "sac_config.nn",
+        "sac_config.seq_encoder",
+    ]
+    fix = caught.value.problems[0].fix
+    possible = fix.partition("can evolve: ")[2].split(", ")
+    assert {"learning_rate", "gamma", "n_step", "tau"} <= set(possible)
+    assert not {"nn", "seed", "ensemble_q_num", "start_step"} & set(possible)
+
+
+def test_without_attention_the_burn_in_may_evolve(tmp_path):
+    text = sac("{burn_in_step: {in: [1, 2]}}", ", seq_encoder: RNN, learn_step: 2")
+    assert list(Genes(loaded(tmp_path, text)).distributions) == ["sac_config.burn_in_step"]
+
+
+def test_values_that_the_schema_refuses_are_not_accepted(tmp_path):
+    genes = Genes(loaded(tmp_path, sac("{learning_rate: {std: 1e-4}, batch_size: {std: 1}}")))
+    good = {"sac_config.learning_rate": 1e-3, "sac_config.batch_size": 64}
+    assert genes.accepts(good)
+    assert not genes.accepts({**good, "sac_config.learning_rate": -1e-3})
+    assert not genes.accepts({**good, "sac_config.batch_size": 0})
+    assert not genes.accepts({**good, "sac_config.batch_size": 2.5})
+
+
+def test_values_that_contradict_each_other_are_not_accepted(tmp_path):
+    config = loaded(tmp_path, "", "base_config.random_params={workers: {in: [0]}, n_envs: {in: [8]}}")
+    genes = Genes(config)
+    assert genes.accepts({"base_config.workers": 8, "base_config.n_envs": 8})
+    assert not genes.accepts({"base_config.workers": 8, "base_config.n_envs": 4})
+
+
+def test_a_behaviours_own_values_are_judged(tmp_path):
+    text = sac("{tau: {std: 1e-3}}") + "  ma_config: {A: null, A.b: null}\n"
+    genes = Genes(loaded(tmp_path, text))
+    assert genes.accepts(genes.configured)
+    for path in genes.distributions:
+        assert not genes.accepts({**genes.configured, path: 7.0}), path
+
+
+NAMES = ("Goalie", "Goalie?team=1", "my.agent", " a ", "it's: {odd}")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_member_has_exactly_its_genes_and_draws_nothing(tmp_path, name):
+    text = (
+        EVERY_FORM
+        + f"  ma_config: {{{name!r}: {{replay_config: {{random_params: {{td_error_max: {{in: [1]}}}}}}}}}}\n"
+    )
+    text = text.replace('"it\'s: {odd}"', '"it\'s: {odd}"')
+    genes = Genes(loaded(tmp_path, text))
+    wanted = {
+        path: {"n_step": 7, "td_error_max": 0.25}.get(path.rpartition(".")[2], 0.1 + 1e-17 + i / 77)
+        for i, path in enumerate(genes.distributions)
+    }
+    member = load_config(str(tmp_path), overrides=genes.overrides(wanted), seed=9)
+    assert member.drawn == {} and member.behaviours.keys() == {name}
+    for path, value in wanted.items():
+        *behaviour, block, key = path.split(".")
+        config = member.behaviours[name] if behaviour else member.config
+        assert getattr(getattr(config, block), key) == value, path
+
+
+@pytest.fixture(scope="module")
+def without_genes(tmp_path_factory):
+    return Genes(loaded(tmp_path_factory.mktemp("task"), ""))
+
+
+@given(value=st.floats(0, 1e300, exclude_min=True))
+def test_a_number_is_read_back_bit_for_bit(without_genes, value):
+    (text,) = without_genes.overrides({"sac_config.learning_rate": value})
+    assert parse_override(text) == (("sac_config", "learning_rate"), value)
+
+
+CHOICES = [("nn", text) for text in ("a", "true", "1e3", "", "x: y", "# no", "null")]
+CHOICES += [("action_noise", value) for value in (None, True, 3, [0.0, 0.5], ["a", {"b": 1}], "1e3")]
+
+
+@pytest.mark.parametrize(("key", "value"), CHOICES)
+def test_a_choice_is_read_back_as_it_is(without_genes, key, value):
+    (text,) = without_genes.overrides({f"sac_config.{key}": value})
+    assert parse_override(text) == (("sac_config", key), value)

@@ -1,0 +1,259 @@
+"""Networks of a generation against a plain loop, whatever their number, shape and order."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import struct
+import subprocess
+import sys
+import tracemalloc
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
+
+from algorithm.errors import ModelError, NumericalError, StorageError
+from algorithm.runs.checkpoints.checkpoint import Snapshot, load_checkpoint, save_checkpoint
+from algorithm.seeding import stream
+from ds.evolver import networks
+from ds.evolver.networks import FLOOR, LARGEST_STD, draw_networks
+from tests.batches import small_sac
+from tests.oracles import drawn_network
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def noise(name: str) -> np.random.Generator:
+    return stream(1, "networks", 3, 2, name)
+
+
+def write(path: Path, tensors: dict[str, torch.Tensor], trained: list[str] | None = None) -> Path:
+    save_file(tensors, path, {"trained": json.dumps(list(tensors) if trained is None else trained)})
+    return path
+
+
+def drawn(folder: Path, *elites: dict[str, torch.Tensor], trained: list[str] | None = None):
+    paths = [write(folder / f"{i}.safetensors", elite, trained) for i, elite in enumerate(elites)]
+    draw_networks(paths, folder / "out.safetensors", noise)
+    return load_file(folder / "out.safetensors")
+
+
+@given(
+    elites=st.integers(1, 5),
+    shapes=st.lists(st.lists(st.integers(0, 4), max_size=3), min_size=1, max_size=4),
+    scale=st.sampled_from([1e-3, 1.0, 1e3]),
+    seed=st.integers(0, 2**31),
+)
+def test_a_draw_is_that_of_a_plain_loop(tmp_path_factory, elites, shapes, scale, seed):
+    generator = torch.Generator().manual_seed(seed)
+    made = [
+        {f"w{i}": scale * torch.randn(shape, generator=generator) for i, shape in enumerate(shapes)}
+        for _ in range(elites)
+    ]
+    found = drawn(tmp_path_factory.mktemp("networks"), *made)
+    for name, value in made[0].items():
+        assert found[name].shape == value.shape and found[name].dtype == torch.float32
+        if value.numel():
+            flat = [elite[name].flatten().tolist() for elite in made]
+            expected = drawn_network(
+                flat, noise(name).standard_normal(value.numel()), floor=FLOOR, largest=LARGEST_STD
+            )
+            assert found[name].flatten().tolist() == pytest.approx(expected, rel=1e-6, abs=1e-9 * scale)
+
+
+def test_the_std_has_a_floor_and_a_ceiling(tmp_path):
+    one = {"w": torch.tensor([1.0, 5.0]), "v": torch.tensor([9.0])}
+    two = {"w": torch.tensor([3.0, 5.0]), "v": torch.tensor([-9.0])}
+    found = drawn(tmp_path, one, two)
+    eps = noise("w").standard_normal(2)
+    floor = FLOOR * np.sqrt((2.0**2 + 5.0**2) / 2)  # means 2 and 5; deviations 1 and 0
+    assert found["w"].tolist() == pytest.approx([2.0 + 1.0 * eps[0], 5.0 + floor * eps[1]])
+    (eps,) = noise("v").standard_normal(1)
+    assert found["v"].tolist() == pytest.approx([0.0 + LARGEST_STD * eps]), "the deviation is 9"
+
+
+def test_one_elite_gives_its_own_networks_plus_noise(tmp_path):
+    weight = torch.randn(100, 100)
+    found = drawn(tmp_path, {"w": weight, "zero": torch.zeros(3), "log_alpha": torch.tensor(-2.0)})
+    difference = (found["w"] - weight).std() / weight.square().mean().sqrt()
+    assert difference.item() == pytest.approx(FLOOR, rel=0.05)
+    assert found["zero"].tolist() == [0.0, 0.0, 0.0]
+    assert abs(found["log_alpha"].item() + 2.0) < 5 * FLOOR * 2.0 and found["log_alpha"] != -2.0
+
+
+def test_what_is_not_trained_is_the_best_elites(tmp_path):
+    def elite(value: int) -> dict[str, torch.Tensor]:
+        of = torch.full((3,), float(value))
+        return {
+            "w": of.clone(),
+            "mean": of.double(),
+            "count": torch.tensor(value),
+            "on": torch.tensor(value > 1),
+        }
+
+    found = drawn(tmp_path, elite(2), elite(1), trained=["w"])
+    for name in ("mean", "count", "on"):
+        assert torch.equal(found[name], elite(2)[name]) and found[name].dtype == elite(2)[name].dtype
+    assert not torch.equal(found["w"], elite(2)["w"])
+
+
+def test_the_file_is_one_of_a_checkpoint_again(tmp_path):
+    """All of a learner, as a checkpoint writes it; a draw of draws is possible, since the header goes on."""
+    paths = []
+    for seed in (1, 2):
+        sac = small_sac(seed=seed, use_normalization=True, use_auto_alpha=True)
+        torch.manual_seed(seed)
+        with torch.no_grad():
+            for parameter in sac.model.parameters():
+                parameter.add_(torch.randn_like(parameter))
+        snapshot = Snapshot(step=1, tensors=sac.tensors(), state={}, trained={"model": sac.trained()})
+        paths.append(save_checkpoint(tmp_path / str(seed), tmp_path, snapshot).path / "model.safetensors")
+    out = tmp_path / "out.safetensors"
+    entry = draw_networks(paths, out, noise)
+    assert entry.nbytes == out.stat().st_size
+    assert entry.sha256 == hashlib.sha256(out.read_bytes()).hexdigest()
+    with safe_open(out, "pt") as file:
+        assert json.loads(file.metadata()["trained"]) == sorted(sac.trained())
+    found, best = load_file(out), load_checkpoint(paths[0].parent).tensors["model"]
+    assert found.keys() == best.keys()
+    same = {name for name in best if torch.equal(found[name], best[name])}
+    zeros = {name for name in best if not best[name].any()}
+    assert same - zeros == best.keys() - sac.trained() - zeros
+    sac.load_model(found)
+    draw_networks([out, *paths], tmp_path / "next.safetensors", noise)
+
+
+def test_a_draw_does_not_depend_on_the_chunk(tmp_path, monkeypatch):
+    """Not in the last bit of a floor, which all of a tensor goes into; elites that agree have the floor."""
+    weight = torch.from_numpy(np.random.default_rng(0).normal(size=30_000))
+    elites = [{"w": weight, "b": torch.ones(2, 5)}] * 2
+    paths = [write(tmp_path / f"{i}.safetensors", elite, ["w"]) for i, elite in enumerate(elites)]
+    out, found = tmp_path / "out.safetensors", set()
+    for chunk in (2**12, 2**13, 2**14, 2**18):
+        monkeypatch.setattr(networks, "CHUNK", chunk)
+        found.add(draw_networks(paths, out, noise).sha256)
+    assert len(found) == 1
+
+
+def test_noise_belongs_to_a_name_and_not_to_its_place(tmp_path):
+    tensors = {name: torch.arange(6.0) for name in ("a", "b")}
+    both = drawn(tmp_path, tensors)
+    alone = drawn(tmp_path, {"b": tensors["b"]})
+    assert torch.equal(both["b"], alone["b"]) and not torch.equal(both["a"], both["b"])
+
+
+def flip(text: str, into: str):
+    return lambda data: data.replace(text.encode(), into.encode())
+
+
+DAMAGES = {
+    "ends at byte": lambda data: data[:-1],
+    "a header of": lambda data: struct.pack("<Q", 2**40) + data[8:],
+    "does not say which of its tensors are trained": flip('"trained"', '"trainad"'),
+    "no checkpoint's file of networks": flip('"dtype"', '"dtipe"'),
+    "another size than its type": flip("[4,2]", "[4,9]"),
+    "does not begin where": flip("[0,32]", "[4,36]"),
+}
+
+
+@pytest.mark.parametrize("said", DAMAGES)
+def test_a_damaged_file_is_named_and_nothing_is_written(tmp_path, said):
+    good = write(tmp_path / "good.safetensors", {"w": torch.ones(4, 2)})
+    bad = tmp_path / "bad.safetensors"
+    bad.write_bytes(DAMAGES[said](good.read_bytes()))
+    out = tmp_path / "out.safetensors"
+    out.write_bytes(b"before")
+    with pytest.raises(StorageError, match=said) as caught:
+        draw_networks([good, bad], out, noise)
+    assert caught.value.where == str(bad)
+    assert out.read_bytes() == b"before" and len(list(tmp_path.iterdir())) == 3
+
+
+@pytest.mark.parametrize(
+    ("other", "trained"),
+    [({"w": torch.ones(3)}, ["w"]), ({"w": torch.ones(2).double()}, ["w"]), ({"w": torch.ones(2)}, [])],
+)
+def test_elites_with_other_networks_are_refused(tmp_path, other, trained):
+    paths = [
+        write(tmp_path / "one.safetensors", {"w": torch.ones(2)}),
+        write(tmp_path / "two.safetensors", other, trained),
+    ]
+    with pytest.raises(StorageError, match=re.escape("its w is")):
+        draw_networks(paths, tmp_path / "out.safetensors", noise)
+
+
+def test_a_missing_file_is_named(tmp_path):
+    with pytest.raises(StorageError, match="No such file") as caught:
+        draw_networks([tmp_path / "none.safetensors"], tmp_path / "out.safetensors", noise)
+    assert caught.value.where.endswith("none.safetensors")
+
+
+def test_numbers_that_cannot_be_averaged_are_refused(tmp_path):
+    with pytest.raises(ModelError, match="BF16"):
+        drawn(tmp_path, {"w": torch.ones(2, dtype=torch.bfloat16)})
+    with pytest.raises(NumericalError) as caught:
+        drawn(tmp_path, {"w": torch.tensor([1.0, float("nan")])})
+    assert "w of" in caught.value.where
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["0.safetensors"]
+
+
+def large(folder: Path, size: int) -> list[Path]:
+    """Two files that each hold ``size`` float32 in one tensor; written without torch and without memory."""
+    header = json.dumps(
+        {
+            "__metadata__": {"trained": '["w"]'},
+            "w": {"dtype": "F32", "shape": [1, size], "data_offsets": [0, 4 * size]},
+        }
+    ).encode()
+    block = np.linspace(-1, 1, 1000, dtype="<f4").tobytes()
+    for name in ("one", "two"):
+        with (folder / name).open("wb") as file:
+            file.write(struct.pack("<Q", len(header)) + header)
+            for _ in range(size // 1000):
+                file.write(block)
+    return [folder / "one", folder / "two"]
+
+
+def test_memory_does_not_grow_with_a_tensor(tmp_path):
+    paths = large(tmp_path, 4_000_000)  # 16 MB each
+    tracemalloc.start()
+    try:
+        draw_networks(paths, tmp_path / "out", noise)
+        assert tracemalloc.get_traced_memory()[1] < 16e6
+    finally:
+        tracemalloc.stop()
+
+
+PEAK = """
+import sys
+from pathlib import Path
+from algorithm.seeding import stream
+from ds.evolver.networks import draw_networks
+folder = Path(sys.argv[1])
+draw_networks([folder / "one", folder / "two"], folder / "out", lambda name: stream(1, name))
+print(next(line for line in open("/proc/self/status") if line.startswith("VmHWM")).split()[1])
+"""
+
+
+@pytest.mark.slow
+def test_a_hundred_million_parameters_fit_into_little_memory(tmp_path):
+    """At most 1.5 × the memory of two networks is asked for; it is far less."""
+    large(tmp_path, 100_000_000)
+    result = subprocess.run(
+        [sys.executable, "-c", PEAK, str(tmp_path)],
+        cwd=ROOT,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert int(result.stdout) * 1024 < 1.5 * 2 * 400e6
+    assert (tmp_path / "out").stat().st_size == (tmp_path / "one").stat().st_size
