@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+import statistics
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from random import Random
@@ -151,9 +152,8 @@ def fitted(first: Distribution, values: Sequence[Any]) -> Distribution:
         texts = [_text(choice) for choice in first.choices]
         counts = [sum(_text(value) == text for value in values) / texts.count(text) for text in texts]
         return replace(first, weights=[count + 1 / len(texts) for count in counts])
-    mean = math.fsum(values) / len(values)
-    std = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / len(values))
-    return replace(first, kind="normal", centre=mean, std=max(std, FLOOR * first.spread))
+    std = max(statistics.pstdev(values), FLOOR * first.spread)
+    return replace(first, kind="normal", centre=statistics.fmean(values), std=std)
 
 
 def next_generation(
@@ -271,9 +271,8 @@ def _draw(
 
 
 def _mean(evaluations: Sequence[float]) -> float:
-    if not evaluations or not all(map(math.isfinite, evaluations)):
-        return math.nan
-    return math.fsum(evaluations) / len(evaluations)
+    mean = sum(evaluations) / len(evaluations) if evaluations else math.nan
+    return mean if math.isfinite(mean) else math.nan
 
 
 def _text(value: object) -> str:

@@ -185,3 +185,16 @@ CHOICES += [("action_noise", value) for value in (None, True, 3, [0.0, 0.5], ["a
 def test_a_choice_is_read_back_as_it_is(without_genes, key, value):
     (text,) = without_genes.overrides({f"sac_config.{key}": value})
     assert parse_override(text) == (("sac_config", key), value)
+
+
+def test_a_key_of_the_run_is_judged_with_each_behaviour(tmp_path):
+    text = "  ma_config: {A: {sac_config: {learning_rate_schedule: linear}}}\n"
+    genes = Genes(loaded(tmp_path, text, "base_config.random_params={max_step: {in: [1000]}}"))
+    assert genes.accepts({"base_config.max_step": 2000})
+    assert not genes.accepts({"base_config.max_step": -1}), "the end that a linear schedule falls to"
+
+
+def test_a_key_of_all_behaviours_is_not_laid_over_a_behaviours_own(tmp_path):
+    text = sac("{v_rho: {in: [1]}}", ", v_c: 0.5") + "  ma_config: {A: {sac_config: {v_rho: 2, v_c: 2}}}\n"
+    genes = Genes(loaded(tmp_path, text, "ma_config.A.sac_config.random_params=null"))
+    assert genes.accepts({"sac_config.v_rho": 0.75}), "below the 2 of v_c that only A has"

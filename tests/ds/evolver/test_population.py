@@ -1,0 +1,355 @@
+"""Ranking, elites, fits, draws and removal, step by step, and what they reach together."""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from algorithm.config import ConfigError, load_config
+from algorithm.config.random_params import Distribution
+from ds.evolver.genes import Genes
+from ds.evolver.population import (
+    FLOOR,
+    Member,
+    Population,
+    Selection,
+    elites,
+    first_generation,
+    fitted,
+    generation_end,
+    next_generation,
+    ranking,
+    scores,
+)
+
+NAN = math.nan
+RATE = Distribution("uniform", 0.5, bounds=(0.0, 1.0))
+STEPS = Distribution("uniform", 3, bounds=(1.0, 9.0), whole=True)
+KIND = Distribution("choice", choices=("a", "b", "c"))
+CEM, COPY = Selection("cem", 0.5, 3), Selection("copy", 0.5, 3)
+
+
+@dataclass
+class MadeGenes:
+    """Genes without a configuration; ``limit``: of the sum of all numbers."""
+
+    distributions: dict[str, Distribution] = field(
+        default_factory=lambda: {"rate": RATE, "steps": STEPS, "kind": KIND}
+    )
+    configured: dict[str, Any] = field(default_factory=lambda: {"rate": 0.5, "steps": 3, "kind": "a"})
+    limit: float = math.inf
+
+    def accepts(self, values):
+        return sum(v for v in values.values() if not isinstance(v, str)) <= self.limit
+
+
+GENES = MadeGenes()
+
+
+def members(population: Population) -> list[tuple[int, str, tuple[int, ...]]]:
+    return [(member.number, member.origin, member.parents) for member in population.members]
+
+
+def scored(*values: float) -> dict[int, float]:
+    return dict(enumerate(values, 1))
+
+
+def test_a_score_is_the_mean_of_a_generations_evaluations():
+    evaluations = {1: [1.0, 2.0, 6.0], 2: [3.0, NAN], 3: [], 4: [9.0], 5: [math.inf], 6: [1e308, 1e308]}
+    found = scores(range(1, 8), evaluations, given_up=[4])
+    assert found[1] == 3.0 and list(found) == [1, 2, 3, 4, 5, 6, 7]
+    assert [number for number, score in found.items() if math.isnan(score)] == [2, 3, 4, 5, 6, 7]
+
+
+def test_nan_ranks_last_and_ties_go_to_the_lower_number():
+    assert ranking(scored(NAN, 1.0, 3.0, 1.0, -math.inf, NAN)) == [3, 2, 4, 5, 1, 6]
+    assert ranking({2: 0.0, 1: -0.0}) == [1, 2]
+
+
+@given(st.lists(st.floats(-9, 9) | st.just(NAN), min_size=1, max_size=9), st.floats(0.01, 1))
+def test_elites_are_the_best_and_at_least_one(values, best):
+    found = elites(scored(*values), best)
+    usable = sorted((value for value in values if not math.isnan(value)), reverse=True)
+    count = max(1, round(best * len(values)))
+    assert [scored(*values)[number] for number in found] == usable[:count]
+
+
+def test_the_number_of_elites_is_rounded():
+    ten = scored(*map(float, range(10)))
+    assert [len(elites(ten, best)) for best in (0.01, 0.14, 0.16, 0.3, 1)] == [1, 1, 2, 3, 10]
+    assert elites(scored(5.0), 0.3) == [1] and elites(scored(NAN, NAN), 1.0) == []
+
+
+def test_the_fit_of_numbers_is_their_mean_and_deviation():
+    """0.2 and 0.6: mean 0.4, deviation 0.2. The floor is a tenth of (1 − 0)/√12 = 0.02887."""
+    fit = fitted(RATE, [0.2, 0.6])
+    assert (fit.kind, fit.bounds, fit.whole) == ("normal", (0.0, 1.0), False)
+    assert (fit.centre, fit.std) == (pytest.approx(0.4), pytest.approx(0.2))
+    assert fitted(RATE, [0.2]).std == pytest.approx(0.1 / math.sqrt(12))
+    assert fitted(RATE, [0.2, 0.2001]).std == pytest.approx(0.1 / math.sqrt(12))
+    steps = fitted(STEPS, [2, 5])
+    assert (steps.centre, steps.std, steps.whole) == (3.5, 1.5, True)
+    assert fitted(Distribution("normal", 1.0, 0.5), [3.0]).std == pytest.approx(0.05)
+    wide = Distribution("normal", 1.0, 99.0, (0.0, 1.0))
+    assert fitted(wide, [0.5]).std == pytest.approx(0.1 / math.sqrt(12)), "its bounds, not 99"
+    assert FLOOR == 0.1
+
+
+def test_the_fit_of_choices_counts_the_elites_and_a_prior():
+    """Of a, b, c with elites a, a, c: counts 2, 0, 1 and a third each."""
+    assert fitted(KIND, ["a", "a", "c"]).weights == pytest.approx([7 / 3, 1 / 3, 4 / 3])
+    alike = Distribution("choice", choices=(1, True, 1.0, "1", None, [1]))
+    assert fitted(alike, [True, [1]]).weights == pytest.approx([w + 1 / 6 for w in (0, 1, 0, 0, 0, 1)])
+    twice = Distribution("choice", choices=("a", "a", "b"))
+    assert fitted(twice, ["a", "a"]).weights == pytest.approx([4 / 3, 4 / 3, 1 / 3]), "shared by both"
+
+
+def test_draws_of_a_fit_keep_to_bounds_kinds_and_weights():
+    genes = MadeGenes({"steps": fitted(STEPS, [1, 9]), "kind": fitted(KIND, ["c"] * 11)}, {})
+    found = [first_generation(seed, 1, genes).members[0].genes for seed in range(500)]
+    steps = [one["steps"] for one in found]
+    assert {type(step) for step in steps} == {int} and set(steps) == set(range(1, 10))
+    share = statistics.mean(one["kind"] == "c" for one in found)
+    assert abs(share - (11 + 1 / 3) / 12) < 0.05, "standard error 0.01"
+
+
+def test_the_first_generation_is_drawn_by_seed_and_member():
+    first = first_generation(7, 4, GENES)
+    assert members(first) == [(n, "first", ()) for n in (1, 2, 3, 4)] and first.generation == 0
+    assert len({json.dumps(member.genes) for member in first.members}) == 4
+    assert first_generation(7, 4, GENES) == first != first_generation(8, 4, GENES)
+    assert first_generation(7, 2, GENES).members == first.members[:2], "whatever others there are"
+    fewer = MadeGenes({"steps": STEPS}, {"steps": 3})
+    assert first_generation(7, 1, fewer).members[0].genes["steps"] == first.members[0].genes["steps"]
+
+
+def test_cem_draws_every_member_from_all_elites():
+    first = first_generation(7, 4, GENES)
+    after = next_generation(first, scored(1.0, 4.0, NAN, 3.0), CEM, 7, GENES)
+    assert after.generation == 1
+    assert members(after) == [(n, "drawn", (2, 4)) for n in (1, 2, 3, 4)]
+    assert [member.elite_in for member in after.members] == [(), (0,), (), (0,)]
+    assert after == next_generation(first, scored(1.0, 4.0, NAN, 3.0), CEM, 7, GENES)
+    again = next_generation(replace(first, generation=1), scored(1.0, 4.0, NAN, 3.0), CEM, 7, GENES)
+    assert {json.dumps(member.genes) for member in again.members}.isdisjoint(
+        json.dumps(member.genes) for member in after.members
+    ), "another generation has other random numbers"
+
+
+def test_copies_begin_as_an_elite_and_elites_go_on():
+    first = first_generation(7, 6, GENES)
+    after = next_generation(first, scored(1.0, 4.0, 2.0, 3.0, NAN, 0.0), replace(COPY, best=0.34), 7, GENES)
+    assert [member.origin for member in after.members] == [
+        "elite" if number in (2, 4) else "copied" for number in range(1, 7)
+    ]
+    for number in (2, 4):
+        assert after.members[number - 1].parents == (number,)
+        assert after.members[number - 1].genes == first.members[number - 1].genes
+    copies = [member for member in after.members if member.origin == "copied"]
+    assert all(len(member.parents) == 1 and member.parents[0] in (2, 4) for member in copies)
+    assert all(member.genes != first.members[member.number - 1].genes for member in copies)
+    parents = [
+        next_generation(first, scored(1.0, 4.0, 2.0, 3.0, NAN, 0.0), replace(COPY, best=0.34), seed, GENES)
+        .members[0]
+        .parents
+        for seed in range(40)
+    ]
+    assert set(parents) == {(2,), (4,)}, "any of them"
+
+
+@pytest.mark.parametrize("selection", [CEM, COPY])
+def test_one_member_evolves_alone(selection):
+    population = first_generation(1, 1, GENES)
+    for _ in range(5):
+        population = next_generation(population, scored(2.0), selection, 1, GENES)
+    assert members(population) == [(1, "elite" if selection is COPY else "drawn", (1,))]
+    assert population.members[0].elite_in == (0, 1, 2, 3, 4)
+    (own,) = population.members
+    assert 0 <= own.genes["rate"] <= 1 and own.genes["steps"] in range(1, 10)
+
+
+@pytest.mark.parametrize("selection", [CEM, COPY])
+def test_nobody_with_a_score_begins_again_with_its_own_networks(selection):
+    first = first_generation(7, 3, GENES)
+    after = next_generation(first, scored(NAN, NAN, NAN), selection, 7, GENES)
+    assert members(after) == [(n, "again", (n,)) for n in (1, 2, 3)]
+    assert [member.since for member in after.members] == [1, 1, 1]
+    for before, member in zip(first.members, after.members, strict=True):
+        assert member.genes != before.genes and 0 <= member.genes["rate"] <= 1
+
+
+def test_who_was_never_an_elite_is_replaced():
+    """remove_worst 3, four members, two elites; on the right the generations in which each was an elite."""
+    population = first_generation(3, 4, GENES)
+
+    def step(*values):
+        nonlocal population
+        population = next_generation(population, scored(*values), COPY, 3, GENES)
+        return [member.origin for member in population.members]
+
+    assert step(9, 8, 1, 0) == ["elite", "elite", "copied", "copied"]  # 1: 0 · 2: 0
+    assert step(9, 1, 8, 0) == ["elite", "copied", "elite", "copied"]  # 1: 0 1 · 2: 0 · 3: 1
+    assert step(NAN, 9, 8, 0) == ["copied", "elite", "elite", "copied"]  # 1: 0 1 · 2: 0 2 · 3: 1 2
+    # 1 is an elite for the third time: 4, which never was, is replaced
+    assert step(9, 8, 0, 1) == ["elite", "elite", "copied", "replaced"]
+    assert [member.since for member in population.members] == [0, 0, 0, 4]
+    assert population.members[3].parents in ((1,), (2,)) and population.members[3].elite_in == ()
+    # what the others were before generation 4 does not count against it
+    assert step(9, 8, 0, 1) == ["elite", "elite", "copied", "copied"]
+    assert step(9, 8, 0, 1) == ["elite", "elite", "copied", "copied"]
+    assert step(9, 8, 0, 1) == ["elite", "elite", "copied", "replaced"], "4, 5 and 6"
+    # once chosen it stays, however often others are
+    assert step(1, 0, 0, 9) == ["elite", "copied", "copied", "elite"]
+    for _ in range(5):
+        assert step(9, 8, 0, 1) == ["elite", "elite", "copied", "copied"]
+
+
+def test_cem_gives_a_replaced_member_new_genes_and_the_usual_networks():
+    population = first_generation(3, 4, GENES)
+    for _ in range(3):
+        population = next_generation(population, scored(9, 8, 1, 0), CEM, 3, GENES)
+    assert members(population) == [
+        (1, "drawn", (1, 2)), (2, "drawn", (1, 2)), (3, "replaced", (1, 2)), (4, "replaced", (1, 2))
+    ]  # fmt: skip
+
+
+def test_draws_that_are_not_valid_never_reach_a_member():
+    """A sum of at most 5, of which steps alone may take 9."""
+    genes = MadeGenes(limit=5.0)
+    population = first_generation(1, 20, genes)
+    for _ in range(4):
+        assert all(genes.accepts(member.genes) for member in population.members)
+        assert len({json.dumps(member.genes) for member in population.members}) > 15
+        values = scored(*(member.genes["rate"] + member.genes["steps"] for member in population.members))
+        population = next_generation(population, values, CEM, 1, genes)
+
+
+def test_a_gene_that_has_no_valid_draw_keeps_the_known_value():
+    genes = MadeGenes(limit=3.5)
+    genes.distributions["steps"] = Distribution("choice", choices=(7, 8))
+    first = first_generation(1, 3, genes)
+    assert [member.genes["steps"] for member in first.members] == [3, 3, 3]
+    assert len({member.genes["rate"] for member in first.members}) == 3
+    after = next_generation(first, scored(1, 2, 3), CEM, 1, genes)
+    assert [member.genes["steps"] for member in after.members] == [3, 3, 3]
+
+
+def test_the_genes_of_a_configuration_are_drawn_within_its_limits(tmp_path):
+    """γ is normal around 0.99 and may not exceed 1: half of its draws at the border would."""
+    (tmp_path / "config.yaml").write_text(
+        "default: {base_config: {env_type: GYM, env_name: Pendulum-v1}, "
+        "sac_config: {gamma: 0.99, random_params: {gamma: {std: 0.02}, learning_rate: {std: 1e-3}}}}"
+    )
+    seed = next(seed for seed in range(99) if _loads(tmp_path, seed))
+    genes = Genes(load_config(str(tmp_path), seed=seed))
+    population = first_generation(1, 8, genes)
+    for _ in range(3):
+        drawn = [member.genes for member in population.members]
+        assert all(one["sac_config.gamma"] <= 1 and one["sac_config.learning_rate"] > 0 for one in drawn)
+        values = scored(*(one["sac_config.gamma"] for one in drawn))
+        population = next_generation(population, values, CEM, 1, genes)
+
+
+def _loads(folder, seed):
+    try:
+        load_config(str(folder), seed=seed)
+    except ConfigError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("selection", [CEM, COPY])
+def test_a_quadratic_is_climbed_to_its_optimum(selection):
+    """−(rate − 0.37)² − (steps − 7)² − [kind ≠ b], from first draws over all of the range."""
+
+    def value(genes):
+        return -((genes["rate"] - 0.37) ** 2) - (genes["steps"] - 7) ** 2 - (genes["kind"] != "b")
+
+    for seed in range(3):
+        population = first_generation(seed, 20, GENES)
+        for _ in range(30):
+            values = {member.number: value(member.genes) for member in population.members}
+            population = next_generation(population, values, replace(selection, best=0.2), seed, GENES)
+        best = elites({member.number: value(member.genes) for member in population.members}, 0.2)
+        found = [population.members[number - 1].genes for number in best]
+        assert abs(statistics.mean(one["rate"] for one in found) - 0.37) < 0.03
+        assert {one["steps"] for one in found} == {7} and {one["kind"] for one in found} == {"b"}
+
+
+def test_a_state_is_json_and_comes_back_bit_for_bit():
+    for selection in (CEM, COPY):
+        population = first_generation(3, 4, GENES)
+        for values in ((9, 8, 1, 0), (9, NAN, 8, 0), (NAN,) * 4, (1, 1, 1, 1)):
+            text = json.dumps(population.state(), allow_nan=False)
+            again = Population.of(json.loads(text))
+            assert again == population and json.dumps(again.state()) == text
+            assert next_generation(again, scored(*values), selection, 3, GENES) == next_generation(
+                population, scored(*values), selection, 3, GENES
+            )
+            population = next_generation(again, scored(*values), selection, 3, GENES)
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False), st.integers(), st.text())
+def test_genes_of_any_value_come_back(number, whole, text):
+    member = Member(1, {"a": number, "b": whole, "c": text, "d": None, "e": [True, {"f": text}]})
+    population = Population(5, (member,))
+    again = Population.of(json.loads(json.dumps(population.state(), allow_nan=False)))
+    assert again == population and repr(again) == repr(population)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"generation": 1.0},
+        {"generation": True},
+        {"members": None},
+        {"members": [{}]},
+        {"members": [{"number": 2}]},
+        {"members": [{"origin": "mars"}]},
+        {"members": [{"genes": 3}]},
+        {"members": [{"elite_in": ["0"]}]},
+    ],
+)
+def test_a_damaged_state_is_refused(damage):
+    state = first_generation(1, 1, GENES).state()
+    whole = state["members"][0]
+    if damage.get("members"):
+        damage = {"members": [{**whole, **damage["members"][0]}] if damage["members"][0] else [{}]}
+    with pytest.raises((KeyError, TypeError, ValueError)):
+        Population.of({**state, **damage})
+
+
+SCRIPT = [
+    # minutes, evaluations of members 1, 2 and 3, who is alive, and what is due
+    (0.0, (0, 0, 0), {1, 2, 3}, "continue"),
+    (2.9, (4, 4, 3), {1, 2, 3}, "continue"),
+    (2.9, (5, 5, 5), {1, 2, 3}, "ended"),
+    (2.9, (5, 6, 5), {1, 2, 3}, "ended"),
+    (3.0, (5, 5, 1), {1, 2, 3}, "continue"),
+    (99.0, (5, 5, 1), {1, 2, 3}, "continue"),
+    (3.0, (5, 5, 2), {1, 2, 3}, "end the rest"),
+    (2.99, (5, 5, 2), {1, 2, 3}, "continue"),
+    (3.0, (2, 2, 2), {1, 2, 3}, "end the rest"),
+    (3.0, (5, 5, 0), {1, 2}, "ended"),
+    (3.0, (5, 2, 0), {1, 2}, "end the rest"),
+    (1.0, (5, 2, 0), {1, 2}, "continue"),
+    (0.0, (0, 0, 0), set(), "ended"),
+]
+
+
+@pytest.mark.parametrize(("minutes", "counts", "alive", "due"), SCRIPT)
+def test_a_generation_ends_by_length_or_by_time(minutes, counts, alive, due):
+    evaluations = dict(enumerate(counts, 1))
+    found = generation_end(evaluations, alive, length=5, min_length=2, minutes=minutes, limit=3.0)
+    assert found == due
+
+
+def test_a_member_without_an_evaluation_holds_its_generation_up():
+    assert generation_end({1: 9}, [1, 2], length=5, min_length=1, minutes=9, limit=3) == "continue"
