@@ -63,6 +63,8 @@ _ROLES_OF: Mapping[str, tuple[Role, ...]] = {
     "max_iter": ("learner", "cluster", "evolver"),
     "max_step": ("learner", "cluster", "evolver"),
     "seed": ("learner", "cluster", "evolver"),
+    "evaluations": ("learner",),
+    "networks": ("learner",),
     "learner_host": ("learner", "actor"),
     "run": ("learner",),
     "render": ("learner",),
@@ -179,7 +181,8 @@ def _listed(words: Iterable[str]) -> str:
 
 def _parser() -> argparse.ArgumentParser:
     text = (
-        "Train one agent with a learner and any number of actors, each a process of its own, or a population.\n"
+        "Train one agent with a learner and any number of actors, each a process of its own, or a\n"
+        "population of agents.\n"
         "[ROLE, ROLE] behind a flag: only these roles take it."
     )
     parser = make_parser("main_ds.py", text, _EXAMPLES)

@@ -21,6 +21,10 @@ _SAVING_S = 600.0
 _GOODBYE_S = 15.0
 """Seconds for actors to end before they are killed."""
 
+_GRAVE = ("warning:", "error:")
+
+_EXPECTED = "resumed, not bit-exact"  # said by every member of a new generation
+
 
 class LearnerGroup:
     """A learner and its actors, kept running according to ``plan``.
@@ -73,9 +77,10 @@ class LearnerGroup:
         self._drop_left(now)
 
     def relay(self) -> None:
-        """Print what the learner has printed."""
+        """Print what the learner has printed; one of several only its warnings and errors."""
         for line in self.learner.fresh_lines:
-            self._say(f"{self.learner.name} │ {line}")
+            if self._plan.learners == 1 or (line.startswith(_GRAVE) and _EXPECTED not in line):
+                self._say(f"{self.learner.name} │ {line}")
         self.learner.fresh_lines.clear()
 
     def over(self) -> ManagedProcess | None:

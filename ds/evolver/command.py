@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+import time
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,10 +23,10 @@ from ds.cluster.command import connected, say
 from ds.cluster.connect import PROJECT
 from ds.cluster.plan import ClusterPlan, commands_from_args, make_secrets
 from ds.cluster.process import RestartRule
-from ds.evolver.evolver import Evolver, Member, MemberCommands, Settings
+from ds.evolver.evolver import Evolver, Member, MemberCommands, Rules
 from ds.evolver.generations import CONFIG, Generation, MemberStart, PopulationDir
-from ds.evolver.genes import Gene, genes_of
-from ds.evolver.population import Population
+from ds.evolver.genes import Genes
+from ds.evolver.population import first_generation
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,11 +39,30 @@ class PopulationPlan:
     """
 
     loaded: LoadedConfig
-    genes: Sequence[Gene]
+    genes: Genes
     name: str
     path: Path
     generation: Generation
     resumed: bool
+
+    def rules(self, argument: str, label: str) -> Rules:
+        """Return its rules. argument: what the user types for the environment; label: its own."""
+
+        def commands(name: str) -> dict[str, str]:
+            run = RunDir(label, name, self.path.parent / name, argument or label)
+            return {
+                "evaluate": run.command("-n", name, "--eval=10"),
+                "watch": run.command("-n", name, "--watch"),
+                "report": run.command("--report", self.name),
+            }
+
+        return Rules(
+            config=self.loaded.config,
+            genes=self.genes,
+            seed=self.loaded.seed,
+            shared=self.genes.shared,
+            commands=commands,
+        )
 
 
 def evolve(options: DistributedOptions) -> int:
@@ -54,7 +73,7 @@ def evolve(options: DistributedOptions) -> int:
         print(f"warning: {text}", file=sys.stderr)
     folder = find_env(options.train.env)
     plan = _resumed(options, folder) if options.train.resume else _new(options, folder)
-    if not plan.genes:
+    if not plan.genes.distributions:
         say("warning: random_params names no key: only the networks evolve")
     if cluster.ray is None:
         _check_memory(plan, options.train)
@@ -62,11 +81,11 @@ def evolve(options: DistributedOptions) -> int:
         made = _make(plan, options) if not plan.resumed else PopulationDir.open(plan.path)
         stack.enter_context(RunLock(made.lock, notice=say))
         ray, stop = stack.enter_context(connected(cluster.ray))
+        rules = plan.rules(options.train.env, folder.label)
         members = [
             _member(ray, plan, made, options, folder.label, number) for number in plan.generation.starts
         ]
-        evolver = Evolver(members, made, plan.generation, _settings(plan), say=say)
-        return evolver.run(stop)
+        return Evolver(members, made, plan.generation, rules, say=say).run(stop)
 
 
 def _new(options: DistributedOptions, folder: EnvFolder) -> PopulationPlan:
@@ -89,10 +108,8 @@ def _new(options: DistributedOptions, folder: EnvFolder) -> PopulationPlan:
     numbers = range(1, cluster.num_learners + 1)
     for each in (name, *(f"{name}_{number}" for number in numbers)):
         RunDir.check_free(folder.label, each, argument=train.env)
-    genes = genes_of(loaded)
-    population = Population.first(
-        genes, members=cluster.num_learners, mode=loaded.config.base_config.evolver_mode, seed=loaded.seed
-    )
+    genes = Genes(loaded)
+    population = first_generation(loaded.seed, cluster.num_learners, genes)
     starts = {number: MemberStart(step=-1, evaluations=0) for number in numbers}
     generation = Generation(number=0, population=population.state(), starts=starts, lineage=())
     return PopulationPlan(
@@ -105,9 +122,17 @@ def _resumed(options: DistributedOptions, folder: EnvFolder) -> PopulationPlan:
     train, cluster = options.train, options.cluster
     assert cluster is not None
     parent = MODELS.absolute() / folder.label
-    made = PopulationDir.open(parent / train.name if train.name else _newest(parent, train))
+    made = PopulationDir.open(parent / (train.name or _newest(parent, train)))
+    seed = int(made.facts()["seed"])
+    if train.seed not in (None, seed):
+        raise UsageError(
+            f"the population's seed is {seed}, not {train.seed}",
+            where="--seed",
+            why="everything random follows from it",
+            fix="leave --seed out, or begin another population",
+        )
     loaded = load_config_file(
-        made.config, train.overrides, _flags(options, cluster), train.seed, env=folder, require_runnable=True
+        made.config, train.overrides, _flags(options, cluster), seed, env=folder, require_runnable=True
     )
     _check(loaded)
     generation = made.newest(say)
@@ -124,7 +149,7 @@ def _resumed(options: DistributedOptions, folder: EnvFolder) -> PopulationPlan:
         )
     return PopulationPlan(
         loaded=loaded,
-        genes=genes_of(loaded),
+        genes=Genes(loaded),
         name=made.path.name,
         path=made.path,
         generation=generation,
@@ -190,26 +215,20 @@ def _check_memory(plan: PopulationPlan, options: TrainOptions) -> None:
 
     Builds one environment and one agent, so that networks that cannot be built are an error of this command.
     """
-    from algorithm.agents.networks import pick_device
+    from algorithm.agents.networks import pick_device  # torch is for local members only
+    from algorithm.console.output import open_console
     from algorithm.experience.faults import Faults
     from algorithm.replay.budget import MemoryBudget, free_memory
     from algorithm.train.assembly import close_env, make_agents, make_env
 
     if plan.loaded.config.base_config.env_type == "UNITY":  # a player would be started for it
         return
-    env = make_env(plan.loaded, "evaluate", 1, faults=Faults(None))
-    try:
-        members = len(plan.generation.starts)
-        budget = MemoryBudget(free_memory() // members)
+    with ExitStack() as stack:
+        console = stack.enter_context(open_console(quiet=True))
+        env = make_env(plan.loaded, "evaluate", 1, faults=Faults(console))
+        stack.callback(close_env, env, say)
+        budget = MemoryBudget(free_memory() // len(plan.generation.starts))
         make_agents(plan.loaded, env.specs, plan.loaded.env_dir, pick_device(options.device), memory=budget)
-    except UsageError as error:
-        if "replay" not in error.what:
-            raise
-        raise UsageError(
-            f"of {members} members each: {error.what}", where=error.where, why=error.why, fix=error.fix
-        ) from error
-    finally:
-        close_env(env, say)
 
 
 def _make(plan: PopulationPlan, options: DistributedOptions) -> PopulationDir:
@@ -240,7 +259,9 @@ def _member(
     own_secrets = config.net_config.secrets != NetConfig().secrets
     local = cluster.ray is None
     script = None if cluster.num_actors else PROJECT / "main.py"
-    commands = MemberCommands(main, script, _settings(plan).part(plan.generation, folder, number))
+    commands = MemberCommands(
+        main, script, plan.rules(options.train.env, label).part(plan.generation, folder, number)
+    )
     described = ClusterPlan(
         label=label,
         name=name,
@@ -255,4 +276,4 @@ def _member(
         prefix=f"{name} ",
         learners=len(plan.generation.starts),
     )
-    return Member(number, ray, described, commands, say=say, rule=RestartRule())
+    return Member(number, ray, described, commands, say=say, rule=RestartRule(), clock=time.monotonic)

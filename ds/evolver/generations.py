@@ -218,8 +218,7 @@ def _written(generation: Generation) -> dict[str, object]:
         "generation": generation.number,
         "population": dict(generation.population),
         "members": {
-            str(k): {"step": one.step, "evaluations": one.evaluations}
-            for k, one in generation.starts.items()
+            str(k): {"step": one.step, "evaluations": one.evaluations} for k, one in generation.starts.items()
         },
         "lineage": [dict(record) for record in generation.lineage],
     }
