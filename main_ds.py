@@ -27,6 +27,10 @@ def _command(options: DistributedOptions) -> int:
         from ds.cluster.command import cluster
 
         return cluster(options, sys.argv)
+    if options.role == "evolver":
+        from ds.evolver.command import evolve
+
+        return evolve(options)
     label = find_env(options.train.env).label
     _say(options.train, f"{label}, {options.role}: loading torch")
     with interruptible_imports():

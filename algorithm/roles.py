@@ -278,6 +278,13 @@ class Agent(Recorder, SegmentRecorder, Protocol):
         """Load networks alone, for inference. Raises ValueError as :meth:`load_tensors`."""
         ...
 
+    def begin_with(self, model: Mapping[str, Tensor], optim: Mapping[str, Tensor] | None) -> None:
+        """Begin with other networks, targets equal to them. Raises ValueError as :meth:`load_tensors`.
+
+        optim: file of a checkpoint with the optimisers' moments; None: they begin anew
+        """
+        ...
+
     def attach(self, *, restore: Callable[[], Tensors | None], report: DivergenceReport) -> None:
         """Set the source of tensors for a diverged training: ``restore``; None: there is no checkpoint."""
         ...

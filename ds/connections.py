@@ -107,12 +107,10 @@ class ConnectionLimiter:
         few = now[0] - self._others <= min(MAX_SILENT, self._most // 4)
         if now == self._settled or (few and now[1] <= 2 * self._most):
             return
-        there = {peer for peer, _ in self._accepted()}
+        there = dict.fromkeys(peer for peer, _ in self._accepted())
         self._others = len(_open()) - len(there)
-        self._spoke &= there
-        self._seen = {peer: None for peer in self._seen if peer in there} | dict.fromkeys(
-            there - self._seen.keys()
-        )
+        self._spoke &= there.keys()
+        self._seen = {peer: None for peer in self._seen if peer in there} | there
         if len(there) >= self._most:
             self._on_fault("crowded", f"{len(there)} connections, as many as there may be")
         found = self._too_many()
@@ -145,8 +143,11 @@ class ConnectionLimiter:
                     connection.shutdown(socket.SHUT_RDWR)
 
     def _accepted(self) -> Iterator[tuple[Peer, socket.socket]]:
-        """Yield each connection to ``port``, by a duplicate descriptor: the first may close meanwhile."""
-        for number in _open():
+        """Yield each connection to ``port``, by a duplicate descriptor: the first may close meanwhile.
+
+        They come in the order of their descriptors, which is that of their arrival unless some have closed.
+        """
+        for number in sorted(_open()):
             with contextlib.suppress(OSError):
                 descriptor = os.dup(number)
                 try:

@@ -50,8 +50,13 @@ def extensions_of(
         make_network=networks.make,
     )
     with torch.random.fork_rng():
-        torch.manual_seed(stream_seed(seed, "extensions", behaviour))
+        torch.manual_seed(stream_seed(_network_seed(config, seed), "extensions", behaviour))
         return make_extensions(build)
+
+
+def _network_seed(config: BehaviourConfig, seed: int) -> int:
+    own: int | None = config.sac_config.network_seed
+    return seed if own is None else own
 
 
 def make_networks(
@@ -67,7 +72,7 @@ def make_networks(
     nn_file: the task's own, None for the defaults
     classes: of the family, see :attr:`algorithm.roles.Family.networks`
     """
-    torch.manual_seed(stream_seed(seed, "networks", behaviour))
+    torch.manual_seed(stream_seed(_network_seed(config, seed), "networks", behaviour))
     sac = config.sac_config
     return load_networks(
         spec,

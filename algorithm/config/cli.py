@@ -69,6 +69,8 @@ class TrainOptions:
     eval:   episodes of an evaluation with the deterministic policy.
     record: file for what is seen and done while playing.
     failure: dump of an episode for ``--check`` to replay.
+    evaluations: of the run in all, after which it ends.
+    networks: folder of a checkpoint whose networks a training begins with.
     report: names of runs.
     notices: sentences to show because a flag has no effect.
     """
@@ -92,6 +94,8 @@ class TrainOptions:
     agents: int | None = None
     max_iter: int | None = None
     max_step: int | None = None
+    evaluations: int | None = None
+    networks: str | None = None
     name: str | None = None
     disable_sample: bool = False
     use_env_nn: bool = False
@@ -239,6 +243,11 @@ def refuse_mixed(options: TrainOptions) -> None:
         )
     if options.failure and not options.check:
         leave(cannot("--from needs --check", "it is a file for the check to replay", "add --check"))
+    for flag in ("evaluations", "networks"):
+        if getattr(options, flag) is not None and any(
+            given for mode, given in modes.items() if mode != "--resume"
+        ):
+            leave(cannot(f"--{flag} is for a training", "nothing is learned here", "leave it out"))
     if options.repeat > 1 and options.resume:
         leave(cannot("--repeat and --resume cannot go together", "one run is resumed", "leave one out"))
 
@@ -291,6 +300,15 @@ def add_training(parser: argparse._ActionsContainer) -> None:
     )
     parser.add_argument("--max_iter", type=limit, help="max iteration, -1: no limit")
     parser.add_argument("--max_step", type=limit, help="max environment steps, -1: no limit")
+    parser.add_argument(
+        "--evaluations", type=positive, metavar="N", help="end with the N-th evaluation of the run in all"
+    )
+    parser.add_argument(
+        "--networks",
+        metavar="FOLDER",
+        help="begin with the networks of a checkpoint, targets equal to them; with --resume "
+        "base_config.evolver_keep says what stays besides",
+    )
     parser.add_argument("--seed", type=natural, help="seed of the run; default: the file's, else a fresh one")
     parser.add_argument(
         "--override",

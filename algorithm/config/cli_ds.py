@@ -21,7 +21,6 @@ from algorithm.config.cli import (
     make_parser,
     refuse_mixed,
 )
-from algorithm.config.errors import unavailable
 from algorithm.config.flag_types import natural, positive
 
 _EXAMPLES = """\
@@ -36,34 +35,46 @@ examples:
   python main_ds.py gym/pendulum learner -n NAME --resume
   # learner and actors placed, watched and restarted by Ray, here or on a cluster
   python main_ds.py gym/pendulum cluster --num_actors 4
+  # a population of four that tunes what random_params of the configuration names, likewise
+  python main_ds.py gym/pendulum evolver --num_learners 4
 """
 
-Role = Literal["learner", "actor", "cluster"]
+Role = Literal["learner", "actor", "cluster", "evolver"]
 _ROLES: Mapping[str, Role] = {
     "learner": "learner",
     "l": "learner",
     "actor": "actor",
     "a": "actor",
     "cluster": "cluster",
+    "evolver": "evolver",
+    "e": "evolver",
 }
 
 
-_NAMES: Mapping[Role, str] = {"learner": "the learner", "actor": "an actor", "cluster": "the role cluster"}
+_NAMES: Mapping[Role, str] = {
+    "learner": "the learner",
+    "actor": "an actor",
+    "cluster": "the role cluster",
+    "evolver": "the role evolver",
+}
 _ROLES_OF: Mapping[str, tuple[Role, ...]] = {
-    "name": ("learner", "cluster"),
-    "resume": ("learner", "cluster"),
-    "max_iter": ("learner", "cluster"),
-    "max_step": ("learner", "cluster"),
-    "seed": ("learner", "cluster"),
+    "name": ("learner", "cluster", "evolver"),
+    "resume": ("learner", "cluster", "evolver"),
+    "max_iter": ("learner", "cluster", "evolver"),
+    "max_step": ("learner", "cluster", "evolver"),
+    "seed": ("learner", "cluster", "evolver"),
+    "evaluations": ("learner",),
+    "networks": ("learner",),
     "learner_host": ("learner", "actor"),
     "run": ("learner",),
     "render": ("learner",),
     "ckpt": ("learner",),
-    "num_actors": ("cluster",),
-    "ray": ("cluster",),
+    "num_learners": ("evolver",),
+    "num_actors": ("cluster", "evolver"),
+    "ray": ("cluster", "evolver"),
     "scale": ("cluster",),
-    "learner_cpus": ("cluster",),
-    "actor_cpus": ("cluster",),
+    "learner_cpus": ("cluster", "evolver"),
+    "actor_cpus": ("cluster", "evolver"),
 }
 """Flag -> roles that accept it; a flag that is not listed is accepted by all."""
 
@@ -71,6 +82,7 @@ _OTHERS_WORK: Mapping[Role, str] = {
     "learner": "Ray places and counts",
     "actor": "an actor does what the learner says",
     "cluster": "a cluster trains, and it finds the learner's address by itself",
+    "evolver": "a population trains, and it finds the learners' addresses by itself",
 }
 """Role -> reason for refusing the flags of other roles."""
 
@@ -102,14 +114,16 @@ class DistributedOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class ClusterOptions:
-    """Placement of learner and actors by Ray.
+    """Placement of learners and actors by Ray.
 
-    num_actors: how many actors; None where a running cluster is only scaled
+    num_learners: how many learners a population has; None for the role cluster
+    num_actors: how many actors, of each learner; None where a running cluster is only scaled
     ray:        address of a Ray cluster; None starts one on this machine
     scale:      the number of actors that a running cluster shall have from now on
     learner_cpus, actor_cpus: of which Ray keeps so many for each
     """
 
+    num_learners: int | None = None
     num_actors: int | None = None
     ray: str | None = None
     scale: int | None = None
@@ -127,7 +141,7 @@ def parse_distributed(argv: Sequence[str] | None = None) -> DistributedOptions:
     overrides = tuple(given.pop("override") or ())
     train = TrainOptions(**given, overrides=overrides)
     options = DistributedOptions(
-        role=role, train=train, **own, cluster=cluster if role == "cluster" else None
+        role=role, train=train, **own, cluster=cluster if role in ("cluster", "evolver") else None
     )
     refuse_mixed(train)
     return options
@@ -143,7 +157,15 @@ def _refuse_for_role(given: Mapping[str, object], role: Role) -> None:
     ]
     if problems:
         leave(*problems)
-    if role == "cluster" and (given["num_actors"] is None) == (given["scale"] is None):
+    if role == "evolver" and given["num_learners"] in (None, 1):
+        leave(
+            cannot(
+                "evolver needs --num_learners N, at least 2",
+                "the best of a population make its next generation",
+                "add --num_learners 4, or train alone: main.py",
+            )
+        )
+    if role == "cluster" and (not given["num_actors"]) == (given["scale"] is None):
         leave(
             cannot(
                 "cluster needs --num_actors N, or --scale N for one that is running",
@@ -157,21 +179,15 @@ def _listed(words: Iterable[str]) -> str:
     return " and ".join(words)
 
 
-def _role(text: str) -> str:
-    """Return the name or letter of a role; refuse one that is not in this version."""
-    if text in ("evolver", "e"):
-        leave(unavailable(f"main_ds.py {text}", "command line", "population training", "start a learner"))
-    return text
-
-
 def _parser() -> argparse.ArgumentParser:
     text = (
-        "Train one agent with a learner and any number of actors, each a process of its own.\n"
+        "Train one agent with a learner and any number of actors, each a process of its own, or a\n"
+        "population of agents.\n"
         "[ROLE, ROLE] behind a flag: only these roles take it."
     )
     parser = make_parser("main_ds.py", text, _EXAMPLES)
     parser.add_argument("env", help=ENV_HELP)
-    parser.add_argument("role", type=_role, choices=tuple(_ROLES), help="the part that this process plays")
+    parser.add_argument("role", choices=tuple(_ROLES), help="the part that this process plays")
     what = parser.add_argument_group("what to run")
     add_common(what)
     add_training(what)
@@ -182,11 +198,12 @@ def _parser() -> argparse.ArgumentParser:
     add_acting(parser.add_argument_group("how to run"), port="--unity_port")
     add_model(parser.add_argument_group("which networks"))
     add_talk(parser.add_argument_group("what to say"))
-    ray = parser.add_argument_group("role cluster")
-    ray.add_argument("--num_actors", type=positive, help="actors to place")
+    ray = parser.add_argument_group("roles cluster and evolver")
+    ray.add_argument("--num_learners", type=positive, metavar="N", help="members of the population")
+    ray.add_argument("--num_actors", type=natural, metavar="M", help="actors to place, of each learner")
     ray.add_argument("--ray", metavar="ADDRESS", help="of a Ray cluster; default: start Ray on this machine")
     ray.add_argument("--scale", type=natural, metavar="N", help="give the running cluster -n NAME N actors")
-    ray.add_argument("--learner_cpus", type=float, default=1.0, help="CPUs that Ray keeps for the learner")
+    ray.add_argument("--learner_cpus", type=float, default=1.0, help="CPUs that Ray keeps for a learner")
     ray.add_argument("--actor_cpus", type=float, default=1.0, help="and for each actor; may be a fraction")
     _note_roles(parser)
     return parser

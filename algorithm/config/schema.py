@@ -39,7 +39,6 @@ else:
 MAX_ENVS = 2**16
 """Largest number of sub-environments; each takes memory before its spaces are read."""
 
-_EVOLVER = "population training"
 _OTHER_NETWORKS = "fixed: the networks would be others than those that were trained"
 
 
@@ -90,21 +89,38 @@ class BaseConfig(EnvConfig):
         shared=True,
     )
 
-    evolver_enabled: bool = option(True, "Let a population of learners evolve.", reserved=_EVOLVER)
+    evolver_enabled: bool = option(
+        True, "Whether `main_ds.py ENV evolver` may train a population with this configuration."
+    )
+    evolver_mode: Literal["cem", "copy"] = option(
+        "cem",
+        "How generations follow one another. cem: all members begin with draws around the mean networks of "
+        "the best ones. copy: the best ones go on, the others begin with copies of them.",
+        new=True,
+    )
+    evolver_keep: Annotated[tuple[Literal["optimiser", "replay"], ...], Strict(False)] = option(
+        ("optimiser", "replay"),
+        "What stays when a run is resumed with the networks of `--networks`: the optimisers' moments, the "
+        "replay. What is not named begins anew.",
+        new=True,
+    )
     evolver_cem_length: Whole = option(
-        50, "A generation ends when every learner has so many evaluations.", reserved=_EVOLVER, ge=1
+        50, "A generation of a population ends when every member has so many evaluations in it.", ge=1
     )
     evolver_cem_best: Finite = option(
-        0.3, "Share of learners that the next generation is made from.", reserved=_EVOLVER, gt=0, le=1
+        0.3, "Share of the members that the next generation is made from, at least one.", gt=0, le=1
     )
     evolver_cem_min_length: Whole = option(
-        2, "Evaluations of every learner that suffice once evolver_cem_time is over.", reserved=_EVOLVER, ge=1
+        2, "Evaluations of every member that suffice once evolver_cem_time is over.", ge=1
     )
     evolver_cem_time: Finite = option(
-        3, "Minutes after which evolver_cem_min_length suffices.", reserved=_EVOLVER, ge=0
+        3, "Minutes of a generation after which evolver_cem_min_length suffices.", ge=0
     )
     evolver_remove_worst: Whole = option(
-        4, "A learner passed over so many times is replaced.", reserved=_EVOLVER, ge=1
+        4,
+        "A member that was never among the best since it was drawn, while another was so many times, is "
+        "drawn anew.",
+        ge=1,
     )
 
     max_actors_each_learner: Limit = option(-1, "Largest number of actors of a learner. -1: no limit.")

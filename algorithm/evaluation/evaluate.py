@@ -199,16 +199,16 @@ class _FirstEpisodes:
 
     @property
     def finished(self) -> list[Episode]:
-        """Those of the first n that have ended."""
+        """Episodes among the first n that have ended, in the order in which they began."""
         return [self._ended[number] for number in self._numbers[: self._n] if number in self._ended]
 
     @property
     def complete(self) -> bool:
-        """Whether all of the first n have ended."""
+        """Whether each of the first n episodes has ended."""
         return len(self.finished) == self._n
 
     def new(self) -> list[Episode]:
-        """Return those of the first n that have ended since the last call."""
+        """Return episodes among the first n that have ended since the last call."""
         found = [k for k in self._numbers[: self._n] if k in self._ended and k not in self._reported]
         self._reported.update(found)
         return [self._ended[number] for number in found]

@@ -113,6 +113,11 @@ class FlatAdam:
         """Return Adam's state by name: both moments and the step count."""
         return {"exp_avg": self._moments[0], "exp_avg_sq": self._moments[1], "step": self._count}
 
+    def reset(self) -> None:
+        """Begin anew: moments and step count are zero."""
+        for tensor in self.tensors().values():
+            tensor.zero_()
+
     def load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
         """Restore the state of :meth:`tensors`. Raises ``ValueError`` if names or sizes differ."""
         own = self.tensors()

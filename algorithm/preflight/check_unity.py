@@ -106,7 +106,7 @@ class _Trial:
 
 
 class _Record:
-    """What was seen of one behaviour."""
+    """Counts and images of one behaviour over the steps of the check."""
 
     def __init__(self, name: str, spec: AgentSpec) -> None:
         self._name, self._spec = name, spec

@@ -149,6 +149,10 @@ class SacAgent:
         """Load networks alone."""
         self.sac.load_model(model)
 
+    def begin_with(self, model: Mapping[str, Tensor], optim: Mapping[str, Tensor] | None) -> None:
+        """Begin with other networks; see :meth:`Sac.begin_with`."""
+        self.sac.begin_with(model, optim)
+
     def attach(self, *, restore: Callable[[], Tensors | None], report: DivergenceReport) -> None:
         """Go back to what ``restore`` returns when training diverges."""
         self._guard.attach(restore=restore, report=report)

@@ -46,6 +46,13 @@ class SacConfig(Block):
         "Seed of everything random in a run. null: a fresh one is drawn, printed and saved.",
         resume="fixed: every random number of the run follows from it",
     )
+    network_seed: Annotated[int, Field(ge=0, le=MAX_SEED), BeforeValidator(to_whole)] | None = option(
+        None,
+        "Seed of the first networks alone, with which runs of different seeds begin alike. null: that of the "
+        "run.",
+        new=True,
+        resume="ignored",
+    )
     threads: Annotated[int, Field(ge=1), BeforeValidator(to_whole)] | Literal["auto"] = option(
         1,
         "Threads torch may use. One is fastest on a machine that does anything else besides.",

@@ -365,6 +365,21 @@ class Sac:
         except RuntimeError as error:
             raise ValueError(f"the saved networks do not fit the configured ones: {error}") from error
 
+    def begin_with(self, model: Mapping[str, Tensor], optim: Mapping[str, Tensor] | None) -> None:
+        """Begin with other networks; the targets equal them. Raises ``ValueError`` as :meth:`load_tensors`.
+
+        optim: of :meth:`tensors`, with the optimisers' moments; None: they begin anew
+        """
+        self.load_model(model)
+        self.model.target.polyak_(1.0)
+        for group, adam in self._steps():
+            if optim is None:
+                adam.reset()
+            else:
+                adam.load_tensors(below(f"{group}.", optim))
+        if optim is not None:
+            self.return_scale.roll_back(below("returns.", optim))
+
     def _steps(self) -> list[tuple[str, FlatAdam]]:
         groups = {
             "critic": self._critic_step,

@@ -25,12 +25,20 @@ class Checkpointer:
     """Writer of checkpoints of ``training`` through ``manager``. A full disk does not end a run at once.
 
     check: raises StorageError where the run's folder is missing; nothing is made in its place
+    since: step of the last checkpoint that holds other networks than those the training began with; -1: none
     """
 
     def __init__(
-        self, manager: CheckpointManager, training: TrainState, console: Console, check: Callable[[], None]
+        self,
+        manager: CheckpointManager,
+        training: TrainState,
+        console: Console,
+        check: Callable[[], None],
+        *,
+        since: int = -1,
     ) -> None:
         self._manager, self._training, self._console, self._check = manager, training, console, check
+        self._since = since
         self._failures = 0
         self._seconds, self._bytes, self._count = 0.0, 0, 0
 
@@ -75,7 +83,7 @@ class Checkpointer:
 
     def networks(self, behaviour: str) -> Mapping[str, Mapping[str, torch.Tensor]] | None:
         """Return a behaviour's tensors at the last checkpoint; None if there is none."""
-        if self._manager.latest is None:
+        if self._manager.latest is None or self._manager.has(self._since):
             return None
         level = behaviour_level(behaviour)
         prefix = f"{level}/" if level else ""

@@ -23,7 +23,7 @@ class Counters:
     """Counts of one training; ``behaviours`` are its agents' names."""
 
     def __init__(self, behaviours: Iterable[str]) -> None:
-        self.step = self.iteration = self.episodes = 0
+        self.step = self.iteration = self.episodes = self.evaluations = 0
         self.since_summary: dict[str, list[Episode]] = {name: [] for name in behaviours}
         self.returns: deque[float] = deque(maxlen=SHOWN_RETURNS)
         self.last_eval: Evaluations = {}
@@ -61,6 +61,7 @@ class Counters:
                 "step": self.step,
                 "iteration": self.iteration,
                 "episodes": self.episodes,
+                "evaluations": self.evaluations,
                 "since_summary": {
                     name: [[e.agent, e.total, e.length] for e in episodes]
                     for name, episodes in self.since_summary.items()
@@ -76,6 +77,7 @@ class Counters:
         """Continue from what :meth:`state` returned."""
         meta = state.meta
         self.step, self.iteration, self.episodes = meta["step"], meta["iteration"], meta["episodes"]
+        self.evaluations = meta["evaluations"]
         for name, episodes in meta["since_summary"].items():
             self.since_summary[name] = [Episode(name, *each) for each in episodes]
         self.returns.clear()

@@ -52,7 +52,7 @@ def resume(
         else:
             older = intact_checkpoints(run.checkpoints, warn=console.warn)
             saved = next(older)
-        _refuse_if_done(saved, wanted, run)
+        _refuse_if_done(saved, wanted, run, options.evaluations)
         return Start(saved, changed, older)
 
     return run_training(options, wanted, arguments, run, start=start, wire=wire).exit_code
@@ -103,10 +103,19 @@ def _wanted(
     )
 
 
-def _refuse_if_done(saved: Checkpoint, wanted: LoadedConfig, run: RunDir) -> None:
+def _refuse_if_done(saved: Checkpoint, wanted: LoadedConfig, run: RunDir, evaluations: int | None) -> None:
     base = wanted.config.base_config
     with fitting(saved.path):
-        iteration = int(saved.state["run"]["tally"]["iteration"])
+        counted = saved.state["run"]["tally"]
+        iteration, evaluated = int(counted["iteration"]), int(counted["evaluations"])
+    if evaluations is not None and evaluated >= evaluations:
+        raise UsageError(
+            "nothing is left to do",
+            where=run.shown(saved.path),
+            why=f"--evaluations is {evaluations:,}, and the run has {evaluated:,}",
+            fix=f"{run.training_command('-n', run.name, '--resume', f'--evaluations={2 * evaluated}')}"
+            "    (train on)",
+        )
     for key, done in (("max_step", saved.step), ("max_iter", iteration)):
         limit = getattr(base, key)
         if 0 < limit <= done and _has_ended(run, saved.step):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
@@ -43,7 +43,14 @@ from algorithm.train.checkpointer import Checkpointer
 from algorithm.train.randomness import seed_globally
 from algorithm.train.runtime import OneProcess, Runtime, Wire
 from algorithm.train.signals import StopRequest
-from algorithm.train.state import TrainState, fitting, load_replays
+from algorithm.train.state import (
+    REPLAY,
+    TrainState,
+    begin_with_networks,
+    fitting,
+    load_foreign_replays,
+    load_replays,
+)
 from algorithm.train.summaries import finish_screen, result_json, start_screen
 from algorithm.train.trainer import Outcome, Trainer
 from algorithm.wording import Rows
@@ -100,6 +107,13 @@ def run_training(
 
     wire: constructor of the source of transitions
     """
+    if options.evaluations is not None and loaded.config.eval_config.per_step <= 0:
+        raise UsageError(
+            "--evaluations needs evaluations on the way",
+            where=f"{loaded.source}: eval_config.per_step",
+            why="they are switched off",
+            fix="-o eval_config.per_step=2000, or leave --evaluations out",
+        )
     torch.set_num_threads(loaded.threads)
     device = pick_device(options.device)
     with ExitStack() as stack:
@@ -130,7 +144,7 @@ def run_training(
             faults.attach(end_of_hang)
             runtime.begin()
             outcome = trainer.train()
-            runtime.end(stopped=outcome.stopped)
+            runtime.end(stopped=outcome.stopped or outcome.paused)
         except Exception as error:
             end(error)
             raise
@@ -225,11 +239,17 @@ class Session:
         own_env = env_file(self.loaded)
         training = TrainState(runtime.make_collector, agents, faults, self._made_with(agents, own_env))
         notices = [*empty, *training.restore(start.saved)] if start else []
+        if self.options.networks is not None:
+            notices += begin_with_networks(
+                agents, Path(self.options.networks), start.saved if start else None, self._kept
+            )
         if start and own_env is not None and run.has_other(own_env):
             notices.append(f"the environment's file {own_env.name} has been changed since")
         self._write_down(agents, networks, start, eval_env.render_modes if eval_env else (), own_env)
         manager = self._manager(start)
-        saver = Checkpointer(manager, training, console, self.lock.check)
+        # Networks from elsewhere are in no checkpoint of this run yet.
+        since = start.saved.step if start and self.options.networks is not None else -1
+        saver = Checkpointer(manager, training, console, self.lock.check, since=since)
         for name, agent in agents.items():
             agent.attach(restore=partial(saver.networks, name), report=faults)
         with fitting(start.saved.path if start else run.path):
@@ -243,7 +263,7 @@ class Session:
         self.stack.callback(metrics.close)
         resumed = start.rows if start else []
         console.start(start_screen(self.loaded, run, runtime.scene, agents, self.device, resumed=resumed))
-        self._warn(agents, notices, exact=bool(start) and not notices)
+        self._warn(agents, notices, resumed=bool(start))
         trainer = Trainer(
             training,
             eval_env=eval_env,
@@ -254,6 +274,7 @@ class Session:
             stop=self.stop,
             film=film,
             on_non_finite=self.on_non_finite(faults, "evaluate", most=_DROPPED_IN_EVALUATIONS),
+            evaluations=self.options.evaluations,
         )
         return trainer, saver, runtime, faults
 
@@ -344,12 +365,28 @@ class Session:
             if start is None:
                 return agents, None, []
             try:
-                return agents, start, load_replays(agents, start.saved, self.run.replay)
+                return agents, start, self._load_replays(agents, start.saved)
             except DamagedError as error:
                 if start.older is None:
                     raise
                 self.console.warn(passed_over(error))
                 start = replace(start, saved=next(start.older))
+
+    @property
+    def _kept(self) -> Collection[str]:
+        """What stays of the run beside networks from elsewhere."""
+        return self.loaded.config.base_config.evolver_keep
+
+    def _load_replays(self, agents: Mapping[str, Agent], saved: Checkpoint) -> list[str]:
+        """Load the run's own replays, or what takes their place where the networks are from elsewhere."""
+        networks = self.options.networks
+        if networks is None:
+            return load_replays(agents, saved, self.run.replay)
+        if "replay" not in self._kept:
+            return ["base_config.evolver_keep does not name the replay: it begins empty"]
+        if not (Path(networks) / REPLAY).is_dir():
+            return load_replays(agents, saved, self.run.replay)
+        return load_foreign_replays(agents, Path(networks))
 
     def _made_with(self, agents: Mapping[str, Agent], own_env: Path | None) -> Mapping[str, object]:
         """Return versions and code, without the run's own networks and the environment's own file."""
@@ -371,7 +408,7 @@ class Session:
             manager.resume(start.saved.step)
         return manager
 
-    def _warn(self, agents: Mapping[str, Agent], notices: Sequence[str], *, exact: bool) -> None:
+    def _warn(self, agents: Mapping[str, Agent], notices: Sequence[str], *, resumed: bool) -> None:
         warn = self.console.warn
         own = notices_of(self.options, self.loaded.config.base_config)
         for text in (*own, *(text for agent in agents.values() for text in agent.notices)):
@@ -379,6 +416,6 @@ class Session:
         if self.options.disable_sample:
             warn("--disable_sample while training: no exploration, and no importance sampling")
         for text in notices:
-            warn(f"resumed, not bit-exact: {text}")
-        if exact:
+            warn(f"resumed, not bit-exact: {text}") if resumed else self.console.message(text)
+        if resumed and not notices:
             self.console.message("resumed exactly: everything goes on as if it had never stopped")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
@@ -15,7 +15,7 @@ from algorithm.experience.collector import Iteration
 from algorithm.experience.faults import Faults
 from algorithm.families import family
 from algorithm.roles import Agent, Collector
-from algorithm.runs.checkpoints.checkpoint import Checkpoint, Snapshot, load_replay
+from algorithm.runs.checkpoints.checkpoint import Checkpoint, Snapshot, load_checkpoint, load_replay
 from algorithm.runs.checkpoints.manifest import STATE
 from algorithm.runs.names import behaviour_level
 from algorithm.runs.provenance import what_differs
@@ -151,6 +151,51 @@ def load_replays(agents: Mapping[str, Agent], saved: Checkpoint, replays: Path) 
         ]
     owners = ("its" if name == DEFAULT_BEHAVIOUR else f"{name}'s" for name in missing)
     return [f"{its} replay was not saved (checkpoint_config.replay): it begins empty" for its in owners]
+
+
+REPLAY = "replay"
+"""Folder of segments in a folder of networks that brings a replay along."""
+
+
+def load_foreign_replays(agents: Mapping[str, Agent], folder: Path) -> list[str]:
+    """Load the replays of the checkpoint ``folder`` with its own segments; returns a line for the user.
+
+    Raises StorageError as :func:`load_replays`.
+    """
+    lines = load_replays(agents, Checkpoint(path=folder, step=0, tensors={}, state={}), folder / REPLAY)
+    for agent in agents.values():
+        for replay in agent.stores().values():
+            replay.forget_saved()  # its rows are in no segment of this run
+    return [*lines, f"the replay is that of {folder}"]
+
+
+def begin_with_networks(
+    agents: Mapping[str, Agent], folder: Path, own: Checkpoint | None, kept: Collection[str]
+) -> list[str]:
+    """Let agents begin with the networks of the checkpoint ``folder``; returns a line for the user.
+
+    own:  checkpoint that the run goes on from, None for a new run
+    kept: ``base_config.evolver_keep``; the moments are those of ``folder`` where it brings a replay along
+    Raises StorageError if there are none, or they do not fit.
+    """
+    found = load_checkpoint(folder)
+    moments = None
+    if own is not None and "optimiser" in kept:
+        moments = found if (folder / REPLAY).is_dir() else own
+    for name, agent in agents.items():
+        level = behaviour_level(name)
+        prefix = f"{level}/" if level else ""
+        try:
+            model = found.tensors[f"{prefix}model"]
+            agent.begin_with(model, moments.tensors.get(f"{prefix}optim") if moments else None)
+        except (KeyError, ValueError) as error:
+            raise StorageError(
+                "the networks do not fit this agent",
+                where=folder,
+                why=str(error) if isinstance(error, ValueError) else f"there are none for {name!r}",
+                fix="give a checkpoint of the same networks and configuration: --networks FOLDER",
+            ) from error
+    return [f"the networks are those of {folder}"]
 
 
 @contextmanager

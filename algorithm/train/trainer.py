@@ -35,6 +35,7 @@ class Outcome:
     steps: int
     updates: int
     stopped: bool  # by a signal
+    paused: bool  # after so many evaluations, before its limits
     limit: str  # that ended it, twice as far: ``max_step=8000``
     time: Mapping[Part, float]  # seconds of training by what they went into, without evaluation
     faults: Mapping[str, int]  # failures survived, by kind
@@ -58,6 +59,7 @@ class Trainer:
     film:     returns the callback of an evaluation at a step, which may record a video
     on_non_finite: treatment of episodes with such numbers in evaluations
     stop:     becomes true at the signal to end the run
+    evaluations: number of them, of the run in all, after which it ends; None for no such end
     """
 
     def __init__(
@@ -72,11 +74,12 @@ class Trainer:
         stop: StopRequest,
         film: Callable[[int], Callback],
         on_non_finite: OnNonFinite,
+        evaluations: int | None = None,
     ) -> None:
         self._training, self._eval_env, self._config = training, eval_env, config
         self._agents, self._counters, self._watch = training.agents, training.counters, training.watch
         self._saver, self._console, self._metrics, self._stop = saver, console, metrics, stop
-        self._film, self._on_non_finite = film, on_non_finite
+        self._film, self._on_non_finite, self._evaluations = film, on_non_finite, evaluations
         base = config.base_config
         self._max_step, self._max_iter = base.max_step, base.max_iter
         self._policies = {
@@ -137,8 +140,14 @@ class Trainer:
         return self._counters.step
 
     def _finished(self) -> bool:
+        return bool(self._stop) or self._at_limit() or self._paused()
+
+    def _at_limit(self) -> bool:
         steps_done = 0 < self._max_step <= self._counters.step
-        return bool(self._stop) or steps_done or 0 < self._max_iter <= self._counters.iteration
+        return steps_done or 0 < self._max_iter <= self._counters.iteration
+
+    def _paused(self) -> bool:
+        return self._evaluations is not None and self._counters.evaluations >= self._evaluations
 
     def _advance(self) -> None:
         try:
@@ -178,6 +187,7 @@ class Trainer:
         self._counters.owes_evaluation = found is None
         if found is None:
             return
+        self._counters.evaluations += 1
         for name, performance in found.items():
             self._report(name, performance)
         self._save_if_best()
@@ -249,12 +259,17 @@ class Trainer:
         step = self._counters.step
         taken = self._training.collector.behaviour_steps
         ratios = [agent.update_ratio(taken[name]) for name, agent in self._agents.items()]
-        by_steps = 0 < self._max_step <= step
+        limit = f"max_iter={2 * self._counters.iteration}"
+        if 0 < self._max_step <= step:
+            limit = f"max_step={2 * step}"
+        elif not self._at_limit():
+            limit = f"evaluations={2 * self._counters.evaluations}"
         return Outcome(
             steps=step,
             updates=self._training.updates,
             stopped=bool(self._stop),
-            limit=f"max_step={2 * step}" if by_steps else f"max_iter={2 * self._counters.iteration}",
+            paused=not self._stop and not self._at_limit(),
+            limit=limit,
             time=self._watch.seconds,
             faults=self._training.faults.counts,
             replay_ratio=float(np.mean(ratios)),

@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
+from types import ModuleType
 
 from algorithm.config.cli import notices, program
 from algorithm.config.cli_ds import DistributedOptions
@@ -49,16 +51,23 @@ def train_on_cluster(plan: ClusterPlan, address: str | None, *, rule: RestartRul
     address: ``HOST:PORT`` or ``auto``; None starts Ray on this machine, on the loopback.
     Raises UserError where Ray is not there.
     """
-    _say("starting Ray on this machine" if address is None else f"joining the Ray cluster at {address}")
     if address is None:
         # On one machine there is nothing to place, and any number of actors may share it.
         plan = replace(plan, learner_cpus=0.0, actor_cpus=0.0)
+    with connected(address) as (ray, stop):
+        at = gcs_address(ray)
+        say(f"Ray is at {at}; to have M actors:\n{_scale_command(plan, at)}")
+        return Cluster(ray, plan, say=say, rule=rule or RestartRule()).run(stop)
+
+
+@contextmanager
+def connected(address: str | None) -> Iterator[tuple[ModuleType, StopRequest]]:
+    """Start or join Ray for the block, with the request to stop; see :func:`train_on_cluster`."""
+    say("starting Ray on this machine" if address is None else f"joining the Ray cluster at {address}")
     ray = start_ray() if address is None else join_ray(address)
     try:
         with StopRequest() as stop:  # after Ray, which has a handler of its own
-            at = gcs_address(ray)
-            _say(f"Ray is at {at}; to have M actors:\n{_scale_command(plan, at)}")
-            return Cluster(ray, plan, say=_say, rule=rule or RestartRule()).run(stop)
+            yield ray, stop
     finally:
         ray.shutdown()
 
@@ -101,7 +110,8 @@ def _scale_command(plan: ClusterPlan, address: str) -> str:
     return shlex.join([*words, "--scale", "M", "--ray", address])
 
 
-def _say(text: str) -> None:
+def say(text: str) -> None:
+    """Print lines with the time of day."""
     stamp = datetime.now().strftime("%H:%M:%S")
     try:
         for line in text.splitlines():

@@ -53,7 +53,7 @@ class Host:
     def status(self, folder: str, run: str) -> NodeStatus:
         """Return the node's view of the run's folder ``run``, a path below ``folder``."""
         path = Path(folder, run)
-        return NodeStatus(path.is_dir(), _saved(path), _locked(path / "run.lock"))
+        return NodeStatus(path.is_dir(), _newest(path), _locked(path / "run.lock"))
 
     def start(self, command: StartCommand) -> int:
         """Start the process; return its id. Raises OSError, such as for a folder that is not there."""
@@ -92,7 +92,9 @@ class Host:
         lines = tuple(self._lines.popleft() for _ in range(len(self._lines)))
         path = Path(self._command.folder, self._command.run)
         endpoint = _endpoint(path / "endpoint.json", self._child.pid) if self._command.run else None
-        return ProcessReport(self._child.pid, code, lines, endpoint, bool(self._command.run) and _saved(path))
+        return ProcessReport(
+            self._child.pid, code, lines, endpoint, bool(self._command.run) and _newest(path) >= 0
+        )
 
     def signal(self, number: int) -> None:
         """Forward a signal; SIGKILL to the whole session of the process."""
@@ -133,8 +135,10 @@ def _clean(environ: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def _saved(run: Path) -> bool:
-    return any(run.glob("checkpoints/step_*/manifest.json"))
+def _newest(run: Path) -> int:
+    """Return the step of the newest checkpoint, -1 without one."""
+    names = (manifest.parent.name for manifest in run.glob("checkpoints/step_*/manifest.json"))
+    return max((int(name.split("_")[1]) for name in names if name.split("_")[1].isdigit()), default=-1)
 
 
 def _locked(lock: Path) -> str:
@@ -183,13 +187,18 @@ class StartCommand:
 class NodeStatus:
     """View of a run's folder from a node.
 
-    saved: it has a checkpoint.
+    step: of its newest checkpoint, -1 without one.
     locked: the name of the other machine that its lock names; empty without one.
     """
 
     exists: bool
-    saved: bool
+    step: int
     locked: str
+
+    @property
+    def saved(self) -> bool:
+        """Whether it has a checkpoint."""
+        return self.step >= 0
 
 
 @dataclass(frozen=True)

@@ -21,8 +21,11 @@ from ds.cluster.connect import PROJECT
 class Commands(Protocol):
     """Makers of command lines: arguments behind the interpreter, the script first."""
 
-    def learner(self, host: str, port: int, *, resume: bool) -> Sequence[str]:
-        """Return the arguments of a learner that listens there; port 0: at one that is free."""
+    def learner(self, host: str, port: int, *, resume: bool, step: int) -> Sequence[str]:
+        """Return the arguments of a learner that listens there; port 0: at one that is free.
+
+        resume: go on with the run; step: of its newest checkpoint, -1 without one
+        """
 
     def actor(self, host: str, port: int) -> Sequence[str]:
         """Return the arguments of an actor for the learner there."""
@@ -49,16 +52,17 @@ class MainCommands:
     actor_flags: tuple[str, ...] = ()
     kept: tuple[str, ...] = ()
 
-    def learner(self, host: str, port: int, *, resume: bool) -> tuple[str, ...]:
-        """Return the learner's command line."""
+    def learner(self, host: str, port: int, *, resume: bool, step: int) -> tuple[str, ...]:
+        """Return the learner's command line, whatever the step."""
         flags = ("--resume",) if resume else (*self.common, *self.learner_flags)
-        return (*self._base("learner", host, port), "-n", self.name, *self.kept, *flags)
+        return (*self.base("learner", host, port), "-n", self.name, *self.kept, *flags)
 
     def actor(self, host: str, port: int) -> tuple[str, ...]:
         """Return an actor's command line."""
-        return (*self._base("actor", host, port), *self.common, *self.actor_flags)
+        return (*self.base("actor", host, port), *self.common, *self.actor_flags)
 
-    def _base(self, role: str, host: str, port: int) -> tuple[str, ...]:
+    def base(self, role: str, host: str, port: int) -> tuple[str, ...]:
+        """Return the beginning of a command line of ``role``."""
         return (str(self.script), self.env, role, "--learner_host", host, "--learner_port", str(port))
 
 
@@ -83,8 +87,11 @@ class ClusterPlan:
     actors:  how many at first.
     port:    of the learner; 0: a free one.
     resume:  the first learner goes on with the run.
+    found:   the run may be there already, from a command that has ended; then its state decides.
     secrets: None where the user has seen to them; nothing is made on the loopback.
     fence:   seconds until the run of a learner whose node is lost may be taken over by another machine.
+    prefix:  of the names of its processes, where there are other learners.
+    learners: how many there are in all, which share the GPUs.
     """
 
     label: str
@@ -96,9 +103,12 @@ class ClusterPlan:
     actor_cpus: float = 1.0
     port: int = 0
     resume: bool = False
+    found: bool = False
     argument: str = ""
     secrets: MakeSecrets | None = field(default=make_secrets)
     fence: float = 90.0
+    prefix: str = ""
+    learners: int = 1
 
     @property
     def run(self) -> str:
@@ -118,7 +128,7 @@ def plan_from_args(options: DistributedOptions, folder: EnvFolder) -> ClusterPla
         name=name,
         argument=train.env,
         folder=Path.cwd(),
-        commands=_commands(options, name),
+        commands=commands_from_args(options, name),
         actors=cluster.num_actors,
         learner_cpus=cluster.learner_cpus,
         actor_cpus=cluster.actor_cpus,
@@ -154,7 +164,8 @@ def _resumed(options: DistributedOptions, folder: EnvFolder) -> tuple[str, Confi
     return run.name, loaded.config
 
 
-def _commands(options: DistributedOptions, name: str) -> MainCommands:
+def commands_from_args(options: DistributedOptions, name: str) -> MainCommands:
+    """Return the command lines of a training called ``name``."""
     train = options.train
     changes = tuple(word for override in train.overrides for word in ("-o", override))
     given = {

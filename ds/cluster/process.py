@@ -77,6 +77,7 @@ class ManagedProcess:
         self._now = self._since = self._until = self._called_at = 0.0
         self._moved_at = 0.0
         self._node_id = ""
+        self._released = False  # its node
         self._ref: Any = None
         self._then: Callable[[Any], None] = self._placed
         self._place()
@@ -125,7 +126,7 @@ class ManagedProcess:
         self._end()
 
     def _place(self) -> None:
-        self.state, self.node = "placing", ""
+        self.state, self.node, self._released = "placing", "", False
         strategy: Any = "SPREAD"
         if self._resources.stays and self._node_id:
             affinity = self._ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy
@@ -213,6 +214,15 @@ class ManagedProcess:
         else:
             self._again(f"exit code {code}")
 
+    def start_anew(self) -> None:
+        """Start it after its end for another part of its work, with the whole budget of restarts."""
+        self.code, self.why = None, ""
+        self._restarts.forget_failures()
+        if self._released:
+            self._place()
+        else:
+            self.state, self._until = "ready", self._now
+
     @property
     def was_refused(self) -> bool:
         """True if it ended because a learner refused it or did not answer."""
@@ -254,7 +264,7 @@ class ManagedProcess:
     def _end(self) -> None:
         if not self.over:
             self.state = "ended"
-        self._ref = None
+        self._ref, self._released = None, True
         self._ray.kill(self._host)
 
 
@@ -295,6 +305,10 @@ class Restarts:
         self._rule = rule
         self._failures = 0
         self.total = 0
+
+    def forget_failures(self) -> None:
+        """Count failures in a row anew."""
+        self._failures = 0
 
     def after(self, lived: float) -> float | None:
         """Return the seconds until the next start; None: the budget is spent. lived: since the last one."""

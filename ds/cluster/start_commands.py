@@ -25,7 +25,7 @@ class LearnerCommands:
 
     def __init__(self, plan: ClusterPlan, secrets: Secrets, clock: Callable[[], float]) -> None:
         self._plan, self._secrets, self._clock = plan, secrets, clock
-        self._starts = 0
+        self._again = plan.found
         self._saved = False
         self._former: Endpoint | None = None
         self._lost_at: float | None = None
@@ -47,7 +47,7 @@ class LearnerCommands:
 
         Raises StorageError where a run that had a checkpoint cannot be found.
         """
-        again = self._starts > 0
+        again = self._again
         if again and self._saved and not status.saved:
             raise _lost_run(self._plan, address)
         unlock = again and status.locked != ""
@@ -57,10 +57,10 @@ class LearnerCommands:
         self.took_former_port = former is not None and former[1] != self._plan.port
         port = former[1] if former else self._plan.port
         self._former = None  # if it cannot have that port, the next one takes another
-        self._starts += 1
+        self._again = True
         resume = status.saved if again else self._plan.resume
         return StartCommand(
-            arguments=tuple(self._plan.commands.learner(address, port, resume=resume)),
+            arguments=tuple(self._plan.commands.learner(address, port, resume=resume, step=status.step)),
             folder=str(self._plan.folder),
             run=self._plan.run,
             secrets=self._secrets.learner(address),

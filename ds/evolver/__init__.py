@@ -1,1 +1,1 @@
-"""A population of learners that tunes itself: genes, ranking, draws, and the networks of a generation."""
+"""A population of learners that tunes itself: generations of runs, placed and kept running by Ray."""

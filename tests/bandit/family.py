@@ -106,6 +106,9 @@ class BanditAgent:
     def load_model(self, model):
         self.arms.load_state_dict(dict(model))
 
+    def begin_with(self, model, optim):
+        self.load_model(model)
+
     def attach(self, *, restore, report):
         """Means cannot diverge."""
 

@@ -21,7 +21,7 @@ STANDIN = str(Path(__file__).with_name("standin.py"))
 class StandIns:
     name: str
 
-    def learner(self, host: str, port: int, *, resume: bool) -> list[str]:
+    def learner(self, host: str, port: int, *, resume: bool, step: int) -> list[str]:
         return [STANDIN, "learner", host, str(port), self.name, *(["--resume"] if resume else [])]
 
     def actor(self, host: str, port: int) -> list[str]:

@@ -133,12 +133,12 @@ def test_an_endpoint_counts_if_this_process_wrote_it(host: Host, tmp_path: Path)
 
 def test_a_run_is_looked_at(host: Host, tmp_path: Path) -> None:
     run = tmp_path / "run"
-    assert host.status(str(tmp_path), "run") == NodeStatus(exists=False, saved=False, locked="")
+    assert host.status(str(tmp_path), "run") == NodeStatus(exists=False, step=-1, locked="")
     (run / "checkpoints" / "step_5").mkdir(parents=True)
-    assert host.status(str(tmp_path), "run") == NodeStatus(exists=True, saved=False, locked="")
+    assert host.status(str(tmp_path), "run") == NodeStatus(exists=True, step=-1, locked="")
     (run / "checkpoints" / "step_5" / "manifest.json").touch()
     (run / "run.lock").write_text(json.dumps({"host": "elsewhere"}))
-    assert host.status(str(tmp_path), "run") == NodeStatus(exists=True, saved=True, locked="elsewhere")
+    assert host.status(str(tmp_path), "run") == NodeStatus(exists=True, step=5, locked="elsewhere")
     (run / "run.lock").write_text(json.dumps({"host": os.uname().nodename}))
     assert host.status(str(tmp_path), "run").locked == ""
 

@@ -21,9 +21,9 @@ from ds.cluster.plan import ClusterPlan, MainCommands, plan_from_args
 from ds.cluster.process import RestartRule, Restarts, ending
 from ds.cluster.start_commands import LearnerCommands, Secrets
 
-NOTHING = NodeStatus(exists=False, saved=False, locked="")
-BEGUN = NodeStatus(exists=True, saved=False, locked="")
-SAVED = NodeStatus(exists=True, saved=True, locked="")
+NOTHING = NodeStatus(exists=False, step=-1, locked="")
+BEGUN = NodeStatus(exists=True, step=-1, locked="")
+SAVED = NodeStatus(exists=True, step=3, locked="")
 HERE, THERE = "10.0.0.1", "10.0.0.2"
 
 COMMANDS = MainCommands(
@@ -59,9 +59,9 @@ def listening(host: str = HERE, *, saved: bool = False) -> ProcessReport:
 
 def test_command_lines() -> None:
     learner = ("/p/main_ds.py", "task", "learner", "--learner_host", "h", "--learner_port", "0", "-n", "one")
-    fresh = COMMANDS.learner("h", 0, resume=False)
+    fresh = COMMANDS.learner("h", 0, resume=False, step=-1)
     assert fresh == (*learner, "--device", "cpu", "-c", "section", "--seed", "3")
-    assert COMMANDS.learner("h", 0, resume=True) == (*learner, "--device", "cpu", "--resume")
+    assert COMMANDS.learner("h", 0, resume=True, step=3) == (*learner, "--device", "cpu", "--resume")
     actor = ("/p/main_ds.py", "task", "actor", "--learner_host", "h", "--learner_port", "5")
     assert COMMANDS.actor("h", 5) == (*actor, "-c", "section", "--agents", "2")
 
@@ -119,7 +119,7 @@ def test_the_lock_of_a_lost_node_is_taken_over_after_a_while() -> None:
     given = orders(now)
     given.next_command(HERE, NOTHING)
     given.observe(listening())
-    locked = NodeStatus(exists=True, saved=True, locked="elsewhere")
+    locked = NodeStatus(exists=True, step=3, locked="elsewhere")
     given.lost()
     now[0] = 189.9
     given.lost()
@@ -194,10 +194,10 @@ def test_from_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert (made.run, made.actors, made.actor_cpus) == ("models/gym/pendulum/one", 3, 0.5)
     assert made.folder == tmp_path
     assert made.secrets is not None
-    learner = parse_distributed(made.commands.learner("h", 5, resume=False)[1:])
+    learner = parse_distributed(made.commands.learner("h", 5, resume=False, step=-1)[1:])
     assert (learner.train.name, learner.train.seed, learner.train.device) == ("one", 4, "cpu")
     assert learner.train.overrides == ("sac_config.n_step=3",)
-    again = parse_distributed(made.commands.learner("h", 5, resume=True)[1:])
+    again = parse_distributed(made.commands.learner("h", 5, resume=True, step=3)[1:])
     assert (again.train.resume, again.train.overrides) == (True, ())
     actor = parse_distributed(made.commands.actor("h", 5)[1:])
     assert (actor.learner_host, actor.learner_port) == ("h", 5)

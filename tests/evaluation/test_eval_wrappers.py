@@ -99,7 +99,7 @@ def breakout(purpose: Literal["train", "evaluate"]) -> VecEnv:
 
 
 def test_breakout_learns_from_lives_and_is_judged_by_games():
-    """Nobody catches the ball: the first of five lives is lost within a hundred steps."""
+    """Without a move the first of five lives is lost within a hundred steps."""
     serve = np.eye(4, dtype=np.float32)[[1]]
     ends = {}
     for purpose in ("train", "evaluate"):

@@ -111,12 +111,39 @@ class Pyramid(Agent):
             self._on = not self._on
 
 
+class Watcher(Agent):
+    """Four cameras and nothing to learn, to time."""
+
+    cameras, size = 4, 84
+
+    @override
+    def begin(self) -> None:
+        shape = (self.cameras, self.size, self.size, 3)
+        ramp = np.linspace(0, 200, self.size, dtype=np.uint8)[:, None, None]
+        self._pictures = np.broadcast_to(ramp, shape) + self.rng.integers(8, size=shape, dtype=np.uint8)
+
+    @override
+    def observe(self) -> Values:
+        self._pictures = np.roll(self._pictures, 1, axis=2)
+        return [*self._pictures]
+
+    @override
+    def act(self, action: Action) -> None:
+        self.reward += float(action.continuous[0])
+
+
 ROLLER = Behaviour("RollerBall?team=0", lambda: [Vector("VectorSensor_size8", 8)], continuous=2)
 BALANCE = Behaviour("3DBall?team=0", lambda: [Vector("VectorSensor_size8", 8)], continuous=2)
 PYRAMID = Behaviour(
     "VisualPyramids?team=0",
     lambda: [Camera("CameraSensor", 84, 84), Vector("VectorSensor_size4", 4)],
     branches=(5,),
+)
+
+WATCHER = Behaviour(
+    "Watcher?team=0",
+    lambda: [Camera(f"camera{k}", Watcher.size, Watcher.size) for k in range(Watcher.cameras)],
+    continuous=1,
 )
 
 
@@ -137,5 +164,6 @@ TASKS: dict[str, Scene] = {
     **SELF_CHECKING,
     "roller": scene_of(Roller, ROLLER, agents=1, period=10, max_step=1000),
     "3dball": scene_of(Balance, BALANCE, agents=12, period=5, max_step=5000),
+    "watcher": scene_of(Watcher, WATCHER, agents=1, period=1, max_step=1000),
     "pyramid": scene_of(Pyramid, PYRAMID, agents=1, period=5, max_step=5000),
 }

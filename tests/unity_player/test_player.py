@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -21,7 +22,7 @@ from algorithm.data import Segment
 from algorithm.env.unity import package
 from algorithm.replay.buffer import ReplayBuffer, UniformSampler
 from algorithm.spec import ActionSpec, AgentSpec, ObsSpec
-from tests.unity_player import ROOT, make_build
+from tests.unity_player import ROOT, make_build, speed
 from tests.unity_player.compare import compare, read_ledgers
 from tests.unity_player.faults import PlannedFault
 from tests.unity_player.tasks import LEARNABLE
@@ -380,3 +381,11 @@ def test_the_best_policy_gets_the_optimum(task: str, period: int, tmp_path: Path
     for name, optimum in optima.items():
         assert len(returns[name]) > 20
         assert np.mean(returns[name]) == pytest.approx(optimum, abs=0.03 if name == "Branches" else 1e-5)
+
+
+def test_the_measurement_of_speed_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--players=2", "--ms=1", "--pairs=1", "--seconds=0.2"]
+    assert speed.main(words) == 0
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines() if line.startswith("{")]
+    assert [line["seen"] for line in lines] == ["vectors", "cameras"]
+    assert all(line["ours"] > 0 and line["package"] > 0 for line in lines)

@@ -92,7 +92,7 @@ class PlayerLink:
 
     @property
     def connected(self) -> bool:
-        """Whether a player has sent anything."""
+        """Whether a message of the player has arrived."""
         return bool(self._peer)
 
     def initialize(self, inputs: Any, poll_callback: object = None) -> Any:  # noqa: ANN401 - a protobuf message

@@ -1,0 +1,228 @@
+"""A learner and its actors, each placed and kept running by Ray."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable, Iterator, Sequence
+from types import ModuleType
+
+from algorithm.errors import StorageError, UsageError, explain
+from ds.cluster.host import NodeStatus, StartCommand
+from ds.cluster.plan import ClusterPlan
+from ds.cluster.process import ManagedProcess, Resources, RestartRule
+from ds.cluster.start_commands import Endpoint, LearnerCommands, Secrets
+
+TICK_S = 0.1
+
+_SAVING_S = 600.0
+"""Seconds for a learner to save and end."""
+
+_GOODBYE_S = 15.0
+"""Seconds for actors to end before they are killed."""
+
+_GRAVE = ("warning:", "error:")
+
+_EXPECTED = "resumed, not bit-exact"  # said by every member of a new generation
+
+
+class LearnerGroup:
+    """A learner and its actors, kept running according to ``plan``.
+
+    ray:  the module, connected.
+    say:  prints a line.
+    clock: seconds.
+    """
+
+    def __init__(
+        self,
+        ray: ModuleType,
+        plan: ClusterPlan,
+        *,
+        say: Callable[[str], None],
+        rule: RestartRule,
+        clock: Callable[[], float],
+    ) -> None:
+        self._ray, self._plan, self._say, self._rule, self._clock = ray, plan, say, rule, clock
+        self._secrets = Secrets(plan.secrets)
+        self._commands = LearnerCommands(plan, self._secrets, clock)
+        self._actors: dict[int, ManagedProcess] = {}
+        self._leaving: dict[int, tuple[ManagedProcess, float]] = {}
+        self._dialled: dict[str, Endpoint] = {}
+        self.endpoint: Endpoint | None = None
+        self.error: StorageError | None = None  # the run is lost
+        self.learner = self._process(
+            f"{plan.prefix}learner", self._learner_resources(), self._learner_command
+        )
+
+    @property
+    def actors(self) -> Sequence[ManagedProcess]:
+        """The actors that are to be there."""
+        return [*self._actors.values()]
+
+    def processes(self) -> Iterator[ManagedProcess]:
+        """Yield the learner, the actors, and those that are leaving."""
+        yield self.learner
+        yield from self._actors.values()
+        yield from (actor for actor, _ in self._leaving.values())
+
+    def step(self, now: float, actors: int) -> None:
+        """Advance without waiting. now: of the clock; actors: how many there shall be."""
+        self.learner.step(now)
+        self.relay()
+        self._follow_learner()
+        self._scale(now, actors)
+        for actor in self._actors.values():
+            actor.step(now)
+        self._drop_left(now)
+
+    def relay(self) -> None:
+        """Print what the learner has printed; one of several only its warnings and errors."""
+        for line in self.learner.fresh_lines:
+            if self._plan.learners == 1 or (line.startswith(_GRAVE) and _EXPECTED not in line):
+                self._say(f"{self.learner.name} │ {line}")
+        self.learner.fresh_lines.clear()
+
+    def over(self) -> ManagedProcess | None:
+        """Return the process whose end is that of the group; None while it goes on."""
+        if self.learner.code == UsageError.exit_code and self._commands.took_former_port:
+            self.learner.again()  # its former port may be taken; the next one takes another
+        if self.learner.over:
+            return self.learner
+        for actor in self._actors.values():
+            if actor.state == "ended" or (actor.was_refused and not self._was_heard(actor)):
+                actor.again()  # the learner that it ended with was another one, or is about to end
+        failed = [actor for actor in self._actors.values() if actor.over]
+        final = [actor for actor in failed if actor.code != 1]
+        if final or (failed and len(failed) == len(self._actors)):
+            return (final or failed)[0]
+        return None
+
+    def start_anew(self, *, actors: bool) -> None:
+        """Start the learner again after its end; ``actors``: and them, for their command is another one."""
+        self.learner.start_anew()
+        for actor in self._actors.values():
+            if actor.over:
+                actor.start_anew()
+            elif actors:
+                actor.move()
+
+    def explain_end(self, process: ManagedProcess) -> str:
+        """Return the error for the end of a process that cannot go on."""
+        lines = "\n".join(process.output) or "nothing"
+        return explain(
+            f"{process.name} has ended with code {process.code}",
+            where=f"{process.node}, in {self._plan.folder}",
+            why=f"{process.why}\nthe last it said:\n{lines}",
+            fix="",
+        )
+
+    def _learner_resources(self) -> Resources:
+        gpus = min(1.0, self._ray.cluster_resources().get("GPU", 0) / self._plan.learners)
+        return Resources(cpus=self._plan.learner_cpus, gpus=gpus, stays=True)
+
+    def _learner_command(
+        self, process: ManagedProcess, address: str, status: NodeStatus
+    ) -> StartCommand | None:
+        try:
+            return self._commands.next_command(address, status)
+        except StorageError as error:
+            self.error = error
+            return None
+
+    def _actor_command(
+        self, process: ManagedProcess, address: str, status: NodeStatus
+    ) -> StartCommand | None:
+        if self.endpoint is None:
+            return None
+        self._dialled[process.name] = self.endpoint
+        return StartCommand(
+            arguments=tuple(self._plan.commands.actor(*self.endpoint)),
+            folder=str(self._plan.folder),
+            secrets=self._secrets.actor(self.endpoint[0]),
+        )
+
+    def _follow_learner(self) -> None:
+        """Track the learner's address, and move actors that dial another one."""
+        learner, report = self.learner, self.learner.report
+        if report is not None:
+            self._commands.observe(report)
+        if learner.lost_node:
+            self._commands.lost()
+        endpoint = report.endpoint if report is not None and learner.state == "running" else None
+        if endpoint is not None and endpoint != self.endpoint:
+            self._say(f"{learner.name}: listens on {endpoint[0]}:{endpoint[1]}")
+        self.endpoint = endpoint
+        for actor in self._actors.values():
+            if endpoint is not None and self._dialled.get(actor.name, endpoint) != endpoint:
+                actor.move()
+
+    def _scale(self, now: float, target: int) -> None:
+        """Scale to the target size: new actors get the lowest free numbers, the highest leave."""
+        for number in [number for number in self._actors if number >= target]:
+            actor = self._actors.pop(number)
+            actor.leave(signal.SIGTERM)
+            self._leaving[number] = (actor, now + _GOODBYE_S)
+        for number in range(target):
+            if number not in self._actors and number not in self._leaving:
+                resources = Resources(cpus=self._plan.actor_cpus)
+                name = f"{self._plan.prefix}actor {number}"
+                self._actors[number] = self._process(name, resources, self._actor_command)
+
+    def _drop_left(self, now: float) -> None:
+        for number, (actor, until) in list(self._leaving.items()):
+            actor.step(now)
+            if now >= until and not actor.over:
+                actor.drop()
+            if actor.over:
+                self._say(f"{actor.name}: has left")
+                del self._leaving[number]
+
+    def _was_heard(self, actor: ManagedProcess) -> bool:
+        """Return whether the learner that the actor dialled still listens."""
+        return self.endpoint is not None and self._dialled.get(actor.name) == self.endpoint
+
+    def _process(
+        self,
+        name: str,
+        resources: Resources,
+        command: Callable[[ManagedProcess, str, NodeStatus], StartCommand | None],
+    ) -> ManagedProcess:
+        run = (str(self._plan.folder), self._plan.run)
+        return ManagedProcess(self._ray, name, resources, command, run, rule=self._rule, say=self._say)
+
+
+def save_and_end(groups: Sequence[LearnerGroup], clock: Callable[[], float]) -> None:
+    """Let the learners save and end, then end the actors."""
+    for group in groups:
+        group.learner.leave(signal.SIGINT)
+    until = clock() + _SAVING_S
+    while clock() < until and not all(group.learner.over for group in groups):
+        for group in groups:
+            group.learner.step(clock())
+            group.relay()
+        time.sleep(TICK_S)
+    end(groups, clock, by_themselves=False)
+
+
+def end(groups: Sequence[LearnerGroup], clock: Callable[[], float], *, by_themselves: bool) -> None:
+    """Wait for actors that end by themselves; signal the others; kill the rest."""
+    processes = [process for group in groups for process in group.processes()]
+    learners = [group.learner for group in groups]
+    if by_themselves:
+        _wait(processes, clock)
+    for process in processes:
+        if not process.over and process.state != "leaving":
+            process.leave(signal.SIGINT if process in learners else signal.SIGTERM)
+    _wait(processes, clock)
+    for process in processes:
+        process.drop()
+
+
+def _wait(processes: Sequence[ManagedProcess], clock: Callable[[], float]) -> None:
+    until = clock() + _GOODBYE_S
+    while clock() < until and any(process.runs for process in processes):
+        for process in processes:
+            if process.runs:
+                process.step(clock())
+        time.sleep(TICK_S)

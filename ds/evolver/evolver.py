@@ -1,0 +1,488 @@
+"""Generations of a population: members train, are ranked, and begin again with what the best ones have."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+import signal
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from types import ModuleType
+from typing import Literal
+
+import numpy as np
+
+from algorithm.config.schema import Config
+from algorithm.errors import NumericalError, StorageError
+from algorithm.reading import parse_json, read_text
+from algorithm.runs.checkpoints.checkpoint import INDEX, checkpoint_of, checkpoint_steps
+from algorithm.runs.checkpoints.manifest import (
+    MANIFEST,
+    STATE,
+    TENSORS,
+    DamagedError,
+    Entry,
+    Manifest,
+    check_listed,
+    read_manifest,
+)
+from algorithm.runs.files import write_durably
+from algorithm.seeding import stream
+from algorithm.train.signals import StopRequest
+from ds.cluster.group import TICK_S, LearnerGroup, end, save_and_end
+from ds.cluster.plan import ClusterPlan, MainCommands
+from ds.cluster.process import RestartRule
+from ds.evolver.generations import Generation, MemberStart, PopulationDir
+from ds.evolver.genes import Genes
+from ds.evolver.networks import draw_networks
+from ds.evolver.population import (
+    Population,
+    Selection,
+    elites,
+    generation_end,
+    next_generation,
+    ranking,
+    scores,
+)
+
+REPLAY = "replay"
+"""Folder of a replay's segments, in a run and in what a member begins with."""
+
+_SHOWN_EVERY_S = 10.0
+
+End = Literal["complete", "stopped", "given up"]
+"""complete: by itself, with its last evaluation or its last step · stopped: by a signal, for the others are
+done."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """One generation of a member.
+
+    flags:       set its genes
+    networks:    folder to begin with; None for its own
+    start:       its progress when the generation began
+    evaluations: of its run in all, with which it ends
+    """
+
+    flags: tuple[str, ...]
+    networks: Path | None
+    start: MemberStart
+    evaluations: int
+
+
+class MemberCommands:
+    """Command lines of a member: ``main.py``, or a learner and its actors.
+
+    main:   those of a learner and an actor
+    script: main.py, where the member has no actors
+
+    ``part`` is the generation that it works on. A process that is started again goes on from the member's
+    newest checkpoint; one that has made none in this generation begins the generation once more.
+    """
+
+    def __init__(self, main: MainCommands, script: Path | None, part: Part) -> None:
+        self._main, self._script, self.part = main, script, part
+
+    def learner(self, host: str, port: int, *, resume: bool, step: int) -> tuple[str, ...]:
+        """Return the command line of the process that learns."""
+        main, part = self._main, self.part
+        words = (str(self._script), main.env) if self._script else main.base("learner", host, port)
+        words += ("-n", main.name, *main.kept)
+        words += ("--resume",) if resume else (*main.common, *main.learner_flags)
+        if step <= part.start.step:
+            words += part.flags
+            if part.networks is not None:
+                words += ("--networks", str(part.networks))
+        return (*words, "--evaluations", str(part.evaluations))
+
+    def actor(self, host: str, port: int) -> tuple[str, ...]:
+        """Return the command line of an actor."""
+        return (*self._main.actor(host, port), *self.part.flags)
+
+
+class Member:
+    """A run of the population, kept running for one generation after the other.
+
+    commands: those of ``plan``, with the generation to begin with
+    Raises StorageError from :meth:`step` if its run is lost.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        ray: ModuleType,
+        plan: ClusterPlan,
+        commands: MemberCommands,
+        *,
+        say: Callable[[str], None],
+        rule: RestartRule,
+        clock: Callable[[], float],
+    ) -> None:
+        self.number, self.name, self.commands = number, plan.name, commands
+        self.run = plan.folder / plan.run
+        self._actors = plan.actors
+        self.group = LearnerGroup(ray, plan, say=say, rule=rule, clock=clock)
+        self.end: End | None = None
+        self.why = ""  # it was given up
+
+    @property
+    def evaluations(self) -> list[float]:
+        """Mean return of each evaluation in this generation; NaN where there was none."""
+        return read_evaluations(self.run)[self.commands.part.start.evaluations :]
+
+    def step(self, now: float) -> None:
+        """Advance without waiting. now: seconds."""
+        self.group.step(now, self._actors)
+        if self.group.error is not None:
+            raise self.group.error
+        ended = None if self.end else self.group.over()
+        if ended is None:
+            return
+        if ended.code == 0:
+            self.end = "complete"
+        elif ended.state == "ended":
+            self.end = "stopped"
+        else:
+            self.end, self.why = "given up", self.group.explain_end(ended)
+            self.stop()
+
+    def stop(self) -> None:
+        """Let it save and end."""
+        self.group.learner.leave(signal.SIGINT)
+
+    def begin(self, part: Part, *, actors: bool) -> None:
+        """Start it for another generation; ``actors``: and its actors, whose command is another one."""
+        self.commands.part, self.end, self.why = part, None, ""
+        self.group.start_anew(actors=actors)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rules:
+    """Rules of a population, the same in every generation.
+
+    config: of the members, before any draw
+    shared: a gene is a key that learner and actor must agree on, so that actors start anew with it
+    commands: name of a run -> what a user may do with it, as command lines
+    """
+
+    config: Config
+    genes: Genes
+    seed: int
+    shared: bool = False
+    commands: Callable[[str], Mapping[str, str]]
+
+    @property
+    def selection(self) -> Selection:
+        """How a generation follows from another."""
+        base = self.config.base_config
+        return Selection(base.evolver_mode, base.evolver_cem_best, base.evolver_remove_worst)
+
+    def part(self, generation: Generation, folder: PopulationDir, number: int) -> Part:
+        """Return what a member does in ``generation``."""
+        member = Population.of(generation.population).members[number - 1]
+        start = generation.starts[number]
+        return Part(
+            flags=tuple(word for text in self.genes.overrides(member.genes) for word in ("-o", text)),
+            networks=folder.networks(generation.number, number),
+            start=start,
+            evaluations=start.evaluations + self.config.base_config.evolver_cem_length,
+        )
+
+
+class Evolver:
+    """Population of ``members``, from ``generation`` on.
+
+    folder: of the population
+    say:    prints a line
+    clock:  seconds
+    """
+
+    def __init__(
+        self,
+        members: Sequence[Member],
+        folder: PopulationDir,
+        generation: Generation,
+        rules: Rules,
+        *,
+        say: Callable[[str], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._members, self._folder, self._rules = members, folder, rules
+        self._generation = generation
+        self._say, self._clock = say, clock
+        self._begun = clock()
+        self._shown: list[str] = []
+        self._show_at = 0.0
+
+    def run(self, stop: StopRequest) -> int:
+        """Train until the members' runs have come to their limits, or ``stop`` is set; return the exit code.
+
+        Raises StorageError if a generation cannot be written, NumericalError if networks cannot be averaged;
+        the members have saved and ended then.
+        """
+        groups = [member.group for member in self._members]
+        self._announce()
+        try:
+            while not stop:
+                if self._tick():
+                    code = self._next()
+                    if code is not None:
+                        end(groups, self._clock, by_themselves=False)
+                        return code
+                time.sleep(TICK_S)
+        except (StorageError, NumericalError):
+            save_and_end(groups, self._clock)
+            raise
+        self._say(stop.text)
+        save_and_end(groups, self._clock)
+        self._say("everything has ended; --resume goes on with this generation")
+        return stop.exit_code
+
+    def _tick(self) -> bool:
+        """Advance all members; return whether the generation has ended."""
+        now, base = self._clock(), self._rules.config.base_config
+        for member in self._members:
+            member.step(now)
+        if now >= self._show_at:
+            self._show_at = now + _SHOWN_EVERY_S
+            self._show()
+            alive = [member for member in self._members if member.end != "given up"]
+            rule = generation_end(
+                {member.number: len(member.evaluations) for member in alive},
+                [member.number for member in alive],
+                length=base.evolver_cem_length,
+                min_length=base.evolver_cem_min_length,
+                minutes=(now - self._begun) / 60.0,
+                limit=base.evolver_cem_time,
+            )
+            if rule == "end the rest":
+                for member in alive:
+                    if member.end is None:
+                        member.stop()
+        return all(member.end for member in self._members)
+
+    def _next(self) -> int | None:
+        """End the generation and begin the next one; return an exit code if there is none."""
+        failed = [member for member in self._members if member.end == "given up"]
+        for member in failed:
+            self._say(f"error: {member.why}")
+        if len(failed) == len(self._members):
+            self._say("every member was given up; --resume begins this generation once more")
+            return failed[0].group.learner.code or 1
+        self._write_next()
+        if any(self._has_ended(member) for member in self._members):
+            self._report_winner()
+            return 0
+        self._begun = self._clock()
+        for member in self._members:
+            part = self._rules.part(self._generation, self._folder, member.number)
+            member.begin(part, actors=self._rules.shared)
+        self._announce()
+        return None
+
+    def _write_next(self) -> None:
+        """Rank the members, and write what the next generation begins with."""
+        rules, population = self._rules, Population.of(self._generation.population)
+        evaluations = {member.number: member.evaluations for member in self._members}
+        failed = {member.number for member in self._members if member.end == "given up"}
+        scored = scores([member.number for member in population.members], evaluations, failed)
+        following = next_generation(population, scored, rules.selection, rules.seed, rules.genes)
+        order, best = ranking(scored), elites(scored, rules.selection.best)
+        records = [
+            {
+                "generation": self._generation.number,
+                "member": one.number,
+                "name": member.name,
+                "origin": one.origin,
+                "parents": list(one.parents),
+                "genes": dict(one.genes),
+                "evaluations": [_finite(value) for value in evaluations[one.number]],
+                "score": _finite(scored[one.number]),
+                "rank": order.index(one.number) + 1,
+                "elite": one.number in best,
+                "end": member.end,
+                "why": member.why,
+                "step": newest_step(member.run),
+            }
+            for one, member in zip(population.members, self._members, strict=True)
+        ]
+        generation = Generation(
+            number=self._generation.number + 1,
+            population=following.state(),
+            starts={
+                member.number: MemberStart(
+                    step=newest_step(member.run), evaluations=len(read_evaluations(member.run))
+                )
+                for member in self._members
+            },
+            lineage=records,
+        )
+        self._folder.write(generation, lambda draft: self._write_networks(draft, following))
+        self._generation = generation
+        shown = ", ".join(f"{self._members[n - 1].name} {_shown(scored[n])}" for n in order)
+        self._say(f"generation {generation.number - 1} has ended: {shown}")
+
+    def _write_networks(self, draft: Path, population: Population) -> None:
+        """Write what each member begins with into ``draft``; an elite that goes on has nothing there."""
+        copies = self._rules.selection.mode == "copy"
+        checkpoints: dict[int, Path] = {}
+        for member in population.members:
+            if member.origin in ("elite", "again"):
+                continue
+            for number in member.parents:
+                if number not in checkpoints:
+                    checkpoints[number] = self._checkpoint(self._members[number - 1])
+            names = (self._rules.seed, "networks", population.generation, member.number)
+            write_start(
+                draft / f"member_{member.number}",
+                [checkpoints[number] for number in member.parents],
+                partial(stream, *names),
+                replay=self._members[member.parents[0] - 1].run / REPLAY if copies else None,
+            )
+
+    def _checkpoint(self, member: Member) -> Path:
+        """Return a member's newest checkpoint whose networks are intact. Raises StorageError without one."""
+        root = member.run / "checkpoints"
+        for step in reversed(checkpoint_steps(root)):
+            path = checkpoint_of(root, step)
+            try:
+                for name, entry in read_manifest(path).files.items():
+                    check_listed(path, name, entry)
+            except DamagedError as error:
+                self._say(f"warning: {error.line} · the checkpoint before it is taken")
+                continue
+            return path
+        raise StorageError(
+            "an elite has no checkpoint that is intact",
+            where=root,
+            why="the next generation begins with its networks",
+            fix="bring the files back and add --resume",
+        )
+
+    def _has_ended(self, member: Member) -> bool:
+        """Return whether the member's run has come to its limit."""
+        base = self._rules.config.base_config
+        if 0 < base.max_step <= newest_step(member.run):
+            return True
+        return member.end == "complete" and len(member.evaluations) < base.evolver_cem_length
+
+    def _report_winner(self) -> None:
+        """Name the best member of the last generation, with the commands for its run."""
+        best = min(self._generation.lineage, key=lambda record: int(record["rank"]))
+        winner = self._members[int(best["member"]) - 1]
+        self._say(f"the training is over; the best is {winner.name}, score {_text(best['score'])}")
+        for what, words in self._rules.commands(winner.name).items():
+            self._say(f"  {what:9} {words}")
+
+    def _announce(self) -> None:
+        number, base = self._generation.number, self._rules.config.base_config
+        self._say(f"generation {number}: {base.evolver_cem_length} evaluations of every member")
+        for member in Population.of(self._generation.population).members:
+            genes = ", ".join(f"{path.rpartition('.')[2]} {_text(v)}" for path, v in member.genes.items())
+            of = f" of {', '.join(map(str, member.parents))}" if member.parents else ""
+            self._say(f"  {self._members[member.number - 1].name}: {member.origin}{of}  {genes}".rstrip())
+
+    def _show(self) -> None:
+        """Print node, state and evaluations of every member, if that has changed."""
+        lines = []
+        for member in self._members:
+            learner, done = member.group.learner, member.evaluations
+            last = f"last {_shown(done[-1])}" if done else ""
+            state = member.end or learner.state
+            lines.append(
+                f"  {learner.node or '-'}  {member.name}  {state}  "
+                f"{len(done)} of {self._rules.config.base_config.evolver_cem_length} evaluations  {last}"
+            )
+        if lines != self._shown:
+            self._shown = lines
+            for line in lines:
+                self._say(line.rstrip())
+
+
+def read_evaluations(run: Path) -> list[float]:
+    """Return the mean return of each evaluation of a run, over its behaviours; NaN where it is none."""
+    try:
+        lines = read_text(run / "metrics.jsonl").splitlines()
+    except (OSError, ValueError):  # not begun, or being written
+        return []
+    found = []
+    for line in lines:
+        if '"eval/return_mean"' not in line and '/eval/return_mean"' not in line:
+            continue
+        try:
+            row = parse_json(line)
+        except ValueError:  # torn by a kill; a resumed run writes it again
+            continue
+        values = [value for name, value in row.items() if name.endswith("eval/return_mean")]
+        found.append(math.nan if None in values else math.fsum(values) / len(values))
+    return found
+
+
+def newest_step(run: Path) -> int:
+    """Return the step of a run's newest checkpoint, -1 without one."""
+    return max(checkpoint_steps(run / "checkpoints"), default=-1)
+
+
+def write_start(
+    folder: Path,
+    parents: Sequence[Path],
+    noise: Callable[..., np.random.Generator],
+    *,
+    replay: Path | None,
+) -> None:
+    """Write what a member begins with, durably: a checkpoint with drawn networks.
+
+    parents: checkpoints of elites, best first
+    noise:   names, such as a tensor's, → generator of its noise; see :func:`draw_networks`
+    replay:  segments of the only parent's replay, which are linked here with its index, beside its moments
+    """
+    manifest = read_manifest(parents[0])
+    files = {}
+    for name in manifest.files:
+        place = Path(name)
+        (folder / place).parent.mkdir(parents=True, exist_ok=True)
+        if place.name == f"model{TENSORS}":
+            files[name] = draw_networks(
+                [parent / place for parent in parents],
+                folder / place,
+                partial(noise, name),
+            )
+        elif name == STATE:
+            write_durably(folder / place, b"{}")
+            files[name] = Entry.of(b"{}")
+        elif replay is not None and place.name == f"optim{TENSORS}":
+            shutil.copyfile(parents[0] / place, folder / place)
+            files[name] = manifest.files[name]
+    own = Manifest(step=manifest.step, files=files, replay=None, segments={})
+    if replay is not None and manifest.replay is not None:
+        for name in manifest.segments:
+            (folder / REPLAY / name).parent.mkdir(parents=True, exist_ok=True)
+            _link(replay / name, folder / REPLAY / name)
+        shutil.copyfile(parents[0] / INDEX, folder / INDEX)
+        own = replace(own, replay=manifest.replay, segments=manifest.segments)
+    write_durably(folder / MANIFEST, own.text.encode())
+
+
+def _link(source: Path, target: Path) -> None:
+    """Give a segment, which never changes, another name; copy it where the file system has no links."""
+    try:
+        target.hardlink_to(source)
+    except OSError:
+        shutil.copyfile(source, target)
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _shown(value: float) -> str:
+    return f"{value:,.1f}" if math.isfinite(value) else "no score"
+
+
+def _text(value: object) -> str:
+    return f"{value:.3g}" if isinstance(value, float) else json.dumps(value)

@@ -1,0 +1,237 @@
+"""Folder of a population: its configuration, and generations that are complete or do not exist.
+
+``models/<env>/<name>/{population.yaml, population.json, lineage.jsonl, generations/generation_0003/…}``. A
+generation holds what its members begin with: ``generation.json``, networks by member, and a manifest with
+sizes and SHA-256. It is written into a hidden folder, which then gets its name. A kill on the way leaves a
+hidden folder, and the generation before goes on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import re
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from algorithm.errors import StorageError, UsageError
+from algorithm.reading import read_json
+from algorithm.runs.checkpoints.manifest import DamagedError, Entry, check_listed
+from algorithm.runs.files import json_text, make_folder, sync_folder, write_durably, write_text
+from algorithm.runs.names import is_taken
+
+CONFIG = "population.yaml"
+_FACTS = "population.json"
+_GENERATION = "generation.json"
+_MANIFEST = "manifest.json"
+_DRAFT = ".draft_"
+_NAME = re.compile(r"generation_([0-9]{4,9})")
+_KEPT = 2
+"""Number of generations whose networks are kept: the present one and the one before."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemberStart:
+    """Progress of a member when a generation begins.
+
+    step:        of its newest checkpoint, -1 without one
+    evaluations: of its run so far
+    """
+
+    step: int
+    evaluations: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Generation:
+    """What the members of a generation begin with, networks apart.
+
+    population: state of :class:`~ds.evolver.population.Population`
+    starts:     by member
+    lineage:    records of the generation before, one for each member
+    """
+
+    number: int
+    population: Mapping[str, Any]
+    starts: Mapping[int, MemberStart]
+    lineage: Sequence[Mapping[str, Any]]
+
+
+class PopulationDir:
+    """Folder of a population. Build it with ``create`` or ``open``; ``path`` is absolute."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @classmethod
+    def create(cls, path: Path, config: str, facts: Mapping[str, object]) -> PopulationDir:
+        """Make the folder of a new population. Raises StorageError.
+
+        config: text of the configuration before any draw; facts: what its command line said
+        """
+        folder = cls(path)
+        try:
+            make_folder(folder._generations)
+        except OSError as error:
+            raise StorageError.of(error, what="the population's folder cannot be made", where=path) from error
+        write_text(path / _FACTS, json_text(facts))
+        write_text(path / CONFIG, config)
+        return folder
+
+    @classmethod
+    def open(cls, path: Path) -> PopulationDir:
+        """Return an existing folder. Raises UsageError if it is none of a population."""
+        if not (path / CONFIG).is_file():
+            raise UsageError(
+                "there is no such population",
+                where=path,
+                why="it is the folder of a run" if is_taken(path) else "there is no such folder",
+                fix="give the population's name with -n, without a member's number, or leave --resume out",
+            )
+        return cls(path)
+
+    @property
+    def config(self) -> Path:
+        """The configuration as it was merged, before any draw."""
+        return self.path / CONFIG
+
+    @property
+    def lock(self) -> Path:
+        """JSON that names the command that drives the population now."""
+        return self.path / "run.lock"
+
+    @property
+    def lineage(self) -> Path:
+        """One JSON object a line: a member in a generation that has ended."""
+        return self.path / "lineage.jsonl"
+
+    @property
+    def report(self) -> Path:
+        """The page about the population."""
+        return self.path / "report.html"
+
+    def facts(self) -> dict[str, Any]:
+        """Return what the command line said at the start. Raises StorageError."""
+        return read_json(self.path / _FACTS)
+
+    def networks(self, generation: int, member: int) -> Path | None:
+        """Return the folder of networks that a member begins a generation with; None if there are none."""
+        folder = self._generations / _name(generation) / f"member_{member}"
+        return folder if folder.is_dir() else None
+
+    def write(self, generation: Generation, fill: Callable[[Path], None]) -> None:
+        """Write a generation, and the lineage up to it. Raises StorageError, with nothing changed.
+
+        fill: writes ``member_<number>/…`` durably into the folder it is given
+        """
+        target = self._generations / _name(generation.number)
+        draft = target.with_name(f"{_DRAFT}{target.name}")
+        try:
+            shutil.rmtree(draft, ignore_errors=True)
+            draft.mkdir()
+            fill(draft)
+            write_durably(draft / _GENERATION, json_text(_written(generation)).encode())
+            listed = {name: _entry(draft / name) for name in _files(draft)}
+            manifest = {"files": {name: entry.listed for name, entry in listed.items()}}
+            write_durably(draft / _MANIFEST, json_text(manifest).encode())
+            for folder in {(draft / name).parent for name in listed}:
+                sync_folder(folder)
+            if target.exists():  # a damaged one
+                shutil.rmtree(target)
+            draft.rename(target)
+            sync_folder(self._generations)
+        except OSError as error:
+            shutil.rmtree(draft, ignore_errors=True)
+            raise StorageError.of(error, what="a generation cannot be written", where=target) from error
+        self.write_lineage(generation.number)
+        self._drop_networks(generation.number)
+
+    def newest(self, warn: Callable[[str], None]) -> Generation | None:
+        """Return the newest generation that is intact, every byte verified; None if there is none.
+
+        warn: called for each that is damaged, which is passed over
+        """
+        numbers = sorted(self._numbers(), reverse=True)
+        for number in numbers:
+            try:
+                return self._read(number, dropped=number <= numbers[0] - _KEPT)
+            except DamagedError as error:
+                warn(f"{error.line} · the generation before it goes on")
+        return None
+
+    def write_lineage(self, number: int) -> None:
+        """Write the lineage of all generations before ``number``. Raises StorageError."""
+        records = []
+        for one in sorted(self._numbers()):
+            if one <= number:
+                records += read_json(self._generations / _name(one) / _GENERATION)["lineage"]
+        lines = (json.dumps(record, allow_nan=False, ensure_ascii=False) for record in records)
+        write_text(self.lineage, "".join(f"{line}\n" for line in lines))
+
+    @property
+    def _generations(self) -> Path:
+        return self.path / "generations"
+
+    def _numbers(self) -> Iterator[int]:
+        for folder in self._generations.iterdir() if self._generations.is_dir() else ():
+            if match := _NAME.fullmatch(folder.name):
+                yield int(match[1])
+
+    def _read(self, number: int, *, dropped: bool) -> Generation:
+        """Read a generation, ``dropped``: without its networks. Raises DamagedError."""
+        folder = self._generations / _name(number)
+        try:
+            listed = {name: Entry.read(one) for name, one in read_json(folder / _MANIFEST)["files"].items()}
+            for name, entry in listed.items():
+                if not dropped or name == _GENERATION:
+                    check_listed(folder, name, entry)
+            value = read_json(folder / _GENERATION)
+            return Generation(
+                number=int(value["generation"]),
+                population=value["population"],
+                starts={int(k): MemberStart(**one) for k, one in value["members"].items()},
+                lineage=value["lineage"],
+            )
+        except DamagedError:
+            raise
+        except (StorageError, LookupError, TypeError, ValueError, AttributeError) as error:
+            raise DamagedError("a generation is damaged", where=folder, why=str(error)) from error
+
+    def _drop_networks(self, number: int) -> None:
+        for one in self._numbers():
+            if one <= number - _KEPT:
+                for folder in (self._generations / _name(one)).glob("member_*"):
+                    with contextlib.suppress(OSError):
+                        shutil.rmtree(folder)
+
+
+def _name(generation: int) -> str:
+    return f"generation_{generation:04d}"
+
+
+def _written(generation: Generation) -> dict[str, object]:
+    return {
+        "generation": generation.number,
+        "population": dict(generation.population),
+        "members": {
+            str(k): {"step": one.step, "evaluations": one.evaluations} for k, one in generation.starts.items()
+        },
+        "lineage": [dict(record) for record in generation.lineage],
+    }
+
+
+def _files(folder: Path) -> list[str]:
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+
+
+def _entry(file: Path) -> Entry:
+    digest, nbytes = hashlib.sha256(), 0
+    with file.open("rb") as opened:
+        while block := opened.read(2**20):
+            digest.update(block)
+            nbytes += len(block)
+    return Entry(nbytes, digest.hexdigest())
