@@ -116,7 +116,6 @@ class KeyFacts:
     shared: bool = False
     new: bool = False
     required: bool = False
-    reserved: str | None = None
     reserved_values: Mapping[str, str] = field(default_factory=dict)
     distributed_default: object = None
     by_behaviour: bool = False
@@ -133,7 +132,6 @@ class KeyFacts:
         noted = {
             "new": self.new,
             "shared": self.shared,
-            "reserved": self.reserved,
             "reserved_values": dict(self.reserved_values),
             "fixed": self.fixed,
             "no_default": self.required,
@@ -149,7 +147,6 @@ def option(
     shared: bool = False,
     new: bool = False,
     required: bool = False,
-    reserved: str | None = None,
     reserved_values: Mapping[str, str] | None = None,
     distributed_default: object = None,
     by_behaviour: bool = False,
@@ -163,8 +160,7 @@ def option(
             acts, or the environment.
     new: the key is not in the original listings.
     required: see :func:`required`.
-    reserved: the part of the project that will bring the feature; until then only the default loads.
-    reserved_values: the same for single values, value → part.
+    reserved_values: values of a feature that will come, → the part of the project that will bring it.
     distributed_default: default of a distributed training where it is another one.
     by_behaviour: a behaviour of ``ma_config`` may have its own value; for keys outside blocks.
     bounds: ``ge``, ``gt``, ``le``, ``lt`` as in pydantic.
@@ -174,7 +170,6 @@ def option(
         shared,
         new,
         required,
-        reserved,
         reserved_values or {},
         distributed_default,
         by_behaviour,

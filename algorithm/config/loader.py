@@ -203,6 +203,12 @@ def dump_config(loaded: LoadedConfig) -> str:
     return "\n".join([*(" ".join(line.split()) for line in head), write_yaml(values)])
 
 
+def overlaid(overrides: Sequence[str], flags: Mapping[str, object]) -> list[str]:
+    """Return a command line's changes to a run's configuration, its flags among them, as overrides."""
+    keys = {key: value for key, value in flags.items() if key != "base_config.name"}
+    return [*overrides, *(f"{key}={inline(value)}" for key, value in keys.items())]
+
+
 def parse_override(text: str) -> tuple[tuple[str, ...], object]:
     """Parse ``a.b=value`` as path and value; text stays text where the key holds text.
 

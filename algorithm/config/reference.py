@@ -85,7 +85,7 @@ def _marks(field: FieldInfo) -> list[str]:
     parts: dict[str, list[str]] = {}
     for value, part in facts.reserved_values.items():
         parts.setdefault(part, []).append(value)
-    later = facts.reserved or ", ".join(f"{', '.join(values)} = {part}" for part, values in parts.items())
+    later = ", ".join(f"{', '.join(values)} = {part}" for part, values in parts.items())
     return [mark for mark, holds in marks.items() if holds] + [f"later: {later}"] * bool(later)
 
 

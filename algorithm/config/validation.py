@@ -120,24 +120,10 @@ def _known_values(
 def _reserved(path: KeyPath, node: Node, field: FieldInfo) -> Problem | None:
     value, facts, default = to_value(node), facts_of(field), default_text(field)
     what = f"`{'.'.join(path)}: {inline(value)}`"
-    if facts.reserved is not None and not _is_default(value, field.default):
-        return unavailable(what, node.where, facts.reserved, f"leave it at {default}, or remove the line")
     part = {name.lower(): part for name, part in facts.reserved_values.items()}.get(str(value).lower())
     if part is not None:
         return unavailable(what, node.where, part, f"use another value, such as the default {default}")
     return None
-
-
-def _is_default(value: object, default: object) -> bool:
-    """Return whether a written value is the default: quoted numbers are numbers, true is not 1."""
-    if isinstance(value, list):
-        value = tuple(value)
-    if isinstance(value, str) and isinstance(default, int | float):
-        try:
-            value = float(value)
-        except ValueError:
-            return False
-    return isinstance(value, bool) == isinstance(default, bool) and value == default
 
 
 def _unknown(path: KeyPath, where: str, model: type[Block]) -> Problem:

@@ -48,6 +48,10 @@ class Context:
         """Online carry after each token [B, W+1, *C]; [B, 0] where nothing is stored."""
         return self.states.carry
 
+    def carry_before(self) -> Tensor:
+        """Return the online carry before each token, [B, W+1, *C], as the replay stores it."""
+        return torch.cat([self.batch.carry.unsqueeze(1), self.carry[:, :-1]], 1)
+
     @property
     def target_following(self) -> Tensor:
         """States by the target encoder of tokens K+1 … W, [B, W−K, S]."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -132,3 +132,8 @@ class FlatAdam:
 def below(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return the tensors whose names begin with ``prefix``, without it."""
     return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
+
+
+def if_any(make: Callable[[Sequence[nn.Module]], FlatAdam], parts: Sequence[nn.Module]) -> FlatAdam | None:
+    """Return an optimiser of the parts' parameters, from ``make``; None if there are none."""
+    return make(parts) if any(True for part in parts for _ in part.parameters()) else None

@@ -51,7 +51,7 @@ class SacConfig(Block):
         "Seed of the first networks alone, with which runs of different seeds begin alike. null: that of the "
         "run.",
         new=True,
-        resume="ignored",
+        resume="free: the networks have begun",
     )
     threads: Annotated[int, Field(ge=1), BeforeValidator(to_whole)] | Literal["auto"] = option(
         1,

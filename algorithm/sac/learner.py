@@ -16,14 +16,14 @@ from algorithm.nn.distributions import HybridAction
 from algorithm.nn.layer_noise import LayerNoise
 from algorithm.nn.loader import Networks
 from algorithm.nn.normalise import NoNormaliser, Normaliser
-from algorithm.nn.optimiser import FlatAdam, below
+from algorithm.nn.optimiser import FlatAdam, below, if_any
 from algorithm.nn.return_scale import NoReturnScale, ReturnScale
 from algorithm.ops.priority import sequence_priority
 from algorithm.ops.shapes import masked_mean, valid_share
 from algorithm.sac.config import SacConfig
 from algorithm.sac.critic import Steps, make_critic_loss, make_target
 from algorithm.sac.heads import make_heads
-from algorithm.sac.model import Model
+from algorithm.sac.model import Model, flatten_time
 from algorithm.seeding import restore_generator
 from algorithm.spec import AgentSpec
 
@@ -68,9 +68,9 @@ class Sac:
         make_alpha_step = partial(
             make_step, learning_rate=config.alpha_learning_rate or rate, max_norm=math.inf
         )
-        self._alpha_step = _if_any(make_alpha_step, [self.heads])
-        self._joint_step = _if_any(make_step, [x.joint for x in extensions])
-        self._own_step = _if_any(make_step, [x.own for x in extensions])
+        self._alpha_step = if_any(make_alpha_step, [self.heads])
+        self._joint_step = if_any(make_step, [x.joint for x in extensions])
+        self._own_step = if_any(make_step, [x.own for x in extensions])
         # The encoder's part of the critics' gradient: it is the first of their modules.
         self._encoder = slice(0, sum(p.numel() for p in self.model.rep.parameters()))
         self.model.follow(self._critic_step.flat)
@@ -86,7 +86,7 @@ class Sac:
         self._continuous = slice(spec.action.discrete, None)
         self._layer_noise = LayerNoise([self.model.rep, self.model.policy, *self.model.q.members], on=True)
         self._burn_in, self._learn = config.burn_in_step, config.learn_step
-        self._refreshed = _carry_before if config.refresh_carry else _no_carry
+        self._refreshed = Context.carry_before if config.refresh_carry else _no_carry
         self._tau, self._target_interval = config.tau, config.update_target_per_step
         self._num_critics, self._subset = config.ensemble_q_num, config.ensemble_q_sample
         self._generator = torch.Generator(device).manual_seed(seed)
@@ -168,12 +168,12 @@ class Sac:
         learned, valid = ctx.learned, batch.valid[:, ctx.learned]
 
         def alone(x: Tensor) -> Tensor:  # every token a window of its own
-            return _flatten(x[:, learned]).unsqueeze(1)
+            return flatten_time(x[:, learned]).unsqueeze(1)
 
         state, _ = self.model.rep(
             {name: alone(value) for name, value in ctx.obs.items()},
             alone(batch.prev_action),
-            _flatten(stored.to(self.device)),
+            flatten_time(stored.to(self.device)),
             alone(batch.obs_valid),
         )
         now = ctx.q(ctx.state[:, learned])
@@ -205,11 +205,11 @@ class Sac:
         """Return y [B, T]: π and u on online states, Q' on target states."""
         batch, first = ctx.batch, ctx.burn_in
         following = slice(first + 1, None)  # the tokens behind the learned transitions and their n steps
-        state, mask = _flatten(ctx.state[:, following]), _flatten(batch.action_mask[:, following])
-        policy = self.model.policy(state, {k: _flatten(v[:, following]) for k, v in ctx.obs.items()})
+        state, mask = flatten_time(ctx.state[:, following]), flatten_time(batch.action_mask[:, following])
+        policy = self.model.policy(state, {k: flatten_time(v[:, following]) for k, v in ctx.obs.items()})
         u, logp = self.heads.sample(policy, self._generator)
         choice = self.heads.choose(policy, mask, lambda: self.model.q.frozen(state, u).mean(0))
-        q = self.model.min_target_q(_flatten(ctx.target_following), u, self._draw_subset())
+        q = self.model.min_target_q(flatten_time(ctx.target_following), u, self._draw_subset())
         shape = (batch.reward.shape[0], -1)
         bonus = self.heads.entropy_bonus(choice, logp).view(shape)
         reward = batch.reward + sum(x.reward_bonus(ctx) for x in self.extensions)
@@ -240,8 +240,8 @@ class Sac:
         self, batch: SequenceBatch, critics: Callable[[Tensor, Tensor], Tensor], state: Tensor
     ) -> Tensor:
         """Return Q of the stored actions at the learned positions, [E, B, T], from their states [B, T, S]."""
-        action = _flatten(batch.action[:, self._burn_in : self._burn_in + self._learn])
-        q = critics(_flatten(state), action[:, self._continuous])
+        action = flatten_time(batch.action[:, self._burn_in : self._burn_in + self._learn])
+        q = critics(flatten_time(state), action[:, self._continuous])
         return self.heads.q_of_action(q, action).view(-1, *state.shape[:2])
 
     def _update_critic(self, ctx: Context, y: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
@@ -286,15 +286,15 @@ class Sac:
 
     def _update_policy(self, ctx: Context) -> dict[str, Tensor]:
         learned = ctx.learned
-        state = _flatten(ctx.state[:, learned].detach())
-        policy = self.model.policy(state, {k: _flatten(v[:, learned]) for k, v in ctx.obs.items()})
+        state = flatten_time(ctx.state[:, learned].detach())
+        policy = self.model.policy(state, {k: flatten_time(v[:, learned]) for k, v in ctx.obs.items()})
         u, logp = self.heads.sample(policy, self._generator)
         every_q = self.model.q.frozen(state, u)
-        mask = _flatten(ctx.batch.action_mask[:, learned])
+        mask = flatten_time(ctx.batch.action_mask[:, learned])
         choice = self.heads.choose(policy, mask, lambda: every_q.mean(0))
         # REDQ, algorithm 1: the policy maximises the mean where targets use a subset, the minimum otherwise.
         q = every_q.min(0).values if self._subset == self._num_critics else every_q.mean(0)
-        share = _flatten(valid_share(ctx.batch.valid[:, learned], logp.dtype))
+        share = flatten_time(valid_share(ctx.batch.valid[:, learned], logp.dtype))
         losses = self.heads.losses(choice, logp, q, share)
         if losses:  # greedy actions alone have no policy to learn
             self._policy_step.step(losses["policy"])
@@ -353,10 +353,7 @@ class Sac:
         Random numbers and the number of updates continue. Raises ``ValueError`` as :meth:`load_tensors`.
         """
         self.load_model(tensors["model"])
-        optim = tensors["optim"]
-        for group, adam in self._steps():
-            adam.load_tensors(below(f"{group}.", optim))
-        self.return_scale.roll_back(below("returns.", optim))
+        self._load_moments(tensors["optim"])
 
     def load_model(self, model: Mapping[str, Tensor]) -> None:
         """Load the networks alone, for inference. Raises ``ValueError`` as :meth:`load_tensors`."""
@@ -366,19 +363,18 @@ class Sac:
             raise ValueError(f"the saved networks do not fit the configured ones: {error}") from error
 
     def begin_with(self, model: Mapping[str, Tensor], optim: Mapping[str, Tensor] | None) -> None:
-        """Begin with other networks; the targets equal them. Raises ``ValueError`` as :meth:`load_tensors`.
-
-        optim: of :meth:`tensors`, with the optimisers' moments; None: they begin anew
-        """
+        """Begin with other networks; targets equal them. ``optim``: of :meth:`tensors`; None: as at first."""
         self.load_model(model)
         self.model.target.polyak_(1.0)
-        for group, adam in self._steps():
-            if optim is None:
-                adam.reset()
-            else:
-                adam.load_tensors(below(f"{group}.", optim))
+        for _, adam in self._steps():
+            adam.reset()
         if optim is not None:
-            self.return_scale.roll_back(below("returns.", optim))
+            self._load_moments(optim)
+
+    def _load_moments(self, optim: Mapping[str, Tensor]) -> None:
+        for group, adam in self._steps():
+            adam.load_tensors(below(f"{group}.", optim))
+        self.return_scale.roll_back(below("returns.", optim))
 
     def _steps(self) -> list[tuple[str, FlatAdam]]:
         groups = {
@@ -395,24 +391,8 @@ class Sac:
         return nn.ModuleDict({"model": self.model, "composition": self.heads, "extensions": extensions})
 
 
-def _flatten(x: Tensor) -> Tensor:
-    """Return [B, T, ...] as [B·T, ...], contiguous: the fastest layout for networks."""
-    return x.flatten(0, 1)
-
-
-def _if_any(make: Callable[[Sequence[nn.Module]], FlatAdam], parts: Sequence[nn.Module]) -> FlatAdam | None:
-    """Return an optimiser of the parts' parameters; None if there are none."""
-    return make(parts) if any(True for part in parts for _ in part.parameters()) else None
-
-
 def _named(losses: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {f"loss/{name}": loss.detach() for name, loss in losses.items()}
 
 
-def _carry_before(ctx: Context) -> Tensor:
-    """Return the online carries before each token, [B, W+1, *C], as the replay stores them."""
-    return torch.cat([ctx.batch.carry.unsqueeze(1), ctx.carry[:, :-1]], 1)
-
-
-def _no_carry(ctx: Context) -> None:
-    """Return None: stored carries are not refreshed."""
+def _no_carry(_: Context) -> None: ...

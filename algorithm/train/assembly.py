@@ -95,6 +95,17 @@ def check_eval_spaces(train: Mapping[str, AgentSpec], evaluation: Mapping[str, A
         )
 
 
+def check_evaluations(loaded: LoadedConfig) -> None:
+    """Raise UsageError for ``--evaluations`` where there are none on the way."""
+    if loaded.config.eval_config.per_step <= 0:
+        raise UsageError(
+            "--evaluations needs evaluations on the way",
+            where=f"{loaded.source}: eval_config.per_step",
+            why="they are switched off",
+            fix="-o eval_config.per_step=2000, or leave --evaluations out",
+        )
+
+
 def close_env(env: VecEnv, warn: Callable[[str], None]) -> None:
     """Release simulators; a failure is only warned of, since the work with them is done."""
     try:

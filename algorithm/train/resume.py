@@ -16,8 +16,8 @@ from algorithm.runs.checkpoints.checkpoint import Checkpoint, checkpoint_steps
 from algorithm.runs.checkpoints.manager import find_checkpoint, intact_checkpoints
 from algorithm.runs.rundir import RunDir
 from algorithm.train.runtime import OneProcess, Wire
-from algorithm.train.session import Start, run_training
-from algorithm.train.state import fitting
+from algorithm.train.session import run_training
+from algorithm.train.state import Start, fitting
 
 
 def resume(

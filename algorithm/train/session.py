@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
@@ -15,9 +15,7 @@ import torch
 from algorithm.agents.networks import pick_device
 from algorithm.config.cli import TrainOptions, config_flags
 from algorithm.config.cli import notices as notices_of
-from algorithm.config.loader import LoadedConfig, dump_config
-from algorithm.config.resume_rules import Change, table
-from algorithm.config.yaml_io import inline
+from algorithm.config.loader import LoadedConfig, dump_config, overlaid
 from algorithm.console.base import Console
 from algorithm.console.output import close_logging, open_console, setup_logging
 from algorithm.env.base import VecEnv
@@ -31,20 +29,28 @@ from algorithm.replay.budget import MemoryBudget
 from algorithm.report.curves import plot_curve, read_series
 from algorithm.report.report import write_report
 from algorithm.roles import Agent
-from algorithm.runs.checkpoints.checkpoint import Checkpoint
 from algorithm.runs.checkpoints.manager import CheckpointManager, passed_over
 from algorithm.runs.checkpoints.manifest import DamagedError
 from algorithm.runs.lock import RunLock
 from algorithm.runs.logs.metrics import MetricsLogger
 from algorithm.runs.provenance import made_with
 from algorithm.runs.rundir import RunDir
-from algorithm.train.assembly import check_eval_spaces, close_env, env_file, make_agents, make_env, nn_file
+from algorithm.train.assembly import (
+    check_eval_spaces,
+    check_evaluations,
+    close_env,
+    env_file,
+    make_agents,
+    make_env,
+    nn_file,
+)
 from algorithm.train.checkpointer import Checkpointer
 from algorithm.train.randomness import seed_globally
 from algorithm.train.runtime import OneProcess, Runtime, Wire
 from algorithm.train.signals import StopRequest
 from algorithm.train.state import (
-    REPLAY,
+    ForeignNetworks,
+    Start,
     TrainState,
     begin_with_networks,
     fitting,
@@ -53,7 +59,6 @@ from algorithm.train.state import (
 )
 from algorithm.train.summaries import finish_screen, result_json, start_screen
 from algorithm.train.trainer import Outcome, Trainer
-from algorithm.wording import Rows
 
 _DROPPED_IN_EVALUATIONS = 100  # episodes; an evaluation waits for whole ones
 
@@ -107,13 +112,8 @@ def run_training(
 
     wire: constructor of the source of transitions
     """
-    if options.evaluations is not None and loaded.config.eval_config.per_step <= 0:
-        raise UsageError(
-            "--evaluations needs evaluations on the way",
-            where=f"{loaded.source}: eval_config.per_step",
-            why="they are switched off",
-            fix="-o eval_config.per_step=2000, or leave --evaluations out",
-        )
+    if options.evaluations is not None:
+        check_evaluations(loaded)
     torch.set_num_threads(loaded.threads)
     device = pick_device(options.device)
     with ExitStack() as stack:
@@ -186,26 +186,6 @@ def _write_page(run: RunDir, console: Console) -> None:
 
 
 @dataclass(frozen=True)
-class Start:
-    """A checkpoint to go on from, read and verified but for its replays."""
-
-    saved: Checkpoint
-    changes: Sequence[Change]  # of the configuration since
-    older: Iterator[Checkpoint] | None  # that may take its place; None if it was asked for
-
-    @property
-    def rows(self) -> Rows:
-        """Rows for the start screen."""
-        return [("from", f"step {self.saved.step:,}"), *table(self.changes)]
-
-
-def overlaid(overrides: Sequence[str], flags: Mapping[str, object]) -> list[str]:
-    """Return a command line's changes to a run's configuration, its flags among them, as overrides."""
-    keys = {key: value for key, value in flags.items() if key != "base_config.name"}
-    return [*overrides, *(f"{key}={inline(value)}" for key, value in keys.items())]
-
-
-@dataclass(frozen=True)
 class Session:
     """The inputs of everything before the first step."""
 
@@ -237,18 +217,17 @@ class Session:
         networks = run.path if start and not self.options.use_env_nn else self.loaded.env_dir
         agents, start, empty = self._agents(runtime, networks, start)
         own_env = env_file(self.loaded)
+        foreign = self._foreign
         training = TrainState(runtime.make_collector, agents, faults, self._made_with(agents, own_env))
         notices = [*empty, *training.restore(start.saved)] if start else []
-        if self.options.networks is not None:
-            notices += begin_with_networks(
-                agents, Path(self.options.networks), start.saved if start else None, self._kept
-            )
+        if foreign is not None:
+            notices += begin_with_networks(agents, foreign, start.saved if start else None)
         if start and own_env is not None and run.has_other(own_env):
             notices.append(f"the environment's file {own_env.name} has been changed since")
         self._write_down(agents, networks, start, eval_env.render_modes if eval_env else (), own_env)
         manager = self._manager(start)
         # Networks from elsewhere are in no checkpoint of this run yet.
-        since = start.saved.step if start and self.options.networks is not None else -1
+        since = start.saved.step if start and foreign is not None else -1
         saver = Checkpointer(manager, training, console, self.lock.check, since=since)
         for name, agent in agents.items():
             agent.attach(restore=partial(saver.networks, name), report=faults)
@@ -364,8 +343,11 @@ class Session:
             )
             if start is None:
                 return agents, None, []
+            foreign = self._foreign
             try:
-                return agents, start, self._load_replays(agents, start.saved)
+                if foreign is not None:
+                    return agents, start, load_foreign_replays(agents, foreign, start.saved, self.run.replay)
+                return agents, start, load_replays(agents, start.saved, self.run.replay)
             except DamagedError as error:
                 if start.older is None:
                     raise
@@ -373,20 +355,11 @@ class Session:
                 start = replace(start, saved=next(start.older))
 
     @property
-    def _kept(self) -> Collection[str]:
-        """What stays of the run beside networks from elsewhere."""
-        return self.loaded.config.base_config.evolver_keep
-
-    def _load_replays(self, agents: Mapping[str, Agent], saved: Checkpoint) -> list[str]:
-        """Load the run's own replays, or what takes their place where the networks are from elsewhere."""
-        networks = self.options.networks
-        if networks is None:
-            return load_replays(agents, saved, self.run.replay)
-        if "replay" not in self._kept:
-            return ["base_config.evolver_keep does not name the replay: it begins empty"]
-        if not (Path(networks) / REPLAY).is_dir():
-            return load_replays(agents, saved, self.run.replay)
-        return load_foreign_replays(agents, Path(networks))
+    def _foreign(self) -> ForeignNetworks | None:
+        """Networks of ``--networks``."""
+        folder = self.options.networks
+        keep = self.loaded.config.base_config.evolver_keep
+        return None if folder is None else ForeignNetworks(Path(folder), keep)
 
     def _made_with(self, agents: Mapping[str, Agent], own_env: Path | None) -> Mapping[str, object]:
         """Return versions and code, without the run's own networks and the environment's own file."""

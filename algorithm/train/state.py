@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 
 from torch import Tensor
 
+from algorithm.config.resume_rules import Change, table
 from algorithm.data import Array, State
 from algorithm.errors import StorageError
 from algorithm.experience.collector import Iteration
@@ -24,6 +26,21 @@ from algorithm.timing import Stopwatch
 from algorithm.train.counters import Counters
 from algorithm.train.health import HealthMonitor
 from algorithm.train.randomness import GlobalRandom
+from algorithm.wording import Rows
+
+
+@dataclass(frozen=True)
+class Start:
+    """A checkpoint to go on from, read and verified but for its replays."""
+
+    saved: Checkpoint
+    changes: Sequence[Change]  # of the configuration since
+    older: Iterator[Checkpoint] | None  # that may take its place; None if it was asked for
+
+    @property
+    def rows(self) -> Rows:
+        """Rows for the start screen."""
+        return [("from", f"step {self.saved.step:,}"), *table(self.changes)]
 
 
 class TrainState:
@@ -153,35 +170,55 @@ def load_replays(agents: Mapping[str, Agent], saved: Checkpoint, replays: Path) 
     return [f"{its} replay was not saved (checkpoint_config.replay): it begins empty" for its in owners]
 
 
-REPLAY = "replay"
-"""Folder of segments in a folder of networks that brings a replay along."""
+@dataclass(frozen=True)
+class ForeignNetworks:
+    """Networks that no checkpoint of the run holds: ``--networks FOLDER``.
+
+    folder: a checkpoint; with a folder ``replay`` in it, of segments, its moments and replay count, too
+    keep:   ``base_config.evolver_keep``, what stays when the run goes on with them
+    """
+
+    folder: Path
+    keep: Collection[str]
+
+    @property
+    def replay(self) -> Path | None:
+        """Segments of the replay that comes along; None without one."""
+        folder = self.folder / "replay"
+        return folder if folder.is_dir() else None
 
 
-def load_foreign_replays(agents: Mapping[str, Agent], folder: Path) -> list[str]:
-    """Load the replays of the checkpoint ``folder`` with its own segments; returns a line for the user.
+def load_foreign_replays(
+    agents: Mapping[str, Agent], foreign: ForeignNetworks, own: Checkpoint, replays: Path
+) -> list[str]:
+    """Load the replays that go with networks from elsewhere; returns lines for the user.
 
+    own, replays: checkpoint and segments of the run itself
     Raises StorageError as :func:`load_replays`.
     """
-    lines = load_replays(agents, Checkpoint(path=folder, step=0, tensors={}, state={}), folder / REPLAY)
+    if "replay" not in foreign.keep:
+        return ["base_config.evolver_keep does not name the replay: it begins empty"]
+    if foreign.replay is None:
+        return load_replays(agents, own, replays)
+    lines = load_replays(agents, replace(own, path=foreign.folder), foreign.replay)
     for agent in agents.values():
         for replay in agent.stores().values():
             replay.forget_saved()  # its rows are in no segment of this run
-    return [*lines, f"the replay is that of {folder}"]
+    return [*lines, f"the replay is that of {foreign.folder}"]
 
 
 def begin_with_networks(
-    agents: Mapping[str, Agent], folder: Path, own: Checkpoint | None, kept: Collection[str]
+    agents: Mapping[str, Agent], foreign: ForeignNetworks, own: Checkpoint | None
 ) -> list[str]:
-    """Let agents begin with the networks of the checkpoint ``folder``; returns a line for the user.
+    """Let agents begin with networks from elsewhere; returns lines for the user.
 
-    own:  checkpoint that the run goes on from, None for a new run
-    kept: ``base_config.evolver_keep``; the moments are those of ``folder`` where it brings a replay along
+    own: checkpoint that the run goes on from, None for a new run
     Raises StorageError if there are none, or they do not fit.
     """
-    found = load_checkpoint(folder)
+    found = load_checkpoint(foreign.folder)
     moments = None
-    if own is not None and "optimiser" in kept:
-        moments = found if (folder / REPLAY).is_dir() else own
+    if own is not None and "optimiser" in foreign.keep:
+        moments = own if foreign.replay is None else found
     for name, agent in agents.items():
         level = behaviour_level(name)
         prefix = f"{level}/" if level else ""
@@ -191,11 +228,11 @@ def begin_with_networks(
         except (KeyError, ValueError) as error:
             raise StorageError(
                 "the networks do not fit this agent",
-                where=folder,
+                where=foreign.folder,
                 why=str(error) if isinstance(error, ValueError) else f"there are none for {name!r}",
                 fix="give a checkpoint of the same networks and configuration: --networks FOLDER",
             ) from error
-    return [f"the networks are those of {folder}"]
+    return [f"the networks are those of {foreign.folder}"]
 
 
 @contextmanager

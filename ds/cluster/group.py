@@ -51,6 +51,7 @@ class LearnerGroup:
         self._dialled: dict[str, Endpoint] = {}
         self.endpoint: Endpoint | None = None
         self.error: StorageError | None = None  # the run is lost
+        self.paused = False  # the learner is not to be started
         self.learner = self._process(
             f"{plan.prefix}learner", self._learner_resources(), self._learner_command
         )
@@ -100,6 +101,7 @@ class LearnerGroup:
 
     def start_anew(self, *, actors: bool) -> None:
         """Start the learner again after its end; ``actors``: and them, for their command is another one."""
+        self.paused = False
         self.learner.start_anew()
         for actor in self._actors.values():
             if actor.over:
@@ -124,6 +126,8 @@ class LearnerGroup:
     def _learner_command(
         self, process: ManagedProcess, address: str, status: NodeStatus
     ) -> StartCommand | None:
+        if self.paused:
+            return None
         try:
             return self._commands.next_command(address, status)
         except StorageError as error:

@@ -23,9 +23,10 @@ from ds.cluster.command import connected, say
 from ds.cluster.connect import PROJECT
 from ds.cluster.plan import ClusterPlan, commands_from_args, make_secrets
 from ds.cluster.process import RestartRule
-from ds.evolver.evolver import Evolver, Member, MemberCommands, Rules
+from ds.evolver.evolver import Evolver, Rules
 from ds.evolver.generations import CONFIG, Generation, MemberStart, PopulationDir
 from ds.evolver.genes import Genes
+from ds.evolver.members import MemberCommands, MemberRun
 from ds.evolver.population import first_generation
 
 
@@ -247,7 +248,7 @@ def _member(
     options: DistributedOptions,
     label: str,
     number: int,
-) -> Member:
+) -> MemberRun:
     cluster, config = options.cluster, plan.loaded.config
     assert cluster is not None
     name = f"{plan.name}_{number}"
@@ -276,4 +277,4 @@ def _member(
         prefix=f"{name} ",
         learners=len(plan.generation.starts),
     )
-    return Member(number, ray, described, commands, say=say, rule=RestartRule(), clock=time.monotonic)
+    return MemberRun(number, ray, described, commands, say=say, rule=RestartRule(), clock=time.monotonic)

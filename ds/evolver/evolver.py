@@ -4,41 +4,23 @@ from __future__ import annotations
 
 import json
 import math
-import shutil
-import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from types import ModuleType
-from typing import Literal
-
-import numpy as np
 
 from algorithm.config.schema import Config
 from algorithm.errors import NumericalError, StorageError
-from algorithm.reading import parse_json, read_text
-from algorithm.runs.checkpoints.checkpoint import INDEX, checkpoint_of, checkpoint_steps
-from algorithm.runs.checkpoints.manifest import (
-    MANIFEST,
-    STATE,
-    TENSORS,
-    DamagedError,
-    Entry,
-    Manifest,
-    check_listed,
-    read_manifest,
-)
-from algorithm.runs.files import write_durably
+from algorithm.runs.checkpoints.checkpoint import checkpoint_of, checkpoint_steps
+from algorithm.runs.checkpoints.manifest import DamagedError, check_listed, read_manifest
 from algorithm.seeding import stream
 from algorithm.train.signals import StopRequest
-from ds.cluster.group import TICK_S, LearnerGroup, end, save_and_end
-from ds.cluster.plan import ClusterPlan, MainCommands
-from ds.cluster.process import RestartRule
+from ds.cluster.group import TICK_S, end, save_and_end
 from ds.evolver.generations import Generation, MemberStart, PopulationDir
 from ds.evolver.genes import Genes
-from ds.evolver.networks import draw_networks
+from ds.evolver.members import GenerationPart, MemberRun, newest_step, read_evaluations
+from ds.evolver.networks import REPLAY, write_start
 from ds.evolver.population import (
     Population,
     Selection,
@@ -49,116 +31,7 @@ from ds.evolver.population import (
     scores,
 )
 
-REPLAY = "replay"
-"""Folder of a replay's segments, in a run and in what a member begins with."""
-
 _SHOWN_EVERY_S = 10.0
-
-End = Literal["complete", "stopped", "given up"]
-"""complete: by itself, with its last evaluation or its last step · stopped: by a signal, for the others are
-done."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Part:
-    """One generation of a member.
-
-    flags:       set its genes
-    networks:    folder to begin with; None for its own
-    start:       its progress when the generation began
-    evaluations: of its run in all, with which it ends
-    """
-
-    flags: tuple[str, ...]
-    networks: Path | None
-    start: MemberStart
-    evaluations: int
-
-
-class MemberCommands:
-    """Command lines of a member: ``main.py``, or a learner and its actors.
-
-    main:   those of a learner and an actor
-    script: main.py, where the member has no actors
-
-    ``part`` is the generation that it works on. A process that is started again goes on from the member's
-    newest checkpoint; one that has made none in this generation begins the generation once more.
-    """
-
-    def __init__(self, main: MainCommands, script: Path | None, part: Part) -> None:
-        self._main, self._script, self.part = main, script, part
-
-    def learner(self, host: str, port: int, *, resume: bool, step: int) -> tuple[str, ...]:
-        """Return the command line of the process that learns."""
-        main, part = self._main, self.part
-        words = (str(self._script), main.env) if self._script else main.base("learner", host, port)
-        words += ("-n", main.name, *main.kept)
-        words += ("--resume",) if resume else (*main.common, *main.learner_flags)
-        if step <= part.start.step:
-            words += part.flags
-            if part.networks is not None:
-                words += ("--networks", str(part.networks))
-        return (*words, "--evaluations", str(part.evaluations))
-
-    def actor(self, host: str, port: int) -> tuple[str, ...]:
-        """Return the command line of an actor."""
-        return (*self._main.actor(host, port), *self.part.flags)
-
-
-class Member:
-    """A run of the population, kept running for one generation after the other.
-
-    commands: those of ``plan``, with the generation to begin with
-    Raises StorageError from :meth:`step` if its run is lost.
-    """
-
-    def __init__(
-        self,
-        number: int,
-        ray: ModuleType,
-        plan: ClusterPlan,
-        commands: MemberCommands,
-        *,
-        say: Callable[[str], None],
-        rule: RestartRule,
-        clock: Callable[[], float],
-    ) -> None:
-        self.number, self.name, self.commands = number, plan.name, commands
-        self.run = plan.folder / plan.run
-        self._actors = plan.actors
-        self.group = LearnerGroup(ray, plan, say=say, rule=rule, clock=clock)
-        self.end: End | None = None
-        self.why = ""  # it was given up
-
-    @property
-    def evaluations(self) -> list[float]:
-        """Mean return of each evaluation in this generation; NaN where there was none."""
-        return read_evaluations(self.run)[self.commands.part.start.evaluations :]
-
-    def step(self, now: float) -> None:
-        """Advance without waiting. now: seconds."""
-        self.group.step(now, self._actors)
-        if self.group.error is not None:
-            raise self.group.error
-        ended = None if self.end else self.group.over()
-        if ended is None:
-            return
-        if ended.code == 0:
-            self.end = "complete"
-        elif ended.state == "ended":
-            self.end = "stopped"
-        else:
-            self.end, self.why = "given up", self.group.explain_end(ended)
-            self.stop()
-
-    def stop(self) -> None:
-        """Let it save and end."""
-        self.group.learner.leave(signal.SIGINT)
-
-    def begin(self, part: Part, *, actors: bool) -> None:
-        """Start it for another generation; ``actors``: and its actors, whose command is another one."""
-        self.commands.part, self.end, self.why = part, None, ""
-        self.group.start_anew(actors=actors)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -182,11 +55,11 @@ class Rules:
         base = self.config.base_config
         return Selection(base.evolver_mode, base.evolver_cem_best, base.evolver_remove_worst)
 
-    def part(self, generation: Generation, folder: PopulationDir, number: int) -> Part:
+    def part(self, generation: Generation, folder: PopulationDir, number: int) -> GenerationPart:
         """Return what a member does in ``generation``."""
         member = Population.of(generation.population).members[number - 1]
         start = generation.starts[number]
-        return Part(
+        return GenerationPart(
             flags=tuple(word for text in self.genes.overrides(member.genes) for word in ("-o", text)),
             networks=folder.networks(generation.number, number),
             start=start,
@@ -204,7 +77,7 @@ class Evolver:
 
     def __init__(
         self,
-        members: Sequence[Member],
+        members: Sequence[MemberRun],
         folder: PopulationDir,
         generation: Generation,
         rules: Rules,
@@ -345,7 +218,7 @@ class Evolver:
                 replay=self._members[member.parents[0] - 1].run / REPLAY if copies else None,
             )
 
-    def _checkpoint(self, member: Member) -> Path:
+    def _checkpoint(self, member: MemberRun) -> Path:
         """Return a member's newest checkpoint whose networks are intact. Raises StorageError without one."""
         root = member.run / "checkpoints"
         for step in reversed(checkpoint_steps(root)):
@@ -364,7 +237,7 @@ class Evolver:
             fix="bring the files back and add --resume",
         )
 
-    def _has_ended(self, member: Member) -> bool:
+    def _has_ended(self, member: MemberRun) -> bool:
         """Return whether the member's run has come to its limit."""
         base = self._rules.config.base_config
         if 0 < base.max_step <= newest_step(member.run):
@@ -402,78 +275,6 @@ class Evolver:
             self._shown = lines
             for line in lines:
                 self._say(line.rstrip())
-
-
-def read_evaluations(run: Path) -> list[float]:
-    """Return the mean return of each evaluation of a run, over its behaviours; NaN where it is none."""
-    try:
-        lines = read_text(run / "metrics.jsonl").splitlines()
-    except (OSError, ValueError):  # not begun, or being written
-        return []
-    found = []
-    for line in lines:
-        if '"eval/return_mean"' not in line and '/eval/return_mean"' not in line:
-            continue
-        try:
-            row = parse_json(line)
-        except ValueError:  # torn by a kill; a resumed run writes it again
-            continue
-        values = [value for name, value in row.items() if name.endswith("eval/return_mean")]
-        found.append(math.nan if None in values else math.fsum(values) / len(values))
-    return found
-
-
-def newest_step(run: Path) -> int:
-    """Return the step of a run's newest checkpoint, -1 without one."""
-    return max(checkpoint_steps(run / "checkpoints"), default=-1)
-
-
-def write_start(
-    folder: Path,
-    parents: Sequence[Path],
-    noise: Callable[..., np.random.Generator],
-    *,
-    replay: Path | None,
-) -> None:
-    """Write what a member begins with, durably: a checkpoint with drawn networks.
-
-    parents: checkpoints of elites, best first
-    noise:   names, such as a tensor's, → generator of its noise; see :func:`draw_networks`
-    replay:  segments of the only parent's replay, which are linked here with its index, beside its moments
-    """
-    manifest = read_manifest(parents[0])
-    files = {}
-    for name in manifest.files:
-        place = Path(name)
-        (folder / place).parent.mkdir(parents=True, exist_ok=True)
-        if place.name == f"model{TENSORS}":
-            files[name] = draw_networks(
-                [parent / place for parent in parents],
-                folder / place,
-                partial(noise, name),
-            )
-        elif name == STATE:
-            write_durably(folder / place, b"{}")
-            files[name] = Entry.of(b"{}")
-        elif replay is not None and place.name == f"optim{TENSORS}":
-            shutil.copyfile(parents[0] / place, folder / place)
-            files[name] = manifest.files[name]
-    own = Manifest(step=manifest.step, files=files, replay=None, segments={})
-    if replay is not None and manifest.replay is not None:
-        for name in manifest.segments:
-            (folder / REPLAY / name).parent.mkdir(parents=True, exist_ok=True)
-            _link(replay / name, folder / REPLAY / name)
-        shutil.copyfile(parents[0] / INDEX, folder / INDEX)
-        own = replace(own, replay=manifest.replay, segments=manifest.segments)
-    write_durably(folder / MANIFEST, own.text.encode())
-
-
-def _link(source: Path, target: Path) -> None:
-    """Give a segment, which never changes, another name; copy it where the file system has no links."""
-    try:
-        target.hardlink_to(source)
-    except OSError:
-        shutil.copyfile(source, target)
 
 
 def _finite(value: float) -> float | None:

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import math
+import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
@@ -19,14 +21,28 @@ from numpy.typing import NDArray
 
 from algorithm.errors import ModelError, NumericalError
 from algorithm.reading import open_plain, parse_json
-from algorithm.runs.checkpoints.manifest import LARGEST, TRAINED, Entry, damaged
-from algorithm.runs.files import put, replacing
+from algorithm.runs.checkpoints.manifest import (
+    INDEX,
+    LARGEST,
+    MANIFEST,
+    STATE,
+    TENSORS,
+    TRAINED,
+    Entry,
+    Manifest,
+    damaged,
+    read_manifest,
+)
+from algorithm.runs.files import put, replacing, write_durably
 
 FLOOR = 0.01
 """Smallest standard deviation of a tensor's noise, as a share of the root mean square of its mean."""
 
 LARGEST_STD = 1.0
 """Largest standard deviation of the noise; it goes before the floor."""
+
+REPLAY = "replay"
+"""Folder of a replay's segments, in a run and in what a member begins with."""
 
 CHUNK = 2**17
 """Numbers of one tensor that are in memory at once, of each elite; a multiple of the block of a sum."""
@@ -61,6 +77,54 @@ def draw_networks(elites: Sequence[Path], out: Path, noise: Callable[[str], np.r
             digest.update(data)
             nbytes += len(data)
     return Entry(nbytes, digest.hexdigest())
+
+
+def write_start(
+    folder: Path,
+    parents: Sequence[Path],
+    noise: Callable[..., np.random.Generator],
+    *,
+    replay: Path | None,
+) -> None:
+    """Write what a member begins with, durably: a checkpoint with drawn networks.
+
+    parents: checkpoints of elites, best first
+    noise:   names, such as a tensor's, → generator of its noise; see :func:`draw_networks`
+    replay:  segments of the only parent's replay, which are linked here with its index, beside its moments
+    """
+    manifest = read_manifest(parents[0])
+    files = {}
+    for name in manifest.files:
+        place = Path(name)
+        (folder / place).parent.mkdir(parents=True, exist_ok=True)
+        if place.name == f"model{TENSORS}":
+            files[name] = draw_networks(
+                [parent / place for parent in parents],
+                folder / place,
+                partial(noise, name),
+            )
+        elif name == STATE:
+            write_durably(folder / place, b"{}")
+            files[name] = Entry.of(b"{}")
+        elif replay is not None and place.name == f"optim{TENSORS}":
+            shutil.copyfile(parents[0] / place, folder / place)
+            files[name] = manifest.files[name]
+    own = Manifest(step=manifest.step, files=files, replay=None, segments={})
+    if replay is not None and manifest.replay is not None:
+        for name in manifest.segments:
+            (folder / REPLAY / name).parent.mkdir(parents=True, exist_ok=True)
+            _link(replay / name, folder / REPLAY / name)
+        shutil.copyfile(parents[0] / INDEX, folder / INDEX)
+        own = replace(own, replay=manifest.replay, segments=manifest.segments)
+    write_durably(folder / MANIFEST, own.text.encode())
+
+
+def _link(source: Path, target: Path) -> None:
+    """Give a segment, which never changes, another name; copy it where the file system has no links."""
+    try:
+        target.hardlink_to(source)
+    except OSError:
+        shutil.copyfile(source, target)
 
 
 def _content(files: Sequence[_NetworkFile], noise: Callable[[str], np.random.Generator]) -> Iterator[bytes]:

@@ -49,8 +49,11 @@ SAMPLES = {
     **{"config": "x", "name": "x", "agents": "2", "env_args": "a=1", "max_iter": "3", "max_step": "9"},
     **{"override": "a.b=1", "learner_host": "h", "learner_port": "1", "unity_port": "1", "device": "cpu"},
     **{"seed": "1", "ckpt": "5", "nn": "x", "num_actors": "2", "ray": "auto", "scale": "2"},
-    **{"learner_cpus": "2", "actor_cpus": "2"},
+    **{"learner_cpus": "2", "actor_cpus": "2", "num_learners": "2", "evaluations": "3", "networks": "x"},
 }
+
+
+ROLES = ("learner", "actor", "cluster", "evolver")
 
 
 def helped(capsys):
@@ -62,11 +65,11 @@ def helped(capsys):
     found = {}
     for flag, entry in entries:
         said = re.search(r"\[([a-z ,\n]+)\]", entry)
-        found[flag] = set(re.split(r",\s+", said[1])) if said else {"learner", "actor", "cluster"}
+        found[flag] = set(re.split(r",\s+", said[1])) if said else set(ROLES)
     return found
 
 
-@pytest.mark.parametrize("role", ["learner", "actor", "cluster"])
+@pytest.mark.parametrize("role", ROLES)
 def test_the_help_offers_exactly_what_a_role_takes(role, capsys):
     offered = helped(capsys)
     assert {"--run", "--learner_host", "--scale", "--agents", "--quiet"} <= set(offered)
@@ -75,6 +78,8 @@ def test_the_help_offers_exactly_what_a_role_takes(role, capsys):
         words = [flag] if value is None else [f"{flag}={value}"]
         if role == "cluster" and flag not in ("--num_actors", "--scale"):
             words.append("--num_actors=2")
+        if role == "evolver" and flag != "--num_learners":
+            words.append("--num_learners=2")
         try:
             parse_distributed(["task", role, *words])
         except SystemExit:
@@ -84,14 +89,20 @@ def test_the_help_offers_exactly_what_a_role_takes(role, capsys):
         capsys.readouterr()
 
 
-def test_the_help_names_no_role_that_is_refused(capsys):
+def test_the_help_names_the_roles(capsys):
     with pytest.raises(SystemExit):
         parse_distributed(["--help"])
     text = " ".join(capsys.readouterr().out.split())
-    assert "evolver" not in text
-    assert "{learner,l,actor,a,cluster}" in text
+    assert "{learner,l,actor,a,cluster,evolver,e}" in text
     assert "no effect on a learner" in text and "no effect on GYM" in text
-    assert "evolver" not in refusal(capsys, "task", "lerner")
+    assert "evolver" in refusal(capsys, "task", "lerner")
+
+
+def test_an_evolver_has_members(capsys):
+    for words in ((), ("--num_learners=1",)):
+        assert "needs --num_learners N, at least 2" in refusal(capsys, "task", "evolver", *words)
+    options = parse_distributed(["task", "e", "--num_learners=3"])
+    assert options.cluster == ClusterOptions(num_learners=3)
 
 
 def test_a_cluster_starts_or_is_scaled(capsys):

@@ -45,8 +45,6 @@ SINGLE = {
     "value for block": ("  sac_config: 3", "`sac_config` has no keys", 5, "indented below"),
     "zero limit": ("  eval_config: {per_step: 0}", "`eval_config.per_step: 0`", 5, "set it to -1 or"),
     "below no limit": ("  eval_config: {per_step: -2}", "`eval_config.per_step: -2`", 5, "set it to -1 or"),
-    "reserved": ("  base_config: {evolver_cem_length: 4}", "`base_config.evolver_cem_length: 4` is not available in this version", 5, "leave it at 50"),
-    "reserved bool": ("  base_config: {evolver_enabled: false}", "is not available in this version", 5, "leave it at true"),
     "two kinds of noise": ("  base_config: {noise_increasing_rate: 0.1}\n  sac_config: {action_noise: [0, 0.1]}", "`base_config.noise_increasing_rate` and `sac_config.action_noise` contradict", 5, "set one of them"),
     "reserved value": ("  sac_config: {threads: auto}", "`sac_config.threads: auto` is not available", 5, "default 1"),
     "an algorithm to come": ("  algorithm: PPO", "`algorithm: PPO` is not available in this version", 5, "default SAC"),
@@ -321,10 +319,13 @@ def test_a_required_key_has_no_default_anywhere():
 
 def test_main_ds_exits_2(root):
     done = subprocess.run(
-        [sys.executable, "main_ds.py", "gym/pendulum", "evolver"], cwd=root, capture_output=True, text=True
+        [sys.executable, "main_ds.py", "gym/pendulum", "evolver", "--num_learners=1"],
+        cwd=root,
+        capture_output=True,
+        text=True,
     )
     assert done.returncode == 2
-    assert "not available in this version" in done.stderr and "\n  where  " in done.stderr
+    assert "needs --num_learners N, at least 2" in done.stderr and "\n  where  " in done.stderr
 
 
 SEVERAL = {

@@ -1,4 +1,4 @@
-"""Every key and flag that the project began with is implemented or reserved, with its default."""
+"""Every key and flag that the project began with is implemented, with its default."""
 
 import re
 from pathlib import Path
@@ -20,10 +20,6 @@ MAIN_FLAGS = """--config CONFIG -c CONFIG --run --logger_in_file --render --env_
 --device gpu --ckpt 5 --nn NN --repeat 2"""
 DS_FLAGS = """--config CONFIG -c CONFIG --run --logger_in_file --learner_host HOST --learner_port 1 --render
 --env_args {a:1} --agents 2 --unity_port 1 -p 1 --editor --name NAME -n NAME --device cpu --ckpt 5 --nn NN"""
-RESERVED = {
-    "population training": "evolver_enabled evolver_cem_length evolver_cem_best evolver_cem_min_length "
-    "evolver_cem_time evolver_remove_worst",
-}
 
 
 def flat(value, path=()):
@@ -103,11 +99,6 @@ def test_every_value_of_the_seed_that_is_another_one_has_a_reason():
             assert len(why.get(key, "")) > 20, key
 
 
-def test_exactly_the_keys_of_later_parts_are_reserved():
-    reserved = {path[-1]: facts_of(f).reserved for path, f in fields() if facts_of(f).reserved}
-    assert reserved == {key: part for part, keys in RESERVED.items() for key in keys.split()}
-
-
 def test_every_field_says_what_it_does():
     for path, field in fields():
         assert field.description and field.description[-1] in ".}].", path
@@ -133,11 +124,8 @@ def test_every_role_of_main_ds_is_read(role, read):
 
 
 @pytest.mark.parametrize("role", ["evolver", "e"])
-def test_the_evolver_is_refused(role, capsys):
-    with pytest.raises(SystemExit) as left:
-        cli_ds.parse_distributed(["test", role])
-    assert left.value.code == 2
-    assert f"main_ds.py {role} is not available in this version" in capsys.readouterr().err
+def test_the_evolver_is_a_role(role):
+    assert cli_ds.parse_distributed(["test", role, "--num_learners=2"]).role == "evolver"
 
 
 @pytest.mark.parametrize("flag", usages(DS_FLAGS), ids=" ".join)

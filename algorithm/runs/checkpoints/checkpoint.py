@@ -26,6 +26,7 @@ from algorithm.data import Array
 from algorithm.errors import StorageError
 from algorithm.replay.buffer import ReplayBuffer
 from algorithm.runs.checkpoints.manifest import (
+    INDEX,
     MANIFEST,
     NAME,
     STATE,
@@ -49,7 +50,6 @@ from algorithm.runs.checkpoints.segments import (
 )
 from algorithm.runs.files import json_text, make_folder, remove_unfinished, sync_folder, write_durably
 
-INDEX = "replay.json"
 GIVEN_UP = "replay.given_up.json"
 """File name of the index after the checkpoint's replay was removed."""
 

@@ -26,6 +26,7 @@ NAME = re.compile(r"step_([0-9]{9,15})(?:_([0-9]{1,9}))?")
 
 MANIFEST = "manifest.json"
 STATE = "state.json"
+INDEX = "replay.json"
 TENSORS = ".safetensors"
 TRAINED = "trained"
 """Key in the header of a file of networks: the names of the tensors that an optimiser trains, a JSON list."""

@@ -1,0 +1,160 @@
+"""Members of a population: runs that Ray keeps going, one generation after the other."""
+
+from __future__ import annotations
+
+import math
+import signal
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Literal
+
+from algorithm.reading import parse_json, read_json, read_text
+from algorithm.runs.checkpoints.checkpoint import checkpoint_of, checkpoint_steps
+from algorithm.runs.checkpoints.manifest import STATE
+from ds.cluster.group import LearnerGroup
+from ds.cluster.plan import ClusterPlan, MainCommands
+from ds.cluster.process import RestartRule
+from ds.evolver.generations import MemberStart
+
+End = Literal["complete", "stopped", "given up"]
+"""complete: by itself, with its last evaluation or its last step · stopped: by a signal, for the others are
+done."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GenerationPart:
+    """One generation of a member.
+
+    flags:       set its genes
+    networks:    folder to begin with; None for its own
+    start:       its progress when the generation began
+    evaluations: of its run in all, with which it ends
+    """
+
+    flags: tuple[str, ...]
+    networks: Path | None
+    start: MemberStart
+    evaluations: int
+
+
+class MemberCommands:
+    """Command lines of a member: ``main.py``, or a learner and its actors.
+
+    main:   those of a learner and an actor
+    script: main.py, where the member has no actors
+
+    ``part`` is the generation that it works on. A process that is started again goes on from the member's
+    newest checkpoint; one that has made none in this generation begins the generation once more.
+    """
+
+    def __init__(self, main: MainCommands, script: Path | None, part: GenerationPart) -> None:
+        self._main, self._script, self.part = main, script, part
+
+    def learner(self, host: str, port: int, *, resume: bool, step: int) -> tuple[str, ...]:
+        """Return the command line of the process that learns."""
+        main, part = self._main, self.part
+        words = (str(self._script), main.env) if self._script else main.base("learner", host, port)
+        words += ("-n", main.name, *main.kept)
+        words += ("--resume",) if resume else (*main.common, *main.learner_flags)
+        if step <= part.start.step:
+            words += part.flags
+            if part.networks is not None:
+                words += ("--networks", str(part.networks))
+        return (*words, "--evaluations", str(part.evaluations))
+
+    def actor(self, host: str, port: int) -> tuple[str, ...]:
+        """Return the command line of an actor."""
+        return (*self._main.actor(host, port), *self.part.flags)
+
+
+class MemberRun:
+    """A run of the population, kept running for one generation after the other.
+
+    commands: those of ``plan``, with the generation to begin with
+    Raises StorageError from :meth:`step` if its run is lost.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        ray: ModuleType,
+        plan: ClusterPlan,
+        commands: MemberCommands,
+        *,
+        say: Callable[[str], None],
+        rule: RestartRule,
+        clock: Callable[[], float],
+    ) -> None:
+        self.number, self.name, self.commands = number, plan.name, commands
+        self.run = plan.folder / plan.run
+        self._actors = plan.actors
+        self.group = LearnerGroup(ray, plan, say=say, rule=rule, clock=clock)
+        self.end: End | None = None
+        self.why = ""  # it was given up
+        if saved_evaluations(self.run) >= commands.part.evaluations:  # before the command was started again
+            self.end, self.group.paused = "complete", True
+
+    @property
+    def evaluations(self) -> list[float]:
+        """Mean return of each evaluation in this generation; NaN where there was none."""
+        return read_evaluations(self.run)[self.commands.part.start.evaluations :]
+
+    def step(self, now: float) -> None:
+        """Advance without waiting. now: seconds."""
+        self.group.step(now, self._actors)
+        if self.group.error is not None:
+            raise self.group.error
+        ended = None if self.end else self.group.over()
+        if ended is None:
+            return
+        if ended.code == 0:
+            self.end = "complete"
+        elif ended.state == "ended":
+            self.end = "stopped"
+        else:
+            self.end, self.why = "given up", self.group.explain_end(ended)
+            self.stop()
+
+    def stop(self) -> None:
+        """Let it save and end."""
+        self.group.learner.leave(signal.SIGINT)
+
+    def begin(self, part: GenerationPart, *, actors: bool) -> None:
+        """Start it for another generation; ``actors``: and its actors, whose command is another one."""
+        self.commands.part, self.end, self.why = part, None, ""
+        self.group.start_anew(actors=actors)
+
+
+def read_evaluations(run: Path) -> list[float]:
+    """Return the mean return of each evaluation of a run, over its behaviours; NaN where it is none."""
+    try:
+        lines = read_text(run / "metrics.jsonl").splitlines()
+    except (OSError, ValueError):  # not begun, or being written
+        return []
+    found = []
+    for line in lines:
+        if '"eval/return_mean"' not in line and '/eval/return_mean"' not in line:
+            continue
+        try:
+            row = parse_json(line)
+        except ValueError:  # torn by a kill; a resumed run writes it again
+            continue
+        values = [value for name, value in row.items() if name.endswith("eval/return_mean")]
+        found.append(math.nan if None in values else math.fsum(values) / len(values))
+    return found
+
+
+def newest_step(run: Path) -> int:
+    """Return the step of a run's newest checkpoint, -1 without one."""
+    return max(checkpoint_steps(run / "checkpoints"), default=-1)
+
+
+def saved_evaluations(run: Path) -> int:
+    """Return the evaluations that a run's newest checkpoint counts; 0 without one."""
+    step = newest_step(run)
+    if step < 0:
+        return 0
+    state = read_json(checkpoint_of(run / "checkpoints", step) / STATE)
+    return int(state["run"]["tally"]["evaluations"])

@@ -1,0 +1,266 @@
+"""Whole populations: real members, each a process, and a Ray that is played."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import math
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+import main_ds
+from ds.evolver import command, evolver, generations, members
+from tests.ds.fake_ray import FakeRay
+
+CONFIG = {
+    "base_config": {
+        "env_type": "GYM",
+        "env_name": "Pendulum-v1",
+        "env_args": {"max_episode_steps": 20},
+        "max_step": 240,
+        "evolver_cem_length": 2,
+        "evolver_cem_time": 1000,
+    },
+    "nn_config": {"q": {"dense_n": 8}, "policy": {"dense_n": 8}},
+    "replay_config": {"capacity": 1000},
+    "sac_config": {
+        "start_step": 40,
+        "batch_size": 8,
+        "write_summary_per_step": 60,
+        "save_model_per_step": 60,
+        "random_params": {"learning_rate": {"truncated": [1e-4, 1e-2]}, "n_step": {"in": [1, 3]}},
+    },
+    "eval_config": {"per_step": 60, "episodes": 1},
+}
+
+
+class Killed(BaseException):
+    """The command is killed."""
+
+
+class Stop:
+    """A request to stop, after so many looks at it."""
+
+    text, exit_code = "stopping", 130
+
+    def __init__(self, looks: float = math.inf) -> None:
+        self._left = looks
+
+    def __bool__(self) -> bool:
+        self._left -= 1
+        return self._left < 0
+
+
+class Scene:
+    """A folder with a task, in which populations are trained."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.folder, self._patch = folder, monkeypatch
+        self.ray = FakeRay()
+        (folder / "task").mkdir(parents=True)
+        self.write(CONFIG)
+
+    def write(self, config: object) -> None:
+        (self.folder / "task" / "config.yaml").write_text(yaml.safe_dump({"default": config}))
+
+    def run(self, *words: str, stop: Stop | None = None, learners: int = 2) -> int:
+        """Run the command with a new Ray; its processes end with it, as after ``kill -9``."""
+        self.ray = FakeRay()
+
+        @contextlib.contextmanager
+        def connected(address: str | None) -> Iterator[tuple[FakeRay, Stop]]:
+            try:
+                yield self.ray, Stop() if stop is None else stop
+            finally:
+                for handle, _ in self.ray.placed:
+                    handle.kill()
+
+        self._patch.chdir(self.folder)
+        self._patch.setattr(command, "connected", connected)
+        arguments = ["./task", "evolver", f"--num_learners={learners}", "-n", "pop", *words]
+        self._patch.setattr(sys, "argv", ["main_ds.py", *arguments])
+        return main_ds.main(arguments)
+
+    @property
+    def population(self) -> Path:
+        return self.folder / "models" / "task" / "pop"
+
+    def lineage(self) -> list[dict[str, object]]:
+        return [json.loads(line) for line in (self.population / "lineage.jsonl").read_text().splitlines()]
+
+    def networks(self) -> dict[str, bytes]:
+        """The networks that members began the last generation with, and those they ended with."""
+        files = [
+            *self.population.glob("generations/generation_0002/*/model.safetensors"),
+            *(self.folder / "models" / "task").glob("pop_?/checkpoints/step_000000240/model.safetensors"),
+        ]
+        return {str(file.relative_to(self.folder)): file.read_bytes() for file in sorted(files)}
+
+
+@pytest.fixture
+def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Scene]:
+    return lambda name: Scene(tmp_path / name, monkeypatch)
+
+
+@pytest.mark.fault("F29")
+def test_a_population_that_is_killed_ends_as_one_that_was_not(
+    scene: Callable[[str], Scene], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Killed in the middle of a generation, and between two files of a boundary; a member is killed, too."""
+    whole = scene("whole")
+    assert whole.run("--seed=1") == 0
+    assert "the training is over; the best is pop_" in capsys.readouterr().out
+    assert len(whole.networks()) == 4
+
+    cut = scene("cut")
+    step, write_start = members.MemberRun.step, evolver.write_start
+    ticks, written = [0], [0]
+
+    def killed_in_a_generation(member: members.MemberRun, now: float) -> None:
+        step(member, now)
+        if member.run.joinpath("checkpoints", "step_000000060").exists():
+            ticks[0] += 1
+            if ticks[0] == 1:
+                cut.ray.placed[0][0].signal.remote(int(signal.SIGKILL))  # the first member alone
+            if len(member.evaluations) == 1 and ticks[0] > 60:
+                raise Killed
+
+    def killed_between_two_files(*args: object, **more: object) -> None:
+        written[0] += 1
+        if written[0] == 2:
+            raise Killed
+        write_start(*args, **more)  # type: ignore[arg-type]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(members.MemberRun, "step", killed_in_a_generation)
+        with contextlib.suppress(Killed):
+            cut.run("--seed=1")
+    assert not cut.lineage()
+    with monkeypatch.context() as patch:
+        patch.setattr(evolver, "write_start", killed_between_two_files)
+        with pytest.raises(Killed):
+            cut.run("--resume")
+    assert not cut.lineage()
+    assert list((cut.population / "generations").glob(".draft_*"))
+    assert cut.run("--resume") == 0
+    assert cut.lineage() == whole.lineage()
+    assert cut.networks() == whole.networks()
+    assert {record["end"] for record in cut.lineage()} == {"complete"}
+
+
+def test_the_best_go_on_and_the_others_begin_with_copies_of_them(scene: Callable[[str], Scene]) -> None:
+    one = scene("copy")
+    assert one.run("--seed=1", "-o", "base_config.evolver_mode=copy", learners=3) == 0
+    begun = one.lineage()[3:]
+    elites = [record for record in begun if record["origin"] == "elite"]
+    copies = [record for record in begun if record["origin"] == "copied"]
+    assert len(elites) == 1 and len(copies) == 2
+    assert all(record["parents"] == [elites[0]["member"]] for record in begun)
+    first = {record["member"]: record for record in one.lineage()[:3]}
+    assert first[elites[0]["member"]]["genes"] == elites[0]["genes"]
+    number = copies[0]["member"]
+    start = one.population / "generations" / "generation_0001" / f"member_{number}"
+    assert (start / "replay").is_dir() and (start / "optim.safetensors").exists()
+    log = (one.folder / "models" / "task" / f"pop_{number}" / "train.log").read_text()
+    assert f"the networks are those of {start}" in log and f"the replay is that of {start}" in log
+    assert not (one.population / "generations" / "generation_0001" / f"member_{elites[0]['member']}").exists()
+
+
+@pytest.mark.fault("F29")
+def test_a_member_that_cannot_go_on_holds_nobody_up_and_ranks_last(
+    scene: Callable[[str], Scene], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one = scene("dies")
+    config = json.loads(json.dumps(CONFIG))
+    del config["sac_config"]["random_params"]
+    one.write(config)
+    part = evolver.Rules.part
+
+    def spoilt(
+        rules: evolver.Rules,
+        generation: generations.Generation,
+        folder: generations.PopulationDir,
+        number: int,
+    ) -> members.GenerationPart:
+        made = part(rules, generation, folder, number)
+        if number == 2 and generation.number == 0:  # it does not even start
+            return dataclasses.replace(made, flags=("-o", "sac_config.batch_size=0"))
+        return made
+
+    monkeypatch.setattr(evolver.Rules, "part", spoilt)
+    assert one.run("--seed=1") == 0
+    said = capsys.readouterr().out
+    assert "random_params names no key: only the networks evolve" in said
+    assert "pop_2 learner has ended with code 2" in said
+    dead, alive = one.lineage()[1], one.lineage()[0]
+    assert (dead["end"], dead["score"], dead["rank"], dead["evaluations"]) == ("given up", None, 2, [])
+    assert (alive["end"], alive["rank"], alive["elite"]) == ("complete", 1, True)
+    assert "sac_config.batch_size" in str(dead["why"])
+    last = one.lineage()[3]
+    assert (last["end"], last["origin"], last["parents"]) == ("complete", "drawn", [1])
+
+
+def test_time_ends_a_generation_once_all_have_enough(scene: Callable[[str], Scene]) -> None:
+    one = scene("time")
+    config = json.loads(json.dumps(CONFIG))
+    config["base_config"] |= {"evolver_cem_length": 3, "evolver_cem_min_length": 1, "evolver_cem_time": 0}
+    config["base_config"]["max_step"] = 100_000
+    one.write(config)
+    assert one.run("--seed=1", stop=Stop(looks=250)) == 130
+    first = one.lineage()[:2]
+    assert first, "no generation has ended"
+    assert all(len(record["evaluations"]) >= 1 for record in first)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("words", "change", "said"),
+    [
+        (["-o", "base_config.evolver_enabled=false"], {}, "evolver_enabled is false"),
+        (["-o", "base_config.evolver_cem_min_length=3"], {}, "needs at least 3"),
+        (["-o", "eval_config.per_step=-1"], {}, "a population needs evaluations"),
+        (["-o", "replay_config.capacity=1000000000"], {}, "replay"),
+        ([], {"sac_config": {"random_params": {"seq_encoder": {"in": ["RNN"]}}}}, "cannot evolve"),
+        (["--resume"], {}, "there is no such population"),
+    ],
+)
+def test_what_no_population_can_be_trained_with(
+    words: list[str],
+    change: dict[str, object],
+    said: str,
+    scene: Callable[[str], Scene],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    one = scene("refused")
+    one.write(CONFIG | change)
+    assert one.run("--seed=1", *words) == 2
+    assert said in "".join(capsys.readouterr())
+    assert not one.ray.placed and not (one.folder / "models").exists()
+
+
+def test_a_member_s_folder_that_is_another_run_s_is_refused(
+    scene: Callable[[str], Scene], capsys: pytest.CaptureFixture[str]
+) -> None:
+    one = scene("taken")
+    other = one.folder / "models" / "task" / "pop_2"
+    other.mkdir(parents=True)
+    (other / "config.yaml").touch()
+    assert one.run("--seed=1") == 2
+    assert "a run named 'pop_2' exists already" in "".join(capsys.readouterr())
+    assert not one.population.exists()
+
+
+def test_a_population_goes_on_as_it_was_begun(
+    scene: Callable[[str], Scene], capsys: pytest.CaptureFixture[str]
+) -> None:
+    one = scene("other")
+    assert one.run("--seed=1", stop=Stop(looks=0)) == 130
+    assert one.run("--resume", learners=3) == 2
+    assert "the population has 2 members, not 3" in "".join(capsys.readouterr())
+    assert one.run("--resume", "--seed=2") == 2
+    assert "the population's seed is 1, not 2" in "".join(capsys.readouterr())
