@@ -1,0 +1,107 @@
+"""Files of a population: complete or not there."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from algorithm.errors import StorageError, UsageError
+from ds.evolver.generations import Generation, MemberStart, PopulationDir
+
+RECORD = {"generation": 0, "member": 1, "score": None}
+
+
+def generation(number: int) -> Generation:
+    return Generation(
+        number=number,
+        population={"generation": number},
+        starts={1: MemberStart(step=100 * number, evaluations=number)},
+        lineage=[{**RECORD, "generation": number - 1}] if number else [],
+    )
+
+
+def fill(draft: Path) -> None:
+    (draft / "member_1").mkdir()
+    (draft / "member_1" / "model.safetensors").write_bytes(b"networks of " + draft.name.encode())
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> PopulationDir:
+    made = PopulationDir.create(tmp_path / "models" / "task" / "pop", "a: 1\n", {"seed": 4})
+    made.write(generation(0), lambda draft: None)
+    return made
+
+
+def read(folder: PopulationDir) -> tuple[Generation | None, list[str]]:
+    said: list[str] = []
+    return PopulationDir.open(folder.path).newest(said.append), said
+
+
+def test_what_was_written_is_read(folder: PopulationDir) -> None:
+    assert folder.facts() == {"seed": 4} and folder.config.read_text() == "a: 1\n"
+    assert read(folder) == (generation(0), [])
+    assert folder.networks(0, 1) is None
+    folder.write(generation(1), fill)
+    assert read(folder) == (generation(1), [])
+    networks = folder.networks(1, 1)
+    assert networks is not None and (networks / "model.safetensors").exists()
+    assert folder.lineage.read_text() == json.dumps({**RECORD, "generation": 0}) + "\n"
+
+
+def test_networks_of_the_last_two_generations_are_kept(folder: PopulationDir) -> None:
+    for number in range(1, 5):
+        folder.write(generation(number), fill)
+    assert [folder.networks(number, 1) is not None for number in range(5)] == [False] * 3 + [True] * 2
+    assert read(folder) == (generation(4), [])
+    lines = folder.lineage.read_text().splitlines()
+    assert [json.loads(line)["generation"] for line in lines] == [0, 1, 2, 3]
+
+
+def test_a_kill_leaves_the_generation_before(folder: PopulationDir) -> None:
+    def killed(draft: Path) -> None:
+        fill(draft)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        folder.write(generation(1), killed)
+    assert read(folder) == (generation(0), [])
+    folder.write(generation(1), fill)
+    assert read(folder) == (generation(1), [])
+
+
+def test_a_full_disk_changes_nothing(folder: PopulationDir) -> None:
+    def full(draft: Path) -> None:
+        fill(draft)
+        raise OSError(28, "No space left on device")
+
+    with pytest.raises(StorageError, match="a generation cannot be written"):
+        folder.write(generation(1), full)
+    assert read(folder) == (generation(0), [])
+    assert [path.name for path in folder.path.joinpath("generations").iterdir()] == ["generation_0000"]
+
+
+@pytest.mark.parametrize("file", ["generation.json", "manifest.json", "member_1/model.safetensors"])
+@pytest.mark.parametrize("how", ["gone", "changed"])
+def test_a_damaged_generation_is_passed_over_and_written_again(
+    folder: PopulationDir, file: str, how: str
+) -> None:
+    folder.write(generation(1), fill)
+    path = folder.path / "generations" / "generation_0001" / file
+    if how == "gone":
+        path.unlink()
+    else:
+        path.write_bytes(path.read_bytes()[:-1] + b"\x00")
+    found, said = read(folder)
+    assert found == generation(0)
+    assert len(said) == 1 and "the generation before it goes on" in said[0]
+    folder.write(generation(1), fill)
+    assert read(folder) == (generation(1), [])
+
+
+def test_the_folder_of_a_run_is_no_population(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").touch()
+    with pytest.raises(UsageError, match="there is no such population") as refused:
+        PopulationDir.open(tmp_path)
+    assert refused.value.why == "it is the folder of a run"

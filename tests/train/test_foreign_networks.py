@@ -1,0 +1,150 @@
+"""``--evaluations`` and ``--networks``: what a member of a population is started with."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import pytest
+import torch
+
+from algorithm.runs.checkpoints.checkpoint import load_checkpoint
+from algorithm.sac.learner import Sac
+from tests.run.killing import what_must_agree
+from tests.run.sessions import result, run
+
+SHORT = ("-o", "base_config.max_step=200", "-o", "eval_config.per_step=60")
+
+
+def evaluated(folder):
+    rows = map(json.loads, (folder / "metrics.jsonl").read_text().splitlines())
+    return [row["step"] for row in rows if "eval/return_mean" in row]
+
+
+def newest(folder):
+    return max(folder.glob("checkpoints/step_*"))
+
+
+def test_a_run_ends_with_its_nth_evaluation_of_all(task, capsys):
+    assert run("--seed=1", "-n", "a", "--quiet", *SHORT, "--evaluations=2") == 0
+    a = task / "a"
+    assert evaluated(a) == [60, 120] and result(a)["steps"] == 120
+    assert "--resume --evaluations=4" in capsys.readouterr().out
+    assert run("--resume", "-n", "a", "--evaluations=2") == 2
+    said = capsys.readouterr().err
+    assert "nothing is left to do" in said and "--evaluations is 2, and the run has 2" in said
+    assert run("--resume", "-n", "a", "--quiet") == 0
+    assert evaluated(a) == [60, 120, 180, 200]
+    assert run("--seed=1", "-n", "b", "--quiet", *SHORT) == 0
+    assert what_must_agree(a) == what_must_agree(task / "b")
+
+
+def test_evaluations_that_are_switched_off_are_not_waited_for(task, capsys):
+    assert run("-n", "a", "-o", "eval_config.per_step=-1", "--evaluations=2") == 2
+    assert "--evaluations needs evaluations on the way" in capsys.readouterr().err
+    assert not (task / "a").exists()
+
+
+@pytest.mark.parametrize("flag", ["--evaluations=2", "--networks=x"])
+@pytest.mark.parametrize("mode", ["--run", "--eval=1", "--check", "--dry_run", "--report=a"])
+def test_who_learns_nothing_takes_neither(flag, mode, capsys):
+    with pytest.raises(SystemExit) as left:
+        run(mode, flag)
+    assert left.value.code == 2
+    assert f"{flag.split('=')[0]} is for a training" in capsys.readouterr().err
+
+
+@pytest.fixture
+def begun(monkeypatch):
+    """What learners begin with: their tensors, copied."""
+    found = []
+    begin_with = Sac.begin_with
+
+    def remember(self, model, optim):
+        begin_with(self, model, optim)
+        tensors = self.tensors()
+        found.append({file: {k: v.clone() for k, v in named.items()} for file, named in tensors.items()})
+
+    monkeypatch.setattr(Sac, "begin_with", remember)
+    return found
+
+
+def moments(tensors):
+    return {name: value for name, value in tensors["optim"].items() if ".exp_avg" in name}
+
+
+def same(one, other):
+    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+
+
+@pytest.mark.parametrize(
+    "keep, kept, rows", [("[optimiser, replay]", True, 200), ("[]", False, 0)], ids=["all", "nothing"]
+)
+def test_a_resumed_run_begins_with_other_networks(task, begun, capsys, keep, kept, rows):
+    assert run("--seed=1", "-n", "a", "--quiet", *SHORT) == 0
+    assert run("--seed=2", "-n", "b", "--quiet", *SHORT) == 0
+    own, other = (load_checkpoint(newest(task / name)).tensors for name in "ab")
+    flags = ("-o", f"base_config.evolver_keep={keep}", "-o", "base_config.max_step=260")
+    assert run("--resume", "-n", "a", "--networks", str(newest(task / "b")), *flags) == 0
+    (first,) = begun
+    online = {k: v for k, v in first["model"].items() if "target" not in k}
+    assert same(online, {k: v for k, v in other["model"].items() if "target" not in k})
+    target, parameters = (
+        torch.cat([v.flatten() for k, v in first["model"].items() if k.startswith(prefix)])
+        for prefix in ("model.target_q.", "model.q.")
+    )
+    assert torch.equal(target, parameters)
+    assert any(value.any() for value in moments(own).values())
+    if kept:
+        assert same(moments(first), moments(own))
+    else:
+        assert not any(value.any() for value in moments(first).values())
+    said = capsys.readouterr().out
+    assert "resumed, not bit-exact: the networks are those of" in said
+    assert ("evolver_keep does not name the replay: it begins empty" in said) != kept
+    written = map(json.loads, (task / "a" / "metrics.jsonl").read_text().splitlines())
+    assert result(task / "a")["steps"] == 260
+    index = json.loads((newest(task / "a") / "replay.json").read_text())
+    assert list(written) and index[""]["meta"]["next_id"] >= rows
+
+
+def test_a_new_run_begins_with_the_networks_of_a_checkpoint(task, begun, capsys):
+    assert run("--seed=1", "-n", "a", "--quiet", *SHORT) == 0
+    assert run("--seed=2", "-n", "b", *SHORT, "--networks", str(newest(task / "a"))) == 0
+    said = capsys.readouterr().out
+    assert "the networks are those of" in said and "not bit-exact" not in said
+    other = load_checkpoint(newest(task / "a")).tensors["model"]
+    online = {k: v for k, v in begun[0]["model"].items() if "target" not in k}
+    assert same(online, {k: v for k, v in other.items() if "target" not in k})
+
+
+def test_networks_that_do_not_fit_change_nothing(task, capsys):
+    assert run("--seed=1", "-n", "a", "--quiet", *SHORT) == 0
+    wide = ("-o", "nn_config.q={dense_n: 9}")
+    assert run("-n", "b", *SHORT, *wide, "--networks", str(newest(task / "a"))) == 6
+    assert "the networks do not fit this agent" in capsys.readouterr().err
+    assert run("-n", "b", *SHORT, "--networks", str(task / "nowhere")) == 6
+    assert "nowhere" in capsys.readouterr().err
+    assert not (task / "b").exists()
+    damaged = task / "damaged"
+    shutil.copytree(newest(task / "a"), damaged)
+    with (damaged / "model.safetensors").open("r+b") as file:
+        file.seek(-1, 2)
+        file.write(b"\x01")
+    assert run("-n", "b", *SHORT, "--networks", str(damaged)) == 6
+    assert "SHA-256" in capsys.readouterr().err
+
+
+def test_runs_of_different_seeds_begin_with_the_same_networks(task, begun):
+    seeds = ("-o", "sac_config.network_seed=5")
+    first = []
+    for name, seed in (("a", 1), ("b", 2)):
+        assert run(f"--seed={seed}", "-n", name, "--quiet", *SHORT, *seeds, "--max_step=60") == 0
+        first.append(load_checkpoint(min((task / name).glob("checkpoints/step_*"))).tensors)
+    assert run("--seed=3", "-n", "c", "--quiet", *SHORT, "--max_step=60") == 0
+    third = load_checkpoint(newest(task / "c")).tensors
+    one, other, of_its_own = (
+        {name: value for name, value in tensors["model"].items() if "normaliser" not in name}
+        for tensors in (*first, third)
+    )
+    assert same(one, other) and not same(one, of_its_own)
