@@ -15,6 +15,7 @@ import yaml
 
 from algorithm.replay.buffer import ReplayBuffer
 from main import main
+from tests.env.unity.test_link import free_port
 from tests.unity_player import ROOT, make_build
 from tests.unity_player.compare import REMEMBERING, Comparison, compare, read_ledgers
 from tests.unity_player.tasks import LEARNABLE
@@ -207,6 +208,41 @@ def test_the_editor_is_trained_until_it_stops(tmp_path: Path) -> None:
             process.kill()
     result = json.loads((tmp_path / "models" / "own" / "task" / "run" / "result.json").read_text())
     assert 200 < result["steps"] <= 300 and result["last_eval"] is None
+
+
+@pytest.mark.parametrize(("words", "said"), [(["--run"], "mean return"), (["--eval=1000"], "ended by")])
+def test_what_is_played_in_the_editor_ends_with_it_and_its_summary(
+    words: list[str],
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_task(tmp_path, "continuous", more={"base_config": {"max_step": 50}})
+    assert main(["own/task", "-n", "run", "--seed=1", "--device=cpu", "--quiet"]) == 0, capsys.readouterr()
+    port = str(free_port())
+    player = subprocess.Popen(
+        [
+            sys.executable,
+            "-m",
+            "tests.unity_player",
+            f"--mlagents-port={port}",
+            "--wait=60",
+            "--fault=quit@step:30",
+        ],
+        cwd=ROOT,
+    )
+    try:
+        assert main(["own/task", "-n", "run", "--device=cpu", "--editor", f"--port={port}", *words]) == 130
+        assert player.wait(10) == 0
+    finally:
+        player.kill()
+    shown = capsys.readouterr()
+    assert said in shown.out and shown.err == ""
+    run = tmp_path / "models" / "own" / "task" / "run"
+    played = json.loads((run / "evaluation.json").read_text())["behaviours"]
+    assert 0 < len(played["Continuous"]["returns"]) <= 30
 
 
 LEARNING = {
