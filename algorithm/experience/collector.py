@@ -77,10 +77,10 @@ class LocalCollector:
         recorded = {
             name: group.record(results[name], self._length_limit) for name, group in self._groups.items()
         }
+        for name, came in recorded.items():  # they are stored, whatever becomes of the reset
+            self.behaviour_steps[name] += came.taken
         # After all have recorded: an environment's reset is one for all of its agents.
         self._reset({name: came.to_reset for name, came in recorded.items()})
-        for name, came in recorded.items():
-            self.behaviour_steps[name] += came.taken
         self._idle = 0 if any(came.taken for came in recorded.values()) else self._idle + 1
         if self._idle == PATIENCE:
             raise _idle_environment(self.steps)
