@@ -113,9 +113,10 @@ class LocalCollector:
             return [self._begin_anew(parts, why)]
         for name, group in self._groups.items():
             group.load_state(parts[name])
+        agents = {reason: [i for i in lost if lost[i] == reason] for reason in sorted(set(lost.values()))}
+        lines = [_lost_line(self._env.environments_of(of_one), why) for why, of_one in agents.items()]
         self._reset(dict.fromkeys(self._groups, sorted(lost)))
-        reasons = sorted(set(lost.values()))
-        return [_lost_line([i for i in sorted(lost) if lost[i] == reason], reason) for reason in reasons]
+        return lines
 
     @property
     def agents(self) -> frozenset[tuple[str, int]]:
