@@ -83,6 +83,7 @@ def test_what_a_player_cannot_do_is_refused(folder: Path, capsys: pytest.Capture
     for words, why in (
         (["-o", "base_config.workers=1"], "a process already"),
         (["-o", "base_config.wrappers=[ClipReward]"], "no Gymnasium environment"),
+        (["-o", "eval_config.wrappers=[ClipReward]"], "eval_config.wrappers"),
         (["-o", "eval_config.video=true"], "hands out no pictures"),
         (["-o", "reset_config={gravity: {unifrom: [1, 2]}}"], "no sampler 'unifrom'"),
         (["-o", "base_config.unity_args.side_channels=[json:JSONDecoder]"], "is no side channel"),
