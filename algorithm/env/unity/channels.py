@@ -117,7 +117,7 @@ class Statistics:
     def take(self, *others: Statistics) -> dict[str, float]:
         """Return the metrics ``unity/<name>`` of these and other ones, and begin anew.
 
-        Most recent values are that of the last player; sums are over all, everything else is a mean.
+        For MOST_RECENT, the value of the last player; SUM is summed; all else is a mean.
         """
         merged: dict[str, _Series] = {}
         for one in (self, *others):

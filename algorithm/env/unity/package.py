@@ -161,7 +161,8 @@ class _Sparse(logging.Filter):
     @override
     def filter(self, record: logging.LogRecord) -> bool:
         text = record.getMessage()
-        if text in self._texts or "pressing the Play button" in text:  # it knows of no other player
+        # "Press Play" is logged for every player, not only the editor.
+        if text in self._texts or "pressing the Play button" in text:
             return False
         if len(self._texts) < self._MOST:
             self._texts.add(text)

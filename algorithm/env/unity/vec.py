@@ -244,7 +244,8 @@ class UnityVecEnv(VecEnv):
         """Add the agents of a message to the rows of their behaviours; return the numbers of those that left.
 
         An agent with an end and a question has both in one row. An end of an agent that was not asked before
-        belongs to an episode without a decision, and is passed over. Who is not in the message waits.
+        belongs to an episode without a decision, and is passed over. An agent that is not in the message
+        waits.
         """
         left = []
         seat.asked = {}
