@@ -1,4 +1,4 @@
-"""Start of programs that end with the process that started them; run as a script, such a start.
+"""Start of a child process that ends with its parent.
 
 ``python -I -S launch.py PARENT COMMAND…`` becomes ``COMMAND``. Ray blocks SIGINT in its workers, and a child
 inherits that, so the signals are set back first. That the kernel kills the child with its parent survives

@@ -19,7 +19,7 @@ from ds.registry import ActorRegistry
 MAX_ROWS = 16
 
 
-@dataclass(frozen=True)
+@dataclass
 class _PendingSteps:
     """Steps of a stored message that the trainer has not been given yet."""
 
@@ -38,7 +38,7 @@ class RemoteCollector:
     A message is stored at once, and its steps are handed out one at a time, so that evaluations, summaries
     and checkpoints come when they are due, however long the message is.
 
-    recorders:   who stores, by behaviour
+    recorders:   of the transitions, by behaviour
     before_step: called first in every step; publishes weights if that is due
     watch:       stopwatch of waiting and storing
     wait:        seconds that a step waits for a message at most

@@ -225,7 +225,7 @@ class GrowingArray:
     """Array of rows that grows: room is doubled when it runs out."""
 
     def __init__(self, like: Array) -> None:
-        """Make an empty one. like: [n, ...] such rows, which are not added."""
+        """Make an empty one. like: array [n, ...] with the row shape and dtype."""
         self._rows = np.empty((_FIRST_ROWS, *like.shape[1:]), like.dtype)
         self._count = 0
 

@@ -39,6 +39,8 @@ else:
 MAX_ENVS = 2**16
 """Largest number of sub-environments; each takes memory before its spaces are read."""
 
+_NO_WRAPPERS = "a Unity player is no Gymnasium environment, which the wrappers are for"
+_LEAVE_WRAPPERS = "leave the wrappers out, and change the scene or the networks"
 _OTHER_NETWORKS = "fixed: the networks would be others than those that were trained"
 
 
@@ -173,8 +175,8 @@ class BaseConfig(EnvConfig):
         if self.wrappers:
             yield Contradiction(
                 ("env_type", "wrappers"),
-                "a Unity player is no Gymnasium environment, which the wrappers are for",
-                "leave the wrappers out, and change the scene or the networks",
+                _NO_WRAPPERS,
+                _LEAVE_WRAPPERS,
             )
         if self.unity_args.editor and self.n_envs > 1:
             yield Contradiction(
@@ -325,12 +327,17 @@ class Config(Block):
 
     @override
     def contradictions(self) -> Iterator[Contradiction]:
-        """Yield films of what cannot be filmed, and what the chosen algorithm's keys contradict."""
-        if self.base_config.env_type == "UNITY" and self.eval_config.video:
+        """Yield what evaluations of a Unity player cannot have, and what the algorithm's keys contradict."""
+        unity = self.base_config.env_type == "UNITY"
+        if unity and self.eval_config.video:
             yield Contradiction(
                 ("base_config.env_type", "eval_config.video"),
                 "a Unity player draws in a window of its own and hands out no pictures",
                 "set eval_config.video: false; --watch shows the player",
+            )
+        if unity and self.eval_config.wrappers:
+            yield Contradiction(
+                ("base_config.env_type", "eval_config.wrappers"), _NO_WRAPPERS, _LEAVE_WRAPPERS
             )
         yield from contradictions(self)
 

@@ -6,7 +6,7 @@ An adapter turns a simulator's own spaces into :class:`~algorithm.spec.AgentSpec
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -175,17 +175,24 @@ class VecEnv(Protocol):
         """
         ...
 
+    def environments_of(self, agents: Collection[int]) -> list[int]:
+        """Return the numbers of the environments of ``agents``; by default each has that of its agent."""
+        return sorted(agents)
+
     def trace(self, agent: int) -> Trace | None:
-        """Return the episode of the agent's last step, even if it ended with that step; None if unknown."""
-        ...
+        """Return the episode of the agent's last step, even if it ended with that step.
+
+        None if it is unknown, as by default.
+        """
+        return None
 
     def metrics(self) -> dict[str, float]:
         """Return what the simulators have recorded since the last call, as metrics; nothing by default."""
         return {}
 
     def render(self) -> Picture | None:
-        """Return an image of environment 0; None without one. Raises :class:`~algorithm.errors.EnvError`."""
-        ...
+        """Return an image of environment 0; None without one, as by default. Raises EnvError."""
+        return None
 
     def close(self) -> None:
         """Release the simulators."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -177,7 +177,8 @@ class GymRecipe:
         try:
             return GymEnv(apply_wrappers(env, classes), options=self.options)
         except BaseException:
-            env.close()
+            with suppress(Exception), exits_as_errors():  # the error above is the one to tell
+                env.close()
             raise
 
     def _make(self, kwargs: Mapping[str, Any]) -> gym.Env[Any, Any]:

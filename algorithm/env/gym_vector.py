@@ -138,14 +138,6 @@ class GymVectorEnv(VecEnv):
         return dict.fromkeys(range(self._n), reason)
 
     @override
-    def trace(self, agent: int) -> None:
-        return None
-
-    @override
-    def render(self) -> None:
-        return None
-
-    @override
     def step(self, actions: Mapping[str, Float]) -> dict[str, StepResult]:
         scaled = self._actions.to_env(actions[DEFAULT_BEHAVIOUR])
         obs, rewards, terminations, truncations, infos = self._call("step", lambda: self._env.step(scaled))

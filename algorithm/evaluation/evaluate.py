@@ -19,7 +19,7 @@ from algorithm.roles import Episode, Policy, SamplingPolicy
 PATIENCE = 1000
 """Steps in a row without an agent of an unfinished behaviour, after which an evaluation gives up.
 
-Likewise after so many steps that cut its episodes off, if none ends between them.
+The same limit holds for steps in a row that cut off its episodes.
 """
 
 
@@ -130,7 +130,8 @@ def evaluate(
     absent = 0  # steps in a row without an agent of an unfinished behaviour
     with eval_loop(env, players, callback, length_limit=length_limit, on_non_finite=on_non_finite) as loop:
         begun = _begin(counts, {}, loop.rollout.open_episodes)
-        while missing := _incomplete(counts):
+        missing = _incomplete(counts)
+        while missing:
             if stop():
                 return None
             ended = {(episode.behaviour, episode.agent): episode for episode in loop.step()}
@@ -147,11 +148,10 @@ def evaluate(
                     on_episode(episode)
             missing = _incomplete(counts)
             absent = 0 if missing & {name for name, _ in now} else absent + 1
-            finished = {name: len(counts[name].finished) for name in sorted(missing)}
             if missing and absent == PATIENCE:
-                raise _no_agents(finished, episodes, loop)
-            if cut_off := {name: finished[name] for name in finished if counts[name].cut_off == PATIENCE}:
-                raise _all_cut_off(cut_off, episodes, loop)
+                raise _no_agents(_counted(counts, missing, episodes), loop)
+            if cut_off := {name for name in missing if counts[name].cut_off == PATIENCE}:
+                raise _all_cut_off(_counted(counts, cut_off, episodes), loop)
     return {
         name: Performance(tuple(e.total for e in count.finished), tuple(e.length for e in count.finished))
         for name, count in counts.items()
@@ -214,13 +214,14 @@ class _FirstEpisodes:
         return [self._ended[number] for number in found]
 
 
-def _counted(finished: Mapping[str, int], episodes: int) -> str:
-    return ", ".join(f"{name!r} ({number} of {episodes})" for name, number in finished.items())
+def _counted(counts: Mapping[str, _FirstEpisodes], names: set[str], episodes: int) -> str:
+    """Return behaviours with their finished episodes, for a message."""
+    return ", ".join(f"{name!r} ({len(counts[name].finished)} of {episodes})" for name in sorted(names))
 
 
-def _all_cut_off(finished: Mapping[str, int], episodes: int, loop: EvalLoop) -> EnvError:
+def _all_cut_off(who: str, loop: EvalLoop) -> EnvError:
     return EnvError(
-        f"an evaluation waits for episodes that are all cut off: {_counted(finished, episodes)}",
+        f"an evaluation waits for episodes that are all cut off: {who}",
         where=f"environment step {loop.rollout.steps} of the evaluation",
         why=f"the last {PATIENCE:,} resets came before their ends: a reset is one for all agents of an "
         "environment, and others reach base_config.max_step_each_iter first",
@@ -228,9 +229,9 @@ def _all_cut_off(finished: Mapping[str, int], episodes: int, loop: EvalLoop) -> 
     )
 
 
-def _no_agents(finished: Mapping[str, int], episodes: int, loop: EvalLoop) -> EnvError:
+def _no_agents(who: str, loop: EvalLoop) -> EnvError:
     return EnvError(
-        f"an evaluation waits for agents that do not come: {_counted(finished, episodes)}",
+        f"an evaluation waits for agents that do not come: {who}",
         where=f"environment step {loop.rollout.steps} of the evaluation",
         why=f"for {PATIENCE:,} steps no agent of these behaviours was there",
         fix="make the environment give agents to every behaviour that it announces, or announce fewer",

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,6 +23,7 @@ from algorithm.console.base import Console
 from algorithm.console.offers import can_be_watched, has_display
 from algorithm.console.output import open_console
 from algorithm.env.base import VecEnv
+from algorithm.env.unity.player import EditorStoppedError
 from algorithm.errors import UsageError
 from algorithm.evaluation.callbacks import NULL_CALLBACK, Callback, CallbackList
 from algorithm.evaluation.evaluate import EvalPolicy, Performance, eval_loop, evaluate
@@ -58,7 +59,7 @@ def play(options: TrainOptions, folder: EnvFolder) -> int:
     ``--run`` plays until ``max_iter``, ``max_step`` or a signal; ``--eval N`` plays N episodes of each
     behaviour with the deterministic policy; ``--video`` alone plays one such episode. The run is that of
     ``--name`` or the newest, with its own configuration and networks. ``--eval`` on one environment plays the
-    same episodes as the evaluations of the training.
+    same episodes as the evaluations of the training. Stop in the Unity Editor counts as a signal.
     """
     _refuse_contradictions(options)
     run = find_run(options, folder)
@@ -161,7 +162,10 @@ def _play(
 ) -> Iterator[Episode]:
     base = loaded.config.base_config
     policies, limit = _policies(agents, greedy=options.disable_sample), base.max_step_each_iter
-    with eval_loop(env, policies, callback, num_envs=base.n_envs, length_limit=limit) as loop:
+    with (
+        _editor_as_signal(stop),
+        eval_loop(env, policies, callback, num_envs=base.n_envs, length_limit=limit) as loop,
+    ):
         rollout = loop.rollout
         iteration, iterations = Iteration(rollout), 0
         while not stop and not 0 < base.max_step <= rollout.steps and iterations != base.max_iter:
@@ -186,16 +190,26 @@ def _evaluate(
         episodes.append(episode)
         console.message(_line(len(episodes), episode))
 
-    evaluate(
-        env,
-        _policies(agents, greedy=True),
-        num_episodes,
-        length_limit=loaded.config.base_config.max_step_each_iter,
-        stop=lambda: bool(stop),
-        on_episode=on_episode,
-        callback=callback,
-    )
+    with _editor_as_signal(stop):
+        evaluate(
+            env,
+            _policies(agents, greedy=True),
+            num_episodes,
+            length_limit=loaded.config.base_config.max_step_each_iter,
+            stop=lambda: bool(stop),
+            on_episode=on_episode,
+            callback=callback,
+        )
     return episodes
+
+
+@contextmanager
+def _editor_as_signal(stop: StopRequest) -> Iterator[None]:
+    """End the block as a first signal does when the user stops playing in the Unity Editor."""
+    try:
+        yield
+    except EditorStoppedError:
+        stop.set()
 
 
 def _policies(agents: dict[str, Agent], *, greedy: bool) -> dict[str, EvalPolicy]:

@@ -77,10 +77,10 @@ class LocalCollector:
         recorded = {
             name: group.record(results[name], self._length_limit) for name, group in self._groups.items()
         }
+        for name, came in recorded.items():  # they are stored, whatever becomes of the reset
+            self.behaviour_steps[name] += came.taken
         # After all have recorded: an environment's reset is one for all of its agents.
         self._reset({name: came.to_reset for name, came in recorded.items()})
-        for name, came in recorded.items():
-            self.behaviour_steps[name] += came.taken
         self._idle = 0 if any(came.taken for came in recorded.values()) else self._idle + 1
         if self._idle == PATIENCE:
             raise _idle_environment(self.steps)
@@ -113,9 +113,10 @@ class LocalCollector:
             return [self._begin_anew(parts, why)]
         for name, group in self._groups.items():
             group.load_state(parts[name])
+        agents = {reason: [i for i in lost if lost[i] == reason] for reason in sorted(set(lost.values()))}
+        lines = [_lost_line(self._env.environments_of(of_one), why) for why, of_one in agents.items()]
         self._reset(dict.fromkeys(self._groups, sorted(lost)))
-        reasons = sorted(set(lost.values()))
-        return [_lost_line([i for i in sorted(lost) if lost[i] == reason], reason) for reason in reasons]
+        return lines
 
     @property
     def agents(self) -> frozenset[tuple[str, int]]:

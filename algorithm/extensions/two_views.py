@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 
 from torch import Tensor
@@ -16,7 +17,7 @@ ViewLoss = Callable[[Context, States], Mapping[str, Tensor]]
 """Further losses on the states of an augmented view, by name."""
 
 
-class TwoViews(Extension):
+class TwoViews(Extension, ABC):
     """Base of losses on two encodings of a batch, each augmented anew.
 
     The losses are plain means over what exists in the batch: importance-sampling weights correct values,
@@ -33,9 +34,10 @@ class TwoViews(Extension):
         self._view_loss = view_loss
         self.gated = gated
 
+    @abstractmethod
     def contrast(self, ctx: Context, first: States, second: States) -> Tensor:
         """Return the loss of two views of the same windows, a scalar."""
-        raise NotImplementedError(f"{type(self).__name__} must define contrast(ctx, first, second)")
+        ...
 
     @override
     def auxiliary_losses(self, ctx: Context) -> Mapping[str, Tensor]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Generator, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import closing
 
 import numpy as np
 
@@ -33,27 +33,19 @@ def check_player(
     """
     yield CheckStarted("player", "start")
     began = time.monotonic()
-    with _failures() as failures, closing(_make(loaded)) as env:
-        seconds = time.monotonic() - began
-        yield _result("player", "start", ok(f"{env.arrangement}, ready in {seconds:.1f} s"))
-        yield CheckStarted("player", "random steps")
-        trial = _Trial(env, loaded.seed)
-        trial.run(limits.seconds)
-        yield _result("player", "speed", ok(trial.speed))
-        for record in trial.records.values():
-            yield from record.results(no_graphics=loaded.config.base_config.unity_args.no_graphics)
-        yield _result("player", "statistics", *_statistics(env.metrics()))
-    if failures:
-        yield _result("player", "failure", *failures)
-
-
-@contextmanager
-def _failures() -> Iterator[list[Finding]]:
-    found: list[Finding] = []
     try:
-        yield found
+        with closing(_make(loaded)) as env:
+            seconds = time.monotonic() - began
+            yield _result("player", "start", ok(f"{env.arrangement}, ready in {seconds:.1f} s"))
+            yield CheckStarted("player", "random steps")
+            trial = _Trial(env, loaded.seed)
+            trial.run(limits.seconds)
+            yield _result("player", "speed", ok(trial.speed))
+            for record in trial.records.values():
+                yield from record.results(no_graphics=loaded.config.base_config.unity_args.no_graphics)
+            yield _result("player", "statistics", *_statistics(env.metrics()))
     except UserError as refused:
-        found.append(refusal(refused))
+        yield _result("player", "failure", refusal(refused))
 
 
 def _make(loaded: LoadedConfig) -> VecEnv:

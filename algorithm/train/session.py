@@ -279,7 +279,9 @@ class Session:
         film: bool = False,
     ) -> VecEnv:
         """Return environments that are closed with the session; see :func:`.assembly.make_env`."""
-        unity = self.loaded.config.base_config.env_type == "UNITY"
+        log = self.run.workers if workers else None
+        if self.loaded.config.base_config.env_type == "UNITY":
+            log = self.run.players
         env = make_env(
             self.loaded,
             purpose,
@@ -287,7 +289,7 @@ class Session:
             faults=faults,
             render=render,
             workers=workers,
-            log=self.run.players if unity else self.run.workers if workers else None,
+            log=log,
             film=film,
             since=self.since,
         )

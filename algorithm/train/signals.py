@@ -52,7 +52,7 @@ class StopRequest:
         return f"{self.signal.name}: saving and ending; once more ends at once" if self.signal else ""
 
     def set(self) -> None:
-        """Do what the first SIGINT does; the Unity Editor stops a run like that."""
+        """Request the end, as the first SIGINT does."""
         self.signal = self.signal or signal.SIGINT
 
     def _handle(self, number: int, frame: FrameType | None) -> None:

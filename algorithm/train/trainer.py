@@ -157,8 +157,10 @@ class Trainer:
 
     def _step(self) -> None:
         counters, collector = self._counters, self._training.collector
-        episodes = collector.step()
-        counters.step = collector.steps
+        try:
+            episodes = collector.step()
+        finally:  # a reset that fails comes after its steps
+            counters.step = collector.steps
         for name, agent in self._agents.items():
             agent.learn(collector.behaviour_steps[name], self._watch, run_step=counters.step)
         counters.add(episodes)

@@ -234,7 +234,9 @@ def test_a_terminal_without_unicode_gets_ascii():
     with console:
         console.evaluation(Evaluation(1, 2.0, 3.0, 4), best=True)
         console.progress(progress())
-    plain(stream).encode("ascii")
+    text = plain(stream)
+    text.encode("ascii")
+    assert "-150.5 +- 12.00" in text, "the evaluation"
 
 
 @pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])

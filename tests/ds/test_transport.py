@@ -150,9 +150,12 @@ def test_a_closed_client_is_unreachable() -> None:
 
 
 def test_a_server_closes_more_than_once() -> None:
-    with learner() as one:
+    with learner() as one, actor(one.port) as client:
+        client.hello(HELLO)
         one.server.close(0)
         one.server.close(0)
+        with pytest.raises(Unreachable):
+            client.beat(BEAT)
 
 
 @pytest.mark.fault("F17")
@@ -279,6 +282,7 @@ def test_idle_connections_are_closed_and_keep_nobody_out() -> None:
         strangers = [stack.enter_context(socket.create_connection((HOST, one.port))) for _ in range(300)]
         is_well(one)
         for stranger in strangers:
+            stranger.settimeout(5)  # one that is not closed fails here, and does not hang
             with contextlib.suppress(ConnectionResetError):
                 while stranger.recv(4096):
                     pass

@@ -156,6 +156,20 @@ def test_wrong_arguments_of_a_wrapper_name_it_and_close_the_environment():
         assert fragment in str(caught.value)
 
 
+class Jammed(gym.Wrapper):
+    """An environment that cannot be closed."""
+
+    def close(self) -> None:
+        raise RuntimeError("the window is jammed")
+
+
+def test_a_close_that_fails_does_not_replace_the_first_error(monkeypatch):
+    make = GymRecipe._make
+    monkeypatch.setattr(GymRecipe, "_make", lambda self, kwargs: Jammed(make(self, kwargs)))
+    with pytest.raises(EnvError, match="unexpected keyword argument 'times'"):
+        recipe({"RepeatAction": {"times": 2}})(0)
+
+
 class Blind(gym.Wrapper):
     """A wrapper that needs a package which is not there."""
 

@@ -13,7 +13,7 @@ import tests.toys  # noqa: F401 - registers the environments
 from algorithm.data import ActorOutput, Segment, StepBatch
 from algorithm.env.base import Observation, ResetResult, StepResult
 from algorithm.env.registry import make_vec_env
-from algorithm.errors import NumericalError
+from algorithm.errors import EnvError, NumericalError
 from algorithm.experience.collector import LocalCollector
 from algorithm.replay.buffer import ReplayBuffer, UniformSampler
 from algorithm.seeding import episode_seeds
@@ -256,6 +256,19 @@ def test_steps_count_agents_not_environments():
         rollout.step()
         steps.append(rollout.steps)
     assert steps == [4, 6, 6]
+
+
+def test_what_is_stored_before_a_reset_fails_is_counted(monkeypatch):
+    rollout, player = make(3, length_limit=4)
+
+    def fails(indices=None, *, episode=None):
+        raise EnvError("the simulator is gone")
+
+    monkeypatch.setattr(rollout._env, "reset", fails)
+    with pytest.raises(EnvError, match="gone"):
+        for _ in range(4):
+            rollout.step()
+    assert rollout.steps == sum(segment.length for segment in player.segments) == 12
 
 
 def test_the_time_of_a_step_is_charged_to_its_parts():

@@ -18,6 +18,8 @@ from algorithm.extensions.atc import Atc, pairs
 from algorithm.extensions.byol import Byol
 from algorithm.extensions.options import Build
 from algorithm.extensions.siamese import make_siamese
+from algorithm.extensions.two_views import TwoViews, no_additional_loss
+from algorithm.nn.augment import Augmentation
 from algorithm.nn.loader import OPTIONAL, load_networks
 from algorithm.nn.projections import ModelRepPrediction, ModelRepProjection
 from algorithm.sac.config import SacConfig
@@ -411,6 +413,11 @@ class Wide(nn.Module):
     def forward(self, x: torch.Tensor) -> object:
         y = torch.zeros(len(x) - self.cut, x.shape[1] + self.wide)
         return (y,) if self.single else y
+
+
+def test_two_views_without_a_contrast_cannot_be_made():
+    with pytest.raises(TypeError, match=r"abstract.*contrast"):
+        TwoViews(Augmentation(VECTOR), view_loss=no_additional_loss, gated=False)
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,6 +14,7 @@ import yaml
 
 from algorithm.replay.buffer import ReplayBuffer
 from main import main
+from tests.env.unity.test_link import free_port
 from tests.unity_player import ROOT, make_build
 from tests.unity_player.compare import REMEMBERING, Comparison, compare, read_ledgers
 from tests.unity_player.tasks import LEARNABLE
@@ -98,6 +98,21 @@ def check_ledgers(replays: dict[str, ReplayBuffer], ledger: Path, *, remembering
     return results
 
 
+def train_remembering(
+    folder: Path, env_name: str, more: dict[str, Any], capsys: pytest.CaptureFixture[str], **args: Any
+) -> Path:
+    """Train with networks that remember, in this process; return where the ledgers are."""
+    ledger = write_task(folder, env_name, more=more, **args)
+    (folder / "envs" / "own" / "task" / "nn.py").write_text(REMEMBERING)
+    assert main(["own/task", "-n", "run", "--seed=1", "--device=cpu", "--quiet"]) == 0, capsys.readouterr()
+    return ledger
+
+
+def editor(*words: str) -> subprocess.Popen[bytes]:
+    """Start a player by hand, which waits for the trainer."""
+    return subprocess.Popen([sys.executable, "-m", "tests.unity_player", "--wait=60", *words], cwd=ROOT)
+
+
 @pytest.mark.parametrize(
     ("env_name", "args", "base"),
     [
@@ -123,9 +138,7 @@ def test_every_stored_transition_is_the_ledger_s(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     more = {"base_config": base, "sac_config": REMEMBER, "ma_config": BOTH if env_name == "echoes" else None}
-    ledger = write_task(tmp_path, env_name, more=more, **args)
-    (tmp_path / "envs" / "own" / "task" / "nn.py").write_text(REMEMBERING)
-    assert main(["own/task", "-n", "run", "--seed=1", "--device=cpu", "--quiet"]) == 0, capsys.readouterr()
+    ledger = train_remembering(tmp_path, env_name, more, capsys, **args)
     results = check_ledgers(replays, ledger, remembering=True)
     assert len(results) == (2 if env_name == "echoes" else 1)
     stored = sum(result.stored for result in results)
@@ -148,9 +161,8 @@ def test_a_hundred_thousand_steps_equal_the_ledgers(
     base = {"max_step": 100_000, "n_envs": 2}
     sac = {**REMEMBER, "replay_ratio": 0.001, "write_summary_per_step": 10_000}
     more = {"base_config": base, "sac_config": sac, "ma_config": BOTH}
-    ledger = write_task(tmp_path, "echoes", more=more, agents=8, period=4, offsets=True, destroy=0.002)
-    (tmp_path / "envs" / "own" / "task" / "nn.py").write_text(REMEMBERING)
-    assert main(["own/task", "-n", "run", "--seed=1", "--device=cpu", "--quiet"]) == 0, capsys.readouterr()
+    args = {"agents": 8, "period": 4, "offsets": True, "destroy": 0.002}
+    ledger = train_remembering(tmp_path, "echoes", more, capsys, **args)
     results = check_ledgers(replays, ledger, remembering=True)
     assert sum(result.stored for result in results) >= 100_000
     assert sum(len(result.missing) for result in results) <= 2 * 2 * 8, "those of the last message"
@@ -194,11 +206,7 @@ def test_the_editor_is_trained_until_it_stops(tmp_path: Path) -> None:
             stdout=file,
             stderr=subprocess.STDOUT,
         )
-    player = subprocess.Popen(
-        [sys.executable, "-m", "tests.unity_player", "--task=echo", "--wait=60", "--fault=quit@step:300"],
-        cwd=ROOT,
-        env={**os.environ},
-    )
+    player = editor("--task=echo", "--fault=quit@step:300")
     try:
         assert trainer.wait(120) == 130, output.read_text()  # as after a first SIGINT
         assert player.wait(10) == 0
@@ -207,6 +215,31 @@ def test_the_editor_is_trained_until_it_stops(tmp_path: Path) -> None:
             process.kill()
     result = json.loads((tmp_path / "models" / "own" / "task" / "run" / "result.json").read_text())
     assert 200 < result["steps"] <= 300 and result["last_eval"] is None
+
+
+@pytest.mark.parametrize(("words", "said"), [(["--run"], "mean return"), (["--eval=1000"], "ended by")])
+def test_what_is_played_in_the_editor_ends_with_it_and_its_summary(
+    words: list[str],
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_task(tmp_path, "continuous", more={"base_config": {"max_step": 50}})
+    assert main(["own/task", "-n", "run", "--seed=1", "--device=cpu", "--quiet"]) == 0, capsys.readouterr()
+    port = str(free_port())
+    player = editor(f"--mlagents-port={port}", "--fault=quit@step:30")
+    try:
+        assert main(["own/task", "-n", "run", "--device=cpu", "--editor", f"--port={port}", *words]) == 130
+        assert player.wait(10) == 0
+    finally:
+        player.kill()
+    shown = capsys.readouterr()
+    assert said in shown.out and shown.err == ""
+    run = tmp_path / "models" / "own" / "task" / "run"
+    played = json.loads((run / "evaluation.json").read_text())["behaviours"]
+    assert 0 < len(played["Continuous"]["returns"]) <= 30
 
 
 LEARNING = {

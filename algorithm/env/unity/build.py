@@ -23,7 +23,7 @@ from algorithm.errors import EnvError, UsageError
 from algorithm.launch import launcher
 
 _LOGGER = logging.getLogger(__name__)
-# For an end of its own, after SIGTERM, after SIGKILL; training's and evaluation's end one after the other.
+# Seconds to wait: for a voluntary end, after SIGTERM, after SIGKILL.
 _GOODBYE_S, _TERM_S, _KILL_S = 1.0, 0.7, 1.0
 _LOG_LINES, _LOG_BYTES = 15, 4000
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Mapping, Sequence
+import struct
+import traceback
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,12 +15,13 @@ from algorithm.env.config import UnityArgs
 from algorithm.env.env_id import import_source, resolve_env_id
 from algorithm.env.install_hints import advice
 from algorithm.env.unity.package import load
-from algorithm.errors import UsageError
+from algorithm.errors import EnvError, UsageError, UserError
 from algorithm.seeding import stream_seed
 
 _SAMPLERS = {"uniform": "low, high", "gaussian": "mean, deviation", "multirange": "[low, high], …"}
 _OWN_KEY = "base_config.unity_args.side_channels"
 _WATCHED_SIZE = (1280, 720)
+_TRACE_LINES = 8  # of what a channel has raised
 
 
 @dataclass(frozen=True)
@@ -114,7 +117,7 @@ class Statistics:
     def take(self, *others: Statistics) -> dict[str, float]:
         """Return the metrics ``unity/<name>`` of these and other ones, and begin anew.
 
-        Most recent values are that of the last player; sums are over all, everything else is a mean.
+        For MOST_RECENT, the value of the last player; SUM is summed; all else is a mean.
         """
         merged: dict[str, _Series] = {}
         for one in (self, *others):
@@ -222,7 +225,7 @@ def _made(classes: Sequence[type[Any]]) -> list[Any]:
     made = []
     for own in classes:
         try:
-            made.append(own())
+            made.append(_guarded(own()))
         except Exception as error:
             raise UsageError(
                 f"the side channel {own.__name__} cannot be made",
@@ -231,6 +234,35 @@ def _made(classes: Sequence[type[Any]]) -> list[Any]:
                 fix="its constructor takes no arguments, and gives its id to SideChannel.__init__",
             ) from error
     return made
+
+
+def _guarded(channel: Any) -> Any:  # noqa: ANN401 - of the package
+    """Turn what the channel raises into an EnvError; the package's own errors are of a wrong message."""
+    from mlagents_envs.exception import UnityException
+
+    receive: Callable[[Any], None] = channel.on_message_received
+
+    def guarded(message: Any) -> None:  # noqa: ANN401 - of the package
+        try:
+            receive(message)
+        except (UserError, UnityException, struct.error):
+            raise
+        except Exception as error:
+            raise _raised(type(channel).__name__, error) from error
+
+    channel.on_message_received = guarded
+    return channel
+
+
+def _raised(name: str, error: Exception) -> EnvError:
+    inner = error.__traceback__.tb_next if error.__traceback__ else None  # without the frame above
+    lines = "".join(traceback.format_exception(type(error), error, inner)).splitlines()
+    return EnvError(
+        f"the side channel {name} has failed on a message of the Unity player: {type(error).__name__}",
+        where=_OWN_KEY,
+        why="\n".join(lines[-_TRACE_LINES:]),
+        fix=f"correct {name}.on_message_received; another player would fail alike",
+    )
 
 
 def _refuse_doubles(channels: Sequence[Any]) -> None:

@@ -184,8 +184,10 @@ class PlayerLink:
             return self._goodbye
         answered = threading.Event()
         lost = LinkError("lost", "the connection was cut")
-        context.add_callback(lambda: None if answered.is_set() else self._received.put(lost))
+        in_time = context.add_callback(lambda: None if answered.is_set() else self._received.put(lost))
         self._received.put(message)
+        if not in_time:  # the call has ended already, and nobody will say so
+            self._received.put(lost)
         reply = self._goodbye
         while context.is_active() and not self._closing.is_set():
             try:

@@ -13,6 +13,7 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
@@ -22,6 +23,7 @@ from typing_extensions import override
 
 from algorithm.errors import EnvError
 
+_RELEASE = "0.28.0"
 _MESSAGES = "mlagents_envs.communicator_objects."
 _lock = threading.Lock()
 
@@ -32,18 +34,13 @@ def load() -> None:
     Its modules of messages are built from the descriptors they contain, because protobuf 4 and later refuse
     the code around them. Its loggers write to the log of the run. Its test for NaN is off: it names neither
     behaviour nor sensor and ignores images. All numbers of environments are examined elsewhere.
-    Raises EnvError if the package is missing.
+    Raises EnvError if the package is missing or of another release.
     """
     with _lock:
         if any(isinstance(finder, _MessageFinder) for finder in sys.meta_path):
             return
         if importlib.util.find_spec("mlagents_envs") is None:
-            raise EnvError(
-                "Unity environments need the package mlagents-envs",
-                where="base_config.env_type: UNITY",
-                why="it is not installed for this Python",
-                fix=f"{sys.executable} -m pip install mlagents-envs==0.28.0",
-            )
+            raise _needed("it is not installed for this Python")
         # importlib.import_module, for type checkers have nothing to read in that package.
         importlib.import_module("mlagents_envs.logging_util").get_logger = _logger  # type: ignore[attr-defined]
         finder = _MessageFinder()
@@ -53,9 +50,21 @@ def load() -> None:
                 importlib.import_module("mlagents_envs.environment")
             checks = importlib.import_module("mlagents_envs.rpc_utils")
             checks._raise_on_nan_and_inf = _unchanged  # type: ignore[attr-defined]
-        except BaseException:
+        except BaseException as error:
             sys.meta_path.remove(finder)
+            if isinstance(error, ImportError):
+                found = getattr(sys.modules.get("mlagents_envs"), "__version__", "another release")
+                raise _needed(f"{found} is installed, and cannot be imported: {error}") from error
             raise
+
+
+def _needed(why: str) -> EnvError:
+    return EnvError(
+        f"Unity environments need the package mlagents-envs {_RELEASE}",
+        where="base_config.env_type: UNITY",
+        why=why,
+        fix=f"{sys.executable} -m pip install mlagents-envs=={_RELEASE}",
+    )
 
 
 class _MessageFinder(MetaPathFinder):
@@ -105,7 +114,7 @@ def _descriptor(tree: ast.Module, file: Path) -> bytes:
         if isinstance(node, ast.keyword) and node.arg == "serialized_pb" and isinstance(node.value, ast.Call):
             (text,) = node.value.args
             return bytes(ast.literal_eval(text), "latin1")
-    raise ImportError(f"{file} contains no descriptor: mlagents-envs 0.28.0 is needed", path=str(file))
+    raise ImportError(f"{file} contains no descriptor", path=str(file))
 
 
 @contextmanager
@@ -132,6 +141,7 @@ class _StrictVersion:
         self.version = tuple(int(part) for part in text.split("."))
 
 
+@cache  # the package asks for one with each message of an unknown channel
 def _logger(name: str) -> logging.Logger:
     """Return the logger of one of the package's modules, as part of the program's log."""
     logger = logging.getLogger(f"{__package__}.{name}")
@@ -151,7 +161,8 @@ class _Sparse(logging.Filter):
     @override
     def filter(self, record: logging.LogRecord) -> bool:
         text = record.getMessage()
-        if text in self._texts or "pressing the Play button" in text:  # it knows of no other player
+        # "Press Play" is logged for every player, not only the editor.
+        if text in self._texts or "pressing the Play button" in text:
             return False
         if len(self._texts) < self._MOST:
             self._texts.add(text)

@@ -209,9 +209,9 @@ class Player:
             yield
         except LinkError as error:
             raise self._failure(error, stage) from error
-        except UserError:  # of a side channel
+        except UserError:  # of spaces that cannot be used, or of the user's side channel
             raise
-        except Exception as error:  # the package raises whatever a wrong message leads to
+        except Exception as error:  # whatever a message in a wrong form leads to
             raise self._failure(LinkError("garbled", f"{type(error).__name__}: {error}"), stage) from error
 
     def _failure(self, error: LinkError, stage: str) -> EnvError:

@@ -18,7 +18,7 @@ class ResultRows:
 
     def __init__(self, spec: AgentSpec) -> None:
         self._spec = spec
-        self._states: list[AgentStates] = []
+        self._states = [_nobody(spec)]  # so that there is always something to join
         self._total = 0
         self.ids: list[int] = []
         self._seen: list[int] = []  # place of the observation to act on among all states
@@ -53,10 +53,10 @@ class ResultRows:
         seen, end = np.array(self._seen, np.int64), np.array(self._end, np.int64)
         ended, last = (end >= 0)[order], np.where(end >= 0, end, seen)
         left = np.array(self._left, np.bool_)[order]
-        interrupted = self._column("interrupted", np.zeros(0, np.bool_))[last][order] & ended
+        interrupted = self._column("interrupted")[last][order] & ended
         return StepResult(
             **vars(self._observation(order, seen)),
-            reward=self._column("reward", np.zeros(0, np.float32))[last][order],
+            reward=self._column("reward")[last][order],
             terminated=ended & ~interrupted,
             truncated=interrupted,
             final=self._observation(order, last) if ended.any() else None,
@@ -70,20 +70,24 @@ class ResultRows:
 
     def _observation(self, order: Int, places: Int) -> Observation:
         rows = places[order]
-        if not self._states:
-            return Observation(
-                ids=np.zeros(0, np.int64),
-                obs=self._spec.obs.zeros(0),
-                action_mask=self._spec.action.all_allowed(0),
-            )
         return Observation(
             ids=np.array(self.ids, np.int64)[order],
             obs={
                 name: np.concatenate([state.obs[name] for state in self._states])[rows]
                 for name in self._spec.obs.names
             },
-            action_mask=np.concatenate([state.action_mask for state in self._states])[rows],
+            action_mask=self._column("action_mask")[rows],
         )
 
-    def _column(self, name: str, nothing: Any) -> Any:  # noqa: ANN401 - an array of the column's dtype
-        return np.concatenate([getattr(state, name) for state in self._states] or [nothing])
+    def _column(self, name: str) -> Any:  # noqa: ANN401 - an array of the column's dtype
+        return np.concatenate([getattr(state, name) for state in self._states])
+
+
+def _nobody(spec: AgentSpec) -> AgentStates:
+    return AgentStates(
+        ids=[],
+        obs=spec.obs.zeros(0),
+        reward=np.zeros(0, np.float32),
+        action_mask=spec.action.all_allowed(0),
+        interrupted=np.zeros(0, np.bool_),
+    )

@@ -1,4 +1,4 @@
-"""One place for a Unity player: the player that holds it now, those after it, and its agents."""
+"""The player at one index, its replacements, and its agents."""
 
 from __future__ import annotations
 
@@ -40,7 +40,9 @@ class PlayerSetup:
 
 
 class Seat:
-    """A place for one player. ``start``, ``reset`` and ``step`` may run in a thread of their own.
+    """The player at one index, its replacements, and its agents.
+
+    ``start``, ``reset`` and ``step`` may run in a thread of their own.
 
     agents: number of every agent with an open question, by its key
     asked:  Unity's ids of the agents in the last message that wait for an action, in its order

@@ -90,7 +90,7 @@ class UnityBehaviour:
     """
 
     def __init__(self, name: str, spec: Any, example: Any) -> None:  # noqa: ANN401 - of the package
-        self.name, self._package_spec = name, spec
+        self.name = name
         actions, observations = spec.action_spec, spec.observation_specs
         if not observations or not actions.continuous_size + actions.discrete_size:
             raise EnvError(
@@ -114,16 +114,6 @@ class UnityBehaviour:
             ),
             ActionSpec(branches, continuous, _action_text(branches, continuous)),
         )
-
-    @property
-    def action_spec(self) -> Any:  # noqa: ANN401 - of the package
-        """The package's ``ActionSpec``."""
-        return self._package_spec.action_spec
-
-    @property
-    def observation_specs(self) -> Any:  # noqa: ANN401 - of the package
-        """The package's ``ObservationSpec`` of each sensor."""
-        return self._package_spec.observation_specs
 
     def describe(self) -> str:
         """Return sensors and actions in one line."""
@@ -155,9 +145,10 @@ class UnityBehaviour:
         return ActionTuple(continuous=flat[:, action.discrete :], discrete=discrete)
 
     def _states(self, infos: Sequence[Any]) -> AgentStates:
+        expected = tuple(sensor.shape for sensor in self.sensors)
         for info in infos:
             shapes = tuple(tuple(observation.shape) for observation in info.observations)
-            if shapes != tuple(sensor.shape for sensor in self.sensors):
+            if shapes != expected:
                 raise changed_spaces(
                     self.name,
                     self.describe(),

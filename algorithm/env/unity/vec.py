@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -199,12 +199,13 @@ class UnityVecEnv(VecEnv):
         return dict.fromkeys(named or sorted(set().union(*saved.values()))[:1], _CANNOT_RESUME)
 
     @override
-    def trace(self, agent: int) -> None:
-        return None
-
-    @override
-    def render(self) -> None:
-        return None
+    def environments_of(self, agents: Collection[int]) -> list[int]:
+        """Return the numbers of the agents' players; of all while saved episodes are to end."""
+        return [
+            seat.index
+            for seat in self._seats
+            if self._stale or not set(agents).isdisjoint(seat.agents.values())
+        ]
 
     @override
     def close(self) -> None:
@@ -243,7 +244,8 @@ class UnityVecEnv(VecEnv):
         """Add the agents of a message to the rows of their behaviours; return the numbers of those that left.
 
         An agent with an end and a question has both in one row. An end of an agent that was not asked before
-        belongs to an episode without a decision, and is passed over. Who is not in the message waits.
+        belongs to an episode without a decision, and is passed over. An agent that is not in the message
+        waits.
         """
         left = []
         seat.asked = {}

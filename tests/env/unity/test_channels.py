@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,8 @@ from algorithm.env.unity.channels import (
     load_channels,
     read_parameters,
 )
-from algorithm.errors import UsageError
-from tests.unity_player.channels import Channels, split
+from algorithm.errors import EnvError, UsageError
+from tests.unity_player.channels import ECHO, Channels, packed_string, split
 
 SAMPLED = {
     "size": 1.5,
@@ -130,6 +131,18 @@ class Needy(Weather):
     def __init__(self, what):
         super().__init__()
 
+class Broken(Weather):
+    def on_message_received(self, msg):
+        text = msg.read_string()
+        if text == "short":
+            msg.get_raw_bytes()
+            msg.offset -= 1
+            msg.read_int32()
+        self._look_up(text)
+
+    def _look_up(self, text):
+        {"sun": 1}[text]
+
 class NoChannel:
     pass
 """
@@ -150,6 +163,30 @@ def test_own_channels_lie_in_the_task_s_folder(tmp_path: Path) -> None:
         assert raised.value.where == "base_config.unity_args.side_channels"
     with pytest.raises(UsageError, match="cannot be imported"):
         load_channels(["own_absent:Weather"], tmp_path)
+
+
+def test_what_an_own_channel_raises_names_it_and_is_no_wrong_message(tmp_path: Path) -> None:
+    from mlagents_envs.side_channel.side_channel_manager import SideChannelManager
+
+    (tmp_path / "own_broken.py").write_text(OWN)
+    made = channels(own=load_channels(["own_broken:Broken"], tmp_path))
+    manager = SideChannelManager(made.all)
+
+    def receive(text: str) -> None:
+        queue = Channels(lambda _: None)
+        queue.send(ECHO, packed_string(text))
+        manager.process_side_channel_message(queue.take())
+
+    receive("sun")
+    with pytest.raises(EnvError, match="the side channel Broken has failed") as raised:
+        receive("rain")
+    assert raised.value.where == "base_config.unity_args.side_channels"
+    *_, place, code, last = [line for line in raised.value.why.splitlines() if "^" not in line]
+    assert "own_broken.py" in place and place.endswith("in _look_up")
+    assert (code.strip(), last) == ('{"sun": 1}[text]', "KeyError: 'rain'")
+    assert "guarded" not in raised.value.why
+    with pytest.raises(struct.error):
+        receive("short")
 
 
 def test_statistics_are_reduced_as_they_ask_for_and_forgotten() -> None:

@@ -86,6 +86,19 @@ def test_stop_at_the_end_of_an_iteration_ends_the_run_alike(made, tmp_path, monk
     assert result(tmp_path)["steps"] == 20
 
 
+def test_stop_in_a_reset_counts_the_steps_before_it(made, tmp_path, monkeypatch):
+    real = LocalCollector._reset
+
+    def reset(self, agents):
+        if any(agents.values()):
+            raise EditorStoppedError("the Unity Editor has stopped playing")
+        real(self, agents)
+
+    monkeypatch.setattr(LocalCollector, "_reset", reset)
+    assert main(["./task", "-n", "a", "--editor", "--device=cpu", "--quiet"]) == 130
+    assert result(tmp_path)["steps"] == 20
+
+
 def test_an_editor_cannot_be_several_players(made, capsys):
     assert main(["./task", "-n", "a", "--editor", "--agents=2"]) == 2
     assert "the Unity Editor is one player" in capsys.readouterr().err

@@ -84,6 +84,14 @@ def shake_hands(link, client):
     return output, second[0]
 
 
+def answer_ended(link, add_callback):
+    """Hand the first message of a player to the link, in a call that has ended."""
+    hello = UnityMessageProto(header={"status": 200})
+    hello.unity_output.rl_initialization_output.communication_version = "1.5.0"
+    context = SimpleNamespace(peer=lambda: "a", is_active=lambda: False, add_callback=add_callback)
+    link._answer(hello.SerializeToString(), context)
+
+
 def status_of(future):
     return UnityMessageProto.FromString(future.result()).header.status
 
@@ -139,14 +147,20 @@ def test_a_lost_connection_is_noticed_at_once():
 
 def test_a_lost_connection_is_noticed_whoever_sees_it_first():
     """gRPC ends a call first and reports that afterwards; the thread that waits may look in between."""
-    hello = UnityMessageProto(header={"status": 200})
-    hello.unity_output.rl_initialization_output.communication_version = "1.5.0"
     reports = []
-    context = SimpleNamespace(peer=lambda: "a", is_active=lambda: False, add_callback=reports.append)
     with linked(timeout=0.5) as link:
-        link._answer(hello.SerializeToString(), context)
+        answer_ended(link, lambda call: reports.append(call) or True)
         reports[0]()
         with pytest.raises(LinkError) as error:
+            link.initialize(start_inputs())
+        assert error.value.kind == "lost"
+
+
+def test_a_call_that_has_ended_before_it_is_read_is_lost():
+    """gRPC takes no callback then, and returns False."""
+    with linked(timeout=0.5) as link:
+        answer_ended(link, lambda call: False)
+        with pytest.raises(LinkError, match="cut") as error:
             link.initialize(start_inputs())
         assert error.value.kind == "lost"
 

@@ -3,6 +3,8 @@ from __future__ import annotations
 import ast
 import importlib.util
 import logging
+import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -66,6 +68,12 @@ def test_its_log_is_part_of_the_program_s(caplog):
     assert environment.logger.handlers == []
 
 
+def test_a_logger_that_is_asked_for_in_every_step_has_one_filter():
+    from mlagents_envs import logging_util
+
+    assert {len(logging_util.get_logger("loop").filters) for _ in range(3)} == {1}
+
+
 def test_versions_are_compared_without_distutils():
     from mlagents_envs.environment import UnityEnvironment
 
@@ -92,5 +100,35 @@ def test_nothing_but_the_unity_package_imports_mlagents_envs():
 def test_a_file_of_another_release_is_refused(tmp_path):
     file = tmp_path / "x_pb2.py"
     file.write_text("DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'...')\n")
-    with pytest.raises(ImportError, match=r"mlagents-envs 0\.28\.0 is needed"):
+    with pytest.raises(ImportError, match=r"x_pb2\.py contains no descriptor"):
         package._descriptor(ast.parse(file.read_text()), file)
+
+
+def test_another_release_is_refused_and_the_right_one_named(tmp_path):
+    import mlagents_envs
+
+    other = tmp_path / "mlagents_envs"
+    shutil.copytree(Path(mlagents_envs.__file__).parent, other)
+    (other / "__init__.py").write_text('__version__ = "1.1.0"\n')
+    (other / "communicator_objects" / "command_pb2.py").write_text("DESCRIPTOR = None\n")
+    code = (
+        "from algorithm.env.unity.package import load\n"
+        "from algorithm.errors import EnvError\n"
+        "for _ in range(2):\n"
+        "    try:\n        load()\n"
+        "    except EnvError as error:\n        print(error.what, error.why, error.fix, sep='|')\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    for line in done.stdout.splitlines(keepends=True):
+        what, why, fix = line.split("|")
+        assert what == "Unity environments need the package mlagents-envs 0.28.0"
+        assert why.startswith("1.1.0 is installed, and cannot be imported: ") and "no descriptor" in why
+        assert fix == f"{sys.executable} -m pip install mlagents-envs==0.28.0\n"
+    assert len(done.stdout.splitlines()) == 2

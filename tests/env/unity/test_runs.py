@@ -83,6 +83,7 @@ def test_what_a_player_cannot_do_is_refused(folder: Path, capsys: pytest.Capture
     for words, why in (
         (["-o", "base_config.workers=1"], "a process already"),
         (["-o", "base_config.wrappers=[ClipReward]"], "no Gymnasium environment"),
+        (["-o", "eval_config.wrappers=[ClipReward]"], "eval_config.wrappers"),
         (["-o", "eval_config.video=true"], "hands out no pictures"),
         (["-o", "reset_config={gravity: {unifrom: [1, 2]}}"], "no sampler 'unifrom'"),
         (["-o", "base_config.unity_args.side_channels=[json:JSONDecoder]"], "is no side channel"),
@@ -97,6 +98,35 @@ def test_what_a_player_cannot_do_is_refused(folder: Path, capsys: pytest.Capture
     capsys.readouterr()
     assert main([*WORDS, "--video"]) == 2
     assert "no video" in capsys.readouterr().err
+
+
+CHANNEL = """
+import uuid
+from mlagents_envs.side_channel import OutgoingMessage, SideChannel
+
+class Weather(SideChannel):
+    def __init__(self):
+        super().__init__(uuid.UUID("621f0a70-4f87-11ea-a6bf-784f4387d1f7"))
+        question = OutgoingMessage()
+        question.write_string("sun")
+        self.queue_message_to_send(question)
+
+    def on_message_received(self, msg):
+        raise LookupError(msg.read_string())
+"""
+
+
+def test_an_own_side_channel_that_raises_ends_the_run_and_restarts_nothing(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    base = {"max_step": 100, "env_restarts": 5}
+    ledger = setup(folder, "continuous", {"base_config": base})
+    (folder / "envs" / "own" / "task" / "own_raising.py").write_text(CHANNEL)
+    assert main([*WORDS, "-o", "base_config.unity_args.side_channels=[own_raising:Weather]"]) == 4
+    said = capsys.readouterr().err
+    assert "the side channel Weather has failed" in said and "LookupError: echo of sun" in said
+    assert "not understood" not in said
+    assert len(list(read_ledgers(ledger))) == 1
 
 
 def test_a_check_shows_what_a_player_is_like(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -280,7 +280,7 @@ def test_a_resumed_run_ends_all_saved_episodes(stage: Stage) -> None:
     recorder = Closed()
     resumed = _collector(Env(since=5), recorder)
     (line,) = resumed.load_state(state)
-    assert "a player cannot be set back" in line and "ends as truncated" in line
+    assert line == "environment 0: a player cannot be set back; its open episode ends as truncated"
     assert sorted(recorder.closed) == [1, 2], "agent 0 has no stored transition"
     resumed.step()
     assert {agent for _, agent in resumed.agents} == {3, 4, 5}, "new ones, of which two wait"
@@ -289,7 +289,18 @@ def test_a_resumed_run_ends_all_saved_episodes(stage: Stage) -> None:
     assert stage.seeds[0] != stage.seeds[1]
 
 
-def _collector(env: UnityVecEnv, recorder: Closed) -> LocalCollector:
-    return LocalCollector(
-        env, {"Ball": RandomPolicy(env.specs["Ball"].action, 8)}, {"Ball": recorder}, num_envs=1
-    )
+def test_the_players_of_agents_are_named_by_their_own_numbers(stage: Stage) -> None:
+    both = ball([(0, 1, 0), (1, 2, 0)])
+    for _ in range(2):
+        for seat in range(2):
+            stage.add(both, both, seat=seat)
+    saved = _collector(Env(2), Closed(), num_envs=2)
+    (line,) = _collector(env := Env(2), Closed(), num_envs=2).load_state(saved.state())
+    assert line == "environments 0, 1: a player cannot be set back; their open episodes end as truncated"
+    agents = sorted(env.reset()["Ball"].ids.tolist())
+    assert [env.environments_of([agent]) for agent in agents] == [[0], [0], [1], [1]]
+
+
+def _collector(env: UnityVecEnv, recorder: Closed, *, num_envs: int = 1) -> LocalCollector:
+    policy = RandomPolicy(env.specs["Ball"].action, 8)
+    return LocalCollector(env, {"Ball": policy}, {"Ball": recorder}, num_envs=num_envs)
