@@ -149,6 +149,11 @@ class ReplayBuffer:
         """End the stream's open episode here, as truncated; nothing happens if it has none."""
         self._writer.close(stream)
 
+    def close_all(self) -> None:
+        """End every open episode here, as truncated."""
+        for stream in list(self._writer.heads):
+            self.close(stream)
+
     def sample(self) -> SequenceBatch | None:
         """Return a batch of windows on the CPU, or None while fewer than ``batch_size`` are ``ready``."""
         if self.ready < self.batch_size:

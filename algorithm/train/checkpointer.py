@@ -73,9 +73,12 @@ class Checkpointer:
             except StorageError as error:
                 self._console.warn(error.line)
 
-    def save_finally(self, metrics: Mapping[str, object]) -> None:
-        """Write the checkpoint of the end. Raises StorageError if it cannot be written."""
-        if not self._manager.has(self._training.counters.step):
+    def save_finally(self, metrics: Mapping[str, object], *, anew: bool = False) -> None:
+        """Write the checkpoint of the end. Raises StorageError if it cannot be written.
+
+        anew: also if this step has one
+        """
+        if anew or not self._manager.has(self._training.counters.step):
             try:
                 self._write(metrics)
             except StorageError as error:

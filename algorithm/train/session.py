@@ -351,8 +351,8 @@ class Session:
                     return agents, start, load_foreign_replays(agents, foreign, start.saved, self.run.replay)
                 return agents, start, load_replays(agents, start.saved, self.run.replay)
             except DamagedError as error:
-                if start.older is None:
-                    raise
+                if start.older is None or (foreign is not None and foreign.replay is not None):
+                    raise  # an older checkpoint would change nothing about a replay from elsewhere
                 self.console.warn(passed_over(error))
                 start = replace(start, saved=next(start.older))
 

@@ -204,6 +204,7 @@ def load_foreign_replays(
     for agent in agents.values():
         for replay in agent.stores().values():
             replay.forget_saved()  # its rows are in no segment of this run
+            replay.close_all()  # this run's episodes do not continue those of the other
     return [*lines, f"the replay is that of {foreign.folder}"]
 
 

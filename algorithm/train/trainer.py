@@ -104,7 +104,8 @@ class Trainer:
         evaluation = Every(self._config.eval_config.per_step, counters.step)
         self._started = time.monotonic()
         self._watch.skip()
-        if counters.owes_evaluation:
+        owed = counters.owes_evaluation
+        if owed:
             self._evaluate()
         elif counters.is_evaluated:
             self._save_if_best()  # a kill may have come between the checkpoint and best.json
@@ -121,7 +122,9 @@ class Trainer:
             self._watch.lap("other")
         if self._stop:
             self._console.message(self._stop.text)
-        self._saver.save_finally(self._metrics.state())
+        # The checkpoint of this step lacks an evaluation that was owed, and that a pause counts.
+        lacks = owed and counters.is_evaluated and self._paused()
+        self._saver.save_finally(self._metrics.state(), anew=lacks)
         self._watch.lap("other")
         if not self._stop and not counters.is_evaluated:
             self._evaluate()

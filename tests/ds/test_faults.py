@@ -147,6 +147,17 @@ def test_an_actor_that_stood_still_comes_back_and_its_late_episodes_are_counted(
     assert late[asleep.pid] > 0 and sum(late.values()) * LENGTH == scene.metric("ds/stale")
 
 
+def test_actors_wait_for_a_learner_that_has_made_its_evaluations(scene):
+    learner = scene.learner("--evaluations=1", "-o", "eval_config.per_step=60")
+    actor = scene.actor("actor")
+    assert finish(learner) == 0
+    assert scene.metric("eval/return_mean") != -1 and actor.is_alive()
+    again = scene.learner("--resume", "--evaluations=2", name="again")
+    assert finish(again) == 0
+    assert actor.is_alive(), scene.said("actor")
+    assert scene.end(actor, SIGINT) == 130
+
+
 @pytest.mark.fault("F06")
 def test_actors_wait_for_a_learner_that_is_slower(scene):
     learner = scene.learner("-c", "slow_learner")

@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
+from pathlib import Path
 
 import pytest
 import torch
 
+from algorithm.replay.buffer import ReplayBuffer
+from algorithm.replay.storage import NEXT, PREV, TRUNCATED
 from algorithm.runs.checkpoints.checkpoint import load_checkpoint
 from algorithm.sac.learner import Sac
+from algorithm.train import trainer
 from tests.run.killing import what_must_agree
 from tests.run.sessions import result, run
+from tests.runs.malice import flip_a_byte
 
 SHORT = ("-o", "base_config.max_step=200", "-o", "eval_config.per_step=60")
+EVALUATED = ("-o", "eval_config={per_step: 50, episodes: 1}", "-o", "sac_config.save_model_per_step=1000")
 
 
 def evaluated(folder):
@@ -23,6 +30,11 @@ def evaluated(folder):
 
 def newest(folder):
     return max(folder.glob("checkpoints/step_*"))
+
+
+def counted(folder: Path) -> int:
+    """The evaluations that the newest checkpoint counts."""
+    return json.loads((newest(folder) / "state.json").read_text())["run"]["tally"]["evaluations"]
 
 
 def test_a_run_ends_with_its_nth_evaluation_of_all(task, capsys):
@@ -148,3 +160,71 @@ def test_runs_of_different_seeds_begin_with_the_same_networks(task, begun):
         for tensors in (*first, third)
     )
     assert same(one, other) and not same(one, of_its_own)
+
+
+def test_an_evaluation_that_a_resumed_run_makes_up_for_is_saved(task, monkeypatch):
+    """A signal came in the middle of the last one, so the checkpoint of that step is without it."""
+    whole = trainer.evaluate
+
+    def interrupted(*args, **kwargs):
+        signal.raise_signal(signal.SIGINT)
+        return whole(*args, **kwargs)
+
+    monkeypatch.setattr(trainer, "evaluate", interrupted)
+    assert run("--seed=1", "-n", "a", "--quiet", "--evaluations=1", *EVALUATED) == 130
+    assert counted(task / "a") == 0 and evaluated(task / "a") == []
+    monkeypatch.setattr(trainer, "evaluate", whole)
+    again = ("-n", "a", "--resume", "--quiet")
+    assert run(*again, "--evaluations=1") == 0
+    assert counted(task / "a") == 1 and evaluated(task / "a") == [50]
+    assert [path.name for path in task.glob("a/checkpoints/step_*")] == ["step_000000050_2"]
+    assert run(*again, "--evaluations=1") == 2, "nothing is left to do"
+    assert run(*again, "--evaluations=2") == 0
+    assert counted(task / "a") == 2 and evaluated(task / "a") == [50, 100]
+
+
+@pytest.fixture
+def copied(task):
+    """What a copy begins with: a checkpoint of another run, and its replay."""
+    assert run("--seed=5", "-n", "other", "--quiet", "--max_step=160") == 0
+    shutil.copytree(newest(task / "other"), task / "start")
+    shutil.copytree(task / "other" / "replay", task / "start" / "replay")
+    shutil.rmtree(task / "other")
+    return task / "start"
+
+
+def test_a_copied_replay_joins_no_episode_of_another_run(task, copied, monkeypatch):
+    """Both runs stand at step 160 of an episode, where they have seen different things."""
+    assert run("--seed=1", "-n", "a", "--quiet", "--max_step=160") == 0
+    made: list[ReplayBuffer] = []
+    make = ReplayBuffer.__init__
+
+    def remember(self, *args, **sizes):
+        make(self, *args, **sizes)
+        made.append(self)
+
+    monkeypatch.setattr(ReplayBuffer, "__init__", remember)
+    assert run("-n", "a", "--resume", "--quiet", f"--networks={copied}", "--max_step=165") == 0
+    (replay,) = made
+    assert replay.num_transitions == 160 + 5
+    assert len(replay) == (160 + 1) + (5 + 1), "two chains, each with a row that no action was taken in"
+    assert replay._storage.links[161, PREV] == 0
+    assert replay._storage.links[159, NEXT] & TRUNCATED, "the other's episode is cut off"
+    shutil.rmtree(copied)
+    assert run("-n", "a", "--resume", "--quiet", "--max_step=170") == 0, "all rows are in segments of its own"
+    assert made[1].num_transitions == 170 and len(made[1]) == 172
+
+
+@pytest.mark.fault("F07")
+def test_a_copied_replay_that_is_damaged_costs_no_checkpoint(task, copied, capsys):
+    assert (
+        run("--seed=1", "-n", "a", "--quiet", "--max_step=200", "-o", "sac_config.save_model_per_step=100")
+        == 0
+    )
+    flip_a_byte(next((copied / "replay").glob("seg_*.npy")))
+    before = {path: path.read_bytes() for path in task.glob("a/checkpoints/**/*") if path.is_file()}
+    capsys.readouterr()
+    assert run("-n", "a", "--resume", f"--networks={copied}", "--max_step=300") == 6
+    said = capsys.readouterr()
+    assert "start/replay/seg_" in said.err and "trying the one before" not in said.out
+    assert {path: path.read_bytes() for path in task.glob("a/checkpoints/**/*") if path.is_file()} == before
