@@ -121,6 +121,24 @@ def test_points_say_their_values():
     assert [point.text for point in both] == ["below, step 0: 2", "above, step 0: 1"]
 
 
+def test_points_say_what_x_counts():
+    points = drawn(line([1.5]), along="generation").points
+    assert [point.text for point in points] == ["generation 0: 1.5"]
+
+
+def test_x_counts_in_whole_numbers():
+    shown = texts(drawn(line([5.0, 6.0], x=np.array([0.0, 1.0]))))
+    assert shown[:2] == ["0", "1"]
+
+
+def test_marks_are_vertical_lines():
+    # Steps 0 … 30 over the width; 10 and 20 are marked.
+    left, right, top, bottom = INSIDE
+    marked = paths(drawn(line([0, 1, 2, 3]), marks=(10.0, 20.0)), "stroke-dasharray")
+    thirds = left + (right - left) / 3, left + (right - left) * 2 / 3
+    assert np.array(marked) == pytest.approx(np.array([[(x, bottom), (x, top)] for x in thirds]), abs=0.1)
+
+
 def test_zero_has_no_place_on_a_logarithmic_scale():
     assert len(drawn(line([1, 1000]), log=True).points) == 2
     assert len(drawn(line([0, 1, 1000]), log=True).points) == 3  # so it is linear
