@@ -200,7 +200,7 @@ _LEFT_OUT = re.compile(
     [ ](id|clip-path)="[^"]*"  # would meet those of the next drawing
     | [ ]transform="rotate\(-0[^"]*"
     | font-[^;"]*;[ ]  # the style sheet has them
-    | (?<=\.\d)\d{3,}  # a tenth of a pixel is enough
+    | (?<=\.\d)\d{3,}(?!\d*</)  # a tenth of a pixel is enough; a text stays
     | \s+(?=[<\n])
     """,
     re.VERBOSE,
@@ -262,8 +262,13 @@ def _scale(axes: Axes, values: Double, ticks: tuple[int, int], *, log: bool) -> 
         axes.minorticks_off()
     else:
         axes.yaxis.set_major_locator(MaxNLocator(ticks[1], steps=[1, 2, 5, 10]))
-    axes.xaxis.set_major_locator(MaxNLocator(ticks[0], steps=[1, 2, 5, 10], integer=True))
+    axes.xaxis.set_major_locator(MaxNLocator(ticks[0], steps=[1, 2, 5, 10], integer=True, min_n_ticks=1))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda step, _: steps_text(step)))
     axes.yaxis.set_major_formatter(
-        FuncFormatter(lambda value, _: steps_text(value) if 1e4 <= abs(value) < 1e12 else short(value))
+        FuncFormatter(lambda value, _: short(value) if 1e-4 <= abs(value) < 1e4 else _extreme(value))
     )
+
+
+def _extreme(value: float) -> str:
+    """Format a round value so that it fits beside an axis: ``20k``, ``1e-05``, ``1.00e+15``."""
+    return short(value) if abs(value) >= 1e12 else steps_text(value)

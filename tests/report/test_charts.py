@@ -72,6 +72,7 @@ def test_a_long_line_keeps_its_peaks_and_little_else():
         ([1, 1000], True, ["1", "10", "100", "1,000"]),
         ([1, 10], True, ["2", "4", "6", "8", "10"]),  # not enough of a span for a logarithm
         ([-1, 100], True, ["0", "20", "40", "60", "80", "100"]),  # nor is there one of −1
+        ([0.00001, 0.01], True, ["1e-05", "0.0001", "0.001", "0.01"]),
         ([0, 200_000], False, ["0", "50k", "100k", "150k", "200k"]),
     ],
 )
@@ -129,6 +130,7 @@ def test_points_say_what_x_counts():
 def test_x_counts_in_whole_numbers():
     shown = texts(drawn(line([5.0, 6.0], x=np.array([0.0, 1.0]))))
     assert shown[:2] == ["0", "1"]
+    assert texts(drawn(line([5.0])))[0] == "0"
 
 
 def test_marks_are_vertical_lines():
