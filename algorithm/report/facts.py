@@ -60,7 +60,7 @@ class Facts:
     @classmethod
     def gather(cls, run: RunDir) -> Facts:
         """Read what there is. Raises nothing for a file that is missing or damaged."""
-        files, empty = _Reader(), dict[str, object]()
+        files, empty = TolerantReader(), dict[str, object]()
         no_metrics: Columns = {}
         config = files.read(run.config, load_config_file, None)
         manifest = files.read(run.manifest, read_json, empty)
@@ -185,7 +185,7 @@ class Facts:
         return Score(mean, half, int(step), None if episodes is None else int(episodes))
 
 
-class _Reader:
+class TolerantReader:
     """Reader of files; collects problems instead of raising."""
 
     def __init__(self) -> None:
