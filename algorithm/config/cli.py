@@ -203,7 +203,7 @@ def _train_parser() -> argparse.ArgumentParser:
     )
     what.add_argument("--dry_run", action="store_true", help="say what a training would cost, train nothing")
     what.add_argument(
-        "--report", nargs="+", metavar="NAME", help="write the page of a run, or compare several"
+        "--report", nargs="+", metavar="NAME", help="write the page of a run or a population, or compare runs"
     )
     what.add_argument(
         "--repeat", type=positive, default=1, help="number of repeated experiments, seed + 1 each"

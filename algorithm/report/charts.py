@@ -38,7 +38,7 @@ _NO_METADATA = dict.fromkeys(("Creator", "Date", "Format", "Type"))
 
 @dataclass(frozen=True, kw_only=True)
 class Line:
-    """One curve: y over environment steps x, both [P]; NaN is a gap.
+    """One curve: y over environment steps x, or what the chart says, both [P]; NaN is a gap.
 
     style: ``line``, ``run`` (thin), ``faint`` or ``aim`` (dashed)
     tone:  colour of a ``line`` or ``run``, 0 to 5
@@ -107,17 +107,28 @@ class Drawing:
 
 
 class Chart:
-    """Curves over environment steps, as a page shows them; lines without values are left out.
+    """Curves over environment steps or generations, as a page shows them; lines without values are left out.
 
     large: drawn in two shapes, of which the style sheet shows the one that fits the screen
     log:   logarithmic where the values are positive and span a factor of 20
+    along: what x counts
+    marks: x of vertical lines
     """
 
-    def __init__(self, title: str, lines: Sequence[Line], *, large: bool = False, log: bool = False) -> None:
+    def __init__(
+        self,
+        title: str,
+        lines: Sequence[Line],
+        *,
+        large: bool = False,
+        log: bool = False,
+        along: str = "step",
+        marks: Sequence[float] = (),
+    ) -> None:
         self.title = title
         self.lines = [line for line in lines if not line.is_empty]
         self._shapes = {"wide": _WIDE, "narrow": _NARROW} if large else {"small": _SMALL}
-        self._log = log
+        self._log, self._along, self._marks = log, along, marks
 
     @property
     def named(self) -> list[Line]:
@@ -132,7 +143,31 @@ class Chart:
     @cached_property
     def drawings(self) -> list[Drawing]:
         """The chart in each of its shapes."""
-        return [_svg(name, self.lines, size, log=self._log) for name, size in self._shapes.items()]
+        return [self._drawing(name, size) for name, size in self._shapes.items()]
+
+    def _drawing(self, name: str, size: tuple[int, int]) -> Drawing:
+        import matplotlib as mpl
+        from matplotlib.figure import Figure
+
+        width, height = size
+        with mpl.rc_context(MATPLOTLIB):
+            figure = Figure(figsize=(width / 72, height / 72), dpi=72)  # a point of the SVG is a pixel
+            inside = (width - _LEFT - _RIGHT) / width, (height - _TOP - _BOTTOM) / height
+            axes = figure.add_axes((_LEFT / width, _BOTTOM / height, *inside))
+            figure.patch.set_visible(False)
+            axes.patch.set_visible(False)
+            _draw(axes, self.lines, log=self._log, ticks=(max(4, width // 96), max(6, height // 55)))
+            for mark in self._marks:
+                axes.axvline(mark, color=LIGHT["faint"], linewidth=0.8, dashes=(1, 3), zorder=0)
+            buffer = io.StringIO()
+            figure.savefig(buffer, format="svg", metadata=_NO_METADATA)
+            points = _points(axes, self.lines, height, self._along)
+            return Drawing(name, width, height, _inner(buffer.getvalue()), points)
+
+
+def suits_logarithm(values: Double) -> bool:
+    """Return whether a logarithmic scale shows ``values`` best: positive ones that span a factor of 20."""
+    return len(values) > 0 and bool(values.min() > 1 / _LARGEST and values.max() / values.min() >= _LOG_SPAN)
 
 
 def _clipped(values: Double) -> Double:
@@ -160,29 +195,12 @@ def write_picture(path: Path, lines: Sequence[Line], *, title: str) -> None:
             raise StorageError.of(error, what="a picture cannot be written", where=path) from error
 
 
-def _svg(name: str, lines: Sequence[Line], size: tuple[int, int], *, log: bool) -> Drawing:
-    import matplotlib as mpl
-    from matplotlib.figure import Figure
-
-    width, height = size
-    with mpl.rc_context(MATPLOTLIB):
-        figure = Figure(figsize=(width / 72, height / 72), dpi=72)  # a point of the SVG is a pixel
-        inside = (width - _LEFT - _RIGHT) / width, (height - _TOP - _BOTTOM) / height
-        axes = figure.add_axes((_LEFT / width, _BOTTOM / height, *inside))
-        figure.patch.set_visible(False)
-        axes.patch.set_visible(False)
-        _draw(axes, lines, log=log, ticks=(max(4, width // 96), max(6, height // 55)))
-        buffer = io.StringIO()
-        figure.savefig(buffer, format="svg", metadata=_NO_METADATA)
-        return Drawing(name, width, height, _inner(buffer.getvalue()), _points(axes, lines, height))
-
-
 _LEFT_OUT = re.compile(
     r"""
     [ ](id|clip-path)="[^"]*"  # would meet those of the next drawing
     | [ ]transform="rotate\(-0[^"]*"
     | font-[^;"]*;[ ]  # the style sheet has them
-    | (?<=\.\d)\d{3,}  # a tenth of a pixel is enough
+    | (?<=\.\d)\d{3,}(?!\d*</)  # a tenth of a pixel is enough; a text stays
     | \s+(?=[<\n])
     """,
     re.VERBOSE,
@@ -197,7 +215,7 @@ def _inner(svg: str) -> str:
     return markup
 
 
-def _points(axes: Axes, lines: Sequence[Line], height: int) -> list[Point]:
+def _points(axes: Axes, lines: Sequence[Line], height: int, along: str) -> list[Point]:
     """Return the points of short lines, those of the first line on top; y of a page grows downwards."""
     named = [line for line in lines if line.label and line.style != "aim"]
     points = []
@@ -209,7 +227,7 @@ def _points(axes: Axes, lines: Sequence[Line], height: int) -> list[Point]:
         places = axes.transData.transform(np.stack([steps, values], axis=-1))
         for (x, y), step, value in zip(places, steps, values, strict=True):
             if math.isfinite(y):  # a logarithm has no place for zero
-                text = f"{prefix}step {step:,.0f}: {short(float(value))}"
+                text = f"{prefix}{along} {step:,.0f}: {short(float(value))}"
                 points.append(Point(round(x, 1), round(height - y, 1), text, line.colour, line.has_dots))
     return points
 
@@ -237,15 +255,20 @@ def _scale(axes: Axes, values: Double, ticks: tuple[int, int], *, log: bool) -> 
     """Choose the scale of y and round ticks."""
     from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator
 
-    span = values.max() / values.min() if len(values) and values.min() > 1 / _LARGEST else 0.0
-    if log and span >= _LOG_SPAN:
+    if log and suits_logarithm(values):
+        span = values.max() / values.min()
         axes.set_yscale("log")
         axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if span < 100 else (1,), numticks=ticks[1]))
         axes.minorticks_off()
     else:
         axes.yaxis.set_major_locator(MaxNLocator(ticks[1], steps=[1, 2, 5, 10]))
-    axes.xaxis.set_major_locator(MaxNLocator(ticks[0], steps=[1, 2, 5, 10]))
+    axes.xaxis.set_major_locator(MaxNLocator(ticks[0], steps=[1, 2, 5, 10], integer=True, min_n_ticks=1))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda step, _: steps_text(step)))
     axes.yaxis.set_major_formatter(
-        FuncFormatter(lambda value, _: steps_text(value) if 1e4 <= abs(value) < 1e12 else short(value))
+        FuncFormatter(lambda value, _: short(value) if 1e-4 <= abs(value) < 1e4 else _extreme(value))
     )
+
+
+def _extreme(value: float) -> str:
+    """Format a round value so that it fits beside an axis: ``20k``, ``1e-05``, ``1.00e+15``."""
+    return short(value) if abs(value) >= 1e12 else steps_text(value)

@@ -1,4 +1,4 @@
-"""``--report``: the page of one run, or a page and a picture that compare experiments of several seeds."""
+"""``--report``: the page of one run or population, or a comparison of experiments of several seeds."""
 
 from __future__ import annotations
 
@@ -23,10 +23,12 @@ from algorithm.report.experiments import (
 )
 from algorithm.report.facts import Facts, Score
 from algorithm.report.page import render
+from algorithm.report.population import is_population, write_population
 from algorithm.report.report import write_report
 from algorithm.report.settings import differences
 from algorithm.runs.files import write_text
-from algorithm.runs.rundir import RunDir, no_run_matches, run_names
+from algorithm.runs.names import is_name
+from algorithm.runs.rundir import MODELS, RunDir, no_run_matches, run_names
 from algorithm.spec import DEFAULT_BEHAVIOUR
 from algorithm.wording import counted, listed, plus_minus, short
 
@@ -37,11 +39,16 @@ _LONGEST_NAME = 80
 def report(options: TrainOptions, folder: EnvFolder) -> int:
     """Write the pages that ``--report NAME [NAME …]`` asks for and print their paths; returns the exit code.
 
-    One name: the page of that run. Several, or a name with ``*``, ``?`` or ``[…]``: a page that compares the
-    runs of those names. Raises UsageError for a pattern without runs, StorageError for a run that does not
-    exist and a page that cannot be written.
+    One name: the page of that run or population. Several, or a name with ``*``, ``?`` or ``[…]``: a page and
+    a picture that compare the runs of those names. Raises UsageError for a pattern without runs, StorageError
+    for a run that does not exist and a page that cannot be written.
     """
     names = options.report
+    if len(names) == 1 and is_name(names[0]):
+        population = RunDir(folder.label, names[0], MODELS.absolute() / folder.label / names[0], options.env)
+        if is_population(population.path):
+            print(population.shown(write_population(population)))
+            return 0
     matched = matching_names(folder.label, names, argument=options.env)
     runs = [RunDir.open(folder.label, name, argument=options.env) for name in matched]
     if len(names) == 1 and not _WILD & set(names[0]):

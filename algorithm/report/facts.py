@@ -60,7 +60,7 @@ class Facts:
     @classmethod
     def gather(cls, run: RunDir) -> Facts:
         """Read what there is. Raises nothing for a file that is missing or damaged."""
-        files, empty = _Reader(), dict[str, object]()
+        files, empty = TolerantReader(), dict[str, object]()
         no_metrics: Columns = {}
         config = files.read(run.config, load_config_file, None)
         manifest = files.read(run.manifest, read_json, empty)
@@ -89,11 +89,7 @@ class Facts:
     @cached_property
     def holder(self) -> Holder | None:
         """Another process that trains in this folder, or was killed while training; None without one."""
-        try:
-            holder = Holder.read(read_bytes(self.run.lock))
-        except (OSError, ValueError):
-            return None
-        return None if holder is None or _is_me(holder) else holder
+        return holder_of(self.run.lock)
 
     @cached_property
     def ended(self) -> bool:
@@ -189,7 +185,7 @@ class Facts:
         return Score(mean, half, int(step), None if episodes is None else int(episodes))
 
 
-class _Reader:
+class TolerantReader:
     """Reader of files; collects problems instead of raising."""
 
     def __init__(self) -> None:
@@ -206,6 +202,15 @@ class _Reader:
             reason = error.line if isinstance(error, StorageError) else " ".join(str(error).split())
             self.problems.append(f"{path.name} cannot be used: {reason}")
             return otherwise
+
+
+def holder_of(lock: Path) -> Holder | None:
+    """Return another process that holds a lock, or held it when it was killed; None without one."""
+    try:
+        holder = Holder.read(read_bytes(lock))
+    except (OSError, ValueError):
+        return None
+    return None if holder is None or _is_me(holder) else holder
 
 
 def _is_me(holder: Holder) -> bool:

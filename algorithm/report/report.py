@@ -22,7 +22,8 @@ from algorithm.runs.rundir import RunDir
 from algorithm.spec import DEFAULT_BEHAVIOUR
 from algorithm.wording import counted, duration, plus_minus, short
 
-_PURPOSES = {"evaluate": "Evaluate 100 episodes", "watch": "Watch it", "film": "Film an episode"}
+PURPOSES = {"evaluate": "Evaluate 100 episodes", "watch": "Watch it", "film": "Film an episode"}
+"""What a page says above a command; see :func:`playing_commands`."""
 
 _KEYS = {
     "agents": "base_config.n_envs",
@@ -200,7 +201,7 @@ def command_list(facts: Facts) -> list[tuple[str, str]]:
     return [
         ("Train it again with the same seed, under a new name", _same_training(facts)),
         ("Go on with it", run.training_command(*name, "--resume", *_further(facts))),
-        *((_PURPOSES[purpose], command) for purpose, command in playing.items()),
+        *((PURPOSES[purpose], command) for purpose, command in playing.items()),
         ("All curves", shlex.join(["tensorboard", "--logdir", run.shown(run.log)])),
         ("Write this page anew", run.command("--report", run.name)),
     ]

@@ -72,6 +72,7 @@ def test_a_long_line_keeps_its_peaks_and_little_else():
         ([1, 1000], True, ["1", "10", "100", "1,000"]),
         ([1, 10], True, ["2", "4", "6", "8", "10"]),  # not enough of a span for a logarithm
         ([-1, 100], True, ["0", "20", "40", "60", "80", "100"]),  # nor is there one of −1
+        ([0.00001, 0.01], True, ["1e-05", "0.0001", "0.001", "0.01"]),
         ([0, 200_000], False, ["0", "50k", "100k", "150k", "200k"]),
     ],
 )
@@ -119,6 +120,25 @@ def test_points_say_their_values():
     assert drawn(line(np.arange(61), dots=True)).points == []  # too many
     both = drawn(line([1], label="above"), line([2], label="below"), line([3], style="aim")).points
     assert [point.text for point in both] == ["below, step 0: 2", "above, step 0: 1"]
+
+
+def test_points_say_what_x_counts():
+    points = drawn(line([1.5]), along="generation").points
+    assert [point.text for point in points] == ["generation 0: 1.5"]
+
+
+def test_x_counts_in_whole_numbers():
+    shown = texts(drawn(line([5.0, 6.0], x=np.array([0.0, 1.0]))))
+    assert shown[:2] == ["0", "1"]
+    assert texts(drawn(line([5.0])))[0] == "0"
+
+
+def test_marks_are_vertical_lines():
+    # Steps 0 … 30 over the width; 10 and 20 are marked.
+    left, right, top, bottom = INSIDE
+    marked = paths(drawn(line([0, 1, 2, 3]), marks=(10.0, 20.0)), "stroke-dasharray")
+    thirds = left + (right - left) / 3, left + (right - left) * 2 / 3
+    assert np.array(marked) == pytest.approx(np.array([[(x, bottom), (x, top)] for x in thirds]), abs=0.1)
 
 
 def test_zero_has_no_place_on_a_logarithmic_scale():
