@@ -68,9 +68,14 @@ def reason(words: Words) -> str | None:
     return next((why for begins, why in NOT_RUN.items() if re.match(begins, text)), None)
 
 
+def is_on_ray(words: Words) -> bool:
+    """Whether it starts a Ray of its own."""
+    return words[1:2] == ("main_ds.py",) and words[3] in ("cluster", "evolver") and reason(words) is None
+
+
 def is_pair(words: Words) -> bool:
     """Whether it is a learner or an actor, neither of which does anything alone."""
-    return words[1:2] == ("main_ds.py",) and words[3:4] != ("cluster",)
+    return words[1:2] == ("main_ds.py",) and words[3] in ("learner", "actor")
 
 
 def chosen(fits: Callable[[Words], bool]) -> list[object]:
@@ -177,12 +182,8 @@ def test_a_learner_and_its_actor(pair: tuple[Words, Words], tmp_path: Path) -> N
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "words",
-    [words for words in COMMANDS if words[3:4] == ("cluster",) and reason(words) is None],
-    ids=shlex.join,
-)
-def test_a_cluster_on_this_machine(words: Words, tmp_path: Path) -> None:
+@pytest.mark.parametrize("words", [words for words in COMMANDS if is_on_ray(words)], ids=shlex.join)
+def test_ray_on_this_machine(words: Words, tmp_path: Path) -> None:
     pytest.importorskip("ray")
     command = [sys.executable, str(ROOT / "main_ds.py"), *words[2:], *shrunk()]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=400, check=False)
@@ -228,7 +229,7 @@ def test_each_command_is_executed_or_says_why_not(words: Words) -> None:
         reason(words) is None and words[0] == "make",
         reason(words) is None and words[1:2] == ("main.py",),
         any(words in pair for pair in PAIRS),
-        reason(words) is None and words[3:4] == ("cluster",),
+        is_on_ray(words),
     ]
     assert sum(ways) == 1, "no test executes it: teach one, or say in NOT_RUN why nobody can"
     if words[1:2] == ("main_ds.py",):
