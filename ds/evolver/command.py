@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 import time
 from contextlib import ExitStack
@@ -9,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
 
-from algorithm.config.cli import TrainOptions, notices
+from algorithm.config.cli import TrainOptions, notices, program
 from algorithm.config.cli_ds import ClusterOptions, DistributedOptions
 from algorithm.config.loader import LoadedConfig, load_config, load_config_file
 from algorithm.config.locate import EnvFolder, find_env
@@ -19,6 +20,7 @@ from algorithm.errors import StorageError, UsageError
 from algorithm.runs.lock import RunLock
 from algorithm.runs.names import expand_name
 from algorithm.runs.rundir import MODELS, RunDir
+from algorithm.wording import listed
 from ds.cluster.command import connected, say
 from ds.cluster.connect import PROJECT
 from ds.cluster.plan import ClusterPlan, commands_from_args, make_secrets
@@ -26,8 +28,9 @@ from ds.cluster.process import RestartRule
 from ds.evolver.evolver import Evolver, Rules
 from ds.evolver.generations import CONFIG, Generation, MemberStart, PopulationDir
 from ds.evolver.genes import Genes
+from ds.evolver.lineage import LineageLog
 from ds.evolver.members import MemberCommands, MemberRun
-from ds.evolver.population import first_generation
+from ds.evolver.population import Population, first_generation
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,12 +84,15 @@ def evolve(options: DistributedOptions) -> int:
     with ExitStack() as stack:
         made = _make(plan, options) if not plan.resumed else PopulationDir.open(plan.path)
         stack.enter_context(RunLock(made.lock, notice=say))
+        if plan.resumed:
+            made.go_on(write_yaml(dict(plan.loaded.raw)), plan.generation.number)
         ray, stop = stack.enter_context(connected(cluster.ray))
         rules = plan.rules(options.train.env, folder.label)
         members = [
             _member(ray, plan, made, options, folder.label, number) for number in plan.generation.starts
         ]
-        return Evolver(members, made, plan.generation, rules, say=say).run(stop)
+        log = LineageLog(made, folder.label, options.train.env, say)
+        return Evolver(members, made, plan.generation, rules, log, say=say).run(stop)
 
 
 def _new(options: DistributedOptions, folder: EnvFolder) -> PopulationPlan:
@@ -141,21 +147,71 @@ def _resumed(options: DistributedOptions, folder: EnvFolder) -> PopulationPlan:
         raise StorageError(
             "there is nothing to go on from", where=made.path, why="it has no generation that is intact"
         )
-    if len(generation.starts) != cluster.num_learners:
-        raise UsageError(
-            f"the population has {len(generation.starts)} members, not {cluster.num_learners}",
-            where="--num_learners",
-            why="their number stays as it was at the start",
-            fix=f"--num_learners {len(generation.starts)}",
-        )
+    genes = Genes(loaded)
+    _check_unchanged(made, generation, loaded, genes, cluster)
+    _refuse_if_done(made, generation, loaded, train.env)
     return PopulationPlan(
         loaded=loaded,
-        genes=Genes(loaded),
+        genes=genes,
         name=made.path.name,
         path=made.path,
         generation=generation,
         resumed=True,
     )
+
+
+def _check_unchanged(
+    made: PopulationDir, generation: Generation, loaded: LoadedConfig, genes: Genes, cluster: ClusterOptions
+) -> None:
+    """Raise UsageError where a population would go on as another one."""
+    facts = made.facts()
+    size = len(generation.starts)
+    if size != cluster.num_learners:
+        raise UsageError(
+            f"the population has {size} members, not {cluster.num_learners}",
+            where="--num_learners",
+            why="their number stays as it was at the start",
+            fix=f"--num_learners {size}",
+        )
+    if bool(facts["num_actors"]) != bool(cluster.num_actors):
+        raise UsageError(
+            f"the population was begun with {facts['num_actors']} actors for each member",
+            where="--num_actors",
+            why="a member of one process cannot go on as a learner, nor the other way round",
+            fix=f"--num_actors {facts['num_actors']}, or another number above 0"
+            if facts["num_actors"]
+            else "leave --num_actors out",
+        )
+    if facts["mode"] != loaded.config.base_config.evolver_mode:
+        raise UsageError(
+            f"the population was begun with evolver_mode {facts['mode']}",
+            where="base_config.evolver_mode",
+            why="the networks of its members are alike in one mode, and apart in the other",
+            fix=f"-o base_config.evolver_mode={facts['mode']}, or begin another population",
+        )
+    before = list(Population.of(generation.population).members[0].genes)
+    if set(before) != set(genes.distributions):
+        raise UsageError(
+            f"the settings that evolve are {listed(before) or 'none'}, not "
+            f"{listed(list(genes.distributions)) or 'none'}",
+            where="sac_config.random_params",
+            why="every member has values of the ones, and none of the others",
+            fix="leave the keys as they were (their bounds may change), or begin another population",
+        )
+
+
+def _refuse_if_done(made: PopulationDir, generation: Generation, loaded: LoadedConfig, argument: str) -> None:
+    """Raise UsageError if members have come to the limit of their steps, with which a population ends."""
+    limit, steps = loaded.config.base_config.max_step, [one.step for one in generation.starts.values()]
+    if 0 < limit <= max(steps):
+        words = [argument, "evolver", "-n", made.path.name, f"--num_learners={len(steps)}", "--resume"]
+        longer = shlex.join([*program("main_ds.py"), *words, f"--max_step={2 * limit}"])
+        raise UsageError(
+            "nothing is left to do",
+            where=made.path,
+            why=f"base_config.max_step is {limit:,}, and members have come to it",
+            fix=f"{longer}    (train on)",
+        )
 
 
 def _newest(parent: Path, train: TrainOptions) -> str:
@@ -235,7 +291,11 @@ def _check_memory(plan: PopulationPlan, options: TrainOptions) -> None:
 def _make(plan: PopulationPlan, options: DistributedOptions) -> PopulationDir:
     """Make the folder of a new population, with its first generation."""
     assert options.cluster is not None
-    facts = {"seed": plan.loaded.seed, "num_actors": options.cluster.num_actors or 0}
+    facts = {
+        "seed": plan.loaded.seed,
+        "num_actors": options.cluster.num_actors or 0,
+        "mode": plan.loaded.config.base_config.evolver_mode,
+    }
     folder = PopulationDir.create(plan.path, write_yaml(dict(plan.loaded.raw)), facts)
     folder.write(plan.generation, lambda draft: None)
     return folder

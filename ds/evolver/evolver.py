@@ -19,12 +19,12 @@ from algorithm.train.signals import StopRequest
 from ds.cluster.group import TICK_S, end, save_and_end
 from ds.evolver.generations import Generation, MemberStart, PopulationDir
 from ds.evolver.genes import Genes
+from ds.evolver.lineage import LineageLog, make_records
 from ds.evolver.members import GenerationPart, MemberRun, newest_step, read_evaluations
 from ds.evolver.networks import REPLAY, write_start
 from ds.evolver.population import (
     Population,
     Selection,
-    elites,
     generation_end,
     next_generation,
     ranking,
@@ -71,6 +71,7 @@ class Evolver:
     """Population of ``members``, from ``generation`` on.
 
     folder: of the population
+    log:    tells of the generations that have ended
     say:    prints a line
     clock:  seconds
     """
@@ -81,12 +82,13 @@ class Evolver:
         folder: PopulationDir,
         generation: Generation,
         rules: Rules,
+        log: LineageLog,
         *,
         say: Callable[[str], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._members, self._folder, self._rules = members, folder, rules
-        self._generation = generation
+        self._generation, self._log = generation, log
         self._say, self._clock = say, clock
         self._begun = clock()
         self._shown: list[str] = []
@@ -99,6 +101,7 @@ class Evolver:
         the members have saved and ended then.
         """
         groups = [member.group for member in self._members]
+        self._log.update()
         self._announce()
         try:
             while not stop:
@@ -106,6 +109,7 @@ class Evolver:
                     code = self._next()
                     if code is not None:
                         end(groups, self._clock, by_themselves=False)
+                        self._log.write_page()
                         return code
                 time.sleep(TICK_S)
         except (StorageError, NumericalError):
@@ -113,6 +117,7 @@ class Evolver:
             raise
         self._say(stop.text)
         save_and_end(groups, self._clock)
+        self._log.write_page()
         self._say("everything has ended; --resume goes on with this generation")
         return stop.exit_code
 
@@ -165,25 +170,7 @@ class Evolver:
         failed = {member.number for member in self._members if member.end == "given up"}
         scored = scores([member.number for member in population.members], evaluations, failed)
         following = next_generation(population, scored, rules.selection, rules.seed, rules.genes)
-        order, best = ranking(scored), elites(scored, rules.selection.best)
-        records = [
-            {
-                "generation": self._generation.number,
-                "member": one.number,
-                "name": member.name,
-                "origin": one.origin,
-                "parents": list(one.parents),
-                "genes": dict(one.genes),
-                "evaluations": [_finite(value) for value in evaluations[one.number]],
-                "score": _finite(scored[one.number]),
-                "rank": order.index(one.number) + 1,
-                "elite": one.number in best,
-                "end": member.end,
-                "why": member.why,
-                "step": newest_step(member.run),
-            }
-            for one, member in zip(population.members, self._members, strict=True)
-        ]
+        records = make_records(population, self._members, evaluations, scored, rules.selection.best)
         generation = Generation(
             number=self._generation.number + 1,
             population=following.state(),
@@ -197,7 +184,8 @@ class Evolver:
         )
         self._folder.write(generation, lambda draft: self._write_networks(draft, following))
         self._generation = generation
-        shown = ", ".join(f"{self._members[n - 1].name} {_shown(scored[n])}" for n in order)
+        self._log.update()
+        shown = ", ".join(f"{self._members[n - 1].name} {_shown(scored[n])}" for n in ranking(scored))
         self._say(f"generation {generation.number - 1} has ended: {shown}")
 
     def _write_networks(self, draft: Path, population: Population) -> None:
@@ -275,10 +263,6 @@ class Evolver:
             self._shown = lines
             for line in lines:
                 self._say(line.rstrip())
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
 
 
 def _shown(value: float) -> str:

@@ -94,6 +94,14 @@ class PopulationDir:
             )
         return cls(path)
 
+    def go_on(self, config: str, generation: int) -> None:
+        """Write what a command changes, and the lineage that a kill left incomplete. Raises StorageError.
+
+        config: as for ``create``; generation: that goes on
+        """
+        write_text(self.path / CONFIG, config)
+        self.write_lineage(generation)
+
     @property
     def config(self) -> Path:
         """The configuration as it was merged, before any draw."""

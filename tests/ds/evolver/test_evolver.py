@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 import main_ds
 from ds.evolver import command, evolver, generations, members
@@ -94,6 +95,13 @@ class Scene:
     def lineage(self) -> list[dict[str, object]]:
         return [json.loads(line) for line in (self.population / "lineage.jsonl").read_text().splitlines()]
 
+    def curves(self) -> dict[str, list[tuple[int, float]]]:
+        """What TensorBoard shows of the population."""
+        accumulator = EventAccumulator(str(self.population / "log"))
+        accumulator.Reload()
+        names = accumulator.Tags()["scalars"]
+        return {name: [(one.step, one.value) for one in accumulator.Scalars(name)] for name in names}
+
     def networks(self) -> dict[str, bytes]:
         """The networks that members began the last generation with, and those they ended with."""
         files = [
@@ -115,8 +123,12 @@ def test_a_population_that_is_killed_ends_as_one_that_was_not(
     """Killed in the middle of a generation, and between two files of a boundary; a member is killed, too."""
     whole = scene("whole")
     assert whole.run("--seed=1") == 0
-    assert "the training is over; the best is pop_" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "the training is over; the best is pop_" in said and "report.html" in said
     assert len(whole.networks()) == 4
+    assert "pop_2" in (whole.population / "report.html").read_text()
+    assert whole.run("--resume") == 2
+    assert "nothing is left to do" in "".join(capsys.readouterr())
 
     cut = scene("cut")
     step, write_start = members.MemberRun.step, evolver.write_start
@@ -151,6 +163,9 @@ def test_a_population_that_is_killed_ends_as_one_that_was_not(
     assert cut.run("--resume") == 0
     assert cut.lineage() == whole.lineage()
     assert cut.networks() == whole.networks()
+    assert cut.curves() == whole.curves()
+    assert {"evo/score_best", "evo/sac_config.learning_rate/mean"} < set(whole.curves())
+    assert [step for step, _ in whole.curves()["evo/given_up"]] == [120, 240]
     assert {record["end"] for record in cut.lineage()} == {"complete"}
 
 
@@ -260,7 +275,18 @@ def test_a_population_goes_on_as_it_was_begun(
 ) -> None:
     one = scene("other")
     assert one.run("--seed=1", stop=Stop(looks=0)) == 130
-    assert one.run("--resume", learners=3) == 2
-    assert "the population has 2 members, not 3" in "".join(capsys.readouterr())
-    assert one.run("--resume", "--seed=2") == 2
-    assert "the population's seed is 1, not 2" in "".join(capsys.readouterr())
+    for words, learners, why in (
+        ([], 3, "the population has 2 members, not 3"),
+        (["--seed=2"], 2, "the population's seed is 1, not 2"),
+        (["--num_actors=1"], 2, "was begun with 0 actors for each member"),
+        (["-o", "base_config.evolver_mode=copy"], 2, "was begun with evolver_mode cem"),
+        (["-o", "sac_config.random_params.tau={std: 0.001}"], 2, "not sac_config.learning_rate"),
+    ):
+        assert one.run("--resume", *words, learners=learners) == 2
+        assert why in "".join(capsys.readouterr())
+    assert not one.ray.placed
+    words = ["--max_step=480", "-o", "sac_config.random_params.n_step={in: [3, 5]}"]
+    assert one.run("--resume", *words, stop=Stop(looks=0)) == 130
+    kept = yaml.safe_load((one.population / "population.yaml").read_text())
+    assert kept["base_config"]["max_step"] == 480
+    assert kept["sac_config"]["random_params"]["n_step"] == {"in": [3, 5]}

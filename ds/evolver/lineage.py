@@ -1,0 +1,115 @@
+"""What is told of the generations that have ended: records, curves in TensorBoard, the page."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from algorithm.errors import StorageError
+from algorithm.report.lineage import GIVEN_UP, MemberOutcome, by_generation, gene_text, read_lineage
+from algorithm.runs.logs.events import EventRow, EventSink
+from algorithm.runs.logs.sinks import Patient
+from algorithm.runs.rundir import RunDir
+from ds.evolver.generations import PopulationDir
+from ds.evolver.members import MemberRun, newest_step
+from ds.evolver.population import Population, elites, ranking
+
+
+def make_records(
+    population: Population,
+    members: Sequence[MemberRun],
+    evaluations: Mapping[int, Sequence[float]],
+    scored: Mapping[int, float],
+    best: float,
+) -> list[dict[str, Any]]:
+    """Return a line of the lineage for each member, in their order.
+
+    evaluations, scored: by number; best: share of members that are elites
+    """
+    order, chosen = ranking(scored), elites(scored, best)
+    return [
+        {
+            "generation": population.generation,
+            "member": one.number,
+            "name": member.name,
+            "origin": one.origin,
+            "parents": list(one.parents),
+            "genes": dict(one.genes),
+            "evaluations": [_finite(value) for value in evaluations[one.number]],
+            "score": _finite(scored[one.number]),
+            "rank": order.index(one.number) + 1,
+            "elite": one.number in chosen,
+            "end": member.end,
+            "why": member.why,
+            "step": newest_step(member.run),
+        }
+        for one, member in zip(population.members, members, strict=True)
+    ]
+
+
+def summarise(outcomes: Sequence[MemberOutcome]) -> dict[str, float]:
+    """Return the metrics of a generation: scores, and the mean and std, or the shares, of each gene."""
+    scores = [one.score for one in outcomes if one.score is not None]
+    row = {"evo/given_up": float(sum(one.end == GIVEN_UP for one in outcomes))}
+    if scores:
+        row |= {
+            "evo/score_best": max(scores),
+            "evo/score_mean": statistics.fmean(scores),
+            "evo/score_worst": min(scores),
+        }
+    for path in outcomes[0].genes:
+        values = [one.genes[path] for one in outcomes]
+        if all(type(value) in (int, float) for value in values):
+            row[f"evo/{path}/mean"] = statistics.fmean(values)
+            row[f"evo/{path}/std"] = statistics.pstdev(values)
+        else:
+            texts = [gene_text(value) for value in values]
+            row |= {f"evo/{path}/share of {text}": texts.count(text) / len(texts) for text in texts}
+    return row
+
+
+class LineageLog:
+    """Curves of a population in TensorBoard, and its page; the training depends on neither.
+
+    A generation is a row at the median step of its members. All rows are made from the lineage, so those of
+    an earlier command are written anew.
+
+    label:    of the environment
+    argument: what the user types for it
+    say:      prints a line
+    """
+
+    def __init__(self, folder: PopulationDir, label: str, argument: str, say: Callable[[str], None]) -> None:
+        self._folder, self._say = folder, say
+        self._run = RunDir(label, folder.path.name, folder.path, argument)
+        self._sink: Patient[EventRow] = Patient(EventSink(self._run.log, purge=0))
+        self._written = 0
+
+    def update(self) -> None:
+        """Write the generations that the lineage has more."""
+        try:
+            generations = list(by_generation(read_lineage(self._folder.lineage)[0]).values())
+        except StorageError as error:
+            self._say(f"warning: {error.line}")
+            return
+        for outcomes in generations[self._written :]:
+            step = statistics.median(one.step for one in outcomes)
+            self._sink.write(max(int(step), 0), summarise(outcomes))
+        self._written = len(generations)
+        if self._sink.error is not None:
+            self._say(f"warning: {self._sink.error.line} · its rows wait for the next generation")
+
+    def write_page(self) -> None:
+        """Write ``report.html``."""
+        from algorithm.report.population import write_population  # matplotlib takes a second
+
+        try:
+            self._say(f"report: {write_population(self._run)}")
+        except StorageError as error:
+            self._say(f"warning: {error.line}")
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
