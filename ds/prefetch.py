@@ -97,6 +97,7 @@ class PrefetchedReplay(ReplayBuffer):
     unsaved = _guarded(ReplayBuffer.unsaved)
     mark_saved = _guarded(ReplayBuffer.mark_saved)
     forget_saved = _guarded(ReplayBuffer.forget_saved)
+    close_all = _guarded(ReplayBuffer.close_all)
 
     @property
     @override

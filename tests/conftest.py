@@ -40,6 +40,14 @@ def _seeded() -> None:
     torch.manual_seed(0)
 
 
+@pytest.fixture(autouse=True)
+def _no_pages(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs in this process end without picture and page, which take long; ``pages`` asks for them."""
+    if request.node.get_closest_marker("pages") is None:
+        for what in ("plot_curve", "write_report"):
+            monkeypatch.setattr(f"algorithm.train.session.{what}", lambda *_, **__: None)
+
+
 @pytest.fixture
 def rng() -> np.random.Generator:
     """Random numbers of this test alone."""

@@ -63,6 +63,7 @@ def content(run: Path) -> tuple[str, list[dict]]:
     return found, [{k: v for k, v in row.items() if not k.startswith(("time/", "sys/"))} for row in rows]
 
 
+@pytest.mark.slow
 def test_a_family_trains_is_killed_resumes_bit_for_bit_evaluates_and_reports(folder):
     finish(begin(folder, "main.py", "./task", "--seed=1", "-n", "straight"))
     killed = begin(folder, "main.py", "./task", "-c", "slow", "--seed=1", "-n", "killed")

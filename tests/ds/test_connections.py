@@ -124,6 +124,7 @@ def test_descriptors_are_left_for_everything_else(
 
 
 @pytest.mark.fault("F30")
+@pytest.mark.slow
 def test_a_flood_of_connections_leaves_a_training_alone(tmp_path) -> None:
     """Three times as many as the learner has descriptors, soft limit and hard one alike."""
     scene = Scene(tmp_path)

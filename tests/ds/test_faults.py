@@ -106,6 +106,7 @@ def test_a_killed_learner_goes_on_with_its_four_actors(scene):
 
 
 @pytest.mark.fault("F22")
+@pytest.mark.slow
 def test_signals_end_actors_and_a_learner_that_goes_on_later(scene):
     learner = scene.learner()
     stays, leaves = scene.actor("stays"), scene.actor("leaves")
@@ -127,6 +128,7 @@ def test_signals_end_actors_and_a_learner_that_goes_on_later(scene):
 
 
 @pytest.mark.fault("F05")
+@pytest.mark.slow
 def test_an_actor_that_stood_still_comes_back_and_its_late_episodes_are_counted(scene):
     learner = scene.learner("-o", "net_config.max_lag=10")
     awake, asleep = scene.actor("awake"), scene.actor("asleep")
@@ -147,6 +149,7 @@ def test_an_actor_that_stood_still_comes_back_and_its_late_episodes_are_counted(
     assert late[asleep.pid] > 0 and sum(late.values()) * LENGTH == scene.metric("ds/stale")
 
 
+@pytest.mark.slow
 def test_actors_wait_for_a_learner_that_has_made_its_evaluations(scene):
     learner = scene.learner("--evaluations=1", "-o", "eval_config.per_step=60")
     actor = scene.actor("actor")
@@ -159,6 +162,7 @@ def test_actors_wait_for_a_learner_that_has_made_its_evaluations(scene):
 
 
 @pytest.mark.fault("F06")
+@pytest.mark.slow
 def test_actors_wait_for_a_learner_that_is_slower(scene):
     learner = scene.learner("-c", "slow_learner")
     actors = [scene.actor(name, "-c", "slow_learner") for name in ("first", "second")]

@@ -10,10 +10,10 @@ from tests.ds import processes
 from tests.run import killing
 from tests.train.test_resume import TASK
 
-QUICK = {"rnn": 260, "extended": 160}
-"""Section -> environment steps: memory, RND and cameras."""
+QUICK = {"extended": 160}
+"""Section -> environment steps: RND and cameras."""
 
-SLOW = {"default": 700, "images": 400, "fresh": 600, "own_td_error": 330, "hybrid": 300}
+SLOW = {"rnn": 260, "default": 700, "images": 400, "fresh": 600, "own_td_error": 330, "hybrid": 300}
 
 
 def what_agrees(run):

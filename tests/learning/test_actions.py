@@ -22,7 +22,7 @@ def final_return(env: str) -> float:
     ("section", "kind", "steps", "share", "options"),
     [
         ("discrete", toy.ToyDiscrete, 600, 0.8, []),
-        ("discrete", toy.ToyDiscrete, 600, 0.8, [DQN_LIKE]),
+        pytest.param("discrete", toy.ToyDiscrete, 600, 0.8, [DQN_LIKE], marks=pytest.mark.slow),
         pytest.param("branches", toy.ToyBranches, 700, 0.8, [], marks=pytest.mark.slow),
         pytest.param("branches", toy.ToyBranches, 700, 0.8, [DQN_LIKE], marks=pytest.mark.slow),
         pytest.param(

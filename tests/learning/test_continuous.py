@@ -26,8 +26,12 @@ def last_eval(env: str) -> float:
 
 @pytest.mark.parametrize(
     "options",
-    [[], ["sac_config.n_step=3"], ["sac_config.use_priority=false"], ["sac_config.ensemble_q_num=3"]],
-    ids=["default", "v-trace", "uniform", "redq"],
+    [
+        pytest.param([], id="default"),
+        pytest.param(["sac_config.n_step=3"], id="v-trace", marks=pytest.mark.slow),
+        pytest.param(["sac_config.use_priority=false"], id="uniform", marks=pytest.mark.slow),
+        pytest.param(["sac_config.ensemble_q_num=3"], id="redq", marks=pytest.mark.slow),
+    ],
 )
 def test_the_best_action_is_found(tmp_path, monkeypatch, options):
     """The reward is −|a − ½|: always ½ gives 0, uniformly random actions −12.5 in 20 steps."""

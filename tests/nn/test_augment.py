@@ -136,7 +136,7 @@ def test_all_tokens_and_frames_of_a_window_are_shifted_alike_and_windows_apart(n
 
 
 def test_the_noise_of_a_vector_is_a_tenth_of_its_spread_and_one_per_window():
-    obs = windows(batch=4000)
+    obs = windows(batch=500)
     noise = look(obs)["vector"] - obs["vector"]
     assert noise[..., 0].std().item() == pytest.approx(1.0, rel=0.1)  # a tenth of 10
     assert not noise[..., 1].any()  # what never changes stays as it is

@@ -66,6 +66,7 @@ PICTURES, NO_PICTURES = "tests.toys_check:Sound-v0", "algorithm.env.toys:ToyCont
 
 
 @pytest.mark.parametrize(("env_name", "pictures"), [(PICTURES, True), (NO_PICTURES, False)])
+@pytest.mark.pages
 def test_films_and_windows_are_offered_where_the_environment_has_them(task, capsys, env_name, pictures):
     folder = task(env_name)
     assert main(["./task", "-n", "a", "--seed=1", "--device=cpu"]) == 0
@@ -157,7 +158,7 @@ def in_terminal(width: int, words: list[str], folder: Path) -> str:
     return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]|\r", "", told.decode())
 
 
-@pytest.mark.parametrize("width", [50, 80])
+@pytest.mark.parametrize("width", [pytest.param(50, marks=pytest.mark.slow), 80])
 def test_in_a_terminal_each_command_is_a_line_of_its_own(task, tmp_path, width):
     task(PICTURES)
     (tmp_path / "main.py").symlink_to(ROOT / "main.py")

@@ -178,7 +178,7 @@ def test_other_files_in_the_folder_of_replays_are_left_alone(tmp_path):
 
 
 @pytest.mark.fault("F01")
-@pytest.mark.parametrize("replay", ["always", "last"])
+@pytest.mark.parametrize("replay", ["always", pytest.param("last", marks=pytest.mark.slow)])
 def test_killed_anywhere_what_the_files_name_is_there(tmp_path, replay):
     """A new best one with one to keep: it is written, named twice, and two others are removed."""
     run, rows, digests = tmp_path / "run", make_replay(), {}

@@ -102,7 +102,10 @@ def test_without_a_file_the_screen_says_so(folder, capsys):
     assert config.startswith("# CartPole-v1: every key, resolved from the defaults, no file\n")
 
 
-@pytest.mark.parametrize(("argument", "env_name"), [("own_env.py:Own", ""), ("./task", "own_env:Own-v0")])
+@pytest.mark.parametrize(
+    ("argument", "env_name"),
+    [("own_env.py:Own", ""), pytest.param("./task", "own_env:Own-v0", marks=pytest.mark.slow)],
+)
 def test_learner_and_actor_take_it(tmp_path, argument, env_name):
     prepare(tmp_path, env_name)
     flags = [*OVERRIDES, "-o", "base_config.max_episode_length=50"]

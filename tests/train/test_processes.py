@@ -44,6 +44,7 @@ def start(*flags: str) -> subprocess.Popen:
 
 
 @pytest.mark.fault("F34")
+@pytest.mark.slow
 def test_runs_that_were_stopped_go_on_as_if_nothing_had_been(task):
     """Two at a time, nearly always in a step; each, its workers too, stands still beyond its time-out."""
     steps = {"max_step": 16, "max_step_each_iter": 4, "env_timeout": 2, "env_args": "{naps: 25}"}
@@ -80,6 +81,7 @@ def _line(process: psutil.Process) -> str:
 
 
 @pytest.mark.fault("F34")
+@pytest.mark.slow
 def test_a_hang_in_the_main_process_loses_nothing_that_was_learned(task, capsys):
     args = f"base_config.env_args={{hangs: 47, mark: {task.parent.parent / 'mark'}}}"
     hang = start("-n", "a", *SLOW, *SHORT, "-o", args)
@@ -145,6 +147,7 @@ def test_an_environment_that_leaves_when_it_is_imported_cannot_be_made(task, cap
 
 
 @pytest.mark.fault("F37")
+@pytest.mark.slow
 def test_what_an_environment_leaves_behind_takes_nothing_from_a_finished_run(task):
     """A thread that would keep the process for ten minutes, and a ``close`` that raises; in a worker too."""
     untidy = ("-o", "base_config.env_args={untidy: true}", "-o", "base_config.workers=1")

@@ -62,8 +62,8 @@ def folder(tmp_path):
     return tmp_path
 
 
-QUICK = ("extended", "workers")
-"""Sections of every run of the suite: extensions and hybrid actions, processes."""
+QUICK = ("extended",)
+"""Sections of every run of the suite: extensions and hybrid actions."""
 
 
 @pytest.mark.fault("F01")

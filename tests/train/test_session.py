@@ -38,6 +38,7 @@ PROMISED = (
 )
 
 
+@pytest.mark.pages
 def test_a_run_leaves_what_it_promises(task, capsys):
     assert run("--seed=1", "-n", "a") == 0
     folder = task / "a"

@@ -116,10 +116,15 @@ def editor(*words: str) -> subprocess.Popen[bytes]:
 @pytest.mark.parametrize(
     ("env_name", "args", "base"),
     [
-        ("echo", {}, {}),
-        ("echo", {"agents": 3, "period": 5, "offsets": True}, {}),
+        pytest.param("echo", {}, {}, marks=pytest.mark.slow),
+        pytest.param("echo", {"agents": 3, "period": 5, "offsets": True}, {}, marks=pytest.mark.slow),
         ("echoes", {"agents": 3, "period": 4, "offsets": True, "destroy": 0.01}, {"n_envs": 2}),
-        ("echoes", {"agents": 2, "period": 5, "respawn": True, "max-step": 30}, {}),
+        pytest.param(
+            "echoes",
+            {"agents": 2, "period": 5, "respawn": True, "max-step": 30},
+            {},
+            marks=pytest.mark.slow,
+        ),
         (
             "echoes",
             {"agents": 2, "period": 4, "offsets": True},

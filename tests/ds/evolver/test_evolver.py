@@ -132,16 +132,21 @@ def test_a_population_that_is_killed_ends_as_one_that_was_not(
 
     cut = scene("cut")
     step, write_start = members.MemberRun.step, evolver.write_start
-    ticks, written = [0], [0]
+    states: list[str] = []
+    written = [0]
 
     def killed_in_a_generation(member: members.MemberRun, now: float) -> None:
+        """The first member dies after its first checkpoint; the command is killed once it has begun again."""
         step(member, now)
-        if member.run.joinpath("checkpoints", "step_000000060").exists():
-            ticks[0] += 1
-            if ticks[0] == 1:
-                cut.ray.placed[0][0].signal.remote(int(signal.SIGKILL))  # the first member alone
-            if len(member.evaluations) == 1 and ticks[0] > 60:
-                raise Killed
+        if member.number > 1:
+            return
+        if states:
+            states.append(member.group.learner.state)
+        elif member.run.joinpath("checkpoints", "step_000000060").exists():
+            cut.ray.placed[0][0].signal.remote(int(signal.SIGKILL))
+            states.append("killed")
+        if states[-1:] == ["running"] and set(states) - {"killed", "running"}:
+            raise Killed
 
     def killed_between_two_files(*args: object, **more: object) -> None:
         written[0] += 1
@@ -169,6 +174,7 @@ def test_a_population_that_is_killed_ends_as_one_that_was_not(
     assert {record["end"] for record in cut.lineage()} == {"complete"}
 
 
+@pytest.mark.slow
 def test_the_best_go_on_and_the_others_begin_with_copies_of_them(scene: Callable[[str], Scene]) -> None:
     one = scene("copy")
     assert one.run("--seed=1", "-o", "base_config.evolver_mode=copy", learners=3) == 0
@@ -187,6 +193,7 @@ def test_the_best_go_on_and_the_others_begin_with_copies_of_them(scene: Callable
     assert not (one.population / "generations" / "generation_0001" / f"member_{elites[0]['member']}").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.fault("F29")
 def test_a_member_that_cannot_go_on_holds_nobody_up_and_ranks_last(
     scene: Callable[[str], Scene], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -221,6 +228,7 @@ def test_a_member_that_cannot_go_on_holds_nobody_up_and_ranks_last(
     assert (last["end"], last["origin"], last["parents"]) == ("complete", "drawn", [1])
 
 
+@pytest.mark.slow
 def test_time_ends_a_generation_once_all_have_enough(scene: Callable[[str], Scene]) -> None:
     one = scene("time")
     config = json.loads(json.dumps(CONFIG))

@@ -112,7 +112,7 @@ def test_each_failure_is_named_with_the_end_of_the_log(fault, kind, what, tmp_pa
     assert not [child for child in children if "unity_player" in " ".join(child.cmdline())]
 
 
-@pytest.mark.parametrize("place", ["handshake", "step:3"])
+@pytest.mark.parametrize("place", [pytest.param("handshake", marks=pytest.mark.slow), "step:3"])
 def test_a_hang_is_noticed_within_the_time_out(place, tmp_path):
     player, since = None, time.monotonic()
     with pytest.raises(PlayerError, match="hangs in") as error:
