@@ -128,6 +128,4 @@ def _together(node: str, actors: Sequence[ManagedProcess]) -> tuple[str, str, st
 
 
 def _state(process: ManagedProcess) -> str:
-    if process.state == "placing":
-        return "waits for a node with room"
-    return "waits for the learner" if process.state == "ready" else process.state
+    return "waits for the learner" if process.state == "ready" else process.state_text

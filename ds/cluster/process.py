@@ -88,6 +88,11 @@ class ManagedProcess:
         return self._restarts.total
 
     @property
+    def state_text(self) -> str:
+        """The state for a person."""
+        return "waits for a node with room" if self.state == "placing" else self.state
+
+    @property
     def over(self) -> bool:
         """True if it has ended for good."""
         return self.state in ("ended", "given up")

@@ -254,7 +254,7 @@ class Evolver:
         for member in self._members:
             learner, done = member.group.learner, member.evaluations
             last = f"last {_shown(done[-1])}" if done else ""
-            state = member.end or learner.state
+            state = member.end or learner.state_text
             lines.append(
                 f"  {learner.node or '-'}  {member.name}  {state}  "
                 f"{len(done)} of {self._rules.config.base_config.evolver_cem_length} evaluations  {last}"

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
@@ -16,7 +17,10 @@ import pytest
 import yaml
 
 from tests.ds.evolver.test_evolver import CONFIG
+from tests.ds.test_cluster_nodes import HEAD, OTHER, SPACES, kill_all, network, node
 from tests.test_docs import ROOT
+
+__all__ = ["network"]
 
 pytestmark = pytest.mark.slow
 pytest.importorskip("ray")
@@ -33,9 +37,18 @@ def folder(tmp_path: Path) -> Iterator[Path]:
         process.kill()
 
 
-def start(folder: Path, name: str, *words: str) -> subprocess.Popen[bytes]:
-    """Start the command for a population of two."""
-    command = [sys.executable, str(ROOT / "main_ds.py"), "./task", "evolver", "--num_learners=2", "-n", name]
+def start(folder: Path, name: str, *words: str, prefix: tuple[str, ...] = ()) -> subprocess.Popen[bytes]:
+    """Start the command for a population of two; prefix: in front of it."""
+    command = [
+        *prefix,
+        sys.executable,
+        str(ROOT / "main_ds.py"),
+        "./task",
+        "evolver",
+        "--num_learners=2",
+        "-n",
+        name,
+    ]
     with (folder / f"{name}.txt").open("ab") as file:
         return subprocess.Popen(
             [*command, *words],
@@ -54,10 +67,7 @@ def test_a_population_that_is_killed_leaves_nothing_behind_and_goes_on(folder: P
 
     cut = start(folder, "cut", "--seed=1")
     saved = folder / "models" / "task" / "cut_2" / "checkpoints" / "step_000000180"
-    deadline = time.monotonic() + LIMIT
-    while not saved.exists():
-        assert cut.poll() is None and time.monotonic() < deadline, (folder / "cut.txt").read_text()
-        time.sleep(0.02)
+    _wait(saved.exists, cut, folder / "cut.txt")
     os.kill(cut.pid, signal.SIGKILL)
     cut.wait()
     left = _processes_of(folder)
@@ -68,6 +78,35 @@ def test_a_population_that_is_killed_leaves_nothing_behind_and_goes_on(folder: P
     assert again.wait(LIMIT) == 0, (folder / "cut.txt").read_text()
     assert not _processes_of(folder)
     assert _lineage(folder, "cut") == _lineage(folder, "whole")
+
+
+@pytest.mark.fault("F29")
+def test_a_population_outlives_a_node(network: None, folder: Path) -> None:
+    """Two nodes in network namespaces with a folder in common; the one without the command loses power."""
+    node(HEAD, folder, "--head", "--port=6399", "--include-dashboard=false")
+    node(OTHER, folder, f"--address={HEAD}:6399")
+    enter = ("ip", "netns", "exec", SPACES[HEAD])
+    flags = ["--seed=1", "--ray", f"{HEAD}:6399", "--max_step=480", "--learner_cpus=3"]
+    command = start(folder, "pop", *flags, prefix=enter)
+    said = folder / "pop.txt"
+    there = re.compile(rf"(pop_\d) learner: process \d+ on {OTHER}")
+    _wait(lambda: there.search(said.read_text()), command, said)
+    (member,) = there.findall(said.read_text())
+    checkpoints = folder / "models" / "task" / member / "checkpoints"
+    _wait(lambda: any(checkpoints.glob("*/manifest.json")), command, said)
+    kill_all(SPACES[OTHER])
+    assert command.wait(2 * LIMIT) == 0, said.read_text()
+    assert f"{member} learner: {OTHER}: the node, or Ray's worker on it, died" in said.read_text()
+    lineage = _lineage(folder, "pop")
+    assert [record["end"] for record in lineage] == ["complete"] * 8
+    assert [len(record["evaluations"]) for record in lineage] == [2] * 8  # type: ignore[arg-type]
+
+
+def _wait(what: Callable[[], object], command: subprocess.Popen[bytes], said: Path) -> None:
+    deadline = time.monotonic() + LIMIT
+    while not what():
+        assert command.poll() is None and time.monotonic() < deadline, said.read_text()
+        time.sleep(0.02)
 
 
 def _lineage(folder: Path, name: str) -> list[dict[str, object]]:
