@@ -1,6 +1,6 @@
 """The algorithm families, one line each: the only file outside of a family that names one.
 
-A family is a package with a module ``family``, whose ``FAMILY`` is imported when an agent is made, and two
+A package has one family or several: a module ``family`` with ``FAMILIES``, imported for an agent, and two
 optional modules without torch: ``config`` with ``contradictions(config)``, and ``metrics``
 with ``METRICS`` and ``PANELS``.
 """
@@ -19,13 +19,15 @@ if TYPE_CHECKING:  # a configuration is read before numpy is loaded
 
 FAMILIES: dict[str, str] = {
     "SAC": "algorithm.sac",
+    "PPO": "algorithm.on_policy",
+    "A2C": "algorithm.on_policy",
 }
 """``algorithm`` of a configuration -> package."""
 
 
 def family(config: BehaviourConfig) -> Family:
     """Return the family that a behaviour's configuration chooses."""
-    found: Family = importlib.import_module(f"{FAMILIES[config.algorithm]}.family").FAMILY
+    found: Family = importlib.import_module(f"{FAMILIES[config.algorithm]}.family").FAMILIES[config.algorithm]
     return found
 
 
@@ -47,7 +49,7 @@ def panels() -> tuple[Panel, ...]:
 
 
 def _metrics() -> list[ModuleType]:
-    modules = (_optional(package, "metrics") for package in FAMILIES.values())
+    modules = (_optional(package, "metrics") for package in dict.fromkeys(FAMILIES.values()))
     return [module for module in modules if module is not None]
 
 

@@ -378,7 +378,7 @@ class Family:
     """One algorithm family: construction and display of its agents.
 
     make_agent:   see :class:`MakeAgent`
-    make_acting:  see :class:`MakeActing`
+    make_acting:  see :class:`MakeActing`; None: it cannot be distributed
     networks:     classes of an ``nn.py`` besides ``ModelRep``, by name; a family without any has no ``nn.py``
     health_rules: rules of the watchdog that hold for a configuration, by name
     watched:      metrics that those rules read
@@ -386,7 +386,7 @@ class Family:
 
     name: str
     make_agent: MakeAgent
-    make_acting: MakeActing
+    make_acting: MakeActing | None = None
     networks: Mapping[str, Network] = field(default_factory=dict)
     health_rules: Callable[[BehaviourConfig], Mapping[str, Callable[[Any], str | None]]] = _no_rules
     watched: Sequence[str] = ()

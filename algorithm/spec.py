@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import prod
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -91,11 +92,13 @@ class ActionSpec:
     branches:    number of choices of each discrete branch; empty when there is none.
     continuous:  size of the continuous part; 0 when there is none.
     description: mapping to the environment's own action, for a person.
+    squash:      function from the policy's z to the continuous part u, a family's; ``clip`` cuts z off at ±1.
     """
 
     branches: tuple[int, ...] = ()
     continuous: int = 0
     description: str = field(default="", compare=False)
+    squash: Literal["tanh", "clip"] = "tanh"
 
     def __post_init__(self) -> None:
         if self.continuous < 0 or any(n < 1 for n in self.branches):
@@ -123,6 +126,12 @@ class ActionSpec:
         """Slice of each branch in the one-hot part, and in masks, logits and critic outputs."""
         ends = np.cumsum(self.branches, dtype=np.int64).tolist()
         return tuple(slice(end - width, end) for end, width in zip(ends, self.branches, strict=True))
+
+    def squashed(self, z: NDArray[np.float32], out: NDArray[np.float32] | None = None) -> NDArray[np.float32]:
+        """Return u of z, any shape; ``out`` receives it."""
+        if self.squash == "tanh":
+            return np.tanh(z, out=out)
+        return np.clip(z, np.float32(-1.0), np.float32(1.0), out=out)
 
     def padding(self, *lead: int) -> NDArray[np.float32]:
         """Return the action "before the first step": all zeros, [*lead, A]."""

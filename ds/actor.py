@@ -246,7 +246,9 @@ class _Work:
         made = {}
         for name, spec in env.specs.items():
             config = self.loaded.for_behaviour(name)
-            made[name] = family(config).make_acting(
+            make_acting = family(config).make_acting
+            assert make_acting is not None, "its learner has refused to start"
+            made[name] = make_acting(
                 spec,
                 with_noise(config, self.welcome.slot),
                 nn_file=nn_file(config, self.loaded.env_dir),

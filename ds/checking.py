@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from algorithm.data import Array
-from algorithm.replay.writer import MAX_STEP, TANH_TOLERANCE
+from algorithm.replay.writer import MAX_STEP, SQUASH_TOLERANCE
 from algorithm.spec import Z_LIMIT, AgentSpec, ObsSpec
 from ds.protocol import Beat, TrajectoryChunk, TrajectoryMessage, Transitions
 
@@ -179,9 +179,11 @@ def _check_discrete(where: str, segment: Transitions, spec: AgentSpec) -> None:
 
 def _check_continuous(where: str, segment: Transitions, spec: AgentSpec) -> None:
     u = segment.action[:, spec.action.discrete :]
-    _refuse(f"{where}, z", segment.z, np.abs(segment.z) > Z_LIMIT, f"its limit is ±{Z_LIMIT}")
-    far = np.abs(np.tanh(segment.z) - u) > TANH_TOLERANCE
-    _refuse(f"{where}, action, continuous part", u, far, "it must be tanh(z)")
+    action = spec.action
+    if action.squash == "tanh":
+        _refuse(f"{where}, z", segment.z, np.abs(segment.z) > Z_LIMIT, f"its limit is ±{Z_LIMIT}")
+    far = np.abs(action.squashed(segment.z) - u) > SQUASH_TOLERANCE
+    _refuse(f"{where}, action, continuous part", u, far, f"it must be {action.squash}(z)")
 
 
 def _check_end(where: str, segment: Transitions) -> None:

@@ -15,6 +15,7 @@ from algorithm.env.base import VecEnv
 from algorithm.errors import UsageError
 from algorithm.evaluation.play import play
 from algorithm.experience.faults import Faults
+from algorithm.families import family
 from algorithm.replay.buffer import ReplayBuffer
 from algorithm.roles import Agent, Collector, MakeReplay
 from algorithm.runs.files import write_json
@@ -97,7 +98,7 @@ class Remote:
         self._session, config = session, session.loaded.config
         self._base, self._net = config.base_config, config.net_config
         self._host = self._net.learner_host or LOOPBACK
-        self._refuse_small_replays()
+        self._refuse_what_cannot_work()
         self._security = learner_security(self._net, self._host)
         refuse_if_taken(self._host, self._net.learner_port)
         self.scene = RemoteEnvInfo(eval_env.specs, eval_env.time_limit, "stepped by actors")
@@ -168,10 +169,17 @@ class Remote:
             self._actors.expire()
             time.sleep(0.05)
 
-    def _refuse_small_replays(self) -> None:
-        """Raise UsageError unless a segment and one more row fit into the replay."""
+    def _refuse_what_cannot_work(self) -> None:
+        """Raise UsageError unless actors can act for each family, and a segment fits into each replay."""
         loaded, length = self._session.loaded, 1 if self._net.synchronous else self._base.max_episode_length
         for config in (loaded.config, *loaded.behaviours.values()):
+            if family(config).make_acting is None:
+                raise UsageError(
+                    f"{config.algorithm} has no actors in other processes",
+                    where="algorithm",
+                    why="what it learns from must come from its present networks",
+                    fix=f"train in one process, with n_envs and workers: python main.py {loaded.env_label}",
+                )
             if config.replay_config.capacity <= length:
                 raise UsageError(
                     "a segment of an actor would not fit into the replay",

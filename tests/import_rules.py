@@ -28,6 +28,7 @@ ORDER = (
     "algorithm.actions",
     "algorithm.agents",
     "algorithm.sac",
+    "algorithm.on_policy",
     "algorithm.families",
     "algorithm.env",
     "algorithm.config",
@@ -43,7 +44,7 @@ ORDER = (
 )
 """Each may import only from its left."""
 
-FAMILIES = ("algorithm.sac",)
+FAMILIES = ("algorithm.sac", "algorithm.on_policy")
 """Folders of the algorithm families."""
 
 FRAGMENT_MAY_IMPORT = ("pydantic", "pydantic_core", "algorithm.fields")

@@ -43,6 +43,8 @@ SMALL = (
     "eval_config.episodes=1",
     "sac_config.write_summary_per_step=200",
     "eval_config.per_step=200",
+    "ppo_config.rollout_step=4",
+    "ppo_config.num_minibatch=2",
 )
 """Little enough to learn in a moment, and nothing that a section is about."""
 STEPS = 200
@@ -121,7 +123,8 @@ def test_a_section_trains(
     assert not any(result["faults"].values())
     rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     losses = {key: value for row in rows for key, value in row.items() if "loss/" in key}  # of its behaviour
-    assert any(key.endswith("loss/q") for key in losses) and all(map(math.isfinite, losses.values()))
+    assert any(key.endswith(("loss/q", "loss/value")) for key in losses)
+    assert all(map(math.isfinite, losses.values()))
 
 
 @pytest.mark.parametrize(("label", "section"), SECTIONS)
@@ -132,7 +135,8 @@ def test_a_section_wastes_no_data_and_ends(label: str, section: str) -> None:
     assert base.reset_on_iteration is False
     assert 0 < config.sac_config.start_step < base.max_step
     assert 0 < config.eval_config.per_step < base.max_step
-    assert config.replay_config.capacity >= min(base.max_step, 300_000), "it would forget early"
+    if config.algorithm == "SAC":
+        assert config.replay_config.capacity >= min(base.max_step, 300_000), "it would forget early"
 
 
 def test_mountain_car_holds_each_action_for_eight_steps() -> None:

@@ -94,7 +94,7 @@ class Actor:
         drawn = self._most_wanted(one, state) if self._scorers and not greedy else one()
         z_array = drawn.z.cpu().numpy()
         return ActorOutput(
-            action=_flat(drawn.onehot, np.tanh(z_array)),
+            action=_flat(drawn.onehot, self._parts.continuous.squash(z_array)),
             z=z_array,
             behaviour_logp=drawn.logp.cpu().numpy(),
             carry=carry_after,

@@ -1,12 +1,15 @@
-"""Continuous part of an action: a squashed Gaussian, or nothing."""
+"""Continuous part of an action: a Gaussian, squashed or clipped, or nothing."""
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from algorithm.actions.noise import Noise
+from algorithm.data import Float
 from algorithm.nn.distributions import HybridAction, TanhNormal
+from algorithm.ops.densities import normal_logp
 from algorithm.spec import Z_LIMIT
 
 _LEAST = torch.finfo(torch.float32).min
@@ -14,6 +17,11 @@ _LEAST = torch.finfo(torch.float32).min
 
 class SquashedNormal:
     """Squashed Gaussian, whose log-density is the last column of ``behaviour_logp``."""
+
+    @staticmethod
+    def squash(z: Float) -> Float:
+        """Return u = tanh(z)."""
+        return np.tanh(z)
 
     def act(
         self, policy: HybridAction, generator: torch.Generator, *, greedy: bool, noise: Noise
@@ -41,8 +49,49 @@ class SquashedNormal:
         return continuous_part(policy).logp(z) - behaviour_logp[..., -1]
 
 
+class ClippedNormal:
+    """Gaussian z, cut off at ±1 for the environment; its log-density is that of z (``squash: clip``).
+
+    The environment sees u = clip(z), of which many z are the same. The density of z is what the reference
+    implementations of PPO and A2C learn from (Huang et al., The 37 Implementation Details of PPO, 23 and 27).
+    """
+
+    @staticmethod
+    def squash(z: Float) -> Float:
+        """Return u = clip(z, −1, 1)."""
+        return np.clip(z, np.float32(-1.0), np.float32(1.0))
+
+    def act(
+        self, policy: HybridAction, generator: torch.Generator, *, greedy: bool, noise: Noise
+    ) -> tuple[Tensor, Tensor | None]:
+        """Return z [N, A_c] and its log-density [N]; ``greedy`` takes the mode."""
+        part = continuous_part(policy)
+        z = part.mean
+        if not greedy:
+            drawn = torch.randn(part.mean.shape, generator=generator, device=part.mean.device)
+            z = part.mean + part.log_std.exp() * drawn
+        return z, normal_logp(z, part.mean, part.log_std)
+
+    def sample(self, policy: HybridAction, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        """Return a reparameterised u [P, A_c] and the log-density [P] of its z."""
+        part = continuous_part(policy)
+        drawn = torch.randn(part.mean.shape, generator=generator, device=part.mean.device)
+        z = part.mean + part.log_std.exp() * drawn
+        return z.clamp(-1.0, 1.0), normal_logp(z, part.mean, part.log_std)
+
+    def log_ratio(self, policy: HybridAction, z: Tensor, behaviour_logp: Tensor) -> Tensor:
+        """Return log π − log μ [...] of z [..., A_c]."""
+        part = continuous_part(policy)
+        return normal_logp(z, part.mean, part.log_std) - behaviour_logp[..., -1]
+
+
 class NoContinuous:
     """Absent continuous part: u is empty, its log-density 0."""
+
+    @staticmethod
+    def squash(z: Float) -> Float:
+        """Return z, which is empty."""
+        return z
 
     def act(
         self, policy: HybridAction, generator: torch.Generator, *, greedy: bool, noise: Noise

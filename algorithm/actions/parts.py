@@ -8,9 +8,10 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from algorithm.actions.continuous import NoContinuous, SquashedNormal
+from algorithm.actions.continuous import ClippedNormal, NoContinuous, SquashedNormal
 from algorithm.actions.discrete import Categorical, DiscretePolicy, GreedyBranches, MeanQ, NoBranches
 from algorithm.actions.noise import Noise
+from algorithm.data import Float
 from algorithm.nn.distributions import HybridAction
 from algorithm.spec import ActionSpec
 
@@ -18,10 +19,15 @@ from algorithm.spec import ActionSpec
 class ContinuousPart(Protocol):
     """Protocol of the continuous part: numbers in [−1, 1]."""
 
+    @staticmethod
+    def squash(z: Float) -> Float:
+        """Return u of z, equal to ``ActionSpec.squashed``."""
+        ...
+
     def act(
         self, policy: HybridAction, generator: torch.Generator, *, greedy: bool, noise: Noise
     ) -> tuple[Tensor, Tensor | None]:
-        """Return z [N, A_c] and the log-density [N] with which u = tanh(z) was really taken."""
+        """Return z [N, A_c] and the log-density [N] with which it was really taken."""
         ...
 
     def sample(self, policy: HybridAction, generator: torch.Generator) -> tuple[Tensor, Tensor]:
@@ -81,4 +87,7 @@ def make_parts(action: ActionSpec, *, greedy_branches: bool = False, epsilon: fl
     discrete: DiscretePart = NoBranches()
     if action.branches:
         discrete = GreedyBranches(action, epsilon) if greedy_branches else Categorical(action)
-    return ActionParts(discrete, SquashedNormal() if action.continuous else NoContinuous())
+    continuous: ContinuousPart = NoContinuous()
+    if action.continuous:
+        continuous = SquashedNormal() if action.squash == "tanh" else ClippedNormal()
+    return ActionParts(discrete, continuous)

@@ -27,6 +27,7 @@ from algorithm.fields import (
     facts_of,
     option,
 )
+from algorithm.on_policy.config import A2cConfig, PpoConfig
 from algorithm.replay.config import ReplayConfig
 from algorithm.sac.config import SacConfig
 
@@ -38,7 +39,6 @@ else:
 
 MAX_ENVS = 2**16
 """Largest number of sub-environments; each takes memory before its spaces are read."""
-
 _NO_WRAPPERS = "a Unity player is no Gymnasium environment, which the wrappers are for"
 _LEAVE_WRAPPERS = "leave the wrappers out, and change the scene or the networks"
 _OTHER_NETWORKS = "fixed: the networks would be others than those that were trained"
@@ -173,11 +173,7 @@ class BaseConfig(EnvConfig):
                 "set workers: 0; n_envs players are stepped at once",
             )
         if self.wrappers:
-            yield Contradiction(
-                ("env_type", "wrappers"),
-                _NO_WRAPPERS,
-                _LEAVE_WRAPPERS,
-            )
+            yield Contradiction(("env_type", "wrappers"), _NO_WRAPPERS, _LEAVE_WRAPPERS)
         if self.unity_args.editor and self.n_envs > 1:
             yield Contradiction(
                 ("unity_args.editor", "n_envs"),
@@ -256,6 +252,13 @@ class NnConfig(Block):
         resume=_OTHER_NETWORKS,
         shared=True,
     )
+    v: dict[str, Any] | None = option(
+        None,
+        "Keyword arguments of ModelV, of PPO and A2C; the default one takes dense_n and dense_depth.",
+        new=True,
+        resume=_OTHER_NETWORKS,
+        shared=True,
+    )
 
 
 class EvalConfig(Block):
@@ -296,11 +299,11 @@ class Config(Block):
 
     algorithm: Algorithm = option(
         "SAC",
-        "Family of the algorithm. Its own keys stand in the block of its name, those of all in sac_config.",
+        "Family of the algorithm. Its own keys stand in its block, those of all in sac_config.",
         new=True,
         resume="fixed: networks, optimisers and what is stored belong to the algorithm",
         shared=True,
-        reserved_values=dict.fromkeys(("PPO", "A2C", "ACKTR", "A3C", "ACER"), "more algorithms"),
+        reserved_values=dict.fromkeys(("ACKTR", "A3C", "ACER"), "more algorithms"),
         by_behaviour=True,
     )
     base_config: BaseConfig = block(BaseConfig, "Environment, name and length of a run.", random=True)
@@ -317,6 +320,8 @@ class Config(Block):
     sac_config: SacConfig = block(
         SacConfig, "Soft Actor-Critic, and what every algorithm has.", by_behaviour=True, random=True
     )
+    ppo_config: PpoConfig = block(PpoConfig, "PPO alone.", new=True, by_behaviour=True, random=True)
+    a2c_config: A2cConfig = block(A2cConfig, "A2C alone.", new=True, by_behaviour=True, random=True)
     eval_config: EvalConfig = block(EvalConfig, "Evaluation.", new=True, random=True)
     checkpoint_config: CheckpointConfig = block(CheckpointConfig, "Checkpoints.", new=True, random=True)
 

@@ -192,6 +192,16 @@ def check_q(q: nn.Module, spec: AgentSpec, state_size: int, where: str) -> None:
 
 
 @torch.no_grad()
+def check_v(v: nn.Module, spec: AgentSpec, state_size: int, where: str) -> None:
+    """Raise :class:`ModelError` if a value function does not return [B]."""
+    v.eval()
+    for batch, _ in _LEADS:
+        with blame("ModelV", "forward", where):
+            value = v(torch.zeros(batch, state_size), _zeros(spec, batch))
+        _expect("ModelV", "forward", where, "shape", (batch,), tuple(value.shape))
+
+
+@torch.no_grad()
 def check_policy(policy: nn.Module, spec: AgentSpec, state_size: int, where: str) -> None:
     """Raise :class:`ModelError` if a policy does not return a distribution that fits the actions."""
     policy.eval()

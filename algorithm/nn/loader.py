@@ -32,6 +32,9 @@ OPTIONAL = (
 )
 """Classes of the extensions, which any family may have."""
 
+OF_FAMILIES = ("ModelRep", "ModelQ", "ModelPolicy", "ModelV")
+"""Classes that one family or another has; a file may serve several of them."""
+
 
 @dataclass(frozen=True)
 class Network:
@@ -77,7 +80,7 @@ def load_networks(
     returns a wrong shape or has another memory.
     """
     known = ("ModelRep", *classes)
-    module = _import(file, (*known, *OPTIONAL)) if file else None
+    module = _import(file, tuple(dict.fromkeys((*known, *OF_FAMILIES, *OPTIONAL)))) if file else None
     default_rep = REPS_WITH_MEMORY[seq_encoder] if seq_encoder else defaults.ModelRep
     fallback = {"ModelRep": default_rep, **{name: one.default for name, one in classes.items()}}
     types = {name: _pick(module, name, fallback[name]) for name in known}

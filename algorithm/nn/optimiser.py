@@ -1,13 +1,15 @@
-"""One Adam over all parameters of a loss."""
+"""Optimisers, each over all parameters of a loss at once."""
 
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
 from torch.optim.adam import adam
+from typing_extensions import override
 
 from algorithm.nn.flat import FlatParameters
 
@@ -29,10 +31,8 @@ def _leave(gradient: Tensor, norm: Tensor) -> None:
     """Do nothing: there is no limit."""
 
 
-class FlatAdam:
-    """Adam (arXiv 1412.6980), torch's fused kernel, over the flat storage of ``modules``.
-
-    The functional form: for one tensor the bookkeeping of ``torch.optim.Adam`` costs more than the step.
+class FlatOptimiser(ABC):
+    """Optimiser over the flat storage of ``modules``.
 
     A step is skipped where the gradient is not finite: parameters, moments and step count stay as they are,
     bit for bit. The same holds where the square of its norm overflows, in single precision from 1.8e19 on.
@@ -54,35 +54,18 @@ class FlatAdam:
         self.flat = FlatParameters(modules)
         self.learning_rate, self.factor = learning_rate, 1.0
         self._shorten = ClipGradNorm(max_norm) if math.isfinite(max_norm) else _leave
-        self._moments = torch.zeros_like(self.flat.data), torch.zeros_like(self.flat.data)
-        device = self.flat.data.device
-        self._count = torch.zeros((), device=device)
-        dtype = self.flat.data.dtype
+        device, dtype = self.flat.data.device, self.flat.data.dtype
         self._longest = torch.tensor(math.sqrt(torch.finfo(dtype).max), dtype=dtype, device=device)
         self._unusable = torch.zeros((), device=device)  # 1 or 0, which is what the fused kernel reads
         self.skipped = torch.zeros((), device=device) if skipped is None else skipped
 
-    @torch.no_grad()
+    @abstractmethod
     def _move(self, gradient: Tensor) -> None:
         """Step, or skip where ``_unusable`` is 1: decided on the device, so that nothing waits for it."""
-        mean, square = self._moments
-        adam(
-            [self.flat.data],
-            [gradient],
-            [mean],
-            [square],
-            [],
-            [self._count],
-            fused=True,
-            found_inf=self._unusable,
-            amsgrad=False,
-            beta1=BETA_1,
-            beta2=BETA_2,
-            lr=self.learning_rate * self.factor,
-            weight_decay=0.0,
-            eps=EPSILON,
-            maximize=False,
-        )
+
+    @abstractmethod
+    def tensors(self) -> dict[str, Tensor]:
+        """Return the optimiser's state by name."""
 
     def step(self, loss: Tensor) -> Tensor:
         """Compute the gradient of ``loss`` and step along it; see :meth:`move`."""
@@ -109,12 +92,8 @@ class FlatAdam:
         self._move(gradient)
         return norm
 
-    def tensors(self) -> dict[str, Tensor]:
-        """Return Adam's state by name: both moments and the step count."""
-        return {"exp_avg": self._moments[0], "exp_avg_sq": self._moments[1], "step": self._count}
-
     def reset(self) -> None:
-        """Begin anew: moments and step count are zero."""
+        """Begin anew: the whole state is zero."""
         for tensor in self.tensors().values():
             tensor.zero_()
 
@@ -127,6 +106,103 @@ class FlatAdam:
             if value.shape != own[name].shape:
                 raise ValueError(f"optimiser state {name} has {value.numel()} values, not {len(self.flat)}")
             own[name].copy_(value)
+
+
+class FlatAdam(FlatOptimiser):
+    """Adam (arXiv 1412.6980), torch's fused kernel.
+
+    The functional form: for one tensor the bookkeeping of ``torch.optim.Adam`` costs more than the step.
+
+    epsilon: addend of the root of the second moment
+    """
+
+    def __init__(
+        self,
+        modules: Sequence[nn.Module],
+        learning_rate: float,
+        *,
+        max_norm: float = math.inf,
+        skipped: Tensor | None = None,
+        epsilon: float = EPSILON,
+    ) -> None:
+        super().__init__(modules, learning_rate, max_norm=max_norm, skipped=skipped)
+        self._moments = torch.zeros_like(self.flat.data), torch.zeros_like(self.flat.data)
+        self._count = torch.zeros((), device=self.flat.data.device)
+        self._epsilon = epsilon
+
+    @override
+    @torch.no_grad()
+    def _move(self, gradient: Tensor) -> None:
+        mean, square = self._moments
+        adam(
+            [self.flat.data],
+            [gradient],
+            [mean],
+            [square],
+            [],
+            [self._count],
+            fused=True,
+            found_inf=self._unusable,
+            amsgrad=False,
+            beta1=BETA_1,
+            beta2=BETA_2,
+            lr=self.learning_rate * self.factor,
+            weight_decay=0.0,
+            eps=self._epsilon,
+            maximize=False,
+        )
+
+    @override
+    def tensors(self) -> dict[str, Tensor]:
+        """Return Adam's state by name: both moments and the step count."""
+        return {"exp_avg": self._moments[0], "exp_avg_sq": self._moments[1], "step": self._count}
+
+
+class FlatRms(FlatOptimiser):
+    """RMSprop (Hinton's lecture 6e): g / (√E[g²] + ε), or g / √(E[g²] + ε) as TensorFlow has it.
+
+    decay:   of the running mean of g²
+    epsilon: ε
+    inside:  ε stands inside the root, and the mean begins at 1
+    """
+
+    def __init__(
+        self,
+        modules: Sequence[nn.Module],
+        learning_rate: float,
+        *,
+        max_norm: float = math.inf,
+        skipped: Tensor | None = None,
+        decay: float = 0.99,
+        epsilon: float = 1e-5,
+        inside: bool = False,
+    ) -> None:
+        super().__init__(modules, learning_rate, max_norm=max_norm, skipped=skipped)
+        self._decay, self._epsilon, self._inside = decay, epsilon, inside
+        self._square = torch.full_like(self.flat.data, float(inside))
+
+    @override
+    @torch.no_grad()
+    def _move(self, gradient: Tensor) -> None:
+        skips = self._unusable.bool()
+        square = self._square.lerp(gradient.square(), 1.0 - self._decay)
+        self._square.copy_(torch.where(skips, self._square, square))
+        if self._inside:
+            divisor = (self._square + self._epsilon).sqrt_()
+        else:
+            divisor = self._square.sqrt().add_(self._epsilon)
+        step = gradient / divisor * (self.learning_rate * self.factor)
+        self.flat.data.sub_(torch.where(skips, torch.zeros_like(step), step))
+
+    @override
+    def tensors(self) -> dict[str, Tensor]:
+        """Return the mean of g²."""
+        return {"square_avg": self._square}
+
+    @override
+    def reset(self) -> None:
+        """Begin anew."""
+        self._square.fill_(float(self._inside))
 
 
 def below(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

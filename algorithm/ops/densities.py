@@ -25,6 +25,22 @@ def log_tanh_jacobian(z: Tensor) -> Tensor:
     return torch.add(w, F.softplus(w), alpha=-2.0) + LOG_4
 
 
+def normal_logp(z: Tensor, mean: Tensor, log_std: Tensor) -> Tensor:
+    """Return the log-density ``Σ_i log N(z_i)`` of z ~ N(mean, exp(log_std)²).
+
+    z, mean, log_std: [..., A_c]
+    Returns [...].
+    """
+    check_shapes("normal_logp", z.shape, {"mean": mean, "log_std": log_std})
+    standard = (z - mean) * (-log_std).exp()
+    return (-0.5 * standard.square() - log_std - HALF_LOG_2PI).sum(-1)
+
+
+def normal_entropy(log_std: Tensor) -> Tensor:
+    """Return the entropy ``Σ_i log σ_i + ½ log 2πe`` of a normal, log_std [..., A_c] → [...]."""
+    return (log_std + (HALF_LOG_2PI + 0.5)).sum(-1)
+
+
 def tanh_normal_logp(z: Tensor, mean: Tensor, log_std: Tensor) -> Tensor:
     """Return the log-density of u = tanh(z), z ~ N(mean, exp(log_std)²) (arXiv 1812.05905, appendix C).
 

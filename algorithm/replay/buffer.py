@@ -11,7 +11,7 @@ import numpy as np
 from algorithm.data import Bool, Float, Int, Segment, SequenceBatch, StepBatch, UpdateResult
 from algorithm.replay.records import ArrayChunks, Records, SegmentFile
 from algorithm.replay.samplers import FifoSampler, PrioritizedSampler, Sampler, UniformSampler
-from algorithm.replay.storage import NEXT, PREV, STEP, Storage
+from algorithm.replay.storage import FLAG_BITS, NEXT, PREV, STEP, Storage
 from algorithm.replay.windows import WindowReader
 from algorithm.replay.writer import Head, Writer
 from algorithm.spec import AgentSpec
@@ -122,7 +122,7 @@ class ReplayBuffer:
         The first observation is the stream's newest row if that stands at ``start_step``. At any other step
         the stream's open chain ends as truncated, and a chain without a previous row begins.
         Raises ValueError, naming the field, and changes nothing, for a segment that does not fit the spec.
-        The same holds for one longer than the ring, or with a continuous action that is not tanh of its z.
+        The same holds for one longer than the ring, or with a continuous action that is not that of its z.
         """
         return self._add(segment)
 
@@ -159,6 +159,20 @@ class ReplayBuffer:
         if self.ready < self.batch_size:
             return None
         return self._windows.read(*self._draw())
+
+    def chains(self, ids: Int) -> SequenceBatch:
+        """Return the transitions ``ids``, each once: windows of T learned steps along the chains.
+
+        ids: [M] of living transitions, increasing; the windows are ordered by their first ones
+        """
+        ahead = self._storage.links[ids % self.capacity, NEXT] >> FLAG_BITS
+        place = np.searchsorted(ids, ids + ahead).clip(max=len(ids) - 1)
+        follows = ids[place] == ids + ahead
+        steps = np.zeros(len(ids), np.int64)  # behind the first of the chain that is among them
+        for i, after in zip(follows.nonzero()[0].tolist(), place[follows].tolist(), strict=True):
+            steps[after] = steps[i] + 1
+        first = ids[steps % self._learn == 0]
+        return self._windows.read(first % self.capacity, np.ones(len(first), np.float32))
 
     def _draw(self) -> tuple[Int, Float, Int]:
         """Draw slots, weights and places [B] of a batch's anchors.

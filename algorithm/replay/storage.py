@@ -3,8 +3,8 @@
 Row ids grow for ever and ``slot = id mod capacity``, so the id in a slot need not be stored: a row is alive
 while ``next_id − capacity ≤ id < next_id``. The matrices of the ring are listed in ``layout.py``.
 
-The continuous action is not stored: it is recomputed as ``np.tanh(z)`` of the stored float32 z, bit for bit
-the actor's. Nor are next observations: they are the next row.
+The continuous action is not stored: it is recomputed by ``ActionSpec.squashed`` of the stored float32 z, bit
+for bit the actor's. Nor are next observations: they are the next row.
 Of a stack of frames only the newest is stored; the others are those of the rows before.
 """
 

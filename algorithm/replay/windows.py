@@ -129,7 +129,7 @@ class WindowReader:
         storage = self._storage
         discrete = storage.discrete
         actions = np.empty((len(real), self._window + 1, storage.spec.action.size), np.float32)
-        np.tanh(real[:, :-1, storage.layout.z], out=actions[:, :, discrete:])
+        storage.spec.action.squashed(real[:, :-1, storage.layout.z], out=actions[:, :, discrete:])
         if discrete:
             actions[:, :, :discrete] = byte[:, :-1, discrete:]
         return actions

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import NamedTuple
 
 import numpy as np
@@ -11,7 +10,7 @@ from algorithm.data import Array, Bool, Float, Int, Segment, StepBatch
 from algorithm.replay.storage import FLAG_BITS, NEXT, PREV, STEP, TERMINATED, TRUNCATED, Index, Storage
 
 MAX_STEP = 2**31 - 1
-TANH_TOLERANCE = 1e-5  # libraries differ in the last bits of tanh; more than that is another action
+SQUASH_TOLERANCE = 1e-5  # libraries differ in the last bits of tanh; more than that is another action
 
 
 class Head(NamedTuple):
@@ -223,9 +222,11 @@ class Writer:
 
         One element suffices against an actor that squashes differently, and costs nothing per step.
         """
-        own = action[:, self._storage.discrete :]
-        if z.size and not abs(math.tanh(z.item(-1)) - own.item(-1)) <= TANH_TOLERANCE:
-            raise ValueError("the continuous action is not tanh(z), from which the replay restores it")
+        own, spec = action[:, self._storage.discrete :], self._storage.spec.action
+        if z.size and not abs(spec.squashed(z[-1:, -1:]).item() - own.item(-1)) <= SQUASH_TOLERANCE:
+            raise ValueError(
+                f"the continuous action is not {spec.squash}(z), from which the replay restores it"
+            )
 
     @staticmethod
     def _check_observation(

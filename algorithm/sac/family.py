@@ -8,11 +8,13 @@ from algorithm.sac.agent import SacAgent
 from algorithm.sac.health import WATCHED, make_rules
 from algorithm.sac.model import NETWORKS
 
-FAMILY = Family(
-    name="SAC",
-    make_agent=SacAgent,
-    make_acting=make_acting,
-    networks=NETWORKS,
-    health_rules=make_rules,
-    watched=WATCHED,
-)
+FAMILIES = {
+    "SAC": Family(
+        name="SAC",
+        make_agent=SacAgent,
+        make_acting=make_acting,
+        networks=NETWORKS,
+        health_rules=make_rules,
+        watched=WATCHED,
+    )
+}

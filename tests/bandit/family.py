@@ -133,4 +133,4 @@ def make_acting(spec, config, *, nn_file, behaviour, run_seed, own_seed, device)
     return Acting(BanditPolicy(arms, stream(own_seed, "acting", behaviour)), {"arms": arms})
 
 
-FAMILY = Family(name="BANDIT", make_agent=BanditAgent, make_acting=make_acting)
+FAMILIES = {"BANDIT": Family(name="BANDIT", make_agent=BanditAgent, make_acting=make_acting)}

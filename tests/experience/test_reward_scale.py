@@ -11,14 +11,14 @@ import pytest
 from algorithm.config.schema import Config
 from algorithm.env.checks.finding import Level
 from algorithm.replay.buffer import ReplayBuffer
-from algorithm.sac.family import FAMILY
+from algorithm.sac.family import FAMILIES
 from algorithm.train.health import HealthMonitor
 from tests import toys_check as toys
 from tests.env.checks.test_checker import examined, faults, finding
 from tests.run.sessions import run
 from tests.train.test_health import RETURNS, summaries, watch
 
-monitor = partial(HealthMonitor, FAMILY)
+monitor = partial(HealthMonitor, FAMILIES["SAC"])
 
 
 @pytest.fixture

@@ -106,10 +106,10 @@ def test_mistakes_name_class_method_expected_and_got(write, body, fragments):
 
 def test_the_family_says_which_classes_it_uses_and_which_it_must_get(write):
     classes = {"ModelValue": Network("value", lambda network, spec, size, where: None, default=None)}
-    with pytest.raises(ModelError, match="unknown model class ModelQ"):
-        load_networks(SPEC, write("class ModelQ(nn.Module): pass"), classes)
+    with pytest.raises(ModelError, match="unknown model class ModelQueue"):
+        load_networks(SPEC, write("class ModelQueue(nn.Module): pass"), classes)
     with pytest.raises(ModelError, match=r"nn\.py lacks ModelValue") as caught:
-        load_networks(SPEC, write(""), classes)
+        load_networks(SPEC, write("class ModelQ(nn.Module): pass  # another family's"), classes)
     assert "no default" in caught.value.why
     body = (
         "class ModelValue(nn.Linear):\n    def __init__(self, spec, size, out=1): super().__init__(size, out)"

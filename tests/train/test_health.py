@@ -11,11 +11,11 @@ import pytest
 from algorithm.agents.health import WINDOW, History, Summary
 from algorithm.config.schema import Config
 from algorithm.runs.logs.metrics import METRICS
-from algorithm.sac.family import FAMILY
+from algorithm.sac.family import FAMILIES
 from algorithm.sac.health import WATCHED, make_rules
 from algorithm.train.health import HealthMonitor
 
-monitor = partial(HealthMonitor, FAMILY)
+monitor = partial(HealthMonitor, FAMILIES["SAC"])
 
 RECORDED = Path(__file__).resolve().parents[1] / "golden" / "health"
 """Of real runs, with the columns that are watched, to six digits."""

@@ -52,6 +52,25 @@ extended: # all that can be attached at once
     replay_ratio: 0.25
 fresh: # every transition once
   sac_config: {use_replay_buffer: false, use_priority: false}
+ppo: # rollouts of 96 steps, checkpoints every 70
+  algorithm: PPO
+  base_config: {max_step: 560}
+  nn_config: {policy: {dense_n: 8}, v: {dense_n: 8}}
+  ppo_config: {rollout_step: 48, num_minibatch: 4, num_epoch: 3}
+ppo_memory:
+  inherited: ppo
+  base_config: {env_name: "algorithm.env.toys:ToyHybrid-v0"}
+  nn_config: {rep: {rnn_n: 8}}
+  ppo_config: {sequence_step: 7}
+  sac_config: {seq_encoder: RNN}
+ppo_attention:
+  inherited: ppo
+  nn_config: {rep: {attn_n: 8}}
+  ppo_config: {sequence_step: 7}
+  sac_config: {seq_encoder: ATTN, burn_in_step: 5}
+a2c:
+  inherited: ppo
+  algorithm: A2C
 """
 
 
@@ -62,8 +81,8 @@ def folder(tmp_path):
     return tmp_path
 
 
-QUICK = ("extended",)
-"""Sections of every run of the suite: extensions and hybrid actions."""
+QUICK = ("extended", "ppo_memory")
+"""Sections of every run of the suite: extensions and hybrid actions, rollouts with stored states."""
 
 
 @pytest.mark.fault("F01")

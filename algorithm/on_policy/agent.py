@@ -1,0 +1,300 @@
+"""An on-policy agent: the only place that joins networks, learner, policy and ring."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import cast
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from algorithm.actions.actor import Actor
+from algorithm.actions.parts import make_parts
+from algorithm.agents.behaviour_policy import BehaviourPolicy
+from algorithm.agents.divergence import DivergenceMonitor
+from algorithm.agents.networks import make_networks
+from algorithm.data import Int, Segment, State, StepBatch
+from algorithm.nn.normalise import vector_names
+from algorithm.on_policy.config import BLOCKS, A2cConfig, PpoConfig
+from algorithm.on_policy.learner import OnPolicyLearner
+from algorithm.on_policy.networks import NETWORKS
+from algorithm.replay.budget import MemoryBudget
+from algorithm.replay.buffer import ReplayBuffer, UniformSampler
+from algorithm.replay.sizing import largest_capacity, replay_bytes
+from algorithm.roles import BehaviourConfig, DivergenceReport, ExploringPolicy, MakeReplay, Tensors
+from algorithm.seeding import stream, stream_seed
+from algorithm.spec import AgentSpec
+from algorithm.timing import Stopwatch
+from algorithm.wording import Rows
+
+_MANY_AGENTS = 64  # in an environment whose agents are not counted in advance
+
+
+class OnPolicyAgent:
+    """Learner, policy and rollouts of one behaviour.
+
+    Transitions go into a small ring, as SAC's into its replay. Once ``rollout_step · n_envs`` of them are
+    new, the learner gets these and no others.
+
+    Raises UsageError if the ring does not fit into the memory.
+    """
+
+    def __init__(
+        self,
+        spec: AgentSpec,
+        config: BehaviourConfig,
+        *,
+        nn_file: Path | None,
+        behaviour: str,
+        seed: int,
+        device: torch.device,
+        memory: MemoryBudget,
+        greedy: bool = False,
+        make_replay: MakeReplay = ReplayBuffer,
+    ) -> None:
+        self.spec = spec = replace(spec, action=replace(spec.action, squash="clip"))
+        self.config, self._device, self._seed, self._behaviour = config, device, seed, behaviour
+        sac, own = config.sac_config, block_of(config)
+        self._own, self._reward_scale = own, np.float32(config.base_config.reward_scale)
+        networks = make_networks(spec, config, nn_file, NETWORKS, seed, behaviour)
+        self._sources = networks.sources
+        self._burn_in = sac.burn_in_step if sac.seq_encoder == "ATTN" else 0
+        self.learner = OnPolicyLearner(
+            spec,
+            networks,
+            own,
+            gamma=sac.gamma,
+            normalised=sac.use_normalization,
+            scaled=sac.reward_scaling,
+            burn_in=self._burn_in,
+            device=device,
+            seed=stream_seed(seed, "learner", behaviour),
+        )
+        self._size: int = own.rollout_step * config.base_config.n_envs
+        carry_shape = networks.rep.stored_carry_shape
+        rows = self._ring_rows()
+        memory.reserve(
+            behaviour,
+            capacity=rows,
+            needed=replay_bytes(spec, rows, carry_shape, prioritised=False),
+            largest_capacity=lambda n: largest_capacity(spec, n, carry_shape, prioritised=False),
+        )
+        self.ring = ReplayBuffer(
+            spec,
+            capacity=rows,
+            batch_size=1,
+            burn_in=self._burn_in,
+            learn=own.sequence_step if sac.seq_encoder else 1,
+            n_step=1,
+            carry_shape=carry_shape,
+            sampler=UniformSampler(),
+            seed=stream_seed(seed, "replay", behaviour),
+        )
+        self.policy: ExploringPolicy = BehaviourPolicy(
+            spec,
+            self._new_actor("acting"),
+            stream(seed, "warm-up", behaviour),
+            warming_up=False,
+            greedy=greedy,
+        )
+        self._guard = DivergenceMonitor(self.learner)
+        self._new: list[Int] = []  # ids of the transitions of this rollout
+        self._num_new = 0
+        self._metrics: dict[str, float] = {}
+        self._falls = sac.learning_rate_schedule == "linear", own.clip_schedule == "linear"
+
+    def _ring_rows(self) -> int:
+        """Return room for two rollouts of the shortest episodes, and for what lies before open ones."""
+        agents = max(self.config.base_config.n_envs, _MANY_AGENTS)
+        return 4 * self._size + (2 + int(self._burn_in)) * int(agents)
+
+    @property
+    def updates(self) -> int:
+        """Gradient updates so far."""
+        return self.learner.updates
+
+    @property
+    def warm_up_steps(self) -> int:
+        """Environment steps before the first update: a rollout; before it one that is only measured."""
+        return 2 * self._size if self.learner.model.normaliser.names else self._size
+
+    @property
+    def updates_per_step(self) -> float:
+        """Gradient updates for an environment step."""
+        return self._own.num_epoch * self._own.num_minibatch / self._size
+
+    @property
+    def notices(self) -> list[str]:
+        """Lines on keys that are set and have no effect."""
+        rep = self.config.nn_config.rep or {}
+        if rep.get("random_shift"):
+            return [f"nn_config.rep.random_shift has no effect: {self.config.algorithm} learns what it saw"]
+        return []
+
+    def update_ratio(self, step: int) -> float:
+        """Return the achieved updates per environment step; NaN before the first."""
+        return self.learner.updates / step if self.learner.updates and step else math.nan
+
+    def stores(self) -> Mapping[str, ReplayBuffer]:
+        """Return the ring."""
+        return {"": self.ring}
+
+    def acting_parts(self) -> Mapping[str, nn.Module]:
+        """Return the modules that a remote policy needs."""
+        model = self.learner.model
+        return {"normaliser": model.normaliser, "rep": model.rep, "policy": model.policy}
+
+    def new_policy(self, purpose: str) -> Actor:
+        """Return a policy with random numbers of its own."""
+        return self._new_actor(purpose)
+
+    def _new_actor(self, purpose: str) -> Actor:
+        return Actor(
+            self.learner.model,
+            make_parts(self.spec.action),
+            device=self._device,
+            exploring=False,
+            seed=stream_seed(self._seed, purpose, self._behaviour),
+        )
+
+    def add_steps(self, steps: StepBatch) -> None:
+        """Store a step of several agents, with the rewards times ``base_config.reward_scale``."""
+        if self._reward_scale != 1.0:
+            steps = replace(steps, reward=steps.reward * self._reward_scale)
+        self._added(self.ring.add_steps(steps), steps)
+
+    def add(self, segment: Segment) -> None:
+        """Store transitions of one agent, likewise."""
+        if self._reward_scale != 1.0:
+            segment = replace(segment, reward=segment.reward * self._reward_scale)
+        self._added(self.ring.add(segment), segment)
+
+    def _added(self, ids: Int, new: StepBatch | Segment) -> None:
+        self._new.append(ids)
+        self._num_new += len(ids)
+        self.learner.return_scale.observe(new)
+
+    def close(self, stream: int) -> None:
+        """End an agent's unfinished episode as truncated."""
+        self.ring.close(stream)
+        self.learner.return_scale.close(stream)
+
+    def learn(self, step: int, watch: Stopwatch | None = None, *, run_step: int | None = None) -> None:
+        """Learn from the rollout if it is full; see :meth:`algorithm.roles.Agent.learn`."""
+        if self._num_new < self._size:
+            return
+        watch = watch or Stopwatch()
+        batch = self.ring.chains(np.sort(np.concatenate(self._new)))
+        self._new, self._num_new = [], 0
+        watch.lap("sample")
+        normaliser = self.learner.model.normaliser
+        measured = not normaliser.names or self.learner.observations > 0
+        if measured:
+            self._set_factors(step if run_step is None else run_step)
+            self._metrics = self.learner.update(batch)
+            self._guard.passes(batch, step, finite=all(map(math.isfinite, self._known())))
+        if normaliser.names:  # after the update: the policy has acted with what was known before
+            seen = slice(self._burn_in, -1), batch.valid[:, self._burn_in :]
+            rows = {name: batch.obs[name][:, seen[0]][seen[1]] for name in normaliser.names}
+            normaliser.observe({name: value.numpy() for name, value in rows.items()})
+        watch.lap("update")
+
+    def _known(self) -> list[float]:
+        return [value for name, value in self._metrics.items() if name.startswith("loss/")]
+
+    def _set_factors(self, step: int) -> None:
+        left = max(0.0, 1.0 - step / self.config.base_config.max_step)
+        rate, clip = (left if falls else 1.0 for falls in self._falls)
+        self.learner.set_factors(learning_rate=rate, clip=clip)
+
+    def tensors(self) -> Tensors:
+        """Return networks, optimiser and random state."""
+        return self.learner.tensors()
+
+    def trained(self) -> frozenset[str]:
+        """Return the names of the trained tensors."""
+        return self.learner.trained()
+
+    def load_tensors(self, tensors: Tensors, updates: int) -> bool:
+        """Take over what :meth:`tensors` returned; see :meth:`OnPolicyLearner.load_tensors`."""
+        return self.learner.load_tensors(tensors, updates)
+
+    def load_model(self, model: Mapping[str, Tensor]) -> None:
+        """Load networks alone."""
+        self.learner.load_model(model)
+
+    def begin_with(self, model: Mapping[str, Tensor], optim: Mapping[str, Tensor] | None) -> None:
+        """Begin with other networks."""
+        self.learner.begin_with(model, optim)
+
+    def attach(self, *, restore: Callable[[], Tensors | None], report: DivergenceReport) -> None:
+        """Go back to what ``restore`` returns when training diverges."""
+        self._guard.attach(restore=restore, report=report)
+
+    def metrics(self, step: int) -> dict[str, float]:
+        """Return values to log, of the last rollout."""
+        values = {"optim/skipped": float(self._guard.skipped)} | self._metrics
+        if self.learner.updates:
+            values["time/replay_ratio"] = self.update_ratio(step)
+        return values
+
+    def pictures(self) -> dict[str, NDArray[np.uint8]]:
+        """Return none."""
+        return {}
+
+    def state(self) -> State:
+        """Return all but networks, optimiser and ring, between two steps."""
+        ids = np.concatenate(self._new) if self._new else np.empty(0, np.int64)
+        finite = {name: value for name, value in self._metrics.items() if math.isfinite(value)}
+        own = State({"rollout": ids}, {"updates": self.learner.updates, "metrics": finite})
+        return State.joined({"own": own, "player": self.policy.state(), "guard": self._guard.state()})
+
+    def load_state(self, state: State) -> None:
+        """Continue from what :meth:`state` returned; without its ring a rollout begins anew."""
+        own = state.part("own")
+        ids = own.arrays["rollout"].astype(np.int64)
+        kept = ids[(ids >= self.ring.next_id - len(self.ring)) & (ids < self.ring.next_id)]
+        self._new, self._num_new = [kept], len(kept)
+        self._metrics = dict(own.meta["metrics"])
+        self.policy.load_state(state.part("player"))
+        self._guard.load_state(state.part("guard"))
+
+    def rows(self) -> Rows:
+        """Return lines for the start screen."""
+        own, ring = self._own, self.ring
+        rollout = f"{self._size:,} steps"
+        if own.num_minibatch > 1:
+            rollout += f", learned from {own.num_epoch} times in {own.num_minibatch} parts"
+        parts = [f"λ {own.gae_lambda:g}", f"learning rate {own.learning_rate:g}"]
+        if math.isfinite(own.clip):
+            parts.append(f"clip {own.clip:g}")
+        sac = self.config.sac_config
+        if sac.use_normalization and vector_names(self.spec.obs):
+            parts.append("normalised observations")
+        if sac.reward_scaling:
+            parts.append("scaled rewards")
+        sizes = ", ".join(f"{name} {n:,}" for name, n in self.learner.num_parameters().items() if n)
+        return [
+            ("models", ", ".join(f"{name} {source}" for name, source in self._sources.items())),
+            ("parameters", sizes),
+            *self._memory_rows(),
+            ("rollout", f"{rollout}; {ring.nbytes / 2**20:,.1f} MB"),
+            ("algorithm", f"{self.config.algorithm}, {', '.join(parts)}"),
+        ]
+
+    def _memory_rows(self) -> Rows:
+        memory = self.config.sac_config.seq_encoder
+        if memory is None:
+            return []
+        how = "recurrent" if memory == "RNN" else f"attention to the last {self._burn_in} steps"
+        return [("memory", f"{how}, sequences of {self._own.sequence_step} steps")]
+
+
+def block_of(config: BehaviourConfig) -> PpoConfig | A2cConfig:
+    """Return the keys of the family that a configuration chooses."""
+    return cast("PpoConfig | A2cConfig", getattr(config, BLOCKS[config.algorithm]))

@@ -1,0 +1,168 @@
+"""The keys of ``ppo_config`` and ``a2c_config``. Imports no torch."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Literal
+
+from algorithm.fields import AnyConfig, Block, Contradiction, Finite, Positive, Whole, option
+
+_OTHER_ROLLOUT = "fixed: a rollout of that length has been begun, and is in the checkpoint"
+
+_MEANINGLESS = {
+    "siamese": "its losses are made for windows of a replay",
+    "use_prediction": "its losses are made for windows of a replay",
+    "curiosity": "its bonus is not computed for rollouts yet",
+    "use_rnd": "an action that is chosen among several has another probability than the policy's",
+    "action_noise": "an action with noise has another probability than the policy's",
+    "discrete_dqn_like": "there is no critic of actions",
+    "use_add_with_td": "there are no priorities",
+}
+"""Keys of ``sac_config`` that must be off, and why."""
+
+
+class OnPolicyConfig(Block):
+    """Keys that both families have."""
+
+    rollout_step: Whole = option(
+        2048,
+        "Steps of each environment in a rollout, after which the networks learn from it.",
+        new=True,
+        ge=1,
+        resume=_OTHER_ROLLOUT,
+    )
+    sequence_step: Whole = option(
+        32, "With a memory: steps of the sequences that a rollout is cut into.", new=True, ge=2
+    )
+    learning_rate: Finite = option(0.0003, "Step size of the networks.", new=True, gt=0)
+    gae_lambda: Finite = option(
+        0.95,
+        "λ of generalised advantages. 1: whole returns; 0: one step.",
+        new=True,
+        ge=0,
+        le=1,
+    )
+    value_coef: Finite = option(0.5, "Weight of (V − R)² in the loss.", new=True, ge=0)
+    entropy_coef: Finite = option(0.0, "Weight of the policy's entropy in the loss.", new=True, ge=0)
+    max_grad_norm: Positive | None = option(
+        0.5, "Gradients longer than this are shortened to it. null: none is.", new=True
+    )
+
+
+class PpoConfig(OnPolicyConfig):
+    """Proximal policy optimisation (Schulman et al. 2017, arXiv 1707.06347)."""
+
+    num_epoch: Whole = option(10, "Times that a rollout is learned from.", new=True, ge=1)
+    num_minibatch: Whole = option(
+        32, "Parts of about the same size that a rollout is split into, each one update.", new=True, ge=1
+    )
+    clip: Positive = option(
+        0.2, "How far the ratio of the probabilities of an action may usefully move from 1.", new=True
+    )
+    clip_schedule: Literal["constant", "linear"] = option(
+        "constant", "linear: clip falls to 0 at max_step.", new=True
+    )
+    clip_value: Positive | None = option(
+        None, "How far a value may usefully move from that before the update. null: any.", new=True
+    )
+    normalise_advantage: Literal["minibatch", "rollout", "none"] = option(
+        "minibatch", "Over what advantages get mean 0 and standard deviation 1.", new=True
+    )
+    target_kl: Positive | None = option(
+        None, "No more updates of a rollout once 1.5 times this KL divergence is passed. null: all.", new=True
+    )
+
+
+class A2cConfig(OnPolicyConfig):
+    """Advantage actor-critic: the synchronous form of A3C (Mnih et al. 2016, arXiv 1602.01783)."""
+
+    rollout_step: Whole = option(
+        5,
+        "Steps of each environment in a rollout, after which the networks learn from it.",
+        new=True,
+        ge=1,
+        resume=_OTHER_ROLLOUT,
+    )
+    learning_rate: Finite = option(0.0007, "Step size of the networks.", new=True, gt=0)
+    gae_lambda: Finite = option(
+        1.0, "λ of generalised advantages. 1: whole returns; 0: one step.", new=True, ge=0, le=1
+    )
+    entropy_coef: Finite = option(0.01, "Weight of the policy's entropy in the loss.", new=True, ge=0)
+    use_tf_rms: bool = option(
+        False,
+        "RMSprop as TensorFlow has it, its constant inside the root. false: as PyTorch.",
+        new=True,
+        resume="fixed: the optimiser's numbers mean something else",
+    )
+
+    @property
+    def num_epoch(self) -> int:
+        """A rollout is learned from once."""
+        return 1
+
+    @property
+    def num_minibatch(self) -> int:
+        """A rollout is one batch."""
+        return 1
+
+    @property
+    def clip(self) -> float:
+        """Nothing is clipped: with one update of a rollout the ratio is 1."""
+        return math.inf
+
+    @property
+    def clip_schedule(self) -> Literal["constant"]:
+        """Nothing is clipped."""
+        return "constant"
+
+    @property
+    def clip_value(self) -> None:
+        """Nothing is clipped."""
+        return
+
+    @property
+    def normalise_advantage(self) -> Literal["none"]:
+        """Advantages are as they are."""
+        return "none"
+
+    @property
+    def target_kl(self) -> None:
+        """There is one update, which is made."""
+        return
+
+
+BLOCKS = {"PPO": "ppo_config", "A2C": "a2c_config"}
+"""Family -> its block."""
+
+
+def contradictions(config: AnyConfig) -> Iterator[Contradiction]:
+    """Yield what cannot be with on-policy learning; all keys are dotted from the top level."""
+    sac, name = config.sac_config, BLOCKS[config.algorithm]
+    own = getattr(config, name)
+    for key, why in _MEANINGLESS.items():
+        if getattr(sac, key):
+            yield Contradiction(
+                (f"sac_config.{key}", "algorithm"), f"not with {config.algorithm}: {why}", f"leave {key} out"
+            )
+    size = own.rollout_step * config.base_config.n_envs
+    if own.num_minibatch > 1 and size // own.num_minibatch < 2:
+        yield Contradiction(
+            (f"{name}.num_minibatch", f"{name}.rollout_step"),
+            f"{size} steps of a rollout cannot be split into {own.num_minibatch} parts of two or more",
+            "lower num_minibatch, or raise rollout_step or n_envs",
+        )
+    falls = [
+        key
+        for key, schedule in (
+            ("sac_config.learning_rate_schedule", sac.learning_rate_schedule),
+            (f"{name}.clip_schedule", own.clip_schedule),
+        )
+        if schedule == "linear"
+    ]
+    if falls and config.base_config.max_step < 0:
+        yield Contradiction(
+            (falls[0], "base_config.max_step"),
+            "it shall fall to 0 at max_step, and there is none",
+            "set base_config.max_step",
+        )

@@ -1,0 +1,334 @@
+"""The on-policy learner: updates of networks from rollouts, without environment, replay or files."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+
+from algorithm.actions.discrete import Categorical
+from algorithm.actions.parts import make_parts
+from algorithm.data import SequenceBatch
+from algorithm.errors import ModelError
+from algorithm.nn.acting_model import ActingModel
+from algorithm.nn.augment import RandomShift
+from algorithm.nn.distributions import HybridAction
+from algorithm.nn.loader import Networks
+from algorithm.nn.normalise import NoNormaliser, Normaliser
+from algorithm.nn.optimiser import FlatAdam, FlatOptimiser, FlatRms, below
+from algorithm.nn.return_scale import NoReturnScale, ReturnScale
+from algorithm.on_policy.config import A2cConfig, PpoConfig
+from algorithm.on_policy.networks import set_orthogonal
+from algorithm.on_policy.rollout import Minibatch, Rollout, explained_variance, standardised
+from algorithm.ops.densities import normal_entropy
+from algorithm.ops.on_policy import approximate_kl, surrogate, value_error
+from algorithm.seeding import restore_generator
+from algorithm.spec import AgentSpec
+
+EPSILON = 1e-5
+"""Addend of both optimisers' divisors (The 37 Implementation Details, 3)."""
+
+LARGEST_FIRST_RATIO = 0.01
+"""Largest |log ρ| in the first update of a rollout, in which ρ is 1 but for rounding."""
+
+_CHUNK = 1024  # sequences whose values are computed at once
+
+
+@dataclass
+class _Sums:
+    """Sums of metrics over the updates of a rollout, on the device."""
+
+    count: int = 0
+    values: dict[str, Tensor] = field(default_factory=dict)
+
+    def add(self, metrics: Mapping[str, Tensor]) -> None:
+        self.count += 1
+        for name, value in metrics.items():
+            self.values[name] = self.values[name] + value if name in self.values else value
+
+    def means(self) -> dict[str, float]:
+        return {name: float(value) / self.count for name, value in self.values.items()}
+
+
+class OnPolicyLearner:
+    """Networks of one agent, and their updates.
+
+    spec:     observations and actions, with ``squash: clip``
+    networks: the task's
+    own:      the family's block of keys
+    gamma:    discount factor
+    normalised, scaled: observations by their statistics, rewards by the spread of the returns
+    burn_in:  K, tokens that attention sees before a sequence. Its caches while acting are those of networks
+              before the last update, so there the ratio is to the policy before this update.
+    seed:     of the order of minibatches
+    """
+
+    def __init__(
+        self,
+        spec: AgentSpec,
+        networks: Networks,
+        own: PpoConfig | A2cConfig,
+        *,
+        gamma: float,
+        normalised: bool,
+        scaled: bool,
+        burn_in: int,
+        device: torch.device,
+        seed: int,
+    ) -> None:
+        self.device, self._own, self._gamma, self._burn_in = device, own, gamma, burn_in
+        if networks.sources["ModelRep"] == "default":
+            set_orthogonal(networks.rep)
+        self.model = ActingModel(
+            (Normaliser(spec.obs) if normalised else NoNormaliser()).to(device),
+            networks.rep.to(device),
+            networks.built["ModelPolicy"].to(device),
+        )
+        self._v = networks.built["ModelV"].to(device).eval()
+        self.return_scale = ReturnScale(gamma) if scaled else NoReturnScale()
+        self._parts = make_parts(spec.action)
+        self._skipped = torch.zeros((), device=device)
+        self._optimiser = self._make_optimiser([self.model.rep, self.model.policy, self._v])
+        self._generator = torch.Generator().manual_seed(seed)
+        self._clip_factor = 1.0
+        self.updates = 0
+
+    def _make_optimiser(self, modules: Sequence[nn.Module]) -> FlatOptimiser:
+        own, limit = self._own, self._own.max_grad_norm or math.inf
+        if isinstance(own, PpoConfig):
+            return FlatAdam(
+                modules, own.learning_rate, max_norm=limit, skipped=self._skipped, epsilon=EPSILON
+            )
+        return FlatRms(
+            modules,
+            own.learning_rate,
+            max_norm=limit,
+            skipped=self._skipped,
+            epsilon=EPSILON,
+            inside=own.use_tf_rms,
+        )
+
+    def update(self, batch: SequenceBatch) -> dict[str, float]:
+        """Learn from a rollout; return the means of its updates' metrics. Waits for the device at its end.
+
+        batch: windows that hold each transition once, of ``ReplayBuffer.chains``
+        Raises ModelError if the policy gives other probabilities than while it acted.
+        """
+        own = self._own
+        with self._training_mode():
+            rollout = Rollout(batch, self._burn_in, self._values(batch))
+            value, target = rollout.estimate(
+                reward_scale=self.return_scale.factor, gamma=self._gamma, trace_decay=own.gae_lambda
+            )
+            if own.normalise_advantage == "rollout":
+                rollout.normalise()
+            if self._burn_in:
+                self._set_first(rollout)
+            sums, epochs = _Sums(), 0
+            for _ in range(own.num_epoch):
+                if not self._epoch(rollout, sums):
+                    break
+                epochs += 1
+        return {
+            **sums.means(),
+            "ppo/explained_variance": explained_variance(value, target),
+            "ppo/epochs_done": float(epochs),
+            "value/target": float(target.mean()) / self.return_scale.factor,
+        }
+
+    @torch.no_grad()
+    def _set_first(self, rollout: Rollout) -> None:
+        """Set log π − log μ of all transitions before the update."""
+        for sequences in torch.arange(len(rollout)).split(_CHUNK):
+            part = rollout.part(sequences).to(self.device)
+            log_ratio, *_ = self._evaluate(part)
+            own = torch.zeros(part.valid.shape, device=self.device)
+            own[part.valid] = log_ratio
+            rollout.first[sequences] = own.cpu()
+
+    def _epoch(self, rollout: Rollout, sums: _Sums) -> bool:
+        """Make the updates of an epoch; return False if ``target_kl`` has ended it."""
+        order = torch.randperm(len(rollout), generator=self._generator)
+        for sequences in order.tensor_split(self._own.num_minibatch):
+            metrics = self._step(rollout.part(sequences).to(self.device), first=sums.count == 0)
+            sums.add(metrics)
+            limit = self._own.target_kl
+            if limit is not None and float(metrics["ppo/approx_kl"]) > 1.5 * limit:
+                return False
+        return True
+
+    def _step(self, part: Minibatch, *, first: bool) -> dict[str, Tensor]:
+        own, valid = self._own, part.valid
+        clip = own.clip * self._clip_factor
+        advantage, target = part.advantage[valid], part.target[valid]
+        if own.normalise_advantage == "minibatch" and len(advantage) > 1:
+            advantage = standardised(advantage)
+        log_ratio, entropy, value = self._evaluate(part)
+        if first:
+            self._check_first(log_ratio)
+        policy_loss = surrogate(log_ratio, advantage, clip).mean()
+        value_loss = value_error(value, part.value[valid], target, own.clip_value).mean()
+        mean_entropy = entropy.mean()
+        loss = policy_loss + own.value_coef * value_loss - own.entropy_coef * mean_entropy
+        norm = self._optimiser.step(loss)
+        self.updates += 1
+        with torch.no_grad():
+            moved = log_ratio.detach()
+            return {
+                "loss/policy": policy_loss.detach(),
+                "loss/value": value_loss.detach(),
+                "policy/entropy": mean_entropy.detach(),
+                "ppo/approx_kl": approximate_kl(moved).mean(),
+                "ppo/clip_fraction": ((moved.exp() - 1.0).abs() > clip).float().mean(),
+                "ppo/ratio_max": moved.max().exp(),
+                "optim/grad_norm": norm,
+            }
+
+    def _evaluate(self, part: Minibatch) -> tuple[Tensor, Tensor, Tensor]:
+        """Return log π − log μ, the policy's entropy and V of the M transitions of a minibatch."""
+        obs, state = self._encode(part.obs, part.prev_action, part.carry, part.exists)
+        learned, valid = slice(self._burn_in, None), part.valid
+        state, obs = state[:, learned][valid], {k: v[:, learned][valid] for k, v in obs.items()}
+        policy, mask = self.model.policy(state, obs), part.action_mask[valid]
+        logp = part.behaviour_logp[valid]
+        discrete = self._parts.discrete.log_ratio(policy, mask, part.action[valid], logp)
+        log_ratio = discrete + self._parts.continuous.log_ratio(policy, part.z[valid], logp)
+        return log_ratio - part.first[valid], self._entropy(policy, mask), self._v(state, obs)
+
+    def _entropy(self, policy: HybridAction, mask: Tensor) -> Tensor:
+        """Return the entropy [M] of the joint action, a sum over branches and components."""
+        total = torch.zeros((), device=self.device)
+        if policy.continuous is not None:
+            total = total + normal_entropy(policy.continuous.log_std)
+        if isinstance(self._parts.discrete, Categorical):
+            d = self._parts.discrete.distribution(policy, mask, _no_critics)
+            total = total - (d.probs * d.log_probs).sum(-1)
+        return total
+
+    def _check_first(self, log_ratio: Tensor) -> None:
+        """Raise ModelError unless all ratios are 1, as they are before the first update of a rollout."""
+        off = float(log_ratio.detach().abs().max())
+        if off > LARGEST_FIRST_RATIO:
+            raise ModelError(
+                "the policy gives other probabilities while it learns than while it acted",
+                where="ModelRep and ModelPolicy",
+                why=f"before the first update of a rollout a ratio is {math.exp(off):.4g} instead of 1",
+                fix="leave out of nn.py what differs between training and acting: dropout, batch statistics, "
+                "noise",
+            )
+
+    @torch.no_grad()
+    def _values(self, batch: SequenceBatch) -> Tensor:
+        """Return V [B, T+1] of the learned tokens and of the one behind, on the CPU."""
+        found = []
+        for first in range(0, len(batch.reward), _CHUNK):
+            rows = slice(first, first + _CHUNK)
+            obs, state = self._encode(
+                {name: value[rows].to(self.device) for name, value in batch.obs.items()},
+                batch.prev_action[rows].to(self.device),
+                batch.carry[rows].to(self.device),
+                batch.obs_valid[rows].to(self.device),
+            )
+            learned = slice(self._burn_in, None)
+            shape, state = state[:, learned].shape[:2], state[:, learned].flatten(0, 1)
+            value = self._v(state, {k: v[:, learned].flatten(0, 1) for k, v in obs.items()})
+            found.append(value.view(shape).cpu())
+        return torch.cat(found)
+
+    def _encode(
+        self, obs: Mapping[str, Tensor], prev_action: Tensor, carry: Tensor, exists: Tensor
+    ) -> tuple[Mapping[str, Tensor], Tensor]:
+        """Return normalised observations and states of windows' tokens."""
+        seen = self.model.normaliser(obs)
+        state, _ = self.model.rep(seen, prev_action, carry, exists)
+        return seen, state
+
+    @contextmanager
+    def _training_mode(self) -> Iterator[None]:
+        networks = (self.model.rep, self.model.policy, self._v)
+        for network in networks:
+            network.train()
+        for part in self.model.rep.modules():
+            if isinstance(part, RandomShift):  # the policy has acted on images that were not shifted
+                part.eval()
+        try:
+            yield
+        finally:
+            for network in networks:
+                network.eval()
+
+    @property
+    def observations(self) -> int:
+        """Number of observations that the normaliser knows."""
+        normaliser = self.model.normaliser
+        return int(normaliser.count) if isinstance(normaliser, Normaliser) else 0
+
+    @property
+    def skipped(self) -> int:
+        """Updates that were skipped since this learner was made. Waits for the device."""
+        return int(self._skipped)
+
+    def set_factors(self, *, learning_rate: float, clip: float) -> None:
+        """Set learning rate and clip to so many times those of the configuration."""
+        self._optimiser.factor, self._clip_factor = learning_rate, clip
+
+    def tensors(self) -> dict[str, dict[str, Tensor]]:
+        """Return all state by file: ``model`` and ``optim``. ``updates`` is the one number beside it."""
+        optim = {f"all.{k}": v for k, v in self._optimiser.tensors().items()}
+        optim["random.update"] = self._generator.get_state()
+        optim |= {f"returns.{k}": v for k, v in self.return_scale.tensors().items()}
+        return {"model": self._modules().state_dict(), "optim": optim}
+
+    def trained(self) -> frozenset[str]:
+        """Return the names in ``model`` of what is trained."""
+        return frozenset(name for name, _ in self._modules().named_parameters())
+
+    def load_tensors(self, tensors: Mapping[str, Mapping[str, Tensor]], updates: int) -> bool:
+        """Take over what :meth:`tensors` returned; return whether random numbers continue too.
+
+        Raises ValueError if networks differ in name or shape.
+        """
+        self.roll_back(tensors)
+        optim = tensors["optim"]
+        self.return_scale.load_tensors(below("returns.", optim))
+        self.updates = updates
+        return restore_generator(self._generator, optim["random.update"])
+
+    def roll_back(self, tensors: Mapping[str, Mapping[str, Tensor]]) -> None:
+        """Restore networks, statistics and optimiser; random numbers and the number of updates continue."""
+        self.load_model(tensors["model"])
+        self._load_moments(tensors["optim"])
+
+    def load_model(self, model: Mapping[str, Tensor]) -> None:
+        """Load the networks alone. Raises ValueError if they differ in name or shape."""
+        try:
+            self._modules().load_state_dict(dict(model))
+        except RuntimeError as error:
+            raise ValueError(f"the saved networks do not fit the configured ones: {error}") from error
+
+    def begin_with(self, model: Mapping[str, Tensor], optim: Mapping[str, Tensor] | None) -> None:
+        """Begin with other networks; ``optim``: of :meth:`tensors`; None: as at first."""
+        self.load_model(model)
+        self._optimiser.reset()
+        if optim is not None:
+            self._load_moments(optim)
+
+    def _load_moments(self, optim: Mapping[str, Tensor]) -> None:
+        self._optimiser.load_tensors(below("all.", optim))
+        self.return_scale.roll_back(below("returns.", optim))
+
+    def num_parameters(self) -> dict[str, int]:
+        """Return the numbers of trained parameters by part."""
+        parts = {"encoder": self.model.rep, "policy": self.model.policy, "value": self._v}
+        return {name: sum(p.numel() for p in part.parameters()) for name, part in parts.items()}
+
+    def _modules(self) -> nn.Module:
+        return nn.ModuleDict({"model": self.model, "v": self._v})
+
+
+def _no_critics() -> Tensor:
+    raise AssertionError("on-policy learning has no critics of actions")

@@ -1,0 +1,25 @@
+"""Metrics of on-policy families, with their meaning, and their charts in a report."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from algorithm.panels import panel
+
+METRICS: Mapping[str, str] = {
+    "loss/value": "mean squared difference between values and their targets",
+    "policy/entropy": "entropy of the policy, the sum over branches and components",
+    "ppo/approx_kl": "estimate of the KL divergence of the policy from the one that acted, (ρ − 1) − log ρ",
+    "ppo/clip_fraction": "share of the actions whose ratio has left the clip",
+    "ppo/ratio_max": "largest ratio of the probabilities of an action now and while acting",
+    "ppo/explained_variance": "share of the targets' variance that the values explained before the update",
+    "ppo/epochs_done": "times that the last rollout was learned from, if target_kl has not ended it",
+}
+
+PANELS = (
+    panel("Value loss", log=True, loss="loss/value"),
+    panel("Entropy of the policy", entropy="policy/entropy"),
+    panel("Divergence from the policy that acted", kl="ppo/approx_kl"),
+    panel("Share of clipped ratios", share="ppo/clip_fraction"),
+    panel("Explained variance of the returns", share="ppo/explained_variance"),
+)

@@ -1,0 +1,159 @@
+"""A rollout: transitions that are learned from once, as sequences read from the ring."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from algorithm.data import Bool, Double, Float, Int, SequenceBatch
+
+
+def advantages(
+    reward: Float,
+    value: Float,
+    next_value: Float,
+    terminated: Bool,
+    following: Int,
+    *,
+    gamma: float,
+    trace_decay: float,
+) -> Double:
+    """Return generalised advantages of M transitions (arXiv 1506.02438, eq. 16), over links.
+
+    ``δ = r + γ d V(s') − V(s)``, ``A = δ + γ λ A'``; A' is that of the following transition, 0 without one.
+    d is 0 where the episode terminated. One that was truncated counts on V of its final observation.
+
+    reward, value, next_value, terminated: [M]
+    following: [M] index of the next transition of the same chain, larger than its own; −1 for none
+    gamma, trace_decay: γ and λ
+    """
+    delta = reward.astype(np.float64) + gamma * next_value * ~terminated - value
+    result, decay = delta.tolist(), gamma * trace_decay
+    for i, after in zip(range(len(result) - 1, -1, -1), following[::-1].tolist(), strict=True):
+        if after >= 0:
+            result[i] += decay * result[after]
+    return np.array(result, np.float64)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Minibatch:
+    """Sequences of a rollout: b of them, T learned steps each, of which M exist. K tokens lie before."""
+
+    obs: dict[str, Tensor]  # name -> [b, K+T, ...]
+    prev_action: Tensor  # [b, K+T, A]
+    carry: Tensor  # [b, *C]
+    exists: Tensor  # [b, K+T] bool
+    action_mask: Tensor  # [b, T, ΣN]
+    action: Tensor  # [b, T, A]
+    z: Tensor  # [b, T, A_c]
+    behaviour_logp: Tensor  # [b, T, H]
+    first: Tensor  # [b, T] log π − log μ before the update, which later ones are compared with
+    valid: Tensor  # [b, T] bool
+    value: Tensor  # [b, T] before the update
+    advantage: Tensor  # [b, T]
+    target: Tensor  # [b, T]
+
+    def to(self, device: torch.device) -> Minibatch:
+        """Return the same on ``device``; itself if it is there already."""
+        if self.value.device == device:
+            return self
+        fields = {k: v.to(device) for k, v in vars(self).items() if k != "obs"}
+        return Minibatch(obs={k: v.to(device) for k, v in self.obs.items()}, **fields)
+
+
+class Rollout:
+    """Transitions with values and advantages, on the CPU.
+
+    batch:   windows that hold each transition once, chain by chain
+    burn_in: K
+    value:   [B, T+1] V of the learned tokens and of the one behind
+    """
+
+    def __init__(self, batch: SequenceBatch, burn_in: int, value: Tensor) -> None:
+        self._batch, self._burn_in = batch, burn_in
+        self._learned = slice(burn_in, batch.window)
+        self.valid = batch.valid[:, self._learned]
+        self.value = value[:, :-1]
+        self._next_value = value[:, 1:]
+        self.first = torch.zeros(self.valid.shape)
+
+    def __len__(self) -> int:
+        """Return the number of sequences."""
+        return len(self.valid)
+
+    def estimate(self, *, reward_scale: float, gamma: float, trace_decay: float) -> tuple[Double, Double]:
+        """Set advantages and the targets of V; return values and targets [M] in float64, for statistics."""
+        batch, at = self._batch, self.valid.numpy()
+        value = self.value.numpy()[at]
+        advantage = advantages(
+            (batch.reward[:, self._learned].numpy()[at] * np.float32(reward_scale)),
+            value,
+            self._next_value.numpy()[at],
+            batch.terminated[:, self._learned].numpy()[at],
+            self._following(),
+            gamma=gamma,
+            trace_decay=trace_decay,
+        )
+        target = advantage + value
+        self.advantage, self.target = (self._spread(each) for each in (advantage, target))
+        return value.astype(np.float64), target
+
+    def normalise(self) -> None:
+        """Give all advantages mean 0 and standard deviation 1."""
+        own = self.advantage[self.valid]
+        self.advantage = self._spread(standardised(own).numpy())
+
+    def part(self, sequences: Tensor) -> Minibatch:
+        """Return the sequences of these numbers [b]."""
+        batch, tokens, learned = self._batch, slice(self._burn_in + self._learned_length), self._learned
+        return Minibatch(
+            obs={name: value[sequences, tokens] for name, value in batch.obs.items()},
+            prev_action=batch.prev_action[sequences, tokens],
+            carry=batch.carry[sequences],
+            exists=batch.obs_valid[sequences, tokens],
+            action_mask=batch.action_mask[sequences, learned],
+            action=batch.action[sequences, learned],
+            z=batch.z[sequences, learned],
+            behaviour_logp=batch.behaviour_logp[sequences, learned],
+            first=self.first[sequences],
+            valid=self.valid[sequences],
+            value=self.value[sequences],
+            advantage=self.advantage[sequences],
+            target=self.target[sequences],
+        )
+
+    @property
+    def _learned_length(self) -> int:
+        return self.valid.shape[1]
+
+    def _spread(self, values: np.ndarray) -> Tensor:
+        """Return values [M] at their places [B, T], 0 elsewhere."""
+        result = torch.zeros(self.valid.shape)
+        result[self.valid] = torch.from_numpy(values.astype(np.float32))
+        return result
+
+    def _following(self) -> Int:
+        """Return for each transition [M] the index of the next one of its chain; −1 for none."""
+        valid = self.valid.numpy()
+        ids = self._batch.ids.numpy()
+        own = ids[:, self._burn_in : -1][valid]
+        after = ids[:, self._burn_in + 1 :][valid]
+        order = own.argsort()
+        place = np.searchsorted(own, after, sorter=order).clip(max=len(own) - 1)
+        found = order[place]
+        return np.where(own[found] == after, found, -1)
+
+
+def standardised(advantage: Tensor) -> Tensor:
+    """Return advantages [M] with mean 0 and standard deviation 1."""
+    return (advantage - advantage.mean()) / (advantage.std() + 1e-8)
+
+
+def explained_variance(value: Double, target: Double) -> float:
+    """Return ``1 − Var(R − V) / Var(R)``; NaN where the targets do not vary."""
+    spread = float(np.var(target))
+    return 1.0 - float(np.var(target - value)) / spread if spread > 0.0 else math.nan

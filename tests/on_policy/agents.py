@@ -1,0 +1,63 @@
+"""On-policy agents of small tasks, and collectors for them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from algorithm.config.schema import BaseConfig, Config, NnConfig
+from algorithm.env.registry import make_vec_env
+from algorithm.experience.collector import LocalCollector
+from algorithm.on_policy.agent import OnPolicyAgent
+from algorithm.on_policy.config import A2cConfig, PpoConfig
+from algorithm.replay.budget import MemoryBudget
+from algorithm.sac.config import SacConfig
+from algorithm.spec import DEFAULT_BEHAVIOUR
+
+SIZES = {"dense_n": 8}
+
+
+def make(
+    env_name: str = "CartPole-v1",
+    n: int = 2,
+    *,
+    algorithm: str = "PPO",
+    rep: Mapping[str, Any] | None = None,
+    sac: Mapping[str, Any] | None = None,
+    **own: Any,
+) -> tuple[OnPolicyAgent, LocalCollector]:
+    """Return an agent and a collector; ``own``: keys of the family's block."""
+    env = make_vec_env("GYM", env_name, n=n, seed_of=lambda i, episode: 100 * i + episode, wrappers=[])
+    block = {"rollout_step": 16, **own}
+    config = Config(
+        algorithm=algorithm,
+        base_config=BaseConfig(env_type="GYM", env_name=env_name, max_step=1000, n_envs=n),
+        sac_config=SacConfig(**{"use_normalization": False, "reward_scaling": False, **(sac or {})}),
+        nn_config=NnConfig(rep=dict(rep or SIZES), policy=SIZES, v=SIZES),
+        ppo_config=PpoConfig(**({"num_minibatch": 4, **block} if algorithm == "PPO" else {})),
+        a2c_config=A2cConfig(**(block if algorithm == "A2C" else {})),
+    )
+    agent = OnPolicyAgent(
+        env.specs[DEFAULT_BEHAVIOUR],
+        config,
+        nn_file=None,
+        behaviour="x",
+        seed=1,
+        device=torch.device("cpu"),
+        memory=MemoryBudget(),
+    )
+    return agent, LocalCollector(env, {DEFAULT_BEHAVIOUR: agent.policy}, {DEFAULT_BEHAVIOUR: agent})
+
+
+def train(agent: OnPolicyAgent, collector: LocalCollector, steps: int) -> None:
+    """Take steps and learn until there are so many."""
+    while collector.steps < steps:
+        collector.step()
+        agent.learn(collector.steps)
+
+
+def weights(agent: OnPolicyAgent) -> dict[str, torch.Tensor]:
+    """Return copies of all networks' tensors."""
+    return {name: value.clone() for name, value in agent.tensors()["model"].items()}
