@@ -189,7 +189,8 @@ class OnPolicyAgent:
         if self._num_new < self._size:
             return
         watch = watch or Stopwatch()
-        batch = self.ring.chains(np.sort(np.concatenate(self._new)))
+        ids = np.sort(np.concatenate(self._new))
+        batch = self.ring.chains(ids[ids >= self.ring.next_id - len(self.ring)])
         self._new, self._num_new = [], 0
         watch.lap("sample")
         normaliser = self.learner.model.normaliser

@@ -20,6 +20,7 @@ from algorithm.roles import Agent
 
 _FIRST = 3  # calls that are not timed: they set up what later ones use
 _KEPT = 2000  # steps that are stored repeatedly until there is a batch
+_MOST_STEPS = 100_000  # of all environments until there is an update
 _COPIES = 1_000_000  # streams from here on belong to no agent
 
 
@@ -160,12 +161,17 @@ def measure(
 
     def learn() -> None:
         for recorder in recorders.values():
-            recorder.learn()
+            recorder.learn(act)
 
     step = _timed(act, lambda: rollout.steps, seconds)
     shares = {name: taken / max(1, rollout.steps) for name, taken in rollout.behaviour_steps.items()}
     updates_per_step = sum(agent.updates_per_step * shares[name] for name, agent in agents.items())
-    update = _timed(learn, lambda: sum(agent.updates for agent in agents.values()), seconds)
+    update = _timed(
+        learn,
+        lambda: sum(agent.updates for agent in agents.values()),
+        seconds,
+        lambda: rollout.steps * step,
+    )
     policies = {
         name: EvalPolicy(agent.new_policy("evaluation"), greedy=True) for name, agent in agents.items()
     }
@@ -179,18 +185,26 @@ def measure(
     )
 
 
-def _timed(do: Callable[[], object], count: Callable[[], int], seconds: float) -> float:
-    """Call ``do`` for about ``seconds``, at least once; return the seconds per unit of ``count``."""
+def _timed(
+    do: Callable[[], object],
+    count: Callable[[], int],
+    seconds: float,
+    other: Callable[[], float] = lambda: 0.0,
+) -> float:
+    """Call ``do`` for about ``seconds``, at least once; return the seconds per unit of ``count``.
+
+    other: seconds so far for something else that ``do`` does
+    """
     for _ in range(_FIRST):
         do()
     _synchronise()
-    before, began = count(), time.perf_counter()
+    before, others, began = count(), other(), time.perf_counter()
     do()
     while time.perf_counter() - began < seconds:
         do()
     _synchronise()
-    took, done = time.perf_counter() - began, count() - before
-    return took / done if done else math.nan
+    took, done = time.perf_counter() - began - (other() - others), count() - before
+    return max(took, 0.0) / done if done else math.nan
 
 
 def _synchronise() -> None:
@@ -214,8 +228,8 @@ class _Repeater:
     def close(self, stream: int) -> None:
         self._agent.close(stream)
 
-    def learn(self) -> None:
-        """Run at least one update."""
+    def learn(self, more: Callable[[], None]) -> None:
+        """Run at least one update; ``more`` takes a step, where updates need new transitions."""
         stores = self._agent.stores().values()
         for store in stores:
             while (ready := store.ready) < store.batch_size:
@@ -225,7 +239,13 @@ class _Repeater:
         if not stores:
             self._store_again()
         self._step += self._stride
+        before = self._agent.updates
         self._agent.learn(self._step)
+        for _ in range(_MOST_STEPS):  # a family that learns from nothing but what is new
+            if self._agent.updates > before:
+                break
+            more()
+            self._agent.learn(self._step)
 
     def _store_again(self) -> None:
         """Store all transitions as if other agents had seen the same."""

@@ -10,7 +10,6 @@ import torch
 
 from algorithm.errors import ModelError
 from algorithm.nn.optimiser import FlatAdam, FlatRms
-from algorithm.on_policy import learner as learner_module
 from algorithm.on_policy.rollout import Rollout
 from tests.on_policy.agents import make, train, weights
 
@@ -37,11 +36,14 @@ def test_before_the_first_update_every_ratio_is_1(kind, monkeypatch):
     env_name, options = KINDS[kind]
     agent, collector = make(env_name, 3, num_epoch=1, **options)
     seen = []
+    epoch, evaluate = agent.learner._epoch, agent.learner._evaluate
 
-    def check(self, log_ratio):
+    def begin(rollout, sums):
+        log_ratio, *_ = evaluate(rollout.part(torch.arange(len(rollout))))
         seen.append(float(log_ratio.detach().abs().max()))
+        return epoch(rollout, sums)
 
-    monkeypatch.setattr(learner_module.OnPolicyLearner, "_check_first", check)
+    monkeypatch.setattr(agent.learner, "_epoch", begin)
     train(agent, collector, 200)
     assert len(seen) >= 4 and max(seen) < 1e-5
 
