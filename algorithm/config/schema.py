@@ -94,10 +94,10 @@ class BaseConfig(EnvConfig):
     evolver_enabled: bool = option(
         True, "Whether `main_ds.py ENV evolver` may train a population with this configuration."
     )
-    evolver_mode: Literal["cem", "copy"] = option(
-        "cem",
-        "How generations follow one another. cem: all members begin with draws around the mean networks of "
-        "the best ones. copy: the best ones go on, the others begin with copies of them.",
+    evolver_mode: Literal["copy", "cem"] = option(
+        "copy",
+        "How generations follow one another. copy: the best ones go on, the others begin with copies of "
+        "them. cem: all members begin with draws around the mean networks of the best ones.",
         new=True,
     )
     evolver_keep: Annotated[tuple[Literal["optimiser", "replay"], ...], Strict(False)] = option(

@@ -25,6 +25,7 @@ CONFIG = {
         "env_name": "Pendulum-v1",
         "env_args": {"max_episode_steps": 20},
         "max_step": 240,
+        "evolver_mode": "cem",
         "evolver_cem_length": 2,
         "evolver_cem_time": 1000,
     },
