@@ -38,6 +38,20 @@ def contradictions(config: BehaviourConfig) -> Iterator[Any]:
         yield from module.contradictions(config)
 
 
+def misplaced(algorithm: str, block: str, key: str) -> tuple[str, str] | None:
+    """Return why a key says nothing with ``algorithm``, and what to do; None where it says something."""
+    for name, package in FAMILIES.items():
+        module = _optional(package, "config")
+        if name != algorithm and block == getattr(module, "BLOCKS", {}).get(name):
+            return (
+                f"{block} is {name}'s, and algorithm is {algorithm}",
+                f"set algorithm: {name}, or leave it out",
+            )
+    module = _optional(FAMILIES[algorithm], "config")
+    judge = getattr(module, "misplaced", None)
+    return judge(algorithm, block, key) if judge else None
+
+
 def metrics() -> Mapping[str, str]:
     """Return the names that agents of any family may log, with their meaning."""
     return {name: text for module in _metrics() for name, text in module.METRICS.items()}

@@ -111,7 +111,8 @@ def prepare(options: TrainOptions, desk: Path, name: str) -> None:
     """A run of that name to play with, unless there is one."""
     if not (desk / "models" / options.env / name).exists():
         section = ["-c", options.config] if options.config else []
-        flags = ["-n", name, "--seed=1", "--quiet", *shrunk(), *build_flags(options.env, desk)]
+        small = shrunk(options.env, options.config)
+        flags = ["-n", name, "--seed=1", "--quiet", *small, *build_flags(options.env, desk)]
         assert main([options.env, *section, *flags]) == 0
 
 
@@ -135,7 +136,11 @@ def shortened(words: Words, desk: Path) -> list[str]:
         return given
     if options.repeat > 2:
         given[given.index("--repeat") + 1] = "2"
-    return [*given, *shrunk(), *build_flags(options.env, desk)]
+    return [
+        *given,
+        *shrunk(options.env, options.config, options.overrides),
+        *build_flags(options.env, desk),
+    ]
 
 
 @pytest.mark.parametrize("words", chosen(lambda words: words[1:2] == ("main.py",)), ids=shlex.join)

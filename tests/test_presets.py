@@ -6,6 +6,7 @@ import json
 import math
 import re
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import gymnasium as gym
@@ -36,16 +37,20 @@ SECTIONS = [
 
 SMALL = (
     "base_config.max_step_each_iter=40",
-    "sac_config.start_step=100",
-    "sac_config.batch_size=8",
-    "sac_config.replay_ratio=0.05",
-    "replay_config.capacity=1000",
     "eval_config.episodes=1",
     "sac_config.write_summary_per_step=200",
     "eval_config.per_step=200",
-    "ppo_config.rollout_step=4",
-    "ppo_config.num_minibatch=2",
 )
+SMALL_BY_FAMILY = {
+    "SAC": (
+        "sac_config.start_step=100",
+        "sac_config.batch_size=8",
+        "sac_config.replay_ratio=0.05",
+        "replay_config.capacity=1000",
+    ),
+    "PPO": ("ppo_config.rollout_step=4", "ppo_config.num_minibatch=2"),
+    "A2C": (),
+}
 """Little enough to learn in a moment, and nothing that a section is about."""
 STEPS = 200
 OF_EVERY_KIND = ("toy/recall", "toy/catch", "toy/corridor")
@@ -57,9 +62,11 @@ SLOW = {("atari/pong", "default")} | {
 """Sections beside a task's own default; one of the same kind is trained in any case."""
 
 
-def shrunk() -> list[str]:
-    """Flags that make a training a matter of a second."""
-    return [f"--max_step={STEPS}", "--device=cpu", *(word for text in SMALL for word in ("-o", text))]
+def shrunk(label: str = "", section: str | None = None, overrides: Sequence[str] = ()) -> list[str]:
+    """Flags that make a training a matter of a second; of SAC without a task."""
+    family = load_config(label, section, overrides, seed=1).config.algorithm if label else "SAC"
+    small = (*SMALL, *SMALL_BY_FAMILY[family])
+    return [f"--max_step={STEPS}", "--device=cpu", *(word for text in small for word in ("-o", text))]
 
 
 def build_flags(label: str, folder: Path) -> list[str]:
@@ -114,7 +121,8 @@ def test_a_section_trains(
 ) -> None:
     """From the command line to the page about the run, with its own networks, wrappers and workers."""
     monkeypatch.chdir(tmp_path)
-    flags = ["-c", section, "-n", "run", "--seed=1", "--quiet", *shrunk(), *build_flags(label, tmp_path)]
+    flags = ["-c", section, "-n", "run", "--seed=1", "--quiet"]
+    flags += [*shrunk(label, section), *build_flags(label, tmp_path)]
     told = main([label, *flags]), capsys.readouterr()
     assert told[0] == 0, told[1]
     run = tmp_path / "models" / label / "run"

@@ -23,7 +23,7 @@ from algorithm.config.random_params import Distribution, draw
 from algorithm.config.schema import BEHAVIOUR_KEYS, Config, field_at, fields, value_at
 from algorithm.config.shipped_sections import under_memory
 from algorithm.config.tree import MappingNode, ValueNode, find, from_value_at, merge, to_value
-from algorithm.config.validation import build
+from algorithm.config.validation import build, refuse_misplaced
 from algorithm.config.yaml_io import inline, parse_value, read_yaml, shown, write_yaml
 from algorithm.env.config import without_team
 
@@ -142,6 +142,9 @@ def load_config(
     file = shown(source.file) if source and source.file else "command line"
     runnable = f"{file}, section {source.section}" if source and require_runnable else None
     result = _resolve(tree, seed, problems, runnable=runnable)
+    chosen = source.sections.children.get(source.section) if source else None
+    written = [chosen] if isinstance(chosen, MappingNode) else []
+    refuse_misplaced(*result[:2], [*written, _overridden(MappingNode(), overrides, {}, [])], problems)
     if problems or folder is None or source is None:
         raise ConfigError(problems)
     return LoadedConfig(
@@ -175,6 +178,7 @@ def load_config_file(
     tree = as_section(read, path.name, problems) if read else MappingNode()
     tree = _overridden(tree, overrides, flags, problems)
     result = _resolve(tree, seed, problems, runnable=shown(path) if read and require_runnable else None)
+    refuse_misplaced(*result[:2], [_overridden(MappingNode(), overrides, {}, [])], problems)
     if problems:
         raise ConfigError(problems)
     folder = env or EnvFolder(path.resolve().parent, path.resolve().parent.name)

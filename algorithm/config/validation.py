@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from functools import cache
 from typing import Any, Literal, get_args, get_origin
@@ -16,6 +16,7 @@ from algorithm.config.errors import Problem, did_you_mean, unavailable
 from algorithm.config.schema import Config, KeyPath, field_at, fields
 from algorithm.config.tree import MappingNode, Node, ValueNode, find, to_value
 from algorithm.config.yaml_io import inline
+from algorithm.families import misplaced
 from algorithm.fields import Block, Contradiction, block_of, facts_of
 
 _KINDS = {
@@ -259,6 +260,37 @@ def _contradiction(block: KeyPath, found: Contradiction, tree: MappingNode) -> P
     written = [node.where for node in (find(tree, path) for path in paths) if node is not None]
     names = " and ".join(f"`{'.'.join(path)}`" for path in paths)
     return Problem(f"{names} contradict each other", " and ".join(written), found.why, found.fix)
+
+
+def refuse_misplaced(
+    config: Config, behaviours: Mapping[str, Config], written: Sequence[MappingNode], problems: list[Problem]
+) -> None:
+    """Report keys of other families than the chosen one.
+
+    written: what was set for this run: the chosen section and overrides, not what they inherit
+    """
+    for tree in written:
+        for (block, key), node in _keys(tree):
+            _report_misplaced(config.algorithm, (block, key), node, "", problems)
+        for name, own in behaviours.items():
+            part = find(tree, ("ma_config", name))
+            for (block, key), node in _keys(part) if part is not None else ():
+                _report_misplaced(own.algorithm, (block, key), node, f"ma_config.{name}.", problems)
+
+
+def _keys(tree: Node) -> Iterator[tuple[tuple[str, str], Node]]:
+    for block, inner in tree.children.items() if isinstance(tree, MappingNode) else ():
+        for key, node in inner.children.items() if isinstance(inner, MappingNode) else ():
+            yield (block, key), node
+
+
+def _report_misplaced(
+    algorithm: str, path: tuple[str, str], node: Node, prefix: str, problems: list[Problem]
+) -> None:
+    found = misplaced(algorithm, *path)
+    if found is not None:
+        why, fix = found
+        problems.append(Problem(f"`{prefix}{'.'.join(path)}` has no effect", node.where, why, fix))
 
 
 def _no_environment(tree: MappingNode, refused: Collection[KeyPath], file: str) -> Iterator[Problem]:

@@ -136,6 +136,38 @@ BLOCKS = {"PPO": "ppo_config", "A2C": "a2c_config"}
 """Family -> its block."""
 
 
+SHARED = frozenset(
+    [
+        "nn",
+        "seed",
+        "network_seed",
+        "threads",
+        "gamma",
+        "seq_encoder",
+        "burn_in_step",
+        "learning_rate_schedule",
+        "use_normalization",
+        "reward_scaling",
+        "write_summary_per_step",
+        "save_model_per_step",
+        "random_params",
+    ]
+)
+"""Keys of ``sac_config`` that both families have."""
+
+
+def misplaced(algorithm: str, block: str, key: str) -> tuple[str, str] | None:
+    """Return why a key says nothing with on-policy learning, and what to do; None where it says something."""
+    if block == "replay_config":
+        return f"{algorithm} has no replay: it learns from the last rollout", "leave it out"
+    if block != "sac_config" or key in SHARED or key in _MEANINGLESS:
+        return None
+    own = BLOCKS[algorithm]
+    known = key in (PpoConfig if algorithm == "PPO" else A2cConfig).model_fields
+    fix = f"set {own}.{key}" if known else "leave it out"
+    return f"it is SAC's, and algorithm is {algorithm}", fix
+
+
 def contradictions(config: AnyConfig) -> Iterator[Contradiction]:
     """Yield what cannot be with on-policy learning; all keys are dotted from the top level."""
     sac, name = config.sac_config, BLOCKS[config.algorithm]
