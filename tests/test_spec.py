@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from algorithm.actions.parts import make_parts
 from algorithm.spec import ActionSpec, ObsSpec
 
 
@@ -67,3 +68,13 @@ def test_observations_need_unique_names():
     with pytest.raises(ValueError, match="unique"):
         ObsSpec(("a", "a"), ((1,), (1,)), ("float32", "float32"))
     assert ObsSpec(("a", "b"), ((2, 3), ()), ("float32", "uint8")).flat_size == 7
+
+
+def test_the_continuous_part_is_squashed_by_tanh_or_cut_off(rng):
+    z = rng.normal(size=(50, 3)).astype(np.float32) * 3
+    for squash, plain in (("tanh", np.tanh(z)), ("clip", z.clip(-1, 1))):
+        spec = ActionSpec(continuous=3, squash=squash)
+        np.testing.assert_array_equal(spec.squashed(z), plain)
+        np.testing.assert_array_equal(make_parts(spec).continuous.squash(z), plain)
+        out = np.empty_like(z)
+        assert spec.squashed(z, out=out) is out and np.array_equal(out, plain)

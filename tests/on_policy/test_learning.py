@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from algorithm.errors import ModelError
+from algorithm.nn.distributions import HybridAction, TanhNormal
 from algorithm.nn.optimiser import FlatAdam, FlatRms
 from algorithm.on_policy.rollout import Rollout
 from tests.on_policy.agents import make, train, weights
@@ -211,3 +212,15 @@ def test_clip_and_learning_rate_fall():
     train(agent, collector, 512)
     assert agent.learner._clip_factor == pytest.approx(1 - 512 / 1000)
     assert agent.learner._optimiser.factor == pytest.approx(1 - 512 / 1000)
+
+
+def test_the_entropy_is_a_sum_over_allowed_choices_branches_and_components():
+    agent, _ = make("algorithm.env.toys:ToyHybrid-v0", 2)
+    logits, mean, log_std = torch.randn(5, 3), torch.randn(5, 1), torch.randn(5, 1)
+    mask = torch.tensor([[True, False, True]] * 5)
+    found = agent.learner._entropy(HybridAction(TanhNormal(mean, log_std), logits), mask)
+    choices = torch.distributions.Categorical(logits=logits.masked_fill(~mask, -torch.inf))
+    allowed = torch.distributions.Categorical(logits=logits[:, [0, 2]])
+    torch.testing.assert_close(choices.probs[:, [0, 2]], allowed.probs)
+    number = torch.distributions.Normal(mean, log_std.exp()).entropy().sum(-1)
+    torch.testing.assert_close(found, allowed.entropy() + number)
