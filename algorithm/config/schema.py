@@ -241,20 +241,20 @@ class NnConfig(Block):
     )
     policy: dict[str, Any] | None = option(
         None,
-        "Keyword arguments of ModelPolicy; the default one takes dense_n, dense_depth and noisy.",
+        "Keyword arguments of ModelPolicy; the default one takes dense_n and dense_depth or hidden, noisy.",
         resume=_OTHER_NETWORKS,
         shared=True,
     )
     q: dict[str, Any] | None = option(
         None,
-        "Keyword arguments of ModelQ; the default one takes dense_n and dense_depth.",
+        "Keyword arguments of ModelQ; the default one takes dense_n and dense_depth or hidden.",
         new=True,
         resume=_OTHER_NETWORKS,
         shared=True,
     )
     v: dict[str, Any] | None = option(
         None,
-        "Keyword arguments of ModelV, of PPO and A2C; the default one takes dense_n and dense_depth.",
+        "Keyword arguments of ModelV, of PPO and A2C; the default one takes those of ModelQ.",
         new=True,
         resume=_OTHER_NETWORKS,
         shared=True,

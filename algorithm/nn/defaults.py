@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -11,7 +11,7 @@ from typing_extensions import override
 from algorithm.nn.distributions import HybridAction
 from algorithm.nn.encode import ImageEncoder, VectorEncoder
 from algorithm.nn.images import image_layouts
-from algorithm.nn.mlp import ActionHead, mlp
+from algorithm.nn.mlp import ActionHead, hidden_widths, mlp
 from algorithm.nn.noisy import NoisyLinear
 from algorithm.nn.protocols import Rep, q_size
 from algorithm.spec import AgentSpec
@@ -60,11 +60,23 @@ class ModelRep(Rep):
 
 
 class ModelQ(nn.Module):
-    """Critic of ``dense_depth`` layers of ``dense_n`` units over state and continuous action."""
+    """Critic of 2 layers of 256 units over state and continuous action.
 
-    def __init__(self, spec: AgentSpec, state_size: int, dense_n: int = 256, dense_depth: int = 2) -> None:
+    dense_n, dense_depth: other numbers of units and layers
+    hidden: the width of each layer instead
+    """
+
+    def __init__(
+        self,
+        spec: AgentSpec,
+        state_size: int,
+        dense_n: int | None = None,
+        dense_depth: int | None = None,
+        hidden: Sequence[int] | None = None,
+    ) -> None:
         super().__init__()
-        self.net = mlp(state_size + spec.action.continuous, [dense_n] * dense_depth, q_size(spec.action))
+        widths = hidden_widths(dense_n, dense_depth, hidden, 256)
+        self.net = mlp(state_size + spec.action.continuous, widths, q_size(spec.action))
 
     @override
     def forward(self, state: Tensor, c_action: Tensor) -> Tensor:
@@ -74,8 +86,9 @@ class ModelQ(nn.Module):
 
 
 class ModelPolicy(nn.Module):
-    """Policy of ``dense_depth`` layers of ``dense_n`` units, then the action head.
+    """Policy of 2 layers of 256 units, then the action head.
 
+    dense_n, dense_depth, hidden: as of :class:`ModelQ`
     noisy: all of these layers have noisy weights, see :class:`~algorithm.nn.noisy.NoisyLinear`
     """
 
@@ -83,14 +96,16 @@ class ModelPolicy(nn.Module):
         self,
         spec: AgentSpec,
         state_size: int,
-        dense_n: int = 256,
-        dense_depth: int = 2,
+        dense_n: int | None = None,
+        dense_depth: int | None = None,
         noisy: bool = False,
+        hidden: Sequence[int] | None = None,
     ) -> None:
         super().__init__()
         linear = NoisyLinear if noisy else nn.Linear
-        self.net = mlp(state_size, [dense_n] * dense_depth, linear=linear)
-        self.head = ActionHead(dense_n if dense_depth else state_size, spec.action, linear)
+        widths = hidden_widths(dense_n, dense_depth, hidden, 256)
+        self.net = mlp(state_size, widths, linear=linear)
+        self.head = ActionHead([state_size, *widths][-1], spec.action, linear)
 
     @override
     def forward(self, state: Tensor, obs: Mapping[str, Tensor]) -> HybridAction:

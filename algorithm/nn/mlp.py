@@ -46,6 +46,20 @@ def mlp(
     return nn.Sequential(*layers)
 
 
+def hidden_widths(
+    dense_n: int | None, dense_depth: int | None, hidden: Sequence[int] | None, default_n: int
+) -> list[int]:
+    """Return the widths of hidden layers: those of ``hidden``, or ``dense_depth`` (2) times ``dense_n``.
+
+    default_n: the width without ``dense_n``. Raises ValueError if both ways are taken.
+    """
+    if hidden is None:
+        return [default_n if dense_n is None else dense_n] * (2 if dense_depth is None else dense_depth)
+    if dense_n is not None or dense_depth is not None:
+        raise ValueError("hidden lists the width of every layer; leave dense_n and dense_depth out")
+    return list(hidden)
+
+
 class ActionHead(nn.Module):
     """Linear layer for each kind of action, from features to a :class:`HybridAction`.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 import torch
@@ -13,7 +13,7 @@ from typing_extensions import override
 from algorithm.nn.distributions import HybridAction, TanhNormal
 from algorithm.nn.dry_run import check_policy, check_v
 from algorithm.nn.loader import Network
-from algorithm.nn.mlp import LOG_STD_RANGE, ActionHead, mlp
+from algorithm.nn.mlp import LOG_STD_RANGE, ActionHead, hidden_widths, mlp
 from algorithm.spec import AgentSpec
 
 HIDDEN_GAIN = math.sqrt(2.0)
@@ -21,8 +21,10 @@ HIDDEN_GAIN = math.sqrt(2.0)
 
 
 class TanhPolicy(nn.Module):
-    """Policy of ``dense_depth`` layers of ``dense_n`` units with tanh, then the action head.
+    """Policy of 2 layers of 64 units with tanh, then the action head.
 
+    dense_n, dense_depth: other numbers of units and layers
+    hidden: the width of each layer instead
     std: ``parameter``: the standard deviation of each continuous action is a parameter, 1 at first;
          ``state``: it is an output, as the mean
     """
@@ -31,13 +33,15 @@ class TanhPolicy(nn.Module):
         self,
         spec: AgentSpec,
         state_size: int,
-        dense_n: int = 64,
-        dense_depth: int = 2,
+        dense_n: int | None = None,
+        dense_depth: int | None = None,
         std: Literal["parameter", "state"] = "parameter",
+        hidden: Sequence[int] | None = None,
     ) -> None:
         super().__init__()
-        width = dense_n if dense_depth else state_size
-        self.net = mlp(state_size, [dense_n] * dense_depth, activation=nn.Tanh)
+        widths = hidden_widths(dense_n, dense_depth, hidden, 64)
+        width = [state_size, *widths][-1]
+        self.net = mlp(state_size, widths, activation=nn.Tanh)
         self.head = ActionHead(width, spec.action)
         self.log_std: nn.Parameter | None = None
         if spec.action.continuous and std == "parameter":
@@ -60,12 +64,20 @@ class TanhPolicy(nn.Module):
 
 
 class TanhValue(nn.Module):
-    """Value function of ``dense_depth`` layers of ``dense_n`` units with tanh."""
+    """Value function of 2 layers of 64 units with tanh; arguments as of :class:`TanhPolicy`."""
 
-    def __init__(self, spec: AgentSpec, state_size: int, dense_n: int = 64, dense_depth: int = 2) -> None:
+    def __init__(
+        self,
+        spec: AgentSpec,
+        state_size: int,
+        dense_n: int | None = None,
+        dense_depth: int | None = None,
+        hidden: Sequence[int] | None = None,
+    ) -> None:
         super().__init__()
-        self.net = mlp(state_size, [dense_n] * dense_depth, activation=nn.Tanh)
-        self.last = nn.Linear(dense_n if dense_depth else state_size, 1)
+        widths = hidden_widths(dense_n, dense_depth, hidden, 64)
+        self.net = mlp(state_size, widths, activation=nn.Tanh)
+        self.last = nn.Linear([state_size, *widths][-1], 1)
         set_orthogonal(self.net)
         set_orthogonal(self.last, 1.0)
 

@@ -220,3 +220,22 @@ def test_wrong_arguments_of_the_default_memory_are_named(rep, message):
 def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(ModelError, match="not found"):
         load_networks(SPEC, tmp_path / "other.py", NETWORKS)
+
+
+@pytest.mark.parametrize(
+    ("options", "widths"),
+    [
+        ({}, [256, 256]),
+        ({"dense_n": 8}, [8, 8]),
+        ({"dense_depth": 1}, [256]),
+        ({"hidden": [512, 32]}, [512, 32]),
+    ],
+)
+def test_hidden_layers_are_counted_or_listed(options, widths):
+    networks = load_networks(SPEC, None, NETWORKS, q=options, policy=options)
+    for name in NETWORKS:
+        layers = [layer for layer in networks.built[name].net if isinstance(layer, torch.nn.Linear)]
+        assert [layer.out_features for layer in layers][: len(widths)] == widths
+    with pytest.raises(ModelError, match=r"ModelQ\.__init__ failed") as caught:
+        load_networks(SPEC, None, NETWORKS, q={"hidden": [8], "dense_n": 8})
+    assert "leave dense_n and dense_depth out" in caught.value.why
