@@ -90,7 +90,7 @@ class A2cConfig(OnPolicyConfig):
     )
     entropy_coef: Finite = option(0.01, "Weight of the policy's entropy in the loss.", new=True, ge=0)
     use_tf_rms: bool = option(
-        False,
+        True,
         "RMSprop as TensorFlow has it, its constant inside the root. false: as PyTorch.",
         new=True,
         resume="fixed: the optimiser's numbers mean something else",
