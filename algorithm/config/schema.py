@@ -377,7 +377,7 @@ def value_at(config: Config, path: KeyPath) -> object:
 
 MERGE_KEYS = {
     "ma_config": "Several kinds of agent in one environment: {behaviour: {algorithm, nn_config, "
-    "replay_config, sac_config}}, each laid over the rest of the configuration for the behaviour of that "
+    "replay_config, sac_config, …}}, each laid over the rest of the configuration for the behaviour of that "
     "name.",
     "inherited": "Section or list of sections that lie below this one, left to right: of the same file, else "
     "of algorithm/sections.yaml.",
