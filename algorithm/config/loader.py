@@ -26,6 +26,7 @@ from algorithm.config.tree import MappingNode, ValueNode, find, from_value_at, m
 from algorithm.config.validation import build, refuse_misplaced
 from algorithm.config.yaml_io import inline, parse_value, read_yaml, shown, write_yaml
 from algorithm.env.config import without_team
+from algorithm.families import misplaced
 
 _NO_FLAGS: Mapping[str, object] = MappingProxyType({})
 _FRESH_SEEDS = 2**31
@@ -369,7 +370,7 @@ def _of_the_run(path: str, where: str) -> Problem:
 def _differences(config: Config, base: Config) -> Iterator[tuple[str, object]]:
     for path, _ in fields():
         value, other = value_at(config, path), value_at(base, path)
-        if value != other and path != _SEED:
+        if value != other and path != _SEED and not (path[1:] and misplaced(config.algorithm, *path[:2])):
             yield ".".join(path), value
 
 

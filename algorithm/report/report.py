@@ -13,6 +13,7 @@ from urllib.parse import quote
 from algorithm.config.cli import TrainOptions
 from algorithm.config.yaml_io import inline
 from algorithm.console.offers import playing_commands
+from algorithm.families import misplaced
 from algorithm.report.facts import FINISHED, Facts, Score, lookup, number
 from algorithm.report.page import render
 from algorithm.report.panels import diagnostics, learning_curve
@@ -114,8 +115,9 @@ def _behaviour(facts: Facts, behaviour: str) -> dict[str, object]:
     columns = facts.metrics.get(behaviour)
     ratio = None
     if facts.config is not None:
-        sac = facts.config.for_behaviour(behaviour).sac_config
-        ratio = number(sac.replay_ratio) if sac.use_replay_buffer else None
+        config = facts.config.for_behaviour(behaviour)
+        sac, owes = config.sac_config, misplaced(config.algorithm, "sac_config", "replay_ratio") is None
+        ratio = number(sac.replay_ratio) if owes and sac.use_replay_buffer else None
     return {
         "suffix": "" if behaviour == DEFAULT_BEHAVIOUR else f": {behaviour}",
         "measured": columns is not None,

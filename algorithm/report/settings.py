@@ -12,6 +12,7 @@ from algorithm.config.errors import ConfigError
 from algorithm.config.loader import LoadedConfig, load_config
 from algorithm.config.schema import BEHAVIOUR_KEYS, Config, fields
 from algorithm.config.yaml_io import inline
+from algorithm.families import misplaced
 from algorithm.fields import facts_of
 
 _OF_ONE_RUN = frozenset({"base_config.name", "sac_config.seed"})
@@ -39,11 +40,24 @@ def differences(configs: Sequence[LoadedConfig | None]) -> list[Difference]:
     for key in keys:
         common = default.get(_common_key(key), _MISSING)
         values = [_MISSING if one is None else one.get(key, one.get(_common_key(key))) for one in flat]
-        if key not in _OF_ONE_RUN and any(value is not _MISSING and value != common for value in values):
+        if (
+            key not in _OF_ONE_RUN
+            and _counts(key, configs)
+            and any(value is not _MISSING and value != common for value in values)
+        ):
             texts = ["?" if value is _MISSING else inline(value) for value in values]
             texts.append("none" if key in _REQUIRED else "?" if common is _MISSING else inline(common))
             found.append(Difference(key, tuple(texts)))
     return found
+
+
+def _counts(key: str, configs: Sequence[LoadedConfig | None]) -> bool:
+    """Return whether the key says something with the algorithm of one of the configurations."""
+    block, _, name = _common_key(key).partition(".")
+    algorithms = [
+        config.algorithm for one in configs if one for config in (one.config, *one.behaviours.values())
+    ]
+    return not name or not algorithms or any(misplaced(one, block, name) is None for one in algorithms)
 
 
 def options_of(arguments: object) -> TrainOptions | None:

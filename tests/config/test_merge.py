@@ -202,3 +202,10 @@ def test_an_unused_section_is_not_judged(task):
     task(PENDULUM + "later:\n  sac_config: {threads: auto}\n")
     assert load_config("gym/task").config.sac_config.threads == 1
     assert "not available" in str(refusal("gym/task", "later"))
+
+
+def test_what_says_nothing_with_the_algorithm_is_not_shown(task):
+    task("default:\n  sac_config: {tau: 0.02, gamma: 0.9}\nppo:\n  algorithm: PPO\n  ppo_config: {clip: 0.1}\n")
+    shown = load_config("gym/task", "ppo").differences()
+    assert {"algorithm", "sac_config.gamma", "ppo_config.clip"} <= shown.keys()
+    assert "sac_config.tau" not in shown and "sac_config.tau" in load_config("gym/task").differences()
