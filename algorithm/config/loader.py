@@ -143,9 +143,11 @@ def load_config(
     file = shown(source.file) if source and source.file else "command line"
     runnable = f"{file}, section {source.section}" if source and require_runnable else None
     result = _resolve(tree, seed, problems, runnable=runnable)
+    own = _overridden(MappingNode(), overrides, {}, [])
     chosen = source.sections.children.get(source.section) if source else None
-    written = [chosen] if isinstance(chosen, MappingNode) else []
-    refuse_misplaced(*result[:2], [*written, _overridden(MappingNode(), overrides, {}, [])], problems)
+    # A section that another algorithm is tried with has been written for its own.
+    written = [chosen] if isinstance(chosen, MappingNode) and find(own, ("algorithm",)) is None else []
+    refuse_misplaced(*result[:2], [*written, own], problems)
     if problems or folder is None or source is None:
         raise ConfigError(problems)
     return LoadedConfig(

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from algorithm.config import find_env, load_config
+from algorithm.config import ConfigError, find_env, load_config
 from algorithm.config.tree import from_value, merge, to_value
 from tests.config.conftest import PENDULUM, refusal
 
@@ -205,7 +205,16 @@ def test_an_unused_section_is_not_judged(task):
 
 
 def test_what_says_nothing_with_the_algorithm_is_not_shown(task):
-    task("default:\n  sac_config: {tau: 0.02, gamma: 0.9}\nppo:\n  algorithm: PPO\n  ppo_config: {clip: 0.1}\n")
+    task(
+        "default:\n  sac_config: {tau: 0.02, gamma: 0.9}\nppo:\n  algorithm: PPO\n  ppo_config: {clip: 0.1}\n"
+    )
     shown = load_config("gym/task", "ppo").differences()
     assert {"algorithm", "sac_config.gamma", "ppo_config.clip"} <= shown.keys()
     assert "sac_config.tau" not in shown and "sac_config.tau" in load_config("gym/task").differences()
+
+
+def test_another_algorithm_can_be_tried_with_a_task_of_sac(task):
+    task(PENDULUM + "  sac_config: {tau: 0.02}\n")
+    assert load_config("gym/task", overrides=["algorithm=PPO"]).config.algorithm == "PPO"
+    with pytest.raises(ConfigError, match=r"`sac_config.tau` has no effect"):
+        load_config("gym/task", overrides=["algorithm=PPO", "sac_config.tau=0.1"])

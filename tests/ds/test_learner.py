@@ -44,6 +44,11 @@ def test_a_segment_must_fit_into_the_replay(folder, capsys):
     assert "200 steps and 200 rows" in said and "base_config.max_episode_length" in said
 
 
+def test_a_family_without_remote_actors_is_refused(folder, capsys):
+    said = refused(capsys, "-o", "algorithm=PPO")
+    assert "PPO has no actors in other processes" in said and "python main.py task" in said
+
+
 def test_a_port_that_is_taken(folder, capsys):
     with socket.create_server(("127.0.0.1", 0)) as other:
         said = refused(capsys, f"--learner_port={other.getsockname()[1]}")
