@@ -45,6 +45,7 @@ class Segment:
     terminated: Bool  # [L]
     truncated: Bool  # [L]
     priority: Float | None = None  # [L] TD error where the sender has it
+    lag: int = 0  # versions that the weights which acted are behind the newest
 
     @property
     def length(self) -> int:

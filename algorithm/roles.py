@@ -169,34 +169,6 @@ class Collector(Protocol):
         ...
 
 
-class UpdateSchedule(Protocol):
-    """The number of gradient updates that environment steps call for."""
-
-    def due(self, step: int) -> int:
-        """Return the updates to make after ``step`` environment steps; they count as made."""
-        ...
-
-    def defer(self, step: int) -> None:
-        """Count from ``step``: nothing could be learned before."""
-        ...
-
-    def carry_over(self, updates: int) -> None:
-        """Keep updates due that could not be made now."""
-        ...
-
-    def achieved(self, step: int, updates: int) -> float:
-        """Return updates per environment step since learning began; NaN before."""
-        ...
-
-    def state(self) -> dict[str, float]:
-        """Return what :meth:`load_state` continues from, as JSON."""
-        ...
-
-    def load_state(self, state: Mapping[str, float]) -> None:
-        """Continue from what :meth:`state` returned."""
-        ...
-
-
 class DivergenceReport(Protocol):
     """A receiver of reports on updates that are not finite."""
 
@@ -253,6 +225,11 @@ class Agent(Recorder, SegmentRecorder, Protocol):
 
     def acting_parts(self) -> Mapping[str, nn.Module]:
         """Return the modules that an exploring remote policy needs, by name."""
+        ...
+
+    @property
+    def weights_version(self) -> int:
+        """Number of times so far that remote actors were due new ``acting_parts``."""
         ...
 
     def new_policy(self, purpose: str) -> SamplingPolicy:
@@ -369,6 +346,22 @@ class MakeActing(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class RemoteLimits:
+    """Limits on what remote actors send for a behaviour.
+
+    max_length: transitions of a segment; None: those of ``base_config.max_episode_length``
+    max_lag:    versions that the weights of a stored segment may be behind; None: any
+    """
+
+    max_length: int | None = None
+    max_lag: int | None = None
+
+
+def _no_limits(config: BehaviourConfig) -> RemoteLimits:
+    return RemoteLimits()
+
+
 def _no_rules(config: BehaviourConfig) -> dict[str, Callable[[Any], str | None]]:
     return {}
 
@@ -379,6 +372,7 @@ class Family:
 
     make_agent:   see :class:`MakeAgent`
     make_acting:  see :class:`MakeActing`; None: it cannot be distributed
+    remote_limits: limits on what remote actors send, for a configuration
     networks:     classes of an ``nn.py`` besides ``ModelRep``, by name; a family without any has no ``nn.py``
     health_rules: rules of the watchdog that hold for a configuration, by name
     watched:      metrics that those rules read
@@ -387,6 +381,7 @@ class Family:
     name: str
     make_agent: MakeAgent
     make_acting: MakeActing | None = None
+    remote_limits: Callable[[BehaviourConfig], RemoteLimits] = _no_limits
     networks: Mapping[str, Network] = field(default_factory=dict)
     health_rules: Callable[[BehaviourConfig], Mapping[str, Callable[[Any], str | None]]] = _no_rules
     watched: Sequence[str] = ()

@@ -166,7 +166,7 @@ class _Work:
         acting = self._acting(env, seed)
         loader = WeightLoader({name: one.parts for name, one in acting.items()})
         channels = 1 if self.welcome.synchronous else base.episode_sender_process_num
-        writer = TrajectoryWriter(max_length=base.max_episode_length, channels=channels)
+        writer = TrajectoryWriter(max_length=self._max_length(env), channels=channels)
         send_queue = SendQueue(self.link, channels=channels, size=self.loaded.config.net_config.spool_size)
         self._join(env, send_queue, console)
         send_queue.start()
@@ -258,6 +258,13 @@ class _Work:
                 device=device,
             )
         return made
+
+    def _max_length(self, env: VecEnv) -> int:
+        """Return the transitions of the longest segment, which all behaviours take."""
+        configs = [self.loaded.for_behaviour(name) for name in env.specs]
+        limits = [family(config).remote_limits(config).max_length for config in configs]
+        own: int = self.loaded.config.base_config.max_episode_length
+        return min([own, *(limit for limit in limits if limit is not None)])
 
     def _join(self, env: VecEnv, send_queue: SendQueue, console: Console) -> None:
         files = {name: nn_file(self.loaded.for_behaviour(name), self.loaded.env_dir) for name in env.specs}

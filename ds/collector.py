@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from msgspec.structs import replace
+
 from algorithm.data import State
 from algorithm.roles import Episode, SegmentRecorder
 from algorithm.timing import Stopwatch
@@ -13,7 +15,7 @@ from algorithm.wording import Rows
 from ds.checking import MAX_ENVIRONMENTS
 from ds.ingest import ActorLeft, IngestQueue
 from ds.parameters import ParameterStore
-from ds.protocol import TrajectoryMessage
+from ds.protocol import TrajectoryChunk, TrajectoryMessage
 from ds.registry import ActorRegistry
 
 MAX_ROWS = 16
@@ -43,6 +45,7 @@ class RemoteCollector:
     watch:       stopwatch of waiting and storing
     wait:        seconds that a step waits for a message at most
     whole:       hand out all steps of a message at once: it is one step of all agents
+    max_lag:     versions that the weights of a behaviour's segment may be behind; None: any
     silence:     transitions of an actor, for each of its agents, after which an agent without any has left,
                  even if the word of it was lost: several times the longest segment
     """
@@ -58,13 +61,14 @@ class RemoteCollector:
         watch: Stopwatch,
         wait: float,
         whole: bool = False,
+        max_lag: Mapping[str, int | None] | None = None,
         silence: int = 10_000,
     ) -> None:
         self._queue, self._actors, self._recorders = queue, actors, recorders
         self._parameters = parameters
         self._before_step, self._watch, self._wait = before_step, watch, wait
         self._streams = AgentTracker(silence)
-        self._whole = whole
+        self._whole, self._max_lag = whole, dict(max_lag or {})
         self.behaviour_steps = dict.fromkeys(recorders, 0)
         self._unreleased: _PendingSteps | None = None
         self._last: TrajectoryMessage | None = None
@@ -150,16 +154,18 @@ class RemoteCollector:
             self._store(*item)
         self._watch.lap("store")
 
-    def _store(self, number: int, message: TrajectoryMessage) -> None:
+    def _store(self, number: int, came: TrajectoryMessage) -> None:
+        lag = max(0, self._parameters.newest - came.version)
+        message = self._without_outdated(came, lag)
         for chunk in message.chunks:
             recorder, stream = self._recorders[chunk.behaviour], stream_of(number, chunk.agent)
             if chunk.transitions is None:
                 recorder.close(stream)
             else:
-                recorder.add(chunk.transitions.segment(stream))
+                recorder.add(chunk.transitions.segment(stream, lag=lag))
         for behaviour, stream in self._streams.heard(number, message):
             self._recorders[behaviour].close(stream)
-        self._actors.stored(message)
+        self._actors.stored(came, outdated=came.steps - message.steps)
         episodes = [
             Episode(behaviour, stream_of(number, agent), total, length)
             for behaviour, agent, total, length in message.episodes
@@ -168,7 +174,18 @@ class RemoteCollector:
         for chunk in message.chunks:
             taken[chunk.behaviour] += 0 if chunk.transitions is None else chunk.transitions.length
         self._unreleased = _PendingSteps(taken, episodes)
-        self._last = message
+        self._last = came
+
+    def _without_outdated(self, message: TrajectoryMessage, lag: int) -> TrajectoryMessage:
+        """Return it without segments of behaviours whose limit ``lag`` passes; their episodes end there."""
+        outdated = {name for name, most in self._max_lag.items() if most is not None and lag > most}
+        if outdated.isdisjoint(chunk.behaviour for chunk in message.chunks):
+            return message
+        chunks = [
+            TrajectoryChunk(chunk.behaviour, chunk.agent, None) if chunk.behaviour in outdated else chunk
+            for chunk in message.chunks
+        ]
+        return replace(message, chunks=tuple(chunks))
 
     def _release(self) -> list[Episode]:
         left = self._unreleased

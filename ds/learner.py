@@ -17,7 +17,7 @@ from algorithm.evaluation.play import play
 from algorithm.experience.faults import Faults
 from algorithm.families import family
 from algorithm.replay.buffer import ReplayBuffer
-from algorithm.roles import Agent, Collector, MakeReplay
+from algorithm.roles import Agent, Collector, MakeReplay, RemoteLimits
 from algorithm.runs.files import write_json
 from algorithm.spec import AgentSpec
 from algorithm.timing import Stopwatch
@@ -122,9 +122,7 @@ class Remote:
         self._queue = IngestQueue(base.episode_queue_size, line=most_at_a_time(self._max_message))
         session.stack.callback(self._queue.close)
         self._parameters = ParameterStore({name: agent.policy.warming_up for name, agent in agents.items()})
-        self._publisher = WeightPublisher(
-            self._parameters, agents, interval=base.update_sac_bak_per_step, always=net.synchronous
-        )
+        self._publisher = WeightPublisher(self._parameters, agents, always=net.synchronous)
         return RemoteCollector(
             self._queue,
             self._actors,
@@ -135,7 +133,12 @@ class Remote:
             wait=_WAIT_S,
             whole=net.synchronous,
             silence=_SILENT_CHUNKS * base.max_episode_length,
+            max_lag={name: self._limits(name).max_lag for name in agents},
         )
+
+    def _limits(self, behaviour: str) -> RemoteLimits:
+        config = self._session.loaded.for_behaviour(behaviour)
+        return family(config).remote_limits(config)
 
     def begin(self) -> None:
         """Listen. The newest weights are published before the first actor joins."""
@@ -180,7 +183,8 @@ class Remote:
                     why="what it learns from must come from its present networks",
                     fix=f"train in one process, with n_envs and workers: python main.py {loaded.env_label}",
                 )
-            if config.replay_config.capacity <= length:
+            limited = family(config).remote_limits(config).max_length is not None
+            if not limited and config.replay_config.capacity <= length:
                 raise UsageError(
                     "a segment of an actor would not fit into the replay",
                     where="base_config.max_episode_length and replay_config.capacity",

@@ -90,6 +90,7 @@ class PrefetchedReplay(ReplayBuffer):
 
     __len__ = _guarded(ReplayBuffer.__len__)
     windows = _guarded(ReplayBuffer.windows)
+    chains = _guarded(ReplayBuffer.chains)
     alive = _guarded(ReplayBuffer.alive)
     anneal = _guarded(ReplayBuffer.anneal)
     spread = _guarded(ReplayBuffer.spread)

@@ -107,10 +107,10 @@ class Transitions(msgspec.Struct, frozen=True, kw_only=True, array_like=True, fo
         """L, the number of transitions."""
         return len(self.reward)
 
-    def segment(self, stream: int) -> Segment:
+    def segment(self, stream: int, *, lag: int = 0) -> Segment:
         """Return the transitions as those of ``stream``; no array is copied."""
         transitions = {name: getattr(self, name) for name in self.__struct_fields__}
-        return Segment(stream=stream, **transitions)
+        return Segment(stream=stream, lag=lag, **transitions)
 
 
 class TrajectoryChunk(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):

@@ -189,9 +189,13 @@ class ActorRegistry:
             self._counts["rejected"] += 1
         self._faults(kind, shown(what))
 
-    def stored(self, message: TrajectoryMessage) -> None:
-        """Note that the agents have a message: from here on it is in the state."""
+    def stored(self, message: TrajectoryMessage, *, outdated: int = 0) -> None:
+        """Note that the agents have a message: from here on it is in the state.
+
+        outdated: transitions in it that were left out, made with weights too old for what learns from them
+        """
         with self._lock:
+            self._counts["stale"] += outdated
             record = self._record(message.actor)
             if record is not None:
                 record.stored[message.channel] = max(record.stored[message.channel], message.number)

@@ -69,18 +69,14 @@ def assembled(pieces: Sequence[bytes]) -> tuple[int, bytes]:
 
 
 class WeightPublisher:
-    """Publisher of weights to the parameter store, every so many updates of all agents.
+    """Publisher of weights to the parameter store, whenever an agent has a new version of them.
 
-    interval: updates between two versions
-    always:   at every call: a synchronous actor waits for them after each step
+    always: at every call: a synchronous actor waits for them after each step
     """
 
-    def __init__(
-        self, parameters: ParameterStore, agents: Mapping[str, Agent], *, interval: int, always: bool
-    ) -> None:
-        self._parameters, self._agents = parameters, agents
-        self._interval, self._always = interval, always
-        self._published: int | None = None
+    def __init__(self, parameters: ParameterStore, agents: Mapping[str, Agent], *, always: bool) -> None:
+        self._parameters, self._agents, self._always = parameters, agents, always
+        self._published: list[int] = []
         self._parts = {name: agent.acting_parts() for name, agent in agents.items()}
 
     def publish_if_due(self) -> None:
@@ -88,9 +84,9 @@ class WeightPublisher:
         self._parameters.set_warming_up(
             {name: agent.policy.warming_up for name, agent in self._agents.items()}
         )
-        updates = max(agent.updates for agent in self._agents.values())
-        if self._always or self._published is None or updates - self._published >= self._interval:
-            self._published = updates
+        versions = [agent.weights_version for agent in self._agents.values()]
+        if self._always or versions != self._published:
+            self._published = versions
             version = self._parameters.next_version
             self._parameters.publish(version, chunks(version, packed(self._parts)))
 

@@ -4,6 +4,35 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from typing import Protocol
+
+
+class UpdateSchedule(Protocol):
+    """The number of gradient updates that environment steps call for."""
+
+    def due(self, step: int) -> int:
+        """Return the updates to make after ``step`` environment steps; they count as made."""
+        ...
+
+    def defer(self, step: int) -> None:
+        """Count from ``step``: nothing could be learned before."""
+        ...
+
+    def carry_over(self, updates: int) -> None:
+        """Keep updates due that could not be made now."""
+        ...
+
+    def achieved(self, step: int, updates: int) -> float:
+        """Return updates per environment step since learning began; NaN before."""
+        ...
+
+    def state(self) -> dict[str, float]:
+        """Return what :meth:`load_state` continues from, as JSON."""
+        ...
+
+    def load_state(self, state: Mapping[str, float]) -> None:
+        """Continue from what :meth:`state` returned."""
+        ...
 
 
 class FifoUpdates:

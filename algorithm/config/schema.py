@@ -65,7 +65,7 @@ class BaseConfig(EnvConfig):
         resume="ignored",
     )
     update_sac_bak_per_step: Whole = option(
-        200, "Learner updates between two versions of the weights for actors.", ge=1
+        200, "Updates between two versions of the weights for actors. PPO, A2C: a rollout.", ge=1
     )
     n_envs: Whole = option(
         1,

@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import cast
 
 import numpy as np
 import torch
@@ -14,13 +13,13 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from algorithm.actions.actor import Actor
-from algorithm.actions.parts import make_parts
 from algorithm.agents.behaviour_policy import BehaviourPolicy
 from algorithm.agents.divergence import DivergenceMonitor
 from algorithm.agents.networks import make_networks
 from algorithm.data import Int, Segment, State, StepBatch
 from algorithm.nn.normalise import vector_names
-from algorithm.on_policy.config import BLOCKS, A2cConfig, PpoConfig
+from algorithm.on_policy.acting import acting_parts, clipping, new_actor
+from algorithm.on_policy.config import own_block
 from algorithm.on_policy.learner import OnPolicyLearner
 from algorithm.on_policy.networks import NETWORKS
 from algorithm.replay.budget import MemoryBudget
@@ -39,7 +38,7 @@ class OnPolicyAgent:
     """Learner, policy and rollouts of one behaviour.
 
     Transitions go into a small ring, as SAC's into its replay. Once ``rollout_step · n_envs`` of them are
-    new, the learner gets these and no others.
+    new, the learner gets these and no others. Those of remote actors may come from older networks.
 
     Raises UsageError if the ring does not fit into the memory.
     """
@@ -57,9 +56,9 @@ class OnPolicyAgent:
         greedy: bool = False,
         make_replay: MakeReplay = ReplayBuffer,
     ) -> None:
-        self.spec = spec = replace(spec, action=replace(spec.action, squash="clip"))
+        self.spec = spec = clipping(spec)
         self.config, self._device, self._seed, self._behaviour = config, device, seed, behaviour
-        sac, own = config.sac_config, block_of(config)
+        sac, own = config.sac_config, own_block(config)
         self._own, self._reward_scale = own, np.float32(config.base_config.reward_scale)
         networks = make_networks(spec, config, nn_file, NETWORKS, seed, behaviour)
         self._sources = networks.sources
@@ -105,6 +104,8 @@ class OnPolicyAgent:
         self._guard = DivergenceMonitor(self.learner)
         self._new: list[Int] = []  # ids of the transitions of this rollout
         self._num_new = 0
+        self._lag = 0  # versions that the networks of the oldest of them are behind
+        self._rollouts = 0
         self._metrics: dict[str, float] = {}
         self._falls = sac.learning_rate_schedule == "linear", own.clip_schedule == "linear"
 
@@ -122,6 +123,11 @@ class OnPolicyAgent:
     def warm_up_steps(self) -> int:
         """Environment steps before the first update: a rollout; before it one that is only measured."""
         return 2 * self._size if self.learner.model.normaliser.names else self._size
+
+    @property
+    def weights_version(self) -> int:
+        """Rollouts so far: each changes the networks, or what is known of observations."""
+        return self._rollouts
 
     @property
     def updates_per_step(self) -> float:
@@ -146,21 +152,15 @@ class OnPolicyAgent:
 
     def acting_parts(self) -> Mapping[str, nn.Module]:
         """Return the modules that a remote policy needs."""
-        model = self.learner.model
-        return {"normaliser": model.normaliser, "rep": model.rep, "policy": model.policy}
+        return acting_parts(self.learner.model)
 
     def new_policy(self, purpose: str) -> Actor:
         """Return a policy with random numbers of its own."""
         return self._new_actor(purpose)
 
     def _new_actor(self, purpose: str) -> Actor:
-        return Actor(
-            self.learner.model,
-            make_parts(self.spec.action),
-            device=self._device,
-            exploring=False,
-            seed=stream_seed(self._seed, purpose, self._behaviour),
-        )
+        seed = stream_seed(self._seed, purpose, self._behaviour)
+        return new_actor(self.spec, self.learner.model, device=self._device, seed=seed)
 
     def add_steps(self, steps: StepBatch) -> None:
         """Store a step of several agents, with the rewards times ``base_config.reward_scale``."""
@@ -172,6 +172,7 @@ class OnPolicyAgent:
         """Store transitions of one agent, likewise."""
         if self._reward_scale != 1.0:
             segment = replace(segment, reward=segment.reward * self._reward_scale)
+        self._lag = max(self._lag, segment.lag)
         self._added(self.ring.add(segment), segment)
 
     def _added(self, ids: Int, new: StepBatch | Segment) -> None:
@@ -191,13 +192,15 @@ class OnPolicyAgent:
         watch = watch or Stopwatch()
         ids = np.sort(np.concatenate(self._new))
         batch = self.ring.chains(ids[ids >= self.ring.next_id - len(self.ring)])
+        lag, self._lag = self._lag, 0
         self._new, self._num_new = [], 0
+        self._rollouts += 1
         watch.lap("sample")
         normaliser = self.learner.model.normaliser
         measured = not normaliser.names or self.learner.observations > 0
         if measured:
             self._set_factors(step if run_step is None else run_step)
-            self._metrics = self.learner.update(batch)
+            self._metrics = self.learner.update(batch, current=lag == 0)
             self._guard.passes(batch, step, finite=all(map(math.isfinite, self._known())))
         if normaliser.names:  # after the update: the policy has acted with what was known before
             seen = slice(self._burn_in, -1), batch.valid[:, self._burn_in :]
@@ -252,7 +255,13 @@ class OnPolicyAgent:
         """Return all but networks, optimiser and ring, between two steps."""
         ids = np.concatenate(self._new) if self._new else np.empty(0, np.int64)
         finite = {name: value for name, value in self._metrics.items() if math.isfinite(value)}
-        own = State({"rollout": ids}, {"updates": self.learner.updates, "metrics": finite})
+        meta = {
+            "updates": self.learner.updates,
+            "rollouts": self._rollouts,
+            "lag": self._lag,
+            "metrics": finite,
+        }
+        own = State({"rollout": ids}, meta)
         return State.joined({"own": own, "player": self.policy.state(), "guard": self._guard.state()})
 
     def load_state(self, state: State) -> None:
@@ -261,6 +270,7 @@ class OnPolicyAgent:
         ids = own.arrays["rollout"].astype(np.int64)
         kept = ids[(ids >= self.ring.next_id - len(self.ring)) & (ids < self.ring.next_id)]
         self._new, self._num_new = [kept], len(kept)
+        self._rollouts, self._lag = int(own.meta["rollouts"]), int(own.meta["lag"])
         self._metrics = dict(own.meta["metrics"])
         self.policy.load_state(state.part("player"))
         self._guard.load_state(state.part("guard"))
@@ -294,8 +304,3 @@ class OnPolicyAgent:
             return []
         how = "recurrent" if memory == "RNN" else f"attention to the last {self._burn_in} steps"
         return [("memory", f"{how}, sequences of {self._own.sequence_step} steps")]
-
-
-def block_of(config: BehaviourConfig) -> PpoConfig | A2cConfig:
-    """Return the keys of the family that a configuration chooses."""
-    return cast("PpoConfig | A2cConfig", getattr(config, BLOCKS[config.algorithm]))

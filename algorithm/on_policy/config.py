@@ -48,6 +48,12 @@ class OnPolicyConfig(Block):
     max_grad_norm: Positive | None = option(
         0.5, "Gradients longer than this are shortened to it. null: none is.", new=True
     )
+    use_vtrace: bool = option(
+        True,
+        "With actors in other processes: correct advantages for the older weights that have acted (V-trace). "
+        "false: segments made with weights more than one version old are dropped.",
+        new=True,
+    )
 
 
 class PpoConfig(OnPolicyConfig):
@@ -136,6 +142,12 @@ BLOCKS = {"PPO": "ppo_config", "A2C": "a2c_config"}
 """Family -> its block."""
 
 
+def own_block(config: AnyConfig) -> PpoConfig | A2cConfig:
+    """Return the keys of the family that a configuration chooses."""
+    own: PpoConfig | A2cConfig = getattr(config, BLOCKS[config.algorithm])
+    return own
+
+
 SHARED = frozenset(
     [
         "nn",
@@ -177,6 +189,12 @@ def contradictions(config: AnyConfig) -> Iterator[Contradiction]:
             yield Contradiction(
                 (f"sac_config.{key}", "algorithm"), f"not with {config.algorithm}: {why}", f"leave {key} out"
             )
+    if config.base_config.noise_increasing_rate:
+        yield Contradiction(
+            ("base_config.noise_increasing_rate", "algorithm"),
+            f"not with {config.algorithm}: {_MEANINGLESS['action_noise']}",
+            "leave noise_increasing_rate out",
+        )
     size = own.rollout_step * config.base_config.n_envs
     if own.num_minibatch > 1 and size // own.num_minibatch < 2:
         yield Contradiction(

@@ -2,8 +2,18 @@
 
 from __future__ import annotations
 
+from algorithm.on_policy.acting import make_acting, remote_limits
 from algorithm.on_policy.agent import OnPolicyAgent
 from algorithm.on_policy.networks import NETWORKS
 from algorithm.roles import Family
 
-FAMILIES = {name: Family(name=name, make_agent=OnPolicyAgent, networks=NETWORKS) for name in ("PPO", "A2C")}
+FAMILIES = {
+    name: Family(
+        name=name,
+        make_agent=OnPolicyAgent,
+        make_acting=make_acting,
+        remote_limits=remote_limits,
+        networks=NETWORKS,
+    )
+    for name in ("PPO", "A2C")
+}

@@ -112,31 +112,36 @@ class OnPolicyLearner:
             inside=own.use_tf_rms,
         )
 
-    def update(self, batch: SequenceBatch) -> dict[str, float]:
+    def update(self, batch: SequenceBatch, *, current: bool = True) -> dict[str, float]:
         """Learn from a rollout; return the means of its updates' metrics. Waits for the device at its end.
 
-        batch: windows that hold each transition once, of ``ReplayBuffer.chains``
+        batch:   windows that hold each transition once, of ``ReplayBuffer.chains``
+        current: the present networks have acted, in all of it
         Raises ModelError if the policy gives other probabilities than while it acted.
         """
         own = self._own
         with self._training_mode():
             rollout = Rollout(batch, self._burn_in, self._values(batch))
+            corrected = own.use_vtrace and not current
+            if self._burn_in or corrected:
+                self._set_first(rollout)
+            if corrected:
+                rollout.correct()
             value, target = rollout.estimate(
                 reward_scale=self.return_scale.factor, gamma=self._gamma, trace_decay=own.gae_lambda
             )
             if own.normalise_advantage == "rollout":
                 rollout.normalise()
-            if self._burn_in:
-                self._set_first(rollout)
             sums, epochs = _Sums(), 0
             for _ in range(own.num_epoch):
-                if not self._epoch(rollout, sums):
+                if not self._epoch(rollout, sums, checked=current):
                     break
                 epochs += 1
         return {
             **sums.means(),
             "ppo/explained_variance": explained_variance(value, target),
             "ppo/epochs_done": float(epochs),
+            "ppo/trace_weight": float(rollout.weight[rollout.valid].mean()),
             "value/target": float(target.mean()) / self.return_scale.factor,
         }
 
@@ -150,11 +155,14 @@ class OnPolicyLearner:
             own[part.valid] = log_ratio
             rollout.first[sequences] = own.cpu()
 
-    def _epoch(self, rollout: Rollout, sums: _Sums) -> bool:
-        """Make the updates of an epoch; return False if ``target_kl`` has ended it."""
+    def _epoch(self, rollout: Rollout, sums: _Sums, *, checked: bool) -> bool:
+        """Make the updates of an epoch; return False if ``target_kl`` has ended it.
+
+        checked: the ratios of the very first update must be 1
+        """
         order = torch.randperm(len(rollout), generator=self._generator)
         for sequences in order.tensor_split(self._own.num_minibatch):
-            metrics = self._step(rollout.part(sequences).to(self.device), first=sums.count == 0)
+            metrics = self._step(rollout.part(sequences).to(self.device), first=checked and sums.count == 0)
             sums.add(metrics)
             limit = self._own.target_kl
             if limit is not None and float(metrics["ppo/approx_kl"]) > 1.5 * limit:
@@ -170,7 +178,7 @@ class OnPolicyLearner:
         log_ratio, entropy, value = self._evaluate(part)
         if first:
             self._check_first(log_ratio)
-        policy_loss = surrogate(log_ratio, advantage, clip).mean()
+        policy_loss = (part.weight[valid] * surrogate(log_ratio, advantage, clip)).mean()
         value_loss = value_error(value, part.value[valid], target, own.clip_value).mean()
         mean_entropy = entropy.mean()
         loss = policy_loss + own.value_coef * value_loss - own.entropy_coef * mean_entropy

@@ -13,6 +13,7 @@ METRICS: Mapping[str, str] = {
     "ppo/clip_fraction": "share of the actions whose ratio has left the clip",
     "ppo/ratio_max": "largest ratio of the probabilities of an action now and while acting",
     "ppo/explained_variance": "share of the targets' variance that the values explained before the update",
+    "ppo/trace_weight": "mean of min(1, π/μ) before the update; less than 1 where older weights have acted",
     "ppo/epochs_done": "times that the last rollout was learned from, if target_kl has not ended it",
 }
 

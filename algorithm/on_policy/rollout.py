@@ -18,24 +18,28 @@ def advantages(
     next_value: Float,
     terminated: Bool,
     following: Int,
+    weight: Double,
     *,
     gamma: float,
     trace_decay: float,
 ) -> Double:
     """Return generalised advantages of M transitions (arXiv 1506.02438, eq. 16), over links.
 
-    ``δ = r + γ d V(s') − V(s)``, ``A = δ + γ λ A'``; A' is that of the following transition, 0 without one.
-    d is 0 where the episode terminated. One that was truncated counts on V of its final observation.
+    ``δ = r + γ d V(s') − V(s)``, ``A = δ + γ λ w' A'``; w' and A' are those of the following transition, 0
+    without one. d is 0 where the episode terminated. One that was truncated counts on V of its final
+    observation. With the weights of V-trace ``V + w A`` is its target (arXiv 1802.01561, eq. 1, ρ̄ = c̄ = 1),
+    and ``w A`` weighs its policy's gradient.
 
     reward, value, next_value, terminated: [M]
     following: [M] index of the next transition of the same chain, larger than its own; −1 for none
+    weight: [M] min(1, π/μ) of V-trace; 1 where the present policy has acted
     gamma, trace_decay: γ and λ
     """
     delta = reward.astype(np.float64) + gamma * next_value * ~terminated - value
-    result, decay = delta.tolist(), gamma * trace_decay
+    result, decay = delta.tolist(), (gamma * trace_decay * weight).tolist()
     for i, after in zip(range(len(result) - 1, -1, -1), following[::-1].tolist(), strict=True):
         if after >= 0:
-            result[i] += decay * result[after]
+            result[i] += decay[after] * result[after]
     return np.array(result, np.float64)
 
 
@@ -52,6 +56,7 @@ class Minibatch:
     z: Tensor  # [b, T, A_c]
     behaviour_logp: Tensor  # [b, T, H]
     first: Tensor  # [b, T] log π − log μ before the update, which later ones are compared with
+    weight: Tensor  # [b, T] of the policy's loss: min(1, π/μ) of V-trace, else 1
     valid: Tensor  # [b, T] bool
     value: Tensor  # [b, T] before the update
     advantage: Tensor  # [b, T]
@@ -80,6 +85,8 @@ class Rollout:
         self.value = value[:, :-1]
         self._next_value = value[:, 1:]
         self.first = torch.zeros(self.valid.shape)
+        self.weight = torch.ones(self.valid.shape)
+        self.advantage, self.target = torch.zeros(self.valid.shape), torch.zeros(self.valid.shape)
 
     def __len__(self) -> int:
         """Return the number of sequences."""
@@ -95,12 +102,17 @@ class Rollout:
             self._next_value.numpy()[at],
             batch.terminated[:, self._learned].numpy()[at],
             self._following(),
+            self.weight.numpy()[at].astype(np.float64),
             gamma=gamma,
             trace_decay=trace_decay,
         )
-        target = advantage + value
+        target = self.weight.numpy()[at] * advantage + value
         self.advantage, self.target = (self._spread(each) for each in (advantage, target))
         return value.astype(np.float64), target
+
+    def correct(self) -> None:
+        """Set the weights of V-trace, min(1, π/μ), from ``first``."""
+        self.weight = self.first.clamp(max=0.0).exp()
 
     def normalise(self) -> None:
         """Give all advantages mean 0 and standard deviation 1."""
@@ -120,6 +132,7 @@ class Rollout:
             z=batch.z[sequences, learned],
             behaviour_logp=batch.behaviour_logp[sequences, learned],
             first=self.first[sequences],
+            weight=self.weight[sequences],
             valid=self.valid[sequences],
             value=self.value[sequences],
             advantage=self.advantage[sequences],

@@ -16,7 +16,7 @@ from algorithm.agents.behaviour_policy import BehaviourPolicy
 from algorithm.agents.divergence import DivergenceMonitor
 from algorithm.agents.metrics_window import MetricsWindow
 from algorithm.agents.networks import extensions_of, make_networks
-from algorithm.agents.schedules import FifoUpdates, RatioUpdates
+from algorithm.agents.schedules import FifoUpdates, RatioUpdates, UpdateSchedule
 from algorithm.data import Segment, State, StepBatch, UpdateResult
 from algorithm.errors import UsageError
 from algorithm.nn.loader import Networks
@@ -30,7 +30,6 @@ from algorithm.roles import (
     ExploringPolicy,
     MakeReplay,
     Tensors,
-    UpdateSchedule,
 )
 from algorithm.sac.acting import acting_parts, new_actor
 from algorithm.sac.description import describe, notices
@@ -110,6 +109,11 @@ class SacAgent:
     def warm_up_steps(self) -> int:
         """Environment steps before the first update."""
         return int(self.config.sac_config.start_step)
+
+    @property
+    def weights_version(self) -> int:
+        """Number of times that ``base_config.update_sac_bak_per_step`` updates have been made."""
+        return self.updates // int(self.config.base_config.update_sac_bak_per_step)
 
     @property
     def updates_per_step(self) -> float:

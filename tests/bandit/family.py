@@ -83,6 +83,10 @@ class BanditAgent:
     def update_ratio(self, step):
         return self.updates / max(1, step)
 
+    @property
+    def weights_version(self):
+        return self.updates // self.config.base_config.update_sac_bak_per_step
+
     def stores(self):
         return {}
 

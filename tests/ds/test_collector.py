@@ -31,8 +31,10 @@ class Log:
 
     def __init__(self) -> None:
         self.told: list[tuple] = []
+        self.lags: list[int] = []
 
     def add(self, segment) -> None:
+        self.lags.append(segment.lag)
         self.told.append(("add", segment.stream, segment.start_step, segment.length))
 
     def close(self, stream) -> None:
@@ -42,7 +44,7 @@ class Log:
 class Scene:
     """A collector, and actors whose trajectories are put into its queue by hand."""
 
-    def __init__(self, *, silence=100, whole=False, state=None) -> None:
+    def __init__(self, *, silence=100, whole=False, max_lag=None, state=None) -> None:
         self.clock, self.queue = Clock(), IngestQueue(100)
         self.actors = ActorRegistry(
             run="r", seed=1, limit=-1, synchronous=False, heartbeat=2.0, max_lag=-1, clock=self.clock
@@ -60,6 +62,7 @@ class Scene:
             watch=self.watch,
             wait=0.0,
             whole=whole,
+            max_lag=max_lag,
             silence=silence,
         )
         self._numbers: dict[str, int] = {}
@@ -120,6 +123,23 @@ def test_all_is_stored_at_once_and_released_one_by_one_or_as_a_step_of_all(whole
 def test_a_trajectory_of_no_steps_brings_its_episodes():
     scene = Scene().come("a").send(chunks=(), episodes=(("vector", 7, 1.0, 3),))
     assert scene.steps(1) == [([Episode("vector", 7, 1.0, 3)], 0)]
+
+
+def test_what_is_too_old_for_a_behaviour_is_left_out_and_counted():
+    """By the versions that are newest when it is stored, not when it came."""
+    scene = Scene(max_lag={"vector": 1, "camera": None}).come("a")
+    scene.send(chunk(), version=3).send(chunk(start=3), chunk("camera", agent=1), version=3)
+    scene.send(chunk(start=6), version=5, episodes=(("vector", 0, 1.0, 9),))
+    scene.parameters.publish(4, [])
+    scene.steps(3)
+    scene.parameters.publish(5, [])
+    assert scene.steps(6)[-1] == ([Episode("vector", 0, 1.0, 9)], 9)
+    assert scene.logs["vector"].told == [("add", 0, 0, 3), ("close", 0), ("add", 0, 6, 3)]
+    assert scene.logs["vector"].lags == [1, 0] and scene.logs["camera"].lags == [2]
+    assert scene.collector.behaviour_steps == {"vector": 6, "camera": 3}
+    assert scene.actors.metrics()["ds/stale"] == 3
+    again = scene.actors.state()["members"][0]
+    assert again["stored_steps"] == 12, "they have come, and the actor has not lost them"
 
 
 def test_streams_of_actors_do_not_mix():

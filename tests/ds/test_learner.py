@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 import main
 import main_ds
 from algorithm.config.cli_ds import parse_distributed
+from algorithm.on_policy import family as on_policy
 from ds.learner import learn
 
 TASK = """\
@@ -44,7 +46,9 @@ def test_a_segment_must_fit_into_the_replay(folder, capsys):
     assert "200 steps and 200 rows" in said and "base_config.max_episode_length" in said
 
 
-def test_a_family_without_remote_actors_is_refused(folder, capsys):
+def test_a_family_without_remote_actors_is_refused(folder, capsys, monkeypatch):
+    alone = replace(on_policy.FAMILIES["PPO"], make_acting=None)
+    monkeypatch.setitem(on_policy.FAMILIES, "PPO", alone)
     said = refused(capsys, "-o", "algorithm=PPO")
     assert "PPO has no actors in other processes" in said and "python main.py task" in said
 

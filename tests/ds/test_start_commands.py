@@ -18,7 +18,7 @@ from ds.cluster.command import cluster
 from ds.cluster.connect import ClusterAway, join_ray, start_ray
 from ds.cluster.host import NodeStatus, ProcessReport, StartCommand
 from ds.cluster.plan import ClusterPlan, MainCommands, plan_from_args
-from ds.cluster.process import RestartRule, Restarts, ending
+from ds.cluster.process import ManagedProcess, RestartRule, Restarts, ending
 from ds.cluster.start_commands import LearnerCommands, Secrets
 
 NOTHING = NodeStatus(exists=False, step=-1, locked="")
@@ -157,14 +157,17 @@ def test_how_a_process_ended() -> None:
     assert (ending(-9), ending(1)) == ("killed by SIGKILL", "exit code 1")
 
 
+def managed(name: str, node: str, state: str, restarts: int) -> ManagedProcess:
+    """As much of a process as a table shows."""
+    process = ManagedProcess.__new__(ManagedProcess)
+    process.name, process.node, process.state = name, node, state  # type: ignore[assignment]
+    process._restarts = SimpleNamespace(total=restarts)  # type: ignore[assignment]
+    return process
+
+
 def test_the_table_has_a_line_for_each_of_few_and_for_each_node_of_many() -> None:
-    learner = SimpleNamespace(name="learner", node=HERE, state="running", restarts=1)
-    actors = [
-        SimpleNamespace(
-            name=f"actor {i}", node=THERE if i else "", state="running" if i else "placing", restarts=i
-        )
-        for i in range(30)
-    ]
+    learner = managed("learner", HERE, "running", 1)
+    actors = [managed(f"actor {i}", THERE if i else "", "running" if i else "placing", i) for i in range(30)]
     few = rows(learner, actors[:2], None, 3)  # type: ignore[arg-type]
     assert [" ".join(line.split()) for line in few] == [
         "1 of 3 actors run",

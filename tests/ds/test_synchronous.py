@@ -13,7 +13,16 @@ from tests.train.test_resume import TASK
 QUICK = {"extended": 160}
 """Section -> environment steps: RND and cameras."""
 
-SLOW = {"rnn": 260, "default": 700, "images": 400, "fresh": 600, "own_td_error": 330, "hybrid": 300}
+SLOW = {
+    "ppo_memory": 300,
+    "a2c": 300,
+    "rnn": 260,
+    "default": 700,
+    "images": 400,
+    "fresh": 600,
+    "own_td_error": 330,
+    "hybrid": 300,
+}
 
 
 def what_agrees(run):

@@ -93,23 +93,23 @@ def test_a_loader_knows_its_version():
     assert loader.version == 12
 
 
-def agent(updates=0, warming_up=True):
+def agent(warming_up=True):
     """As much of an agent as a publisher asks for."""
     parts = {"normaliser": net(0), "rep": net(1), "policy": net(2)}
     return SimpleNamespace(
-        updates=updates, acting_parts=lambda: parts, policy=SimpleNamespace(warming_up=warming_up)
+        weights_version=0, acting_parts=lambda: parts, policy=SimpleNamespace(warming_up=warming_up)
     )
 
 
-def test_weights_are_published_first_and_then_every_so_many_updates():
+def test_weights_are_published_first_and_then_with_every_version_of_an_agent():
     one, other, parameters = agent(), agent(), ParameterStore({})
-    publisher = WeightPublisher(parameters, {"one": one, "other": other}, interval=10, always=False)
+    publisher = WeightPublisher(parameters, {"one": one, "other": other}, always=False)
     versions = []
-    for updates in (0, 0, 9, 10, 19, 35, 44, 45):
-        one.updates = updates  # the one that learns most counts
+    for own, others in ((0, 0), (0, 0), (1, 0), (1, 0), (1, 1), (3, 1), (3, 1)):
+        one.weights_version, other.weights_version = own, others
         publisher.publish_if_due()
         versions.append(parameters.newest)
-    assert versions == [1, 1, 1, 2, 2, 3, 3, 4]
+    assert versions == [1, 1, 2, 2, 3, 4, 4]
     other.policy.warming_up = False
     publisher.publish_if_due()
     assert parameters.warming_up == {"one": True, "other": False}, "told at once, published or not"
@@ -117,7 +117,7 @@ def test_weights_are_published_first_and_then_every_so_many_updates():
 
 def test_whoever_waits_after_each_step_gets_weights_after_each_step():
     parameters = ParameterStore({})
-    publisher = WeightPublisher(parameters, {"one": agent()}, interval=10, always=True)
+    publisher = WeightPublisher(parameters, {"one": agent()}, always=True)
     for _ in range(3):
         publisher.publish_if_due()
     assert parameters.newest == 3
@@ -125,7 +125,7 @@ def test_whoever_waits_after_each_step_gets_weights_after_each_step():
 
 def test_versions_go_on_above_those_of_an_earlier_learner():
     parameters = ParameterStore({})
-    publisher = WeightPublisher(parameters, {"one": agent()}, interval=10, always=True)
+    publisher = WeightPublisher(parameters, {"one": agent()}, always=True)
     parameters.seen(41)  # by an actor that comes back
     publisher.publish_if_due()
     assert parameters.newest == 42

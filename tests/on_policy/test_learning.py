@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -39,10 +40,11 @@ def test_before_the_first_update_every_ratio_is_1(kind, monkeypatch):
     seen = []
     epoch, evaluate = agent.learner._epoch, agent.learner._evaluate
 
-    def begin(rollout, sums):
+    def begin(rollout, sums, *, checked):
         log_ratio, *_ = evaluate(rollout.part(torch.arange(len(rollout))))
         seen.append(float(log_ratio.detach().abs().max()))
-        return epoch(rollout, sums)
+        assert checked and (rollout.weight == 1).all()
+        return epoch(rollout, sums, checked=True)
 
     monkeypatch.setattr(agent.learner, "_epoch", begin)
     train(agent, collector, 200)
@@ -61,10 +63,10 @@ def test_each_transition_is_learned_from_once(kind, monkeypatch):
         stored.extend(ids.tolist())
         return ids
 
-    def updated(batch):
+    def updated(batch, *, current):
         learned.extend(batch.ids[:, agent._burn_in : -1][batch.valid[:, agent._burn_in :]].tolist())
         assert sorted(learned) == sorted(stored)
-        return update(batch)
+        return update(batch, current=current)
 
     monkeypatch.setattr(agent.ring, "add_steps", added)
     monkeypatch.setattr(agent.learner, "update", updated)
@@ -224,3 +226,57 @@ def test_the_entropy_is_a_sum_over_allowed_choices_branches_and_components():
     torch.testing.assert_close(choices.probs[:, [0, 2]], allowed.probs)
     number = torch.distributions.Normal(mean, log_std.exp()).entropy().sum(-1)
     torch.testing.assert_close(found, allowed.entropy() + number)
+
+
+def from_older_networks(agent, collector):
+    """Fill a rollout, then let the policy move on; return the rollout."""
+    while agent._num_new < agent._size:
+        collector.step()
+    with torch.no_grad():
+        agent.learner.model.policy.head.discrete.bias[0] += 1.0
+    return agent.ring.chains(np.sort(np.concatenate(agent._new)))
+
+
+@pytest.mark.parametrize("algorithm", ["PPO", "A2C"])
+def test_what_older_networks_did_is_weighed(algorithm, monkeypatch):
+    """V-trace weighs by min(1, π/μ), and the ratio is to the policy before the update."""
+    agent, collector = make("CartPole-v1", 2, algorithm=algorithm, rollout_step=32)
+    batch = from_older_networks(agent, collector)
+    learner, seen = agent.learner, []
+    monkeypatch.setattr(learner, "_epoch", lambda rollout, sums, *, checked: seen.append((rollout, checked)))
+    learner.update(batch, current=False)
+    (rollout, checked), at = seen[0], batch.valid
+    with torch.no_grad():
+        state, _ = learner.model.rep(batch.obs, batch.prev_action, batch.carry, batch.obs_valid)
+        logits = learner.model.policy(state[:, :-1][at], {}).logits
+    log_pi = torch.log_softmax(logits, -1)[batch.action[at].bool()]
+    ratio = (log_pi - batch.behaviour_logp[at][:, 0]).exp()
+    torch.testing.assert_close(rollout.weight[at], ratio.clamp(max=1.0))
+    assert not checked and 0.3 < ratio.min() < 0.95 < 1.05 < ratio.max()
+    now, *_ = learner._evaluate(rollout.part(torch.arange(len(rollout))))
+    assert now.detach().abs().max() < 1e-5
+
+
+def test_without_v_trace_the_ratio_is_to_the_policy_that_acted(monkeypatch):
+    agent, collector = make("CartPole-v1", 2, rollout_step=32, use_vtrace=False)
+    batch = from_older_networks(agent, collector)
+    seen = []
+    monkeypatch.setattr(agent.learner, "_epoch", lambda rollout, sums, *, checked: seen.append(rollout))
+    agent.learner.update(batch, current=False)
+    assert (seen[0].weight == 1).all()
+    now, *_ = agent.learner._evaluate(seen[0].part(torch.arange(len(seen[0]))))
+    assert now.detach().abs().max() > 0.05
+
+
+def test_a_rollout_is_as_old_as_its_oldest_segment():
+    agent, collector = make("CartPole-v1", 1, rollout_step=4)
+    found = []
+    agent.learner.update = lambda batch, *, current: found.append(current) or {"loss/policy": 0.0}
+    rows = []
+    agent.add_steps = lambda steps: rows.extend(steps.segments())
+    while len(rows) < 8:
+        collector.step()
+    for i, segment in enumerate(rows):
+        agent.add(replace(segment, lag=2 if i == 1 else 0))
+        agent.learn(i + 1)
+    assert found == [False, True] and agent.weights_version == 2

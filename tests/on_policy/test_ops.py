@@ -44,10 +44,37 @@ def test_advantages_are_the_sums_that_define_them(rng, lam):
         after.astype(np.float32),
         over.astype(np.bool_),
         np.array(following),
+        np.ones(len(parts)),
         gamma=0.97,
         trace_decay=lam,
     )
     np.testing.assert_allclose(found, [expected[chain, t] for t, chain, *_ in parts], atol=1e-5)
+
+
+def test_the_weights_of_v_trace_make_its_targets(rng):
+    """One chain of six steps that older networks have made, against the sum of arXiv 1802.01561, eq. 1."""
+    n, gamma = 6, 0.9
+    reward, value, after = rng.normal(size=n), rng.normal(size=n), rng.normal()
+    behind = np.append(value[1:], after)
+    weight = np.minimum(1.0, np.exp(rng.normal(size=n)))
+    delta = reward + gamma * behind - value
+    target = [
+        value[s] + sum(gamma ** (t - s) * weight[s:t].prod() * weight[t] * delta[t] for t in range(s, n))
+        for s in range(n)
+    ]
+    found = advantages(
+        reward.astype(np.float32),
+        value.astype(np.float32),
+        behind.astype(np.float32),
+        np.zeros(n, np.bool_),
+        np.array([*range(1, n), -1]),
+        weight,
+        gamma=gamma,
+        trace_decay=1.0,
+    )
+    np.testing.assert_allclose(value + weight * found, target, atol=1e-5)
+    following = np.append(target[1:], after)
+    np.testing.assert_allclose(found, reward + gamma * following - value, atol=1e-5)
 
 
 @pytest.mark.parametrize(
