@@ -177,6 +177,11 @@ class SequenceBatch:
         """W, the number of transitions in a window."""
         return self.reward.shape[1]
 
+    def rows(self, chosen: Tensor) -> SequenceBatch:
+        """Return copies of the windows of these numbers [b]."""
+        fields = {name: value[chosen] for name, value in vars(self).items() if name != "obs"}
+        return SequenceBatch(obs={name: value[chosen] for name, value in self.obs.items()}, **fields)
+
     def to(self, device: torch.device) -> SequenceBatch:
         """Return the same batch on ``device``; itself if it is there already."""
         if self.reward.device == device:

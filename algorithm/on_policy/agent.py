@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from algorithm.actions.actor import Actor
 from algorithm.agents.behaviour_policy import BehaviourPolicy
 from algorithm.agents.divergence import DivergenceMonitor
-from algorithm.agents.networks import make_networks
+from algorithm.agents.networks import extensions_of, make_networks
 from algorithm.data import Int, Segment, State, StepBatch
 from algorithm.nn.normalise import vector_names
 from algorithm.on_policy.acting import acting_parts, clipping, new_actor
@@ -63,6 +63,7 @@ class OnPolicyAgent:
         networks = make_networks(spec, config, nn_file, NETWORKS, seed, behaviour)
         self._sources = networks.sources
         self._burn_in = sac.burn_in_step if sac.seq_encoder == "ATTN" else 0
+        self._sequence: int = own.sequence_step if sac.seq_encoder else 1
         self.learner = OnPolicyLearner(
             spec,
             networks,
@@ -71,8 +72,10 @@ class OnPolicyAgent:
             normalised=sac.use_normalization,
             scaled=sac.reward_scaling,
             burn_in=self._burn_in,
+            learn=self._sequence,
             device=device,
             seed=stream_seed(seed, "learner", behaviour),
+            extensions=extensions_of(spec, config, networks, seed, behaviour),
         )
         self._size: int = own.rollout_step * config.base_config.n_envs
         carry_shape = networks.rep.stored_carry_shape
@@ -88,7 +91,7 @@ class OnPolicyAgent:
             capacity=rows,
             batch_size=1,
             burn_in=self._burn_in,
-            learn=own.sequence_step if sac.seq_encoder else 1,
+            learn=self._sequence,
             n_step=1,
             carry_shape=carry_shape,
             sampler=UniformSampler(),
@@ -289,6 +292,8 @@ class OnPolicyAgent:
             parts.append("normalised observations")
         if sac.reward_scaling:
             parts.append("scaled rewards")
+        if sac.curiosity:
+            parts.append("curiosity")
         sizes = ", ".join(f"{name} {n:,}" for name, n in self.learner.num_parameters().items() if n)
         return [
             ("models", ", ".join(f"{name} {source}" for name, source in self._sources.items())),

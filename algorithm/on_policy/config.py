@@ -13,7 +13,6 @@ _OTHER_ROLLOUT = "fixed: a rollout of that length has been begun, and is in the 
 _MEANINGLESS = {
     "siamese": "its losses are made for windows of a replay",
     "use_prediction": "its losses are made for windows of a replay",
-    "curiosity": "its bonus is not computed for rollouts yet",
     "use_rnd": "an action that is chosen among several has another probability than the policy's",
     "action_noise": "an action with noise has another probability than the policy's",
     "discrete_dqn_like": "there is no critic of actions",
@@ -157,6 +156,8 @@ SHARED = frozenset(
         "gamma",
         "seq_encoder",
         "burn_in_step",
+        "curiosity",
+        "curiosity_strength",
         "learning_rate_schedule",
         "use_normalization",
         "reward_scaling",

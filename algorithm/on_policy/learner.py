@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +15,7 @@ from algorithm.actions.discrete import Categorical
 from algorithm.actions.parts import make_parts
 from algorithm.data import SequenceBatch
 from algorithm.errors import ModelError
+from algorithm.extensions.base import Extension
 from algorithm.nn.acting_model import ActingModel
 from algorithm.nn.augment import RandomShift
 from algorithm.nn.distributions import HybridAction
@@ -21,6 +23,7 @@ from algorithm.nn.loader import Networks
 from algorithm.nn.normalise import NoNormaliser, Normaliser
 from algorithm.nn.optimiser import FlatAdam, FlatOptimiser, FlatRms, below
 from algorithm.nn.return_scale import NoReturnScale, ReturnScale
+from algorithm.on_policy.bonuses import Bonuses
 from algorithm.on_policy.config import A2cConfig, PpoConfig
 from algorithm.on_policy.networks import set_orthogonal
 from algorithm.on_policy.rollout import Minibatch, Rollout, explained_variance, standardised
@@ -64,7 +67,9 @@ class OnPolicyLearner:
     normalised, scaled: observations by their statistics, rewards by the spread of the returns
     burn_in:  K, tokens that attention sees before a sequence. Its caches while acting are those of networks
               before the last update, so there the ratio is to the policy before this update.
+    learn:    T, steps of a sequence
     seed:     of the order of minibatches
+    extensions: whose bonuses are added to the scaled rewards
     """
 
     def __init__(
@@ -77,8 +82,10 @@ class OnPolicyLearner:
         normalised: bool,
         scaled: bool,
         burn_in: int,
+        learn: int,
         device: torch.device,
         seed: int,
+        extensions: Sequence[Extension] = (),
     ) -> None:
         self.device, self._own, self._gamma, self._burn_in = device, own, gamma, burn_in
         if networks.sources["ModelRep"] == "default":
@@ -93,6 +100,9 @@ class OnPolicyLearner:
         self._parts = make_parts(spec.action)
         self._skipped = torch.zeros((), device=device)
         self._optimiser = self._make_optimiser([self.model.rep, self.model.policy, self._v])
+        limit = own.max_grad_norm or math.inf
+        make_own = partial(FlatAdam, learning_rate=own.learning_rate, max_norm=limit, skipped=self._skipped)
+        self._bonuses = Bonuses(extensions, self.model, make_own, burn_in=burn_in, learn=learn, device=device)
         self._generator = torch.Generator().manual_seed(seed)
         self._clip_factor = 1.0
         self.updates = 0
@@ -128,7 +138,10 @@ class OnPolicyLearner:
             if corrected:
                 rollout.correct()
             value, target = rollout.estimate(
-                reward_scale=self.return_scale.factor, gamma=self._gamma, trace_decay=own.gae_lambda
+                self._bonuses.rewards(batch, _CHUNK, self._generator),
+                reward_scale=self.return_scale.factor,
+                gamma=self._gamma,
+                trace_decay=own.gae_lambda,
             )
             if own.normalise_advantage == "rollout":
                 rollout.normalise()
@@ -163,6 +176,8 @@ class OnPolicyLearner:
         order = torch.randperm(len(rollout), generator=self._generator)
         for sequences in order.tensor_split(self._own.num_minibatch):
             metrics = self._step(rollout.part(sequences).to(self.device), first=checked and sums.count == 0)
+            if self._bonuses.extensions:
+                metrics |= self._bonuses.update(rollout.windows(sequences), self._generator)
             sums.add(metrics)
             limit = self._own.target_kl
             if limit is not None and float(metrics["ppo/approx_kl"]) > 1.5 * limit:
@@ -286,14 +301,15 @@ class OnPolicyLearner:
 
     def tensors(self) -> dict[str, dict[str, Tensor]]:
         """Return all state by file: ``model`` and ``optim``. ``updates`` is the one number beside it."""
-        optim = {f"all.{k}": v for k, v in self._optimiser.tensors().items()}
+        optim = {f"{name}.{k}": v for name, one in self._optimisers() for k, v in one.tensors().items()}
         optim["random.update"] = self._generator.get_state()
         optim |= {f"returns.{k}": v for k, v in self.return_scale.tensors().items()}
         return {"model": self._modules().state_dict(), "optim": optim}
 
     def trained(self) -> frozenset[str]:
         """Return the names in ``model`` of what is trained."""
-        return frozenset(name for name, _ in self._modules().named_parameters())
+        named = self._modules().named_parameters(remove_duplicate=False)
+        return frozenset(name for name, parameter in named if parameter.requires_grad)
 
     def load_tensors(self, tensors: Mapping[str, Mapping[str, Tensor]], updates: int) -> bool:
         """Take over what :meth:`tensors` returned; return whether random numbers continue too.
@@ -321,21 +337,30 @@ class OnPolicyLearner:
     def begin_with(self, model: Mapping[str, Tensor], optim: Mapping[str, Tensor] | None) -> None:
         """Begin with other networks; ``optim``: of :meth:`tensors`; None: as at first."""
         self.load_model(model)
-        self._optimiser.reset()
+        for _, optimiser in self._optimisers():
+            optimiser.reset()
         if optim is not None:
             self._load_moments(optim)
 
     def _load_moments(self, optim: Mapping[str, Tensor]) -> None:
-        self._optimiser.load_tensors(below("all.", optim))
+        for name, optimiser in self._optimisers():
+            optimiser.load_tensors(below(f"{name}.", optim))
         self.return_scale.roll_back(below("returns.", optim))
 
     def num_parameters(self) -> dict[str, int]:
         """Return the numbers of trained parameters by part."""
         parts = {"encoder": self.model.rep, "policy": self.model.policy, "value": self._v}
-        return {name: sum(p.numel() for p in part.parameters()) for name, part in parts.items()}
+        sizes = {name: sum(p.numel() for p in part.parameters()) for name, part in parts.items()}
+        return {**sizes, **self._bonuses.num_parameters()}
 
     def _modules(self) -> nn.Module:
-        return nn.ModuleDict({"model": self.model, "v": self._v})
+        extensions = nn.ModuleList(self._bonuses.extensions)
+        return nn.ModuleDict({"model": self.model, "v": self._v, "extensions": extensions})
+
+    def _optimisers(self) -> Iterator[tuple[str, FlatOptimiser]]:
+        yield "all", self._optimiser
+        if self._bonuses.optimiser is not None:
+            yield "own", self._bonuses.optimiser
 
 
 def _no_critics() -> Tensor:

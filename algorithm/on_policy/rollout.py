@@ -92,12 +92,17 @@ class Rollout:
         """Return the number of sequences."""
         return len(self.valid)
 
-    def estimate(self, *, reward_scale: float, gamma: float, trace_decay: float) -> tuple[Double, Double]:
-        """Set advantages and the targets of V; return values and targets [M] in float64, for statistics."""
+    def estimate(
+        self, bonus: Tensor, *, reward_scale: float, gamma: float, trace_decay: float
+    ) -> tuple[Double, Double]:
+        """Set advantages and the targets of V; return values and targets [M] in float64, for statistics.
+
+        bonus: [B, T] added to the scaled rewards
+        """
         batch, at = self._batch, self.valid.numpy()
         value = self.value.numpy()[at]
         advantage = advantages(
-            (batch.reward[:, self._learned].numpy()[at] * np.float32(reward_scale)),
+            batch.reward[:, self._learned].numpy()[at] * np.float32(reward_scale) + bonus.numpy()[at],
             value,
             self._next_value.numpy()[at],
             batch.terminated[:, self._learned].numpy()[at],
@@ -118,6 +123,10 @@ class Rollout:
         """Give all advantages mean 0 and standard deviation 1."""
         own = self.advantage[self.valid]
         self.advantage = self._spread(standardised(own).numpy())
+
+    def windows(self, sequences: Tensor) -> SequenceBatch:
+        """Return the windows of the sequences of these numbers [b], with the tokens behind."""
+        return self._batch.rows(sequences)
 
     def part(self, sequences: Tensor) -> Minibatch:
         """Return the sequences of these numbers [b]."""

@@ -173,7 +173,7 @@ def test_a_truncated_episode_counts_on_the_value_of_its_last_observation():
     batch = agent.ring.chains(np.sort(np.concatenate(agent._new)))
     value = agent.learner._values(batch)
     rollout = Rollout(batch, 0, value)
-    rollout.estimate(reward_scale=1.0, gamma=0.9, trace_decay=0.0)
+    rollout.estimate(torch.zeros(250, 1), reward_scale=1.0, gamma=0.9, trace_decay=0.0)
     last = int(batch.step[:, 0].argmax())
     expected = batch.reward[last, 0] + 0.9 * value[last, 1] - value[last, 0]
     assert rollout.advantage[last, 0].item() == pytest.approx(expected.item(), rel=1e-5)
@@ -280,3 +280,43 @@ def test_a_rollout_is_as_old_as_its_oldest_segment():
         agent.add(replace(segment, lag=2 if i == 1 else 0))
         agent.learn(i + 1)
     assert found == [False, True] and agent.weights_version == 2
+
+
+@pytest.mark.parametrize("memory", [False, True])
+def test_curiosity_is_added_once_to_a_rollout_and_learns_beside_it(memory, monkeypatch):
+    sac = {"curiosity": "FORWARD", "curiosity_strength": 0.5}
+    more = {"rep": {"rnn_n": 8}, "sequence_step": 5} if memory else {}
+    agent, collector = make(
+        "CartPole-v1", 2, num_epoch=2, sac=sac | ({"seq_encoder": "RNN"} if memory else {}), **more
+    )
+    train(agent, collector, 40)
+    learner, found = agent.learner, {}
+    (curiosity,) = learner._bonuses.extensions
+    estimate, rewards = Rollout.estimate, learner._bonuses.rewards
+    before = {name: value.clone() for name, value in curiosity.own.state_dict().items()}
+    weights_before, sigma = weights(agent), float(curiosity.deviation())
+
+    def estimated(rollout, bonus, **options):
+        assert "bonus" not in found, "once a rollout"
+        found.update(bonus=bonus, batch=rollout._batch, valid=rollout.valid)
+        one_step = {**options, "trace_decay": 0.0}
+        estimate(rollout, 0.0 * bonus, **one_step)
+        without = rollout.advantage
+        estimate(rollout, bonus, **one_step)
+        torch.testing.assert_close(rollout.advantage - without, bonus * rollout.valid)
+        return estimate(rollout, bonus, **options)
+
+    monkeypatch.setattr(Rollout, "estimate", estimated)
+    train(agent, collector, 64)
+    batch, valid = found["batch"], found["valid"]
+    for name, value in before.items():
+        assert not torch.equal(value, curiosity.own.state_dict()[name]), "it has learned"
+    learner.load_model(weights_before)
+    with torch.no_grad():
+        state, _ = learner.model.rep(batch.obs, batch.prev_action, batch.carry, batch.obs_valid)
+        predicted = curiosity.own[0](state[:, :-1], batch.action)
+        error = 0.5 * (predicted - state[:, 1:]).square().sum(-1)
+    torch.testing.assert_close(found["bonus"][valid], 0.5 * error[valid] / sigma)
+    torch.testing.assert_close(rewards(batch, 3, torch.Generator()), found["bonus"])
+    assert agent.metrics(64)["curiosity/bonus_mean"] > 0 and agent.metrics(64)["loss/curiosity"] > 0
+    assert learner.num_parameters()["curiosity"] > 0

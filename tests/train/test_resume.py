@@ -62,7 +62,7 @@ ppo_memory:
   base_config: {env_name: "algorithm.env.toys:ToyHybrid-v0"}
   nn_config: {rep: {rnn_n: 8}}
   ppo_config: {sequence_step: 7}
-  sac_config: {seq_encoder: RNN}
+  sac_config: {seq_encoder: RNN, curiosity: INVERSE}
 ppo_attention:
   inherited: ppo
   nn_config: {rep: {attn_n: 8}}
