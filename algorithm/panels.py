@@ -1,4 +1,4 @@
-"""Small charts of a report: the metrics that belong into one picture."""
+"""Metrics that are shown together: a small chart of a report, a line of the live panel."""
 
 from __future__ import annotations
 
@@ -25,3 +25,19 @@ def panel(title: str, *, log: bool = False, aims: Mapping[str, str] | None = Non
     """Return a panel; ``lines``: name in the chart -> metric."""
     named = {metric: name.replace("_", " ") for name, metric in lines.items()}
     return Panel(title, named, aims or {}, log)
+
+
+@dataclass(frozen=True)
+class Readout:
+    """One line of the live panel.
+
+    fields: metric -> its name there, at most four
+    """
+
+    title: str
+    fields: Mapping[str, str]
+
+
+def readout(title: str, **fields: str) -> Readout:
+    """Return a line; ``fields``: name there -> metric."""
+    return Readout(title, {metric: name for name, metric in fields.items()})

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from typing_extensions import override
 
 from algorithm.data import ActorOutput, Array, Bool, Float, Segment, State, StepBatch
+from algorithm.panels import Readout
 from algorithm.spec import AgentSpec
 from algorithm.wording import Rows
 
@@ -376,6 +377,7 @@ class Family:
     networks:     classes of an ``nn.py`` besides ``ModelRep``, by name; a family without any has no ``nn.py``
     health_rules: rules of the watchdog that hold for a configuration, by name
     watched:      metrics that those rules read
+    readouts:     lines of the live panel
     """
 
     name: str
@@ -385,3 +387,4 @@ class Family:
     networks: Mapping[str, Network] = field(default_factory=dict)
     health_rules: Callable[[BehaviourConfig], Mapping[str, Callable[[Any], str | None]]] = _no_rules
     watched: Sequence[str] = ()
+    readouts: Sequence[Readout] = ()

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from typing_extensions import override
 
+from algorithm.panels import Readout
 from algorithm.wording import Rows
 
 Sections = Sequence[tuple[str, Rows]]
@@ -36,6 +37,7 @@ class Progress:
     returns: of at most the last 20 training episodes, the latest last.
     env_restarts: environments that failed and were restarted.
     metrics: latest values by their names in ``metrics.METRICS``.
+    readouts: lines of the panel that show some of them.
     rows: more lines for the panel, name and text.
     """
 
@@ -54,6 +56,7 @@ class Progress:
     best_eval: Evaluation | None = None
     env_restarts: int = 0
     metrics: Mapping[str, float] = field(default_factory=dict)
+    readouts: Sequence[Readout] = ()
     rows: Rows = ()
 
     @property

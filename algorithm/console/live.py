@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TextIO
 
@@ -23,7 +23,7 @@ from algorithm.wording import Rows
 REDRAW_INTERVAL_S = 0.25
 _MAX_WIDTH = 100
 _ECHO = len("^C")  # a terminal writes it behind the panel; without room the line would wrap
-_LABEL_WIDTH = 10
+_LABEL_WIDTH = 11
 
 
 @dataclass(frozen=True)
@@ -33,13 +33,11 @@ class Glyphs:
     levels: str
     plus_minus: str
     best: str
-    separator: str
-    target: str
     unknown: str
 
 
-UNICODE = Glyphs("▁▂▃▄▅▆▇█", "±", "★", "·", "→", "–")
-ASCII = Glyphs("_.-=+*#", "+-", "*", "|", "->", "-")
+UNICODE = Glyphs(levels="▁▂▃▄▅▆▇█", plus_minus="±", best="★", unknown="–")
+ASCII = Glyphs(levels="_.-=+*#", plus_minus="+-", best="*", unknown="-")
 
 
 class LiveConsole(Console):
@@ -167,7 +165,6 @@ class LiveConsole(Console):
         return line
 
     def _lines(self, progress: Progress) -> list[tuple[str, Text]]:
-        metrics = progress.metrics
         return [
             (
                 "rates",
@@ -180,34 +177,21 @@ class LiveConsole(Console):
             ),
             ("return", self._returns(progress)),
             ("eval", self._evaluation(progress)),
-            (
-                "loss",
-                self._fields(
-                    ("q ", metrics.get("loss/q"), ""),
-                    ("policy ", metrics.get("loss/policy"), ""),
-                    ("alpha ", metrics.get("loss/alpha"), ""),
-                    ("gradient ", metrics.get("optim/grad_norm"), ""),
-                ),
-            ),
-            *self._policy(metrics),
+            *self._readouts(progress),
             *((name, Text(text)) for name, text in progress.rows),
             *self._faults(progress),
         ]
 
-    def _policy(self, metrics: Mapping[str, float]) -> list[tuple[str, Text]]:
-        """Return a line for each part of the policy; before the first summary an empty one."""
-        parts = [part for part in ("c", "d") if f"policy/entropy_{part}" in metrics] or ["c"]
-        titles = {"c": "continuous", "d": "discrete"} if len(parts) > 1 else dict.fromkeys("cd", "policy")
+    def _readouts(self, progress: Progress) -> list[tuple[str, Text]]:
+        """Return the lines with a value; before the first summary the first two, empty."""
+        metrics, lines = progress.metrics, progress.readouts
+        shown = [one for one in lines if any(name in metrics for name in one.fields)] or lines[:2]
         return [
             (
-                titles[part],
-                self._fields(
-                    ("entropy ", metrics.get(f"policy/entropy_{part}"), ""),
-                    (f"{self._glyphs.target} target ", metrics.get(f"policy/target_entropy_{part}"), ""),
-                    ("temperature ", metrics.get(f"policy/alpha_{part}"), ""),
-                ),
+                one.title,
+                self._fields(*((f"{text} ", metrics.get(name), "") for name, text in one.fields.items())),
             )
-            for part in parts
+            for one in shown
         ]
 
     def _faults(self, progress: Progress) -> list[tuple[str, Text]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from algorithm.on_policy.acting import make_acting, remote_limits
 from algorithm.on_policy.agent import OnPolicyAgent
+from algorithm.on_policy.metrics import READOUTS
 from algorithm.on_policy.networks import NETWORKS
 from algorithm.roles import Family
 
@@ -14,6 +15,7 @@ FAMILIES = {
         make_acting=make_acting,
         remote_limits=remote_limits,
         networks=NETWORKS,
+        readouts=READOUTS,
     )
     for name in ("PPO", "A2C")
 }

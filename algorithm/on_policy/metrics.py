@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from algorithm.panels import panel
+from algorithm.panels import panel, readout
 
 METRICS: Mapping[str, str] = {
     "loss/value": "mean squared difference between values and their targets",
@@ -23,4 +23,15 @@ PANELS = (
     panel("Divergence from the policy that acted", kl="ppo/approx_kl"),
     panel("Share of clipped ratios", share="ppo/clip_fraction"),
     panel("Explained variance of the returns", share="ppo/explained_variance"),
+)
+
+READOUTS = (
+    readout(
+        "loss",
+        policy="loss/policy",
+        value="loss/value",
+        explained="ppo/explained_variance",
+        gradient="optim/grad_norm",
+    ),
+    readout("policy", entropy="policy/entropy", KL="ppo/approx_kl", clipped="ppo/clip_fraction"),
 )

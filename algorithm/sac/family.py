@@ -6,6 +6,7 @@ from algorithm.roles import Family
 from algorithm.sac.acting import make_acting
 from algorithm.sac.agent import SacAgent
 from algorithm.sac.health import WATCHED, make_rules
+from algorithm.sac.metrics import READOUTS
 from algorithm.sac.model import NETWORKS
 
 FAMILIES = {
@@ -16,5 +17,6 @@ FAMILIES = {
         networks=NETWORKS,
         health_rules=make_rules,
         watched=WATCHED,
+        readouts=READOUTS,
     )
 }

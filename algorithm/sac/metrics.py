@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from algorithm.panels import panel
+from algorithm.panels import panel, readout
 
 METRICS: Mapping[str, str] = {
     "loss/q": "loss of the critics and the encoder",
@@ -47,4 +47,20 @@ PANELS = (
     panel("Temperature", log=True, discrete="policy/alpha_d", continuous="policy/alpha_c"),
     panel("Temperature loss", loss="loss/alpha"),
     panel("Share of actions at their bounds", share="policy/saturation"),
+)
+
+READOUTS = (
+    readout("loss", q="loss/q", policy="loss/policy", alpha="loss/alpha", gradient="optim/grad_norm"),
+    readout(
+        "continuous",
+        entropy="policy/entropy_c",
+        target="policy/target_entropy_c",
+        temperature="policy/alpha_c",
+    ),
+    readout(
+        "discrete",
+        entropy="policy/entropy_d",
+        target="policy/target_entropy_d",
+        temperature="policy/alpha_d",
+    ),
 )

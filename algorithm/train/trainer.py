@@ -20,6 +20,7 @@ from algorithm.env.unity.player import EditorStoppedError
 from algorithm.evaluation.callbacks import Callback
 from algorithm.evaluation.evaluate import EvalPolicy, Performance, evaluate
 from algorithm.experience.non_finite import OnNonFinite
+from algorithm.families import family
 from algorithm.roles import Episode
 from algorithm.runs.logs.metrics import MetricsLogger, Rate
 from algorithm.timing import Part
@@ -257,6 +258,7 @@ class Trainer:
             best_eval=_shown(*counters.best_eval[first]) if counters.best_eval else None,
             env_restarts=self._training.faults.env_restarts,
             metrics=self._latest_metrics,
+            readouts=family(list(self._agents.values())[-1].config).readouts,
             rows=self._training.collector.rows(),
         )
 

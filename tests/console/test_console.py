@@ -1,6 +1,7 @@
 """What a person sees: lines without a terminal, a panel in one, warnings in any case."""
 
 import io
+import itertools
 import logging
 import math
 import re
@@ -15,7 +16,9 @@ from algorithm.console.base import Evaluation, LineConsole, Progress, evaluation
 from algorithm.console.live import ASCII, UNICODE, LiveConsole, clock_time, number, spark
 from algorithm.console.output import close_logging, open_console, setup_logging
 from algorithm.errors import StorageError
+from algorithm.on_policy import metrics as on_policy
 from algorithm.runs.logs.runlog import RunLog
+from algorithm.sac import metrics as sac
 from tests.runs.small_disk import files_no_larger_than
 
 
@@ -54,6 +57,7 @@ def progress(**changes):
         "last_eval": Evaluation(12_000, -150.5, 12.0, 10),
         "best_eval": Evaluation(10_000, -140.25, 12.0, 10),
         "metrics": {"loss/q": 0.123456789, "loss/policy": math.nan},
+        "readouts": sac.READOUTS,
     }
     return Progress(**{**fields, **changes})
 
@@ -177,7 +181,7 @@ def test_the_panel_fits_and_shows_what_matters(width):
     for part in ("12,000 / 20,000 steps", "512.2 steps/s", "-150.0", "-150.5 ± 12.00 at 12,000", "q 0.2500"):
         assert part in text
     if width >= 80:
-        for part in ("60%", "0:15 left", "★ -140.2 at 10,000", "→ target -1.00", "temperature 0.0200", "█▁"):
+        for part in ("60%", "0:15 left", "★ -140.2 at 10,000", "target -1.00", "temperature 0.0200", "█▁"):
             assert part in text
 
 
@@ -187,8 +191,18 @@ def test_a_hybrid_policy_has_a_line_for_each_part():
     with console:
         console.progress(progress(metrics=metrics))
     text = plain(stream)
-    for part in ("continuous", "entropy -0.5000", "discrete", "entropy 0.7500", "→ target 0.6000"):
+    for part in ("continuous", "entropy -0.5000", "discrete", "entropy 0.7500", "target 0.6000"):
         assert part in text
+
+
+def test_each_family_has_lines_of_its_own():
+    stream, console = live(clock=itertools.count().__next__)
+    with console:
+        console.progress(progress(metrics={}, readouts=on_policy.READOUTS))
+        console.progress(progress(metrics={"loss/value": 0.5}, readouts=on_policy.READOUTS))
+    empty, known = plain(stream).split("rates")[1:3]
+    assert "value –" in empty and "entropy –" in empty, "there is a place for what comes"
+    assert "value 0.5000" in known and "explained –" in known and "temperature" not in known
 
 
 def test_the_best_evaluation_is_marked():
