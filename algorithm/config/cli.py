@@ -71,6 +71,7 @@ class TrainOptions:
     failure: dump of an episode for ``--check`` to replay.
     evaluations: of the run in all, after which it ends.
     networks: folder of a checkpoint whose networks a training begins with.
+    profile: write where the time of a training goes.
     report: names of runs.
     notices: sentences to show because a flag has no effect.
     """
@@ -96,6 +97,7 @@ class TrainOptions:
     max_step: int | None = None
     evaluations: int | None = None
     networks: str | None = None
+    profile: bool = False
     name: str | None = None
     disable_sample: bool = False
     use_env_nn: bool = False
@@ -243,8 +245,8 @@ def refuse_mixed(options: TrainOptions) -> None:
         )
     if options.failure and not options.check:
         leave(cannot("--from needs --check", "it is a file for the check to replay", "add --check"))
-    for flag in ("evaluations", "networks"):
-        if getattr(options, flag) is not None and any(
+    for flag in ("evaluations", "networks", "profile"):
+        if getattr(options, flag) not in (None, False) and any(
             given for mode, given in modes.items() if mode != "--resume"
         ):
             leave(cannot(f"--{flag} is for a training", "nothing is learned here", "leave it out"))
@@ -308,6 +310,9 @@ def add_training(parser: argparse._ActionsContainer) -> None:
         metavar="FOLDER",
         help="begin with the networks of a checkpoint, targets equal to them; with --resume "
         "base_config.evolver_keep says what stays besides",
+    )
+    parser.add_argument(
+        "--profile", action="store_true", help="write where the time of the training goes: profile.txt"
     )
     parser.add_argument("--seed", type=natural, help="seed of the run; default: the file's, else a fresh one")
     parser.add_argument(

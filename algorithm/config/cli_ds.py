@@ -65,6 +65,7 @@ _ROLES_OF: Mapping[str, tuple[Role, ...]] = {
     "seed": ("learner", "cluster", "evolver"),
     "evaluations": ("learner",),
     "networks": ("learner",),
+    "profile": ("learner",),
     "learner_host": ("learner", "actor"),
     "run": ("learner",),
     "render": ("learner",),

@@ -185,16 +185,16 @@ class OnPolicyLearner:
         return True
 
     def _step(self, part: Minibatch, *, first: bool) -> dict[str, Tensor]:
-        own, valid = self._own, part.valid
+        own = self._own
         clip = own.clip * self._clip_factor
-        advantage, target = part.advantage[valid], part.target[valid]
+        advantage, target = part.taken(part.advantage), part.taken(part.target)
         if own.normalise_advantage == "minibatch" and len(advantage) > 1:
             advantage = standardised(advantage)
         log_ratio, entropy, value = self._evaluate(part)
         if first:
             self._check_first(log_ratio)
-        policy_loss = (part.weight[valid] * surrogate(log_ratio, advantage, clip)).mean()
-        value_loss = value_error(value, part.value[valid], target, own.clip_value).mean()
+        policy_loss = (part.taken(part.weight) * surrogate(log_ratio, advantage, clip)).mean()
+        value_loss = value_error(value, part.taken(part.value), target, own.clip_value).mean()
         mean_entropy = entropy.mean()
         loss = policy_loss + own.value_coef * value_loss - own.entropy_coef * mean_entropy
         norm = self._optimiser.step(loss)
@@ -214,13 +214,13 @@ class OnPolicyLearner:
     def _evaluate(self, part: Minibatch) -> tuple[Tensor, Tensor, Tensor]:
         """Return log π − log μ, the policy's entropy and V of the M transitions of a minibatch."""
         obs, state = self._encode(part.obs, part.prev_action, part.carry, part.exists)
-        learned, valid = slice(self._burn_in, None), part.valid
-        state, obs = state[:, learned][valid], {k: v[:, learned][valid] for k, v in obs.items()}
-        policy, mask = self.model.policy(state, obs), part.action_mask[valid]
-        logp = part.behaviour_logp[valid]
-        discrete = self._parts.discrete.log_ratio(policy, mask, part.action[valid], logp)
-        log_ratio = discrete + self._parts.continuous.log_ratio(policy, part.z[valid], logp)
-        return log_ratio - part.first[valid], self._entropy(policy, mask), self._v(state, obs)
+        learned, taken = slice(self._burn_in, None), part.taken
+        state, obs = taken(state[:, learned]), {name: taken(value[:, learned]) for name, value in obs.items()}
+        policy, mask = self.model.policy(state, obs), taken(part.action_mask)
+        logp = taken(part.behaviour_logp)
+        discrete = self._parts.discrete.log_ratio(policy, mask, taken(part.action), logp)
+        log_ratio = discrete + self._parts.continuous.log_ratio(policy, taken(part.z), logp)
+        return log_ratio - taken(part.first), self._entropy(policy, mask), self._v(state, obs)
 
     def _entropy(self, policy: HybridAction, mask: Tensor) -> Tensor:
         """Return the entropy [M] of the joint action, a sum over branches and components."""

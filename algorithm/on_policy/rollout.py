@@ -61,13 +61,18 @@ class Minibatch:
     value: Tensor  # [b, T] before the update
     advantage: Tensor  # [b, T]
     target: Tensor  # [b, T]
+    whole: bool  # all are valid
+
+    def taken(self, x: Tensor) -> Tensor:
+        """Return the valid ones [M, ...] of x [b, T, ...]."""
+        return x.flatten(0, 1) if self.whole else x[self.valid]
 
     def to(self, device: torch.device) -> Minibatch:
         """Return the same on ``device``; itself if it is there already."""
         if self.value.device == device:
             return self
-        fields = {k: v.to(device) for k, v in vars(self).items() if k != "obs"}
-        return Minibatch(obs={k: v.to(device) for k, v in self.obs.items()}, **fields)
+        fields = {k: v.to(device) for k, v in vars(self).items() if isinstance(v, Tensor)}
+        return Minibatch(obs={k: v.to(device) for k, v in self.obs.items()}, whole=self.whole, **fields)
 
 
 class Rollout:
@@ -82,6 +87,7 @@ class Rollout:
         self._batch, self._burn_in = batch, burn_in
         self._learned = slice(burn_in, batch.window)
         self.valid = batch.valid[:, self._learned]
+        self._whole = bool(self.valid.all())
         self.value = value[:, :-1]
         self._next_value = value[:, 1:]
         self.first = torch.zeros(self.valid.shape)
@@ -146,6 +152,7 @@ class Rollout:
             value=self.value[sequences],
             advantage=self.advantage[sequences],
             target=self.target[sequences],
+            whole=self._whole,
         )
 
     @property

@@ -45,6 +45,7 @@ from algorithm.train.assembly import (
     nn_file,
 )
 from algorithm.train.checkpointer import Checkpointer
+from algorithm.train.profile import TrainingProfile
 from algorithm.train.randomness import seed_globally
 from algorithm.train.runtime import OneProcess, Runtime, Wire
 from algorithm.train.signals import StopRequest
@@ -254,6 +255,7 @@ class Session:
             film=film,
             on_non_finite=self.on_non_finite(faults, "evaluate", most=_DROPPED_IN_EVALUATIONS),
             evaluations=self.options.evaluations,
+            profile=TrainingProfile(run.path / "profile.txt", console) if self.options.profile else None,
         )
         return trainer, saver, runtime, faults
 

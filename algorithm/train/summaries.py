@@ -17,6 +17,7 @@ from algorithm.evaluation.evaluate import Performance
 from algorithm.roles import Agent
 from algorithm.runs.rundir import RunDir
 from algorithm.spec import DEFAULT_BEHAVIOUR, AgentSpec
+from algorithm.train.profile import shares
 from algorithm.train.runtime import EnvInfo
 from algorithm.train.trainer import Outcome
 from algorithm.wording import Rows
@@ -75,6 +76,7 @@ def finish_screen(
         for behaviour, (step, performance) in evaluations.items():
             name = "" if behaviour == DEFAULT_BEHAVIOUR else f" {behaviour}"
             rows.append((f"{title}{name}", _performance(step, performance)))
+    rows.append(("time", shares(outcome.time)))
     rows += [("checkpoints", saved), ("folder", run.shown(run.path))]
     commands = [
         ("go on", _longer(run, outcome)),

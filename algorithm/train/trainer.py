@@ -25,6 +25,7 @@ from algorithm.roles import Episode
 from algorithm.runs.logs.metrics import MetricsLogger, Rate
 from algorithm.timing import Part
 from algorithm.train.checkpointer import Checkpointer
+from algorithm.train.profile import NoProfile, TrainingProfile, shares
 from algorithm.train.signals import StopRequest
 from algorithm.train.state import TrainState
 
@@ -61,6 +62,7 @@ class Trainer:
     on_non_finite: treatment of episodes with such numbers in evaluations
     stop:     becomes true at the signal to end the run
     evaluations: number of them, of the run in all, after which it ends; None for no such end
+    profile:  measures where the time goes
     """
 
     def __init__(
@@ -76,6 +78,7 @@ class Trainer:
         film: Callable[[int], Callback],
         on_non_finite: OnNonFinite,
         evaluations: int | None = None,
+        profile: NoProfile | TrainingProfile | None = None,
     ) -> None:
         self._training, self._eval_env, self._config = training, eval_env, config
         self._agents, self._counters, self._watch = training.agents, training.counters, training.watch
@@ -87,6 +90,7 @@ class Trainer:
             name: EvalPolicy(agent.new_policy("evaluation"), greedy=True)
             for name, agent in self._agents.items()
         }
+        self._profile = profile or NoProfile()
         self._latest_metrics: dict[str, float] = {}
         self._process = psutil.Process()
         self._step_rate, self._update_rate = Rate(), Rate()
@@ -121,6 +125,7 @@ class Trainer:
             if self._console.due():
                 self._console.progress(self._progress())
             self._watch.lap("other")
+            self._profile.step(self._training.updates)
         if self._stop:
             self._console.message(self._stop.text)
         # The checkpoint of this step lacks an evaluation that was owed, and that a pause counts.
@@ -130,6 +135,7 @@ class Trainer:
         if not self._stop and not counters.is_evaluated:
             self._evaluate()
         self._metrics.flush()
+        self._profile.finish(shares(self._watch.seconds))
         self._console.progress(self._progress())  # what stays on the screen is the end
         return self._outcome()
 

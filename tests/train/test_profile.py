@@ -1,0 +1,78 @@
+"""The profile of a training: two tables of a few seconds each, and the shares of the whole."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from algorithm.errors import StorageError
+from algorithm.train import profile as module
+from algorithm.train.profile import TrainingProfile, shares
+
+
+class Heard:
+    def __init__(self):
+        self.said, self.warned = [], []
+
+    def message(self, text):
+        self.said.append(text)
+
+    def warn(self, text):
+        self.warned.append(text)
+
+
+class Seconds:
+    """A clock that goes on by one with each step of the loop."""
+
+    now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+def loop(profile, clock, updates_of):
+    for updates in updates_of:
+        torch.ones(4, 4) @ torch.ones(4, 4)
+        np.linalg.norm(np.ones(3))
+        clock.now += 1.0
+        profile.step(updates)
+
+
+def test_operators_then_functions_are_measured_once_updates_are_made(tmp_path):
+    clock, console = Seconds(), Heard()
+    profile = TrainingProfile(tmp_path / "profile.txt", console, seconds=3.0, clock=clock)
+    left = []
+    for updates in (0, 0, 0, 5, 10, 15, *range(16, 30)):
+        loop(profile, clock, [updates])
+        left.append(len(profile._ahead))
+    assert left == [3] * 6 + [2] * 3 + [1] * 3 + [0] * 8, "three steps with updates are passed over"
+    profile.finish("update 60% · act 40%")
+    text = (tmp_path / "profile.txt").read_text()
+    assert "update 60% · act 40%" in text and "aten::mm" in text.split("Functions of Python")[0]
+    assert "linalg" in text.split("Functions of Python")[1]
+    assert console.said == [f"where the time went: {tmp_path / 'profile.txt'}"] and not console.warned
+
+
+@pytest.mark.parametrize("steps", [0, 2, 5, 9])
+def test_a_training_may_end_at_any_time(tmp_path, steps):
+    clock = Seconds()
+    profile = TrainingProfile(tmp_path / "profile.txt", Heard(), seconds=3.0, clock=clock)
+    loop(profile, clock, range(0, 10 * steps, 10))
+    profile.finish("")
+    assert ("Too few updates" in (tmp_path / "profile.txt").read_text()) == (steps < 5)
+
+
+def test_a_full_disk_is_a_warning(tmp_path, monkeypatch):
+    def full(path, text):
+        raise StorageError("no space left", where=path)
+
+    monkeypatch.setattr(module, "write_text", full)
+    console = Heard()
+    TrainingProfile(tmp_path / "profile.txt", console).finish("")
+    assert console.warned and not console.said
+
+
+def test_shares_of_a_hundredth_and_more_are_shown():
+    assert shares({"act": 2.0, "update": 6.0, "store": 0.05, "other": 0.0}) == "update 75% · act 25%"
+    assert shares(dict.fromkeys(("act", "update"), 0.0)) == ""
