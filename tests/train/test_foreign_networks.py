@@ -57,9 +57,9 @@ def test_evaluations_that_are_switched_off_are_not_waited_for(task, capsys):
     assert not (task / "a").exists()
 
 
-@pytest.mark.parametrize("flag", ["--evaluations=2", "--networks=x"])
+@pytest.mark.parametrize("flag", ["--evaluations=2", "--networks=x", "--profile"])
 @pytest.mark.parametrize("mode", ["--run", "--eval=1", "--check", "--dry_run", "--report=a"])
-def test_who_learns_nothing_takes_neither(flag, mode, capsys):
+def test_who_learns_nothing_takes_none_of_them(flag, mode, capsys):
     with pytest.raises(SystemExit) as left:
         run(mode, flag)
     assert left.value.code == 2
