@@ -25,8 +25,9 @@ class TanhPolicy(nn.Module):
 
     dense_n, dense_depth: other numbers of units and layers
     hidden: the width of each layer instead
-    std: ``parameter``: the standard deviation of each continuous action is a parameter, 1 at first;
-         ``state``: it is an output, as the mean
+    std: ``parameter``: the standard deviation of each continuous action is a parameter; ``state``: it is an
+         output, as the mean
+    log_std_init: first value of the logarithm of that parameter
     """
 
     def __init__(
@@ -36,6 +37,7 @@ class TanhPolicy(nn.Module):
         dense_n: int | None = None,
         dense_depth: int | None = None,
         std: Literal["parameter", "state"] = "parameter",
+        log_std_init: float = 0.0,
         hidden: Sequence[int] | None = None,
     ) -> None:
         super().__init__()
@@ -46,7 +48,7 @@ class TanhPolicy(nn.Module):
         self.log_std: nn.Parameter | None = None
         if spec.action.continuous and std == "parameter":
             self.head.continuous = nn.Linear(width, spec.action.continuous)
-            self.log_std = nn.Parameter(torch.zeros(spec.action.continuous))
+            self.log_std = nn.Parameter(torch.full((spec.action.continuous,), float(log_std_init)))
         set_orthogonal(self.net)
         for layer in (self.head.continuous, self.head.discrete):
             set_orthogonal(layer, 0.01)

@@ -35,9 +35,9 @@ def _new_inputs(old: AnyConfig, new: AnyConfig) -> str:
 class SacConfig(Block):
     """Soft Actor-Critic (Haarnoja et al. 2018, arXiv 1812.05905) and all options of its update."""
 
-    nn: str = option(
+    nn: str | None = option(
         "nn",
-        "File with the network classes, in the task's folder or below, without .py.",
+        "File with the network classes, in the task's folder or below, without .py. null: none, the defaults.",
         resume=_OTHER_NETWORKS,
         shared=True,
     )

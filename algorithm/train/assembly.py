@@ -165,7 +165,7 @@ def env_file(loaded: LoadedConfig) -> Path | None:
 
 
 def nn_file(config: Config, folder: Path) -> Path | None:
-    """Return the file with the task's networks; None if the default name has no file.
+    """Return the file with the task's networks; None for ``nn: null``, or if the default name has no file.
 
     None, too, for a family without networks: nothing of the file would be used.
 
@@ -175,6 +175,8 @@ def nn_file(config: Config, folder: Path) -> Path | None:
     if not family(config).networks:
         return None
     name = config.sac_config.nn
+    if name is None:
+        return None
     file = folder / f"{name}.py"
     try:
         inside = file.resolve().is_relative_to(folder.resolve())

@@ -170,6 +170,14 @@ def test_the_networks_used_are_kept_with_the_run(task):
     assert run("-n", "a", "--run", "--max_iter=1", "--quiet", "--use_env_nn") == 2
 
 
+def test_null_is_no_file(task):
+    (Path("task") / "nn.py").write_text("raise RuntimeError('it is not asked for')")
+    assert run("-n", "a", "--quiet", "-o", "sac_config.nn=null", "--max_step=20") == 0
+    assert not (task / "a" / "nn.py").exists()
+    assert run("-n", "a", "--quiet", "--eval=1") == 0
+    assert run("-n", "b", "--quiet") == 2, "the default name is that of a file"
+
+
 @pytest.mark.fault("F40")
 def test_networks_from_elsewhere_are_never_executed(task, tmp_path, capsys):
     (tmp_path / "evil.py").write_text("open('executed', 'w').close()")
