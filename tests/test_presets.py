@@ -49,7 +49,7 @@ SMALL_BY_FAMILY = {
         "replay_config.capacity=1000",
     ),
     "PPO": ("ppo_config.rollout_step=4", "ppo_config.num_minibatch=2"),
-    "A2C": (),
+    "A2C": ("a2c_config.rollout_step=2",),
 }
 """Little enough to learn in a moment, and nothing that a section is about."""
 STEPS = 200
