@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import islice
 
 import numpy as np
 import torch
@@ -33,6 +34,7 @@ class Speed:
     evaluation_step:  a step of an evaluation
     updates_per_step: gradient updates due for each step after the warm-up
     length: mean length of the episodes that ended; None if none did
+    warm_up: steps before the first update
     """
 
     step: float
@@ -40,6 +42,7 @@ class Speed:
     evaluation_step: float
     updates_per_step: float
     length: float | None
+    warm_up: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,7 +95,7 @@ class Plan:
         episodes = evaluations * every.episodes
         return cls(
             steps=steps,
-            updates=int(speed.updates_per_step * max(0, steps - sac.start_step)),
+            updates=int(speed.updates_per_step * max(0, steps - speed.warm_up)),
             evaluations=evaluations,
             evaluation_steps=(round(episodes * seen), round(episodes * max(seen, longest))),
             checkpoints=num_times(steps, sac.save_model_per_step),
@@ -161,17 +164,12 @@ def measure(
 
     def learn() -> None:
         for recorder in recorders.values():
-            recorder.learn(act)
+            recorder.learn()
 
     step = _timed(act, lambda: rollout.steps, seconds)
     shares = {name: taken / max(1, rollout.steps) for name, taken in rollout.behaviour_steps.items()}
     updates_per_step = sum(agent.updates_per_step * shares[name] for name, agent in agents.items())
-    update = _timed(
-        learn,
-        lambda: sum(agent.updates for agent in agents.values()),
-        seconds,
-        lambda: rollout.steps * step,
-    )
+    update = _timed(learn, lambda: sum(agent.updates for agent in agents.values()), seconds)
     policies = {
         name: EvalPolicy(agent.new_policy("evaluation"), greedy=True) for name, agent in agents.items()
     }
@@ -182,29 +180,25 @@ def measure(
         evaluation_step=_timed(evaluation.step, lambda: evaluation.steps, seconds),
         updates_per_step=updates_per_step,
         length=sum(lengths) / len(lengths) if lengths else None,
+        warm_up=max(agent.warm_up_steps for agent in agents.values()),
     )
 
 
-def _timed(
-    do: Callable[[], object],
-    count: Callable[[], int],
-    seconds: float,
-    other: Callable[[], float] = lambda: 0.0,
-) -> float:
-    """Call ``do`` for about ``seconds``, at least once; return the seconds per unit of ``count``.
-
-    other: seconds so far for something else that ``do`` does
-    """
+def _timed(do: Callable[[], object], count: Callable[[], int], seconds: float) -> float:
+    """Call ``do`` for about ``seconds``, at least once; return the seconds per unit of ``count``."""
+    began = time.perf_counter()
     for _ in range(_FIRST):
         do()
+        if time.perf_counter() - began > seconds:
+            break
     _synchronise()
-    before, others, began = count(), other(), time.perf_counter()
+    before, began = count(), time.perf_counter()
     do()
     while time.perf_counter() - began < seconds:
         do()
     _synchronise()
-    took, done = time.perf_counter() - began - (other() - others), count() - before
-    return max(took, 0.0) / done if done else math.nan
+    done = count() - before
+    return (time.perf_counter() - began) / done if done else math.nan
 
 
 def _synchronise() -> None:
@@ -228,8 +222,8 @@ class _Repeater:
     def close(self, stream: int) -> None:
         self._agent.close(stream)
 
-    def learn(self, more: Callable[[], None]) -> None:
-        """Run at least one update; ``more`` takes a step, where updates need new transitions."""
+    def learn(self) -> None:
+        """Run at least one update."""
         stores = self._agent.stores().values()
         for store in stores:
             while (ready := store.ready) < store.batch_size:
@@ -241,14 +235,21 @@ class _Repeater:
         self._step += self._stride
         before = self._agent.updates
         self._agent.learn(self._step)
-        for _ in range(_MOST_STEPS):  # a family that learns from nothing but what is new
+        for steps in islice(self._again(), _MOST_STEPS):  # a family that learns only from what is new
             if self._agent.updates > before:
                 break
-            more()
+            for segment in steps.segments():
+                self._agent.add(replace(segment, lag=1))  # older networks have acted
             self._agent.learn(self._step)
 
     def _store_again(self) -> None:
         """Store all transitions as if other agents had seen the same."""
-        self._copies += 1
-        for steps in self._steps:
-            self._agent.add_steps(replace(steps, streams=steps.streams + self._copies * _COPIES))
+        for steps in islice(self._again(), len(self._steps)):
+            self._agent.add_steps(steps)
+
+    def _again(self) -> Iterator[StepBatch]:
+        """Yield the kept steps again and again, each time of other agents."""
+        while True:
+            self._copies += 1
+            for steps in self._steps:
+                yield replace(steps, streams=steps.streams + self._copies * _COPIES)

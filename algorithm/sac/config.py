@@ -37,7 +37,7 @@ class SacConfig(Block):
 
     nn: str | None = option(
         "nn",
-        "File with the network classes, in the task's folder or below, without .py. null: none, the defaults.",
+        "File with the network classes, in the task's folder or below, without .py. null: the defaults.",
         resume=_OTHER_NETWORKS,
         shared=True,
     )

@@ -17,7 +17,7 @@ from algorithm.preflight.cost import Plan, Sizes, Speed, num_times
 from algorithm.preflight.dry_run import cost_rows, dry_run, time_rows
 from tests.run.sessions import run
 
-SPEED = Speed(step=0.002, update=0.01, evaluation_step=0.004, updates_per_step=0.5, length=40.0)
+SPEED = Speed(step=0.002, update=0.01, evaluation_step=0.004, updates_per_step=0.5, length=40.0, warm_up=500)
 SIZES = Sizes(checkpoint=1000, row=30, row_each=8, replay=40_000, capacity=1000, held=100, process=5_000_000)
 PLAN = Plan(steps=3000, updates=1250, evaluations=3, evaluation_steps=(1200, 6000), checkpoints=4, rows=3076)
 
