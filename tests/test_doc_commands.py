@@ -35,6 +35,8 @@ NOT_RUN = {
     r"ray start ": "leaves a cluster behind; tests/ds/test_cluster_nodes.py starts its own",
     r"ray (up|exec) ": "needs the machines of cluster.yaml",
     r"python main_ds.py .* --ray (10\.0\.0\.1|127\.0\.0\.1):\d+": "needs the cluster at that address",
+    r"wandb (login|sync)": "needs an account",
+    r"python main.py gym/cart_pole .*wandb_config.project=cart_pole -n online": "needs an account",
     r"python -m benchmarks ": "measures for minutes; tests/test_benchmarks.py asks every question shortly",
     r"python main.py \S+ --editor": "waits for somebody who presses Play; tests/unity_player does so",
     r"python -m tests.unity_player ": "waits for a trainer; tests/unity_player is one",

@@ -23,7 +23,19 @@ ROOT = Path(__file__).resolve().parents[1]
 NO_PAGES_OF_OURS = {".venv", ".git", "models", "node_modules", ".peers"}
 
 UNCHECKED_LANGUAGES = {"text", "json", "csv", "mermaid"}
-UNCHECKED_COMMANDS = {"git", "cd", "sudo", "apt", "tensorboard", "uv", "pip", "source", "ray", "export"}
+UNCHECKED_COMMANDS = {
+    "git",
+    "cd",
+    "sudo",
+    "apt",
+    "tensorboard",
+    "uv",
+    "pip",
+    "source",
+    "ray",
+    "export",
+    "wandb",
+}
 """First words of commands that belong to other programs."""
 
 FENCE = re.compile(r"^(?P<fence>`{3,})(?P<language>[^\n`]*)\n(?P<text>.*?)^(?P=fence) *$", re.M | re.S)

@@ -197,17 +197,22 @@ def load_config_file(
     )
 
 
-def dump_config(loaded: LoadedConfig) -> str:
-    """Return the configuration with every key, as YAML that `load_config_file` reads back equal."""
+def plain_config(loaded: LoadedConfig) -> dict[str, Any]:
+    """Return the configuration with every key, as text, numbers, lists and mappings."""
     values: dict[str, Any] = _lists(loaded.config.model_dump())
     values["ma_config"] = {
         name: _lists(config.model_dump(include=set(BEHAVIOUR_KEYS)))
         for name, config in loaded.behaviours.items()
     } or None
+    return values
+
+
+def dump_config(loaded: LoadedConfig) -> str:
+    """Return the configuration with every key, as YAML that `load_config_file` reads back equal."""
     head = [f"# {loaded.env_label}: every key, resolved from {loaded.source}"]
     head += [f"# override: {text}" for text in loaded.overrides]
     head += [f"# drawn: {path} = {inline(value)}" for path, value in loaded.drawn.items()]
-    return "\n".join([*(" ".join(line.split()) for line in head), write_yaml(values)])
+    return "\n".join([*(" ".join(line.split()) for line in head), write_yaml(plain_config(loaded))])
 
 
 def overlaid(overrides: Sequence[str], flags: Mapping[str, object]) -> list[str]:

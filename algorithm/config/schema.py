@@ -29,6 +29,7 @@ from algorithm.fields import (
 )
 from algorithm.on_policy.config import A2cConfig, PpoConfig
 from algorithm.replay.config import ReplayConfig
+from algorithm.runs.config import CheckpointConfig, WandbConfig
 from algorithm.sac.config import SacConfig
 
 if TYPE_CHECKING:
@@ -278,22 +279,6 @@ class EvalConfig(Block):
     )
 
 
-class CheckpointConfig(Block):
-    """Retention of checkpoints."""
-
-    keep: Whole = option(3, "How many of the newest.", new=True, ge=1)
-    best: bool = option(True, "Also the one with the best evaluation.", new=True)
-    replay: Literal["always", "last", "never"] = option(
-        "always", "With which checkpoints the replay is saved.", new=True
-    )
-    milestones: Annotated[tuple[Whole, ...], Strict(False)] = option(
-        (),
-        "Environment steps whose checkpoints are kept for ever.",
-        new=True,
-        resume="free: those that were kept for ever so far stay",
-    )
-
-
 class Config(Block):
     """Everything one agent and its run are built from. ``Config()`` holds the defaults."""
 
@@ -324,6 +309,9 @@ class Config(Block):
     a2c_config: A2cConfig = block(A2cConfig, "A2C alone.", new=True, by_behaviour=True, random=True)
     eval_config: EvalConfig = block(EvalConfig, "Evaluation.", new=True, random=True)
     checkpoint_config: CheckpointConfig = block(CheckpointConfig, "Checkpoints.", new=True, random=True)
+    wandb_config: WandbConfig = block(
+        WandbConfig, "Metrics on Weights & Biases as well, once a project is named.", new=True
+    )
 
     def wrappers_for(self, purpose: Literal["train", "evaluate"]) -> tuple[WrapperEntry, ...]:
         """Return the wrappers of the environments of one purpose, innermost first."""

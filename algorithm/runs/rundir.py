@@ -158,6 +158,11 @@ class RunDir:
         return self.path / "log"
 
     @property
+    def wandb(self) -> Path:
+        """Folder of W&B's own files; absent without W&B."""
+        return self.path / "wandb"
+
+    @property
     def train_log(self) -> Path:
         """Everything printed on the console, and more with ``--logger_in_file``."""
         return self.path / "train.log"

@@ -1,28 +1,34 @@
-"""Environments and agents of a run, made from its configuration."""
+"""Environments, agents and metrics of a run, made from its configuration."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 
-from algorithm.config.loader import LoadedConfig
+from algorithm.config.loader import LoadedConfig, plain_config
 from algorithm.config.schema import Config
+from algorithm.console.base import Console
 from algorithm.env.base import VecEnv
 from algorithm.env.config import without_team
 from algorithm.env.env_id import resolve_env_id, source_file
 from algorithm.env.registry import PoolOptions, make_vec_env
 from algorithm.env.unity.vec import UnityOptions
 from algorithm.errors import EnvError, ModelError, StorageError, UsageError
+from algorithm.evaluation.video import video_path
 from algorithm.experience.faults import Faults
 from algorithm.families import family
 from algorithm.replay.budget import MemoryBudget
 from algorithm.replay.buffer import ReplayBuffer
 from algorithm.roles import Agent, MakeReplay
 from algorithm.runs.checkpoints.checkpoint import Checkpoint
+from algorithm.runs.logs.metrics import MetricsLogger
+from algorithm.runs.logs.wandb_sink import WandbSink
 from algorithm.runs.names import behaviour_level
+from algorithm.runs.rundir import RunDir
 from algorithm.seeding import episode_seeds
 from algorithm.spec import AgentSpec
 
@@ -155,6 +161,31 @@ def check_behaviours(loaded: LoadedConfig, specs: Mapping[str, AgentSpec]) -> No
             why=f"its behaviours are {', '.join(map(repr, specs))}",
             fix="rename or remove that part of ma_config",
         )
+
+
+def make_metrics(
+    loaded: LoadedConfig, run: RunDir, console: Console, state: Mapping[str, Any] | None
+) -> MetricsLogger:
+    """Return the log of a run's metrics, which goes to W&B as well if the configuration names a project.
+
+    state: of the log that it goes on from. Raises StorageError as `MetricsLogger`.
+    """
+    config, upload = loaded.config.wandb_config, None
+    if config.project is not None:
+        settings = {key: value for key, value in plain_config(loaded).items() if key != "net_config"}
+        upload = WandbSink(
+            config,
+            folder=run.wandb,
+            name=run.name,
+            settings=settings,  # addresses are nothing for others
+            film=partial(video_path, run.videos),
+            plots=run.plots,
+            say=console.message,
+            warn=console.warn,
+        )
+    return MetricsLogger(
+        run.log, run.metrics_csv, run.metrics_jsonl, warn=console.warn, state=state, upload=upload
+    )
 
 
 def env_file(loaded: LoadedConfig) -> Path | None:

@@ -14,6 +14,7 @@ from algorithm.console.base import Console
 from algorithm.errors import StorageError, UsageError
 from algorithm.runs.checkpoints.checkpoint import Checkpoint, checkpoint_steps
 from algorithm.runs.checkpoints.manager import find_checkpoint, intact_checkpoints
+from algorithm.runs.logs.wandb_sink import require_wandb
 from algorithm.runs.rundir import RunDir
 from algorithm.train.runtime import OneProcess, Wire
 from algorithm.train.session import run_training
@@ -43,6 +44,7 @@ def resume(
     wanted = _wanted(options, folder, run, own, config_flags(options) if flags is None else flags, defaults)
     changed = changes(own, wanted)
     refuse(changed)
+    require_wandb(wanted.config.wandb_config)
 
     def start(console: Console) -> Start:
         if not checkpoint_steps(run.checkpoints):

@@ -32,7 +32,7 @@ from algorithm.roles import Agent
 from algorithm.runs.checkpoints.manager import CheckpointManager, passed_over
 from algorithm.runs.checkpoints.manifest import DamagedError
 from algorithm.runs.lock import RunLock
-from algorithm.runs.logs.metrics import MetricsLogger
+from algorithm.runs.logs.wandb_sink import require_wandb
 from algorithm.runs.provenance import made_with
 from algorithm.runs.rundir import RunDir
 from algorithm.train.assembly import (
@@ -42,6 +42,7 @@ from algorithm.train.assembly import (
     env_file,
     make_agents,
     make_env,
+    make_metrics,
     nn_file,
 )
 from algorithm.train.checkpointer import Checkpointer
@@ -92,6 +93,7 @@ def train(
             why="a new training starts from nothing",
             fix="add --resume, --run or --eval N, or leave --ckpt out",
         )
+    require_wandb(loaded.config.wandb_config)
     run = RunDir.create(loaded.env_label, name or loaded.config.base_config.name, argument=options.env)
     try:
         return run_training(options, loaded, arguments, run, wire=wire)
@@ -233,13 +235,8 @@ class Session:
         for name, agent in agents.items():
             agent.attach(restore=partial(saver.networks, name), report=faults)
         with fitting(start.saved.path if start else run.path):
-            metrics = MetricsLogger(
-                run.log,
-                run.metrics_csv,
-                run.metrics_jsonl,
-                warn=console.warn,
-                state=start.saved.state["metrics"] if start else None,
-            )
+            state = start.saved.state["metrics"] if start else None
+            metrics = make_metrics(self.loaded, run, console, state)
         self.stack.callback(metrics.close)
         resumed = start.rows if start else []
         console.start(start_screen(self.loaded, run, runtime.scene, agents, self.device, resumed=resumed))

@@ -18,6 +18,7 @@ from algorithm.config.schema import DISTRIBUTED_DEFAULTS, NetConfig
 from algorithm.config.yaml_io import write_yaml
 from algorithm.errors import StorageError, UsageError
 from algorithm.runs.lock import RunLock
+from algorithm.runs.logs.wandb_sink import require_wandb
 from algorithm.runs.names import expand_name
 from algorithm.runs.rundir import MODELS, RunDir
 from algorithm.wording import listed
@@ -235,6 +236,7 @@ def _flags(options: DistributedOptions, cluster: ClusterOptions) -> dict[str, ob
 
 def _check(loaded: LoadedConfig) -> None:
     """Raise UsageError for a configuration that no population can be trained with."""
+    require_wandb(loaded.config.wandb_config)
     base = loaded.config.base_config
     if not base.evolver_enabled:
         raise UsageError(

@@ -1,4 +1,4 @@
-"""Metrics: one registry of names, written alike to TensorBoard, ``metrics.jsonl`` and ``metrics.csv``.
+"""Metrics: one registry of names, written alike to TensorBoard, ``metrics.jsonl``, ``metrics.csv`` and W&B.
 
 The x-axis is environment steps everywhere. Formulas stand in ``docs/metrics.md``; a test holds both equal.
 """
@@ -21,7 +21,17 @@ from algorithm.errors import StorageError
 from algorithm.reading import read_text
 from algorithm.runs.files import write_text
 from algorithm.runs.logs.events import EVENT_FILES, EventRow, EventSink, LoggedPicture
-from algorithm.runs.logs.sinks import MOST, JsonlSink, Patient, create_empty, csv_table, naming, parse_row
+from algorithm.runs.logs.sinks import (
+    MOST,
+    JsonlSink,
+    Patient,
+    Row,
+    create_empty,
+    csv_table,
+    naming,
+    parse_row,
+)
+from algorithm.runs.logs.wandb_sink import NoUpload, Upload
 from algorithm.runs.names import behaviour_level
 from algorithm.spec import DEFAULT_BEHAVIOUR
 
@@ -85,13 +95,15 @@ class MetricsLogger:
     rows have left the process, so a kill loses only what was not committed.
 
     Rows go to the JSON lines and to TensorBoard at once. The table is written whole with every ``state`` and
-    with ``close``. On a full disk rows wait in memory for the next commit.
+    with ``close``. On a full disk rows wait in memory for the next commit. An upload gets each row
+    at once as well.
 
     log: folder for TensorBoard's event files, one level deeper per named behaviour.
     csv, jsonl: files that must not exist yet; a named behaviour's columns are ``<behaviour>/<metric>``.
     warn: called when rows cannot be written, and when they could be after all.
     state: of another logger with the same files, to go on from there: what it wrote later is dropped, in
         TensorBoard by a purge.
+    upload: of the rows, beyond this machine
     Raises StorageError if the files cannot be created, or be cut back to ``state``.
     """
 
@@ -103,8 +115,9 @@ class MetricsLogger:
         *,
         warn: Callable[[str], None],
         state: Mapping[str, Any] | None = None,
+        upload: Upload | None = None,
     ) -> None:
-        self._log, self._warn = log, warn
+        self._log, self._warn, self._upload = log, warn, upload or NoUpload()
         self._closed_step = self._step = -1
         self._pending: dict[tuple[str, str], float] = {}
         self._pictures: dict[tuple[str, str], LoggedPicture] = {}
@@ -124,6 +137,7 @@ class MetricsLogger:
             write_table(csv, jsonl)
             self._purge_events()
         self._table_step = self._closed_step
+        self._upload.start(None if state is None else state.get("wandb"), _rows_of(jsonl))
 
     def write(self, step: int, values: Mapping[str, float], *, behaviour: str = DEFAULT_BEHAVIOUR) -> None:
         """Add values to the row of ``step``; NaN and infinity become an empty cell, null, or no point.
@@ -183,6 +197,7 @@ class MetricsLogger:
                 for (behaviour, name), value in self._pending.items()
             ],
             "pictures": [[*key, *picture.as_json()] for key, picture in self._pictures.items()],
+            "wandb": self._upload.state(),
         }
 
     def close(self) -> None:
@@ -193,6 +208,7 @@ class MetricsLogger:
         missing = [f"{sink.waiting} in {sink.path}" for sink in self._sinks if sink.waiting]
         if missing:
             self._warn(f"rows of metrics are missing for ever: {', '.join(missing)}")
+        self._upload.close()
 
     @property
     def _sinks(self) -> Iterator[Patient[Any]]:
@@ -202,6 +218,7 @@ class MetricsLogger:
     def _commit(self, row: Mapping[tuple[str, str], float]) -> None:
         named = {_column(*key): value for key, value in row.items()}
         self._rows.write(self._step, named)
+        self._upload.write(self._step, named)
         for behaviour in dict.fromkeys(behaviour for behaviour, _ in row):
             everything: list[tuple[tuple[str, str], float | LoggedPicture]]
             everything = [*row.items(), *self._pictures.items()]
@@ -273,6 +290,13 @@ def read_metrics(path: Path) -> dict[str, list[float]]:
     except ValueError as error:
         raise StorageError("metrics are damaged", where=path, why=str(error)) from error
     return columns
+
+
+def _rows_of(jsonl: Path) -> Iterator[tuple[int, Row]]:
+    """Yield the rows of a ``metrics.jsonl``, which is not read before the first one is asked for."""
+    columns = read_metrics(jsonl)
+    for step, *values in zip(*columns.values(), strict=True):
+        yield int(step), dict(zip(list(columns)[1:], values, strict=True))
 
 
 def write_table(csv: Path, jsonl: Path) -> None:
