@@ -44,7 +44,7 @@ QUESTIONS = {
     "pixels": "speed",
     "workers": "workers",
     "checkpoints": "checkpoints",
-    "prefetch": "prefetch",
+    "rollouts": "speed",
     "inbox": "inbox",
     "learning": "learning",
     "bare": "bare",

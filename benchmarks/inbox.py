@@ -13,7 +13,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -24,10 +24,10 @@ import torch
 
 from algorithm.replay.buffer import ReplayBuffer
 from algorithm.timing import Stopwatch
-from benchmarks.harness import ROOT, Bench, smoke
+from benchmarks.harness import HERE, ROOT, Bench, smoke
 from benchmarks.inbox_actor import AGREED, BEHAVIOUR, HOST, SAMPLES, token, trajectory
-from benchmarks.inside import make_replay
-from benchmarks.prefetch import build, run_for
+from benchmarks.inside import fill, make_agent, make_replay
+from benchmarks.samples import make_segment, make_spec
 from benchmarks.worker import Answer
 from ds.certificates import make
 from ds.collector import RemoteCollector
@@ -102,7 +102,11 @@ def receive(case: str, *, secure: bool, actors: list[int], seconds: float) -> An
 def broadcast(size: int, *, processes: int, clients: int, seconds: float) -> Answer:
     """Weights of ``size`` bytes to many actors at once, again and again, while the learner makes updates."""
     torch.set_num_threads(1)
-    agent, replay = build("vectors", 0, 0)
+    spec = make_spec(3, action=1)
+    agent = make_agent(spec, str(HERE / "memory"), "default", ["sac_config.batch_size=256"], 0)
+    capacity, n_step = agent.config.replay_config.capacity, agent.config.sac_config.n_step
+    replay = make_replay(spec, capacity=capacity, n_step=n_step)
+    fill(replay, make_segment(spec, np.random.default_rng(0), 1000), capacity)
     payload, over = np.random.default_rng(0).bytes(size), threading.Event()
     fetched: list[float] = []
 
@@ -227,3 +231,12 @@ def _answers(processes: list[Any]) -> list[Answer]:
     if not all(lines):
         raise RuntimeError("a synthetic actor has ended")
     return [json.loads(line) for line in lines]
+
+
+def run_for(act: Callable[[], object], seconds: float) -> tuple[int, float]:
+    """Call ``act`` until so many seconds are over; (calls, seconds taken)."""
+    count, begin = 0, time.perf_counter()
+    while (elapsed := time.perf_counter() - begin) < seconds:
+        act()
+        count += 1
+    return count, elapsed

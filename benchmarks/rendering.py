@@ -15,10 +15,11 @@ MEMORIES = {
     "attn": "attention, 2 layers of 32, 4 heads",
     "gru_long": "GRU, 128 units, as wide networks behind it",
 }
-PREFETCHED = {
-    "vectors": "256 transitions of 3 numbers",
-    "images": "64 transitions of 64×64×3 images",
-    "windows": "64 windows of 35 tokens, GRU",
+ROLLOUTS = {
+    "ppo": "CartPole, PPO with the zoo's keys, 8 environments",
+    "a2c": "CartPole, A2C, 8 environments",
+    "pendulum": "Pendulum, PPO with the defaults of both",
+    "cheetah": "HalfCheetahBullet, PPO with the defaults of both",
 }
 SEGMENTS = {"vectors": "500 × 27 floats", "images": "100 × 84×84×1 bytes", "short": "20 × 4 floats"}
 
@@ -141,16 +142,10 @@ def checkpoints(results: Results) -> str:
     return table([*head, "most memory beside the replay, MB"], rows)
 
 
-def prefetch(results: Results) -> str:
-    """Every case without threads and with each number of them."""
-    rows = []
-    for case, numbers in results["prefetch"]["cases"].items():
-        for row in numbers:
-            cells = pick(row, "updates_per_second:.1f", "sample_ms:.2f", "cpu_ms:.1f", "ratio:.2f")
-            ratios = " ".join(f"{ratio:.2f}" for ratio in row["ratios"]) if row["prefetchers"] else ""
-            rows.append([PREFETCHED[case], str(row["prefetchers"] or "none"), *cells, ratios])
-    head = ["batch", "threads", "updates/s", "ms to get a batch", "CPU-ms an update"]
-    return table([*head, "ratio, median of rounds", "rounds"], rows)
+def rollouts(results: Results) -> str:
+    """Environment steps per second of every case."""
+    rows = [[ROLLOUTS[case], *_pairs(found)] for case, found in results["rollouts"]["cases"].items()]
+    return table(["training", "this project", "Stable-Baselines3", "ratio, median of pairs", "pairs"], rows)
 
 
 def inbox_receive(results: Results) -> str:
@@ -233,7 +228,7 @@ TABLES: dict[str, Callable[[Results], str]] = {
     "replay": replay_time,
     "workers": workers,
     "checkpoints": checkpoints,
-    "prefetch": prefetch,
+    "rollouts": rollouts,
     "inbox-receive": inbox_receive,
     "inbox-weights": inbox_weights,
     "learning": learning,

@@ -13,6 +13,7 @@ import gymnasium as gym
 import stable_baselines3
 import torch
 from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.logger import configure
 from stable_baselines3.common.monitor import Monitor
@@ -58,6 +59,20 @@ def bare(env: Mapping[str, Any], seed: int, fit: Mapping[str, Any], algorithm: s
         return {"algorithm": algorithm, "policy": policy, **_fit(model, env, seed, **fit)}
     except Exception as error:
         return {**LIBRARY, "algorithm": algorithm, "error": f"{type(error).__name__}: {error}"}
+
+
+def rollouts(
+    algorithm: str, env_id: str, copies: int, seed: int, steps: int, settings: Mapping[str, Any]
+) -> Answer:
+    """Train PPO or A2C without evaluation; ``seconds`` of all of it."""
+    torch.set_num_threads(1)
+    env = make_vec_env(partial(make_env, env_id), copies, seed=seed)
+    model = getattr(stable_baselines3, algorithm)("MlpPolicy", env, seed=seed, device="cpu", **settings)
+    model.set_logger(configure(None, []))
+    begin = perf_counter()
+    model.learn(steps)
+    seconds = perf_counter() - begin
+    return {**LIBRARY, "threads": 1, "seed": seed, "steps": model.num_timesteps, "seconds": seconds}
 
 
 class _Evaluation(BaseCallback):  # type: ignore[misc]  # only the peer has its class

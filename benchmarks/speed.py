@@ -15,6 +15,7 @@ from benchmarks.worker import Answer
 EQUAL = HERE / "equal"
 MEMORY = HERE / "memory"
 PRESET = "atari/pong"
+BULLET = "pybullet_envs_gymnasium:HalfCheetahBulletEnv-v0"
 CASES = ("gru", "lstm", "attn", "gru_long")
 """Sections of ``memory/config.yaml``."""
 
@@ -88,6 +89,48 @@ def _sides(bench: Bench, task: str, steps: int, start: int) -> tuple[Ours, Their
 def update_rate(answer: Answer) -> float:
     """Updates per second of getting batches and updating."""
     return float(answer["updates"] / (answer["time"]["sample"] + answer["time"]["update"]))
+
+
+ON_POLICY: dict[str, tuple[str, str, int, dict[str, Any]]] = {
+    "ppo": (
+        "gym/cart_pole -c ppo",
+        "CartPole-v1",
+        8,
+        {"n_steps": 32, "batch_size": 256, "n_epochs": 20, "gae_lambda": 0.8, "gamma": 0.98},
+    ),
+    "a2c": ("gym/cart_pole -c a2c", "CartPole-v1", 8, {"ent_coef": 0.0}),
+    "pendulum": ("Pendulum-v1 -o algorithm=PPO", "Pendulum-v1", 1, {}),
+    "cheetah": (f"{BULLET} -o algorithm=PPO", BULLET, 1, {}),
+}
+"""Case → words of our command line; their environment, its copies, and what is not their default."""
+
+
+@smoke(pairs=1, steps=256, cases=["ppo", "a2c"])
+def rollouts(
+    bench: Bench, _: Any, *, pairs: int = 5, steps: int = 20_480, cases: list[str] = list(ON_POLICY)
+) -> Found:
+    """Environment steps per second of on-policy learning, updates included."""
+    found: dict[str, Any] = {}
+    for case in cases:
+        print(case, flush=True)
+        found[case] = in_pairs(
+            *_on_policy(bench, case, steps),
+            pairs,
+            rate=lambda answer: answer["steps"] / answer["seconds"],
+            same=("threads",),
+        )
+        yield {"cases": found}
+
+
+def _on_policy(bench: Bench, case: str, steps: int) -> tuple[Ours, Theirs]:
+    words, env_id, copies, settings = ON_POLICY[case]
+    size: dict[str, Any] = {"base_config__max_step": steps, "eval_config__per_step": steps}
+    size |= {f"sac_config__{key}": "false" for key in ("use_normalization", "reward_scaling")}
+    said = {"algorithm": "A2C" if case == "a2c" else "PPO", "env_id": env_id, "copies": copies}
+    return (
+        lambda seed: timed(bench, *words.split(), seed=seed, base_config__n_envs=copies, **size),
+        lambda seed: bench.theirs("sb3:rollouts", seed=seed, steps=steps, settings=settings, **said),
+    )
 
 
 @smoke(rounds=1, updates=1, filled=150, cases=["gru"])
