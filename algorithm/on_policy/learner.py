@@ -16,16 +16,16 @@ from algorithm.actions.parts import make_parts
 from algorithm.data import SequenceBatch
 from algorithm.errors import ModelError
 from algorithm.extensions.base import Extension
-from algorithm.nn.acting_model import ActingModel
 from algorithm.nn.augment import RandomShift
 from algorithm.nn.distributions import HybridAction
 from algorithm.nn.loader import Networks
-from algorithm.nn.normalise import NoNormaliser, Normaliser
+from algorithm.nn.normalise import Normaliser
 from algorithm.nn.optimiser import FlatAdam, FlatOptimiser, FlatRms, below
 from algorithm.nn.return_scale import NoReturnScale, ReturnScale
+from algorithm.on_policy.acting import make_acting_model
 from algorithm.on_policy.bonuses import Bonuses
 from algorithm.on_policy.config import A2cConfig, PpoConfig
-from algorithm.on_policy.networks import set_orthogonal
+from algorithm.on_policy.networks import make_encoders
 from algorithm.on_policy.rollout import Minibatch, Rollout, explained_variance, standardised
 from algorithm.ops.densities import normal_entropy
 from algorithm.ops.on_policy import approximate_kl, surrogate, value_error
@@ -88,18 +88,14 @@ class OnPolicyLearner:
         extensions: Sequence[Extension] = (),
     ) -> None:
         self.device, self._own, self._gamma, self._burn_in = device, own, gamma, burn_in
-        if networks.sources["ModelRep"] == "default":
-            set_orthogonal(networks.rep)
-        self.model = ActingModel(
-            (Normaliser(spec.obs) if normalised else NoNormaliser()).to(device),
-            networks.rep.to(device),
-            networks.built["ModelPolicy"].to(device),
-        )
+        self._encoders = make_encoders(networks, shared=own.shared, device=device)
+        self.model = make_acting_model(spec, networks, normalised=normalised, device=device)
         self._v = networks.built["ModelV"].to(device).eval()
         self.return_scale = ReturnScale(gamma) if scaled else NoReturnScale()
         self._parts = make_parts(spec.action)
         self._skipped = torch.zeros((), device=device)
-        self._optimiser = self._make_optimiser([self.model.rep, self.model.policy, self._v])
+        trained = [self.model.rep, self.model.policy, self._v, *self._encoders.own().values()]
+        self._optimiser = self._make_optimiser(trained)
         limit = own.max_grad_norm or math.inf
         make_own = partial(FlatAdam, learning_rate=own.learning_rate, max_norm=limit, skipped=self._skipped)
         self._bonuses = Bonuses(extensions, self.model, make_own, burn_in=burn_in, learn=learn, device=device)
@@ -213,14 +209,16 @@ class OnPolicyLearner:
 
     def _evaluate(self, part: Minibatch) -> tuple[Tensor, Tensor, Tensor]:
         """Return log π − log μ, the policy's entropy and V of the M transitions of a minibatch."""
-        obs, state = self._encode(part.obs, part.prev_action, part.carry, part.exists)
+        obs = self.model.normaliser(part.obs)
+        states = self._encoders(obs, part.prev_action, part.carry, part.exists)
         learned, taken = slice(self._burn_in, None), part.taken
-        state, obs = taken(state[:, learned]), {name: taken(value[:, learned]) for name, value in obs.items()}
+        state, of_value = (taken(one[:, learned]) for one in states)
+        obs = {name: taken(value[:, learned]) for name, value in obs.items()}
         policy, mask = self.model.policy(state, obs), taken(part.action_mask)
         logp = taken(part.behaviour_logp)
         discrete = self._parts.discrete.log_ratio(policy, mask, taken(part.action), logp)
         log_ratio = discrete + self._parts.continuous.log_ratio(policy, taken(part.z), logp)
-        return log_ratio - taken(part.first), self._entropy(policy, mask), self._v(state, obs)
+        return log_ratio - taken(part.first), self._entropy(policy, mask), self._v(of_value, obs)
 
     def _entropy(self, policy: HybridAction, mask: Tensor) -> Tensor:
         """Return the entropy [M] of the joint action, a sum over branches and components."""
@@ -250,32 +248,22 @@ class OnPolicyLearner:
         found = []
         for first in range(0, len(batch.reward), _CHUNK):
             rows = slice(first, first + _CHUNK)
-            obs, state = self._encode(
-                {name: value[rows].to(self.device) for name, value in batch.obs.items()},
-                batch.prev_action[rows].to(self.device),
-                batch.carry[rows].to(self.device),
-                batch.obs_valid[rows].to(self.device),
-            )
+            raw = {name: value[rows].to(self.device) for name, value in batch.obs.items()}
+            obs = self.model.normaliser(raw)
+            tokens = (one[rows].to(self.device) for one in (batch.prev_action, batch.carry, batch.obs_valid))
+            state = self._encoders.for_values(obs, *tokens)
             learned = slice(self._burn_in, None)
             shape, state = state[:, learned].shape[:2], state[:, learned].flatten(0, 1)
             value = self._v(state, {k: v[:, learned].flatten(0, 1) for k, v in obs.items()})
             found.append(value.view(shape).cpu())
         return torch.cat(found)
 
-    def _encode(
-        self, obs: Mapping[str, Tensor], prev_action: Tensor, carry: Tensor, exists: Tensor
-    ) -> tuple[Mapping[str, Tensor], Tensor]:
-        """Return normalised observations and states of windows' tokens."""
-        seen = self.model.normaliser(obs)
-        state, _ = self.model.rep(seen, prev_action, carry, exists)
-        return seen, state
-
     @contextmanager
     def _training_mode(self) -> Iterator[None]:
-        networks = (self.model.rep, self.model.policy, self._v)
+        networks = (self._encoders, self.model.policy, self._v)
         for network in networks:
             network.train()
-        for part in self.model.rep.modules():
+        for part in self._encoders.modules():
             if isinstance(part, RandomShift):  # the policy has acted on images that were not shifted
                 part.eval()
         try:
@@ -350,12 +338,14 @@ class OnPolicyLearner:
     def num_parameters(self) -> dict[str, int]:
         """Return the numbers of trained parameters by part."""
         parts = {"encoder": self.model.rep, "policy": self.model.policy, "value": self._v}
+        parts |= {"encoder of values": one for one in self._encoders.own().values()}
         sizes = {name: sum(p.numel() for p in part.parameters()) for name, part in parts.items()}
         return {**sizes, **self._bonuses.num_parameters()}
 
     def _modules(self) -> nn.Module:
         extensions = nn.ModuleList(self._bonuses.extensions)
-        return nn.ModuleDict({"model": self.model, "v": self._v, "extensions": extensions})
+        own = self._encoders.own()
+        return nn.ModuleDict({"model": self.model, "v": self._v, "extensions": extensions, **own})
 
     def _optimisers(self) -> Iterator[tuple[str, FlatOptimiser]]:
         yield "all", self._optimiser
