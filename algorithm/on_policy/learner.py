@@ -338,7 +338,7 @@ class OnPolicyLearner:
     def num_parameters(self) -> dict[str, int]:
         """Return the numbers of trained parameters by part."""
         parts = {"encoder": self.model.rep, "policy": self.model.policy, "value": self._v}
-        parts |= {"encoder of values": one for one in self._encoders.own().values()}
+        parts |= self._encoders.own()
         sizes = {name: sum(p.numel() for p in part.parameters()) for name, part in parts.items()}
         return {**sizes, **self._bonuses.num_parameters()}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, cast
+from typing import Literal, cast
 
 import torch
 from torch import Tensor, nn
@@ -14,7 +14,7 @@ from algorithm.nn.distributions import HybridAction, TanhNormal
 from algorithm.nn.dry_run import check_policy, check_v
 from algorithm.nn.loader import Network, Networks
 from algorithm.nn.mlp import LOG_STD_RANGE, ActionHead, hidden_widths, mlp
-from algorithm.nn.protocols import Rep
+from algorithm.nn.protocols import Obs, Rep
 from algorithm.spec import AgentSpec
 
 HIDDEN_GAIN = math.sqrt(2.0)
@@ -106,14 +106,14 @@ class SharedEncoder(nn.Module):
         self.rep = rep
 
     @override
-    def forward(self, *tokens: Any) -> tuple[Tensor, Tensor]:
+    def forward(self, obs: Obs, prev_action: Tensor, carry: Tensor, valid: Tensor) -> tuple[Tensor, Tensor]:
         """Return the states [B, T, S] for the policy and for values."""
-        state, _ = self.rep(*tokens)
+        state, _ = self.rep(obs, prev_action, carry, valid)
         return state, state
 
-    def for_values(self, *tokens: Any) -> Tensor:
+    def for_values(self, obs: Obs, prev_action: Tensor, carry: Tensor, valid: Tensor) -> Tensor:
         """Return the states [B, T, S] for values alone."""
-        state: Tensor = self.rep(*tokens)[0]
+        state: Tensor = self.rep(obs, prev_action, carry, valid)[0]
         return state
 
     def own(self) -> dict[str, nn.Module]:
@@ -129,18 +129,18 @@ class SeparateEncoders(SharedEncoder):
         self.value_rep = value_rep
 
     @override
-    def forward(self, *tokens: Any) -> tuple[Tensor, Tensor]:
-        state, _ = self.rep(*tokens)
-        return state, self.for_values(*tokens)
+    def forward(self, obs: Obs, prev_action: Tensor, carry: Tensor, valid: Tensor) -> tuple[Tensor, Tensor]:
+        state, _ = self.rep(obs, prev_action, carry, valid)
+        return state, self.for_values(obs, prev_action, carry, valid)
 
     @override
-    def for_values(self, *tokens: Any) -> Tensor:
-        state: Tensor = self.value_rep(*tokens)[0]
+    def for_values(self, obs: Obs, prev_action: Tensor, carry: Tensor, valid: Tensor) -> Tensor:
+        state: Tensor = self.value_rep(obs, prev_action, carry, valid)[0]
         return state
 
     @override
     def own(self) -> dict[str, nn.Module]:
-        return {"value_rep": self.value_rep}
+        return {"value_encoder": self.value_rep}
 
 
 def make_encoders(networks: Networks, *, shared: bool, device: torch.device) -> SharedEncoder:
