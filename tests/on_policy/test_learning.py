@@ -320,3 +320,22 @@ def test_curiosity_is_added_once_to_a_rollout_and_learns_beside_it(memory, monke
     torch.testing.assert_close(rewards(batch, 3, torch.Generator()), found["bonus"])
     assert agent.metrics(64)["curiosity/bonus_mean"] > 0 and agent.metrics(64)["loss/curiosity"] > 0
     assert learner.num_parameters()["curiosity"] > 0
+
+
+@pytest.mark.parametrize("kind", ["gru", "lstm"])
+def test_recurrent_states_while_learning_are_those_while_acting(kind):
+    """Each sequence ends in the state that was stored, while acting, for the one that follows it."""
+    env_name, options = KINDS[kind]
+    agent, collector = make(env_name, 3, **options)
+    while agent._num_new < 48:
+        collector.step()
+    batch = agent.ring.chains(np.sort(np.concatenate(agent._new)))
+    with torch.no_grad():
+        _, after = agent.learner.model.rep(batch.obs, batch.prev_action, batch.carry, batch.obs_valid)
+    begins = {int(batch.ids[row, 0]): row for row in range(len(batch.ids))}
+    followed = [(row, begins[one]) for row, one in enumerate(batch.ids[:, -1].tolist()) if one in begins]
+    assert len(followed) >= 3
+    for row, following in followed:
+        stored = batch.carry[following]
+        assert stored.abs().max() > 0.01
+        torch.testing.assert_close(after[row, -2], stored, rtol=0, atol=1e-6)
