@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from algorithm.nn.defaults import ModelRep
 from algorithm.nn.recurrent import LSTM
 from algorithm.nn.return_scale import ReturnScale
 from algorithm.on_policy.networks import TanhPolicy, TanhValue, set_orthogonal
@@ -95,6 +96,24 @@ def test_first_weights_are_orthogonal_with_the_gains_of_the_37_details(action):
     assert len(biases) == 6 and not any(bias.any() for bias in biases)
     if action.continuous:
         assert policy.log_std is not None and policy.log_std.shape == (2,) and not policy.log_std.any()
+
+
+def test_the_network_of_atari_is_that_of_the_37_details():
+    """Mnih et al. 2015 with 512 units and ReLU; policy and value are a layer each (ppo_atari.py)."""
+    obs = ObsSpec(("obs",), ((4, 84, 84),), ("uint8",), stacks=(4,))
+    rep = ModelRep(AgentSpec(obs, ActionSpec(branches=(4,))), dense_n=512, conv="nature", bounded=False)
+    (encoder,) = rep.images
+    sizes = [tuple(layer.weight.shape) for layer in encoder.conv if hasattr(layer, "weight")]
+    assert sizes == [(32, 4, 8, 8), (64, 32, 4, 4), (64, 64, 3, 3)]
+    assert [type(layer).__name__ for layer in encoder.dense] == ["Linear", "ReLU"]
+    assert tuple(encoder.dense[0].weight.shape) == (512, 64 * 7 * 7) and rep.out_size == 512
+    policy = TanhPolicy(AgentSpec(obs, ActionSpec(branches=(4,))), 512, dense_depth=0)
+    assert [tuple(p.shape) for p in policy.parameters()] == [(4, 512), (4,)]
+    bright = torch.full((1, 1, 4, 84, 84), 255, dtype=torch.uint8)
+    seen = []
+    encoder.conv.register_forward_pre_hook(lambda _, args: seen.append(args[0]))
+    rep.eval()({"obs": bright}, torch.zeros(1, 1, 4), torch.zeros(1, 0), torch.ones(1, 1, dtype=torch.bool))
+    assert (seen[0] == 1.0).all() and seen[0].shape == (1, 4, 84, 84)
 
 
 def test_convolutions_and_memories_begin_orthogonal():
