@@ -38,6 +38,8 @@ EPSILON = 1e-5
 LARGEST_FIRST_RATIO = 0.01
 """Largest |log ρ| in the first update of a rollout, in which ρ is 1 but for rounding."""
 
+_ENTROPY_OF_ONE = 0.5 * math.log(2.0 * math.pi * math.e)  # of a normal distribution with σ = 1
+
 _CHUNK = 1024  # sequences whose values are computed at once
 
 
@@ -92,7 +94,7 @@ class OnPolicyLearner:
         self.model = make_acting_model(spec, networks, normalised=normalised, device=device)
         self._v = networks.built["ModelV"].to(device).eval()
         self.return_scale = ReturnScale(gamma) if scaled else NoReturnScale()
-        self._parts = make_parts(spec.action)
+        self._action, self._parts = spec.action, make_parts(spec.action)
         self._skipped = torch.zeros((), device=device)
         trained = [self.model.rep, self.model.policy, self._v, *self._encoders.own().values()]
         self._optimiser = self._make_optimiser(trained)
@@ -186,12 +188,13 @@ class OnPolicyLearner:
         advantage, target = part.taken(part.advantage), part.taken(part.target)
         if own.normalise_advantage == "minibatch" and len(advantage) > 1:
             advantage = standardised(advantage)
-        log_ratio, entropy, value = self._evaluate(part)
+        log_ratio, entropies, value = self._evaluate(part)
         if first:
             self._check_first(log_ratio)
         policy_loss = (part.taken(part.weight) * surrogate(log_ratio, advantage, clip)).mean()
         value_loss = value_error(value, part.taken(part.value), target, own.clip_value).mean()
-        mean_entropy = entropy.mean()
+        mean_entropies = {name: entropy.mean() for name, entropy in entropies.items()}
+        mean_entropy = torch.stack([*mean_entropies.values()]).sum()
         loss = policy_loss + own.value_coef * value_loss - own.entropy_coef * mean_entropy
         norm = self._optimiser.step(loss)
         self.updates += 1
@@ -201,14 +204,15 @@ class OnPolicyLearner:
                 "loss/policy": policy_loss.detach(),
                 "loss/value": value_loss.detach(),
                 "policy/entropy": mean_entropy.detach(),
+                **self._widths(mean_entropies),
                 "ppo/approx_kl": approximate_kl(moved).mean(),
                 "ppo/clip_fraction": ((moved.exp() - 1.0).abs() > clip).float().mean(),
                 "ppo/ratio_max": moved.max().exp(),
                 "optim/grad_norm": norm,
             }
 
-    def _evaluate(self, part: Minibatch) -> tuple[Tensor, Tensor, Tensor]:
-        """Return log π − log μ, the policy's entropy and V of the M transitions of a minibatch."""
+    def _evaluate(self, part: Minibatch) -> tuple[Tensor, dict[str, Tensor], Tensor]:
+        """Return log π − log μ, entropies of the policy and V of the M transitions of a minibatch."""
         obs = self.model.normaliser(part.obs)
         states = self._encoders(obs, part.prev_action, part.carry, part.exists)
         learned, taken = slice(self._burn_in, None), part.taken
@@ -218,17 +222,26 @@ class OnPolicyLearner:
         logp = taken(part.behaviour_logp)
         discrete = self._parts.discrete.log_ratio(policy, mask, taken(part.action), logp)
         log_ratio = discrete + self._parts.continuous.log_ratio(policy, taken(part.z), logp)
-        return log_ratio - taken(part.first), self._entropy(policy, mask), self._v(of_value, obs)
+        return log_ratio - taken(part.first), self._entropies(policy, mask), self._v(of_value, obs)
 
-    def _entropy(self, policy: HybridAction, mask: Tensor) -> Tensor:
-        """Return the entropy [M] of the joint action, a sum over branches and components."""
-        total = torch.zeros((), device=self.device)
+    def _entropies(self, policy: HybridAction, mask: Tensor) -> dict[str, Tensor]:
+        """Return the entropy [M] of each part, ``c`` and ``d``, a sum over components and branches."""
+        found = {}
         if policy.continuous is not None:
-            total = total + normal_entropy(policy.continuous.log_std)
+            found["c"] = normal_entropy(policy.continuous.log_std)
         if isinstance(self._parts.discrete, Categorical):
             d = self._parts.discrete.distribution(policy, mask, _no_critics)
-            total = total - (d.probs * d.log_probs).sum(-1)
-        return total
+            found["d"] = -(d.probs * d.log_probs).sum(-1)
+        return found
+
+    def _widths(self, entropies: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Return metrics of how far the policy spreads its actions."""
+        action, found = self._action, {}
+        if "c" in entropies:  # the inverse of a normal distribution's entropy, ln σ + ½ ln 2πe
+            found["policy/std"] = (entropies["c"] / action.continuous - _ENTROPY_OF_ONE).exp()
+        if "d" in entropies:
+            found["policy/entropy_share"] = entropies["d"] / sum(map(math.log, action.branches))
+        return found
 
     def _check_first(self, log_ratio: Tensor) -> None:
         """Raise ModelError unless all ratios are 1, as they are before the first update of a rollout."""

@@ -31,7 +31,7 @@ UNITS = {"dense_n": 64}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Recorded:
+class RolloutRecord:
     """What N environments did in T steps, [T, N, ...]. No environment is left out of a step."""
 
     obs: NDArray[np.float32]
@@ -48,7 +48,7 @@ class Recorded:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Update:
+class UpdateRecord:
     """An agent with a full rollout, and all that its update depends on.
 
     batch:   the rollout as the learner gets it
@@ -59,7 +59,7 @@ class Update:
 
     agent: OnPolicyAgent
     batch: SequenceBatch
-    recorded: Recorded
+    recorded: RolloutRecord
     place: NDArray[np.int64]
     weights: Weights
     before: Tensors
@@ -100,7 +100,7 @@ def named_weights(agent: OnPolicyAgent) -> Weights:
     return {name: value.clone() for name, value in found.items()}
 
 
-def record(env_name: str, *, truncation: bool = True, n: int = 4, steps: int = 32) -> Update:
+def record(env_name: str, *, truncation: bool = True, n: int = 4, steps: int = 32) -> UpdateRecord:
     """Act until a rollout is full, in episodes of at most twelve steps.
 
     truncation: false: an episode that was cut off counts as one that ended
@@ -133,7 +133,7 @@ def record(env_name: str, *, truncation: bool = True, n: int = 4, steps: int = 3
     discrete = bool(agent.spec.action.branches)
     action = batch.action[:, 0].argmax(-1).float() if discrete else batch.z[:, 0]
     obs = batch.obs["obs"].numpy()
-    recorded = Recorded(
+    recorded = RolloutRecord(
         obs=obs[:, 0][row_of],
         after=obs[:, 1][row_of],
         action=action.numpy()[row_of],
@@ -142,7 +142,7 @@ def record(env_name: str, *, truncation: bool = True, n: int = 4, steps: int = 3
         terminated=failed,
         truncated=last & ~failed,
     )
-    return Update(
+    return UpdateRecord(
         agent=agent,
         batch=batch,
         recorded=recorded,
@@ -161,7 +161,9 @@ def plain_net(weights: Weights, name: str) -> nn.Sequential:
     return net
 
 
-def plain_advantages(recorded: Recorded, critic: nn.Module, gamma: float, trace_decay: float) -> torch.Tensor:
+def plain_advantages(
+    recorded: RolloutRecord, critic: nn.Module, gamma: float, trace_decay: float
+) -> torch.Tensor:
     """Advantages [T, N] by arXiv 1506.02438, eq. 16, one step of one environment at a time."""
     with torch.no_grad():
         value, behind = (
@@ -180,7 +182,7 @@ def plain_advantages(recorded: Recorded, critic: nn.Module, gamma: float, trace_
     return found
 
 
-def plain_update(update: Update, own: PpoConfig, factor: float = 1.0, epsilon: float = 1e-5) -> Weights:
+def plain_update(update: UpdateRecord, own: PpoConfig, factor: float = 1.0, epsilon: float = 1e-5) -> Weights:
     """Weights after the update of arXiv 1707.06347, algorithm 1, with the details of Huang et al. 2022.
 
     factor: of the learning rate; epsilon: Adam's
@@ -230,7 +232,9 @@ def plain_update(update: Update, own: PpoConfig, factor: float = 1.0, epsilon: f
     return {name: p.detach() for name, p in named.items()}
 
 
-def cleanrl_update(update: Update, file: Path, own: PpoConfig, factor: float, epsilon: float) -> Weights:
+def cleanrl_update(
+    update: UpdateRecord, file: Path, own: PpoConfig, factor: float, epsilon: float
+) -> Weights:
     """Weights after CleanRL's update: the lines of its script, executed on what has been recorded.
 
     file: its ``ppo.py`` or ``ppo_continuous_action.py``

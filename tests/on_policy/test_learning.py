@@ -220,12 +220,15 @@ def test_the_entropy_is_a_sum_over_allowed_choices_branches_and_components():
     agent, _ = make("algorithm.env.toys:ToyHybrid-v0", 2)
     logits, mean, log_std = torch.randn(5, 3), torch.randn(5, 1), torch.randn(5, 1)
     mask = torch.tensor([[True, False, True]] * 5)
-    found = agent.learner._entropy(HybridAction(TanhNormal(mean, log_std), logits), mask)
+    entropies = agent.learner._entropies(HybridAction(TanhNormal(mean, log_std), logits), mask)
     choices = torch.distributions.Categorical(logits=logits.masked_fill(~mask, -torch.inf))
     allowed = torch.distributions.Categorical(logits=logits[:, [0, 2]])
     torch.testing.assert_close(choices.probs[:, [0, 2]], allowed.probs)
     number = torch.distributions.Normal(mean, log_std.exp()).entropy().sum(-1)
-    torch.testing.assert_close(found, allowed.entropy() + number)
+    torch.testing.assert_close(entropies, {"c": number, "d": allowed.entropy()})
+    widths = agent.learner._widths({name: entropy.mean() for name, entropy in entropies.items()})
+    assert widths["policy/std"].item() == pytest.approx(log_std.mean().exp().item())
+    assert widths["policy/entropy_share"].item() == pytest.approx(allowed.entropy().mean() / math.log(3.0))
 
 
 def from_older_networks(agent, collector):

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import importlib
 import math
+import re
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 
+from algorithm.config.schema import fields
 from algorithm.nn.defaults import ModelRep
 from algorithm.nn.recurrent import LSTM
 from algorithm.nn.return_scale import ReturnScale
@@ -140,3 +143,18 @@ def test_scaled_rewards_lie_within_ten(rewards, largest):
     scale.observe(SimpleNamespace(rewards=lambda: [(0, 0, [0.0] * 99 + rewards, False)]))
     found = max(map(abs, rewards)) * scale.factor
     assert 0.9 * largest < found <= largest
+
+
+def test_the_page_about_the_37_details_names_what_exists(root):
+    """Each row has its number, and functions, classes and keys that are there."""
+    page = (root / "docs" / "families.md").read_text("utf-8")
+    section = page.partition("## The 37 details\n")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| (\d+) \|(.+)\|$", section, re.M)
+    assert [int(number) for number, _ in rows] == [*range(1, 38)]
+    keys = {".".join(path) for path, _ in fields()}
+    for number, cells in rows:
+        named = re.findall(r"`([\w.]+)`", cells.rpartition(" | ")[2])
+        assert named, number
+        for name in named:
+            module, _, thing = name.rpartition(".")
+            assert name in keys or hasattr(importlib.import_module(module), thing), f"{number}: {name}"

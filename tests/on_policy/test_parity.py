@@ -14,7 +14,7 @@ from algorithm.on_policy.config import A2cConfig, PpoConfig
 from algorithm.on_policy.rollout import Rollout
 from benchmarks.harness import PEER_PYTHON
 from tests.on_policy.recorded import (
-    Update,
+    UpdateRecord,
     Weights,
     cleanrl_update,
     plain_advantages,
@@ -56,7 +56,7 @@ OFF = {
 
 
 @cache
-def rollout(kind: str, *, truncation: bool = True) -> Update:
+def rollout(kind: str, *, truncation: bool = True) -> UpdateRecord:
     """A rollout with ends by failure and by time in the middle."""
     torch.manual_seed(0)
     found = record(TASKS[kind], truncation=truncation)
@@ -72,7 +72,7 @@ def without(detail: str) -> tuple[PpoConfig, dict[str, float]]:
 
 
 def made(
-    update: Update, own: PpoConfig | A2cConfig, monkeypatch, *, factor: float, epsilon: float
+    update: UpdateRecord, own: PpoConfig | A2cConfig, monkeypatch, *, factor: float, epsilon: float
 ) -> Weights:
     """Our update."""
     monkeypatch.setattr("algorithm.on_policy.learner.EPSILON", epsilon)
