@@ -236,7 +236,7 @@ class NnConfig(Block):
     rep: dict[str, Any] | None = option(
         None,
         "Keyword arguments of ModelRep; the default one takes dense_n, dense_depth, conv (simple, nature or "
-        "resnet) and random_shift.",
+        "resnet), random_shift and bounded.",
         resume=_OTHER_NETWORKS,
         shared=True,
     )

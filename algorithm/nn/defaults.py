@@ -26,6 +26,8 @@ class ModelRep(Rep):
     conv:         kind of convolutions, see :func:`~algorithm.nn.conv.conv`; None by the size of the image
     random_shift: largest shift of images while learning, in pixels, see
                   :class:`~algorithm.nn.augment.RandomShift`; 0 is none, None goes by the size of the image
+    bounded:      features of images are normalised and bounded, see
+                  :class:`~algorithm.nn.encode.ImageEncoder`
     out_size:     width of the state
     """
 
@@ -36,11 +38,12 @@ class ModelRep(Rep):
         dense_depth: int = 0,
         conv: str | None = None,
         random_shift: int | None = None,
+        bounded: bool = True,
     ) -> None:
         super().__init__(spec)
         self.image_names = tuple(image_layouts(spec.obs))
         images = [
-            ImageEncoder(spec.obs, name, conv, dense_n, random_shift=random_shift)
+            ImageEncoder(spec.obs, name, conv, dense_n, random_shift=random_shift, bounded=bounded)
             for name in self.image_names
         ]
         self.images = nn.ModuleList(images)

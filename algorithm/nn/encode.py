@@ -23,8 +23,9 @@ class ImageEncoder(nn.Module):
     obs:          the observations of the agent
     name:         the encoded one
     kind:         ``simple``, ``nature`` or ``resnet``, see :func:`~algorithm.nn.conv.conv`; None by size
-    out:          width of a dense layer behind the convolutions, whose output is normalised and bounded to
-                  ±1 by ``tanh`` as in DrQ (arXiv 2004.13649); None leaves it out
+    out:          width of a dense layer behind the convolutions; None leaves it out
+    bounded:      the layer's output is normalised and bounded to ±1 by ``tanh`` as in DrQ (arXiv 2004.13649);
+                  false: ReLU as in Mnih et al. 2015
     random_shift: largest shift in pixels while learning, see :class:`RandomShift`; 0 is none, None goes by
                   size, see :func:`~algorithm.nn.augment.default_shift`
     Raises :class:`ModelError` if there is no such observation, if it is no image, or too small for ``kind``.
@@ -38,6 +39,7 @@ class ImageEncoder(nn.Module):
         out: int | None = None,
         *,
         random_shift: int | None = None,
+        bounded: bool = True,
     ) -> None:
         super().__init__()
         _check_names(obs, [name])
@@ -56,7 +58,8 @@ class ImageEncoder(nn.Module):
         self.out_size = self.conv.out_size if out is None else out
         self.dense = nn.Sequential()
         if out is not None:
-            self.dense = nn.Sequential(nn.Linear(self.conv.out_size, out), nn.LayerNorm(out), nn.Tanh())
+            behind = (nn.LayerNorm(out), nn.Tanh()) if bounded else (nn.ReLU(inplace=True),)
+            self.dense = nn.Sequential(nn.Linear(self.conv.out_size, out), *behind)
 
     @override
     def forward(self, x: Tensor) -> Tensor:

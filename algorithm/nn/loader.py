@@ -55,7 +55,7 @@ class Networks:
     rep: Rep
     state_size: int  # S
     built: Mapping[str, nn.Module]  # class name -> an instance, for each class of the family
-    # A new instance, by class name; of an optional class by its arguments too.
+    # A new instance, by class name, ModelRep too; of an optional class by its arguments as well.
     make: Callable[..., nn.Module]
     sources: Mapping[str, str]  # class name -> nn.py or default
 
@@ -97,12 +97,18 @@ def load_networks(
             why="with attention it is burn_in_step + 1, in training as while acting",
             fix="change sac_config.burn_in_step",
         )
-    rep = build("ModelRep", {**seen, **rep_options}, spec)
+
+    def make_rep() -> nn.Module:
+        return build("ModelRep", {**seen, **rep_options}, spec)
+
+    rep = make_rep()
     state_size = check_rep(rep, spec, where["ModelRep"], seq_encoder)
 
     def make(name: str, *args: object) -> nn.Module:
         if name in OPTIONAL:
             return _optional(module, str(file) if file else "default", name, *args)
+        if name == "ModelRep":
+            return make_rep()
         return build(name, options.get(classes[name].options), spec, state_size)
 
     built = {}

@@ -48,7 +48,7 @@ class _RepWithMemory(Rep, ABC):
 class RecurrentRep(_RepWithMemory):
     """Recurrent layers over features and previous actions, ``seq_encoder: RNN``.
 
-    dense_n, dense_depth, conv, random_shift: of the features, see :class:`ModelRep`
+    dense_n, dense_depth, conv, random_shift, bounded: of the features, see :class:`ModelRep`
     rnn:       ``gru`` or ``lstm``
     rnn_n:     units of a layer
     rnn_depth: layers
@@ -62,11 +62,12 @@ class RecurrentRep(_RepWithMemory):
         dense_depth: int = 0,
         conv: str | None = None,
         random_shift: int | None = None,
+        bounded: bool = True,
         rnn: str = "gru",
         rnn_n: int = 64,
         rnn_depth: int = 1,
     ) -> None:
-        super().__init__(spec, ModelRep(spec, dense_n, dense_depth, conv, random_shift))
+        super().__init__(spec, ModelRep(spec, dense_n, dense_depth, conv, random_shift, bounded))
         if rnn not in CELLS:
             raise ModelError(
                 f"there are no recurrent layers {rnn!r}",

@@ -16,7 +16,7 @@ from algorithm.nn.images import image_layouts
 from algorithm.spec import ObsSpec
 
 CLIP = 5.0
-"""Bound of normalised numbers, in standard deviations."""
+"""Bound of normalised numbers, in standard deviations, unless a family has another one."""
 
 EPSILON = 1e-8
 """Addend of the variance, so that an element that never changes stays 0."""
@@ -56,7 +56,7 @@ class NoNormaliser(nn.Module):
 
 
 class Normaliser(nn.Module):
-    """Running normalisation of the vector observations, (x − mean) / √(variance + ε) clipped to ±5.
+    """Running normalisation of the vector observations, (x − mean) / √(variance + ε) clipped to ±``clip``.
 
     Before the second row, numbers are only clipped. The statistics are buffers and so part of the state
     dict: ``count``, ``mean`` and ``square`` are float64, ``shift`` and ``scale`` derived from them. Only
@@ -74,8 +74,9 @@ class Normaliser(nn.Module):
     shift: Tensor  # [D] float32 mean
     scale: Tensor  # [D] float32 1/√(variance + ε)
 
-    def __init__(self, obs: ObsSpec) -> None:
+    def __init__(self, obs: ObsSpec, clip: float = CLIP) -> None:
         super().__init__()
+        self._clip = clip
         self.names = vector_names(obs)
         shapes = {name: shape for name, shape, _ in obs.items()}
         self._shapes = [shapes[name] for name in self.names]
@@ -94,7 +95,7 @@ class Normaliser(nn.Module):
         shifts, scales = torch.split(self.shift, self._sizes), torch.split(self.scale, self._sizes)
         for name, shape, shift, scale in zip(self.names, self._shapes, shifts, scales, strict=True):
             deviation = obs[name].to(shift.dtype) - shift.view(shape)
-            result[name] = deviation.mul_(scale.view(shape)).clamp_(-CLIP, CLIP)
+            result[name] = deviation.mul_(scale.view(shape)).clamp_(-self._clip, self._clip)
         return result
 
     @torch.no_grad()

@@ -21,6 +21,9 @@ from algorithm.roles import Acting, BehaviourConfig, RemoteLimits
 from algorithm.seeding import stream, stream_seed
 from algorithm.spec import AgentSpec
 
+CLIP = 10.0
+"""Bound of normalised observations, in standard deviations (The 37 Implementation Details, 29)."""
+
 SHORTEST = 16
 """Transitions of a remote actor's segments, at least, in rollouts that have as many."""
 
@@ -35,7 +38,7 @@ def make_acting_model(
 ) -> ActingModel:
     """Return the networks that act; normalised: observations by their statistics."""
     return ActingModel(
-        (Normaliser(spec.obs) if normalised else NoNormaliser()).to(device),
+        (Normaliser(spec.obs, CLIP) if normalised else NoNormaliser()).to(device),
         networks.rep.to(device),
         networks.built["ModelPolicy"].to(device),
     )

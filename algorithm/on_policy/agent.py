@@ -19,7 +19,7 @@ from algorithm.agents.networks import extensions_of, make_networks
 from algorithm.data import Int, Segment, State, StepBatch
 from algorithm.nn.normalise import vector_names
 from algorithm.on_policy.acting import acting_parts, clipping, new_actor
-from algorithm.on_policy.config import own_block
+from algorithm.on_policy.config import BLOCKS, own_block
 from algorithm.on_policy.learner import OnPolicyLearner
 from algorithm.on_policy.networks import NETWORKS
 from algorithm.replay.budget import MemoryBudget
@@ -140,10 +140,13 @@ class OnPolicyAgent:
     @property
     def notices(self) -> list[str]:
         """Lines on keys that are set and have no effect."""
-        rep = self.config.nn_config.rep or {}
+        name, rep, lines = self.config.algorithm, self.config.nn_config.rep or {}, []
         if rep.get("random_shift"):
-            return [f"nn_config.rep.random_shift has no effect: {self.config.algorithm} learns what it saw"]
-        return []
+            lines.append(f"nn_config.rep.random_shift has no effect: {name} learns what it saw")
+        if not self._own.shared and not any(True for _ in self.learner.model.rep.parameters()):
+            why = "the encoder learns nothing, so policy and values share nothing anyway"
+            lines.append(f"{BLOCKS[name]}.shared: false has no effect: {why}")
+        return lines
 
     def update_ratio(self, step: int) -> float:
         """Return the achieved updates per environment step; NaN before the first."""

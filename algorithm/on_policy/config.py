@@ -34,6 +34,12 @@ class OnPolicyConfig(Block):
     sequence_step: Whole = option(
         32, "With a memory: steps of the sequences that a rollout is cut into.", new=True, ge=2
     )
+    shared: bool = option(
+        True,
+        "One encoder for policy and values. false: values have one of their own.",
+        new=True,
+        resume="fixed: an encoder would be without what it has learned",
+    )
     learning_rate: Finite = option(0.0003, "Step size of the networks.", new=True, gt=0)
     gae_lambda: Finite = option(
         0.95,
@@ -195,6 +201,12 @@ def contradictions(config: AnyConfig) -> Iterator[Contradiction]:
             ("base_config.noise_increasing_rate", "algorithm"),
             f"not with {config.algorithm}: {_MEANINGLESS['action_noise']}",
             "leave noise_increasing_rate out",
+        )
+    if sac.seq_encoder and not own.shared:
+        yield Contradiction(
+            (f"{name}.shared", "sac_config.seq_encoder"),
+            "the memory of a second encoder is not stored: only the policy's acts",
+            f"leave {name}.shared or seq_encoder out",
         )
     size = own.rollout_step * config.base_config.n_envs
     if own.num_minibatch > 1 and size // own.num_minibatch < 2:

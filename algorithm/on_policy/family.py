@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from algorithm.on_policy.acting import make_acting, remote_limits
 from algorithm.on_policy.agent import OnPolicyAgent
+from algorithm.on_policy.health import WATCHED, make_rules
 from algorithm.on_policy.metrics import READOUTS
 from algorithm.on_policy.networks import NETWORKS
 from algorithm.roles import Family
@@ -15,6 +16,8 @@ FAMILIES = {
         make_acting=make_acting,
         remote_limits=remote_limits,
         networks=NETWORKS,
+        health_rules=make_rules,
+        watched=WATCHED,
         readouts=READOUTS,
     )
     for name in ("PPO", "A2C")

@@ -16,16 +16,16 @@ from algorithm.actions.parts import make_parts
 from algorithm.data import SequenceBatch
 from algorithm.errors import ModelError
 from algorithm.extensions.base import Extension
-from algorithm.nn.acting_model import ActingModel
 from algorithm.nn.augment import RandomShift
 from algorithm.nn.distributions import HybridAction
 from algorithm.nn.loader import Networks
-from algorithm.nn.normalise import NoNormaliser, Normaliser
+from algorithm.nn.normalise import Normaliser
 from algorithm.nn.optimiser import FlatAdam, FlatOptimiser, FlatRms, below
 from algorithm.nn.return_scale import NoReturnScale, ReturnScale
+from algorithm.on_policy.acting import make_acting_model
 from algorithm.on_policy.bonuses import Bonuses
 from algorithm.on_policy.config import A2cConfig, PpoConfig
-from algorithm.on_policy.networks import set_orthogonal
+from algorithm.on_policy.networks import make_encoders
 from algorithm.on_policy.rollout import Minibatch, Rollout, explained_variance, standardised
 from algorithm.ops.densities import normal_entropy
 from algorithm.ops.on_policy import approximate_kl, surrogate, value_error
@@ -37,6 +37,8 @@ EPSILON = 1e-5
 
 LARGEST_FIRST_RATIO = 0.01
 """Largest |log ρ| in the first update of a rollout, in which ρ is 1 but for rounding."""
+
+_ENTROPY_OF_ONE = 0.5 * math.log(2.0 * math.pi * math.e)  # of a normal distribution with σ = 1
 
 _CHUNK = 1024  # sequences whose values are computed at once
 
@@ -88,18 +90,14 @@ class OnPolicyLearner:
         extensions: Sequence[Extension] = (),
     ) -> None:
         self.device, self._own, self._gamma, self._burn_in = device, own, gamma, burn_in
-        if networks.sources["ModelRep"] == "default":
-            set_orthogonal(networks.rep)
-        self.model = ActingModel(
-            (Normaliser(spec.obs) if normalised else NoNormaliser()).to(device),
-            networks.rep.to(device),
-            networks.built["ModelPolicy"].to(device),
-        )
+        self._encoders = make_encoders(networks, shared=own.shared, device=device)
+        self.model = make_acting_model(spec, networks, normalised=normalised, device=device)
         self._v = networks.built["ModelV"].to(device).eval()
         self.return_scale = ReturnScale(gamma) if scaled else NoReturnScale()
-        self._parts = make_parts(spec.action)
+        self._action, self._parts = spec.action, make_parts(spec.action)
         self._skipped = torch.zeros((), device=device)
-        self._optimiser = self._make_optimiser([self.model.rep, self.model.policy, self._v])
+        trained = [self.model.rep, self.model.policy, self._v, *self._encoders.own().values()]
+        self._optimiser = self._make_optimiser(trained)
         limit = own.max_grad_norm or math.inf
         make_own = partial(FlatAdam, learning_rate=own.learning_rate, max_norm=limit, skipped=self._skipped)
         self._bonuses = Bonuses(extensions, self.model, make_own, burn_in=burn_in, learn=learn, device=device)
@@ -190,12 +188,13 @@ class OnPolicyLearner:
         advantage, target = part.taken(part.advantage), part.taken(part.target)
         if own.normalise_advantage == "minibatch" and len(advantage) > 1:
             advantage = standardised(advantage)
-        log_ratio, entropy, value = self._evaluate(part)
+        log_ratio, entropies, value = self._evaluate(part)
         if first:
             self._check_first(log_ratio)
         policy_loss = (part.taken(part.weight) * surrogate(log_ratio, advantage, clip)).mean()
         value_loss = value_error(value, part.taken(part.value), target, own.clip_value).mean()
-        mean_entropy = entropy.mean()
+        mean_entropies = {name: entropy.mean() for name, entropy in entropies.items()}
+        mean_entropy = torch.stack([*mean_entropies.values()]).sum()
         loss = policy_loss + own.value_coef * value_loss - own.entropy_coef * mean_entropy
         norm = self._optimiser.step(loss)
         self.updates += 1
@@ -205,32 +204,44 @@ class OnPolicyLearner:
                 "loss/policy": policy_loss.detach(),
                 "loss/value": value_loss.detach(),
                 "policy/entropy": mean_entropy.detach(),
+                **self._widths(mean_entropies),
                 "ppo/approx_kl": approximate_kl(moved).mean(),
                 "ppo/clip_fraction": ((moved.exp() - 1.0).abs() > clip).float().mean(),
                 "ppo/ratio_max": moved.max().exp(),
                 "optim/grad_norm": norm,
             }
 
-    def _evaluate(self, part: Minibatch) -> tuple[Tensor, Tensor, Tensor]:
-        """Return log π − log μ, the policy's entropy and V of the M transitions of a minibatch."""
-        obs, state = self._encode(part.obs, part.prev_action, part.carry, part.exists)
+    def _evaluate(self, part: Minibatch) -> tuple[Tensor, dict[str, Tensor], Tensor]:
+        """Return log π − log μ, entropies of the policy and V of the M transitions of a minibatch."""
+        obs = self.model.normaliser(part.obs)
+        states = self._encoders(obs, part.prev_action, part.carry, part.exists)
         learned, taken = slice(self._burn_in, None), part.taken
-        state, obs = taken(state[:, learned]), {name: taken(value[:, learned]) for name, value in obs.items()}
+        state, of_value = (taken(one[:, learned]) for one in states)
+        obs = {name: taken(value[:, learned]) for name, value in obs.items()}
         policy, mask = self.model.policy(state, obs), taken(part.action_mask)
         logp = taken(part.behaviour_logp)
         discrete = self._parts.discrete.log_ratio(policy, mask, taken(part.action), logp)
         log_ratio = discrete + self._parts.continuous.log_ratio(policy, taken(part.z), logp)
-        return log_ratio - taken(part.first), self._entropy(policy, mask), self._v(state, obs)
+        return log_ratio - taken(part.first), self._entropies(policy, mask), self._v(of_value, obs)
 
-    def _entropy(self, policy: HybridAction, mask: Tensor) -> Tensor:
-        """Return the entropy [M] of the joint action, a sum over branches and components."""
-        total = torch.zeros((), device=self.device)
+    def _entropies(self, policy: HybridAction, mask: Tensor) -> dict[str, Tensor]:
+        """Return the entropy [M] of each part, ``c`` and ``d``, a sum over components and branches."""
+        found = {}
         if policy.continuous is not None:
-            total = total + normal_entropy(policy.continuous.log_std)
+            found["c"] = normal_entropy(policy.continuous.log_std)
         if isinstance(self._parts.discrete, Categorical):
             d = self._parts.discrete.distribution(policy, mask, _no_critics)
-            total = total - (d.probs * d.log_probs).sum(-1)
-        return total
+            found["d"] = -(d.probs * d.log_probs).sum(-1)
+        return found
+
+    def _widths(self, entropies: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Return metrics of how far the policy spreads its actions."""
+        action, found = self._action, {}
+        if "c" in entropies:  # the inverse of a normal distribution's entropy, ln σ + ½ ln 2πe
+            found["policy/std"] = (entropies["c"] / action.continuous - _ENTROPY_OF_ONE).exp()
+        if "d" in entropies:
+            found["policy/entropy_share"] = entropies["d"] / sum(map(math.log, action.branches))
+        return found
 
     def _check_first(self, log_ratio: Tensor) -> None:
         """Raise ModelError unless all ratios are 1, as they are before the first update of a rollout."""
@@ -250,32 +261,22 @@ class OnPolicyLearner:
         found = []
         for first in range(0, len(batch.reward), _CHUNK):
             rows = slice(first, first + _CHUNK)
-            obs, state = self._encode(
-                {name: value[rows].to(self.device) for name, value in batch.obs.items()},
-                batch.prev_action[rows].to(self.device),
-                batch.carry[rows].to(self.device),
-                batch.obs_valid[rows].to(self.device),
-            )
+            raw = {name: value[rows].to(self.device) for name, value in batch.obs.items()}
+            obs = self.model.normaliser(raw)
+            tokens = (one[rows].to(self.device) for one in (batch.prev_action, batch.carry, batch.obs_valid))
+            state = self._encoders.for_values(obs, *tokens)
             learned = slice(self._burn_in, None)
             shape, state = state[:, learned].shape[:2], state[:, learned].flatten(0, 1)
             value = self._v(state, {k: v[:, learned].flatten(0, 1) for k, v in obs.items()})
             found.append(value.view(shape).cpu())
         return torch.cat(found)
 
-    def _encode(
-        self, obs: Mapping[str, Tensor], prev_action: Tensor, carry: Tensor, exists: Tensor
-    ) -> tuple[Mapping[str, Tensor], Tensor]:
-        """Return normalised observations and states of windows' tokens."""
-        seen = self.model.normaliser(obs)
-        state, _ = self.model.rep(seen, prev_action, carry, exists)
-        return seen, state
-
     @contextmanager
     def _training_mode(self) -> Iterator[None]:
-        networks = (self.model.rep, self.model.policy, self._v)
+        networks = (self._encoders, self.model.policy, self._v)
         for network in networks:
             network.train()
-        for part in self.model.rep.modules():
+        for part in self._encoders.modules():
             if isinstance(part, RandomShift):  # the policy has acted on images that were not shifted
                 part.eval()
         try:
@@ -350,12 +351,14 @@ class OnPolicyLearner:
     def num_parameters(self) -> dict[str, int]:
         """Return the numbers of trained parameters by part."""
         parts = {"encoder": self.model.rep, "policy": self.model.policy, "value": self._v}
+        parts |= self._encoders.own()
         sizes = {name: sum(p.numel() for p in part.parameters()) for name, part in parts.items()}
         return {**sizes, **self._bonuses.num_parameters()}
 
     def _modules(self) -> nn.Module:
         extensions = nn.ModuleList(self._bonuses.extensions)
-        return nn.ModuleDict({"model": self.model, "v": self._v, "extensions": extensions})
+        own = self._encoders.own()
+        return nn.ModuleDict({"model": self.model, "v": self._v, "extensions": extensions, **own})
 
     def _optimisers(self) -> Iterator[tuple[str, FlatOptimiser]]:
         yield "all", self._optimiser

@@ -9,6 +9,8 @@ from algorithm.panels import panel, readout
 METRICS: Mapping[str, str] = {
     "loss/value": "mean squared difference between values and their targets",
     "policy/entropy": "entropy of the policy, the sum over branches and components",
+    "policy/entropy_share": "entropy of the branches, as a share of that of random choices",
+    "policy/std": "standard deviation of the continuous part, its geometric mean",
     "ppo/approx_kl": "estimate of the KL divergence of the policy from the one that acted, (ρ − 1) − log ρ",
     "ppo/clip_fraction": "share of the actions whose ratio has left the clip",
     "ppo/ratio_max": "largest ratio of the probabilities of an action now and while acting",
@@ -20,6 +22,7 @@ METRICS: Mapping[str, str] = {
 PANELS = (
     panel("Value loss", log=True, loss="loss/value"),
     panel("Entropy of the policy", entropy="policy/entropy"),
+    panel("Spread of the policy", entropy="policy/entropy_share", std="policy/std"),
     panel("Divergence from the policy that acted", kl="ppo/approx_kl"),
     panel("Share of clipped ratios", share="ppo/clip_fraction"),
     panel("Explained variance of the returns", share="ppo/explained_variance"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Literal
+from typing import Literal, cast
 
 import torch
 from torch import Tensor, nn
@@ -12,8 +12,9 @@ from typing_extensions import override
 
 from algorithm.nn.distributions import HybridAction, TanhNormal
 from algorithm.nn.dry_run import check_policy, check_v
-from algorithm.nn.loader import Network
+from algorithm.nn.loader import Network, Networks
 from algorithm.nn.mlp import LOG_STD_RANGE, ActionHead, hidden_widths, mlp
+from algorithm.nn.protocols import Obs, Rep
 from algorithm.spec import AgentSpec
 
 HIDDEN_GAIN = math.sqrt(2.0)
@@ -97,11 +98,70 @@ NETWORKS = {
 """Classes of an ``nn.py``."""
 
 
+class SharedEncoder(nn.Module):
+    """One encoder, whose states both policy and values get. Arguments of both are those of :class:`Rep`."""
+
+    def __init__(self, rep: Rep) -> None:
+        super().__init__()
+        self.rep = rep
+
+    @override
+    def forward(self, obs: Obs, prev_action: Tensor, carry: Tensor, valid: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the states [B, T, S] for the policy and for values."""
+        state, _ = self.rep(obs, prev_action, carry, valid)
+        return state, state
+
+    def for_values(self, obs: Obs, prev_action: Tensor, carry: Tensor, valid: Tensor) -> Tensor:
+        """Return the states [B, T, S] for values alone."""
+        state: Tensor = self.rep(obs, prev_action, carry, valid)[0]
+        return state
+
+    def own(self) -> dict[str, nn.Module]:
+        """Return what is no part of the policy, by name."""
+        return {}
+
+
+class SeparateEncoders(SharedEncoder):
+    """An encoder for the policy and one of the same kind for values, each learned by its own loss."""
+
+    def __init__(self, rep: Rep, value_rep: Rep) -> None:
+        super().__init__(rep)
+        self.value_rep = value_rep
+
+    @override
+    def forward(self, obs: Obs, prev_action: Tensor, carry: Tensor, valid: Tensor) -> tuple[Tensor, Tensor]:
+        state, _ = self.rep(obs, prev_action, carry, valid)
+        return state, self.for_values(obs, prev_action, carry, valid)
+
+    @override
+    def for_values(self, obs: Obs, prev_action: Tensor, carry: Tensor, valid: Tensor) -> Tensor:
+        state: Tensor = self.value_rep(obs, prev_action, carry, valid)[0]
+        return state
+
+    @override
+    def own(self) -> dict[str, nn.Module]:
+        return {"value_encoder": self.value_rep}
+
+
+def make_encoders(networks: Networks, *, shared: bool, device: torch.device) -> SharedEncoder:
+    """Return the encoder or encoders of a learner; default ones begin orthogonal."""
+    reps = [networks.rep] if shared else [networks.rep, cast(Rep, networks.make("ModelRep"))]
+    if networks.sources["ModelRep"] == "default":
+        for rep in reps:
+            set_orthogonal(rep)
+    return (SharedEncoder if shared else SeparateEncoders)(*reps).to(device).eval()
+
+
 @torch.no_grad()
 def set_orthogonal(module: nn.Module | None, gain: float = HIDDEN_GAIN) -> None:
-    """Give every linear and convolutional layer orthogonal weights (arXiv 1312.6120), and biases of 0."""
+    """Give every layer orthogonal weights (arXiv 1312.6120), and biases of 0.
+
+    gain: of linear and convolutional layers; recurrent ones have 1
+    """
     for layer in module.modules() if module is not None else ():
-        if isinstance(layer, nn.Linear | nn.Conv2d):
-            nn.init.orthogonal_(layer.weight, gain)
-            if layer.bias is not None:
-                nn.init.zeros_(layer.bias)
+        if isinstance(layer, nn.Linear | nn.Conv2d | nn.RNNBase):
+            for name, parameter in layer.named_parameters(recurse=False):
+                if "bias" in name:
+                    nn.init.zeros_(parameter)
+                else:
+                    nn.init.orthogonal_(parameter, 1.0 if isinstance(layer, nn.RNNBase) else gain)

@@ -46,6 +46,7 @@ SINGLE = {
     "zero limit": ("  eval_config: {per_step: 0}", "`eval_config.per_step: 0`", 5, "set it to -1 or"),
     "below no limit": ("  eval_config: {per_step: -2}", "`eval_config.per_step: -2`", 5, "set it to -1 or"),
     "two kinds of noise": ("  base_config: {noise_increasing_rate: 0.1}\n  sac_config: {action_noise: [0, 0.1]}", "`base_config.noise_increasing_rate` and `sac_config.action_noise` contradict", 5, "set one of them"),
+    "two encoders with a memory": ("  algorithm: PPO\n  ppo_config: {shared: false}\n  sac_config: {seq_encoder: RNN}", "`ppo_config.shared` and `sac_config.seq_encoder` contradict", 6, "leave ppo_config.shared or seq_encoder out"),
     "noise of actors with PPO": ("  algorithm: PPO\n  base_config: {noise_increasing_rate: 0.1}", "`base_config.noise_increasing_rate` and `algorithm` contradict", 6, "leave noise_increasing_rate out"),
     "reserved value": ("  sac_config: {threads: auto}", "`sac_config.threads: auto` is not available", 5, "default 1"),
     "an algorithm to come": ("  algorithm: ACKTR", "`algorithm: ACKTR` is not available in this version", 5, "default SAC"),

@@ -18,7 +18,8 @@ sac_config.nn sac_config.seed sac_config.use_replay_buffer sac_config.use_priori
 sac_config.ensemble_q_num sac_config.seq_encoder sac_config.init_log_alpha sac_config.use_auto_alpha
 sac_config.discrete_dqn_like sac_config.siamese sac_config.use_normalization
 sac_config.reward_scaling sac_config.use_prediction sac_config.curiosity sac_config.use_rnd
-nn_config.v ppo_config.rollout_step a2c_config.rollout_step a2c_config.use_tf_rms"""
+nn_config.v ppo_config.rollout_step a2c_config.rollout_step a2c_config.use_tf_rms ppo_config.shared
+a2c_config.shared"""
 
 OTHER_NETWORKS = "the networks would be others than those that were trained"
 

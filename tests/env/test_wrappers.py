@@ -11,6 +11,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
+from algorithm.env.atari import PressFire
 from algorithm.env.gym import GymRecipe
 from algorithm.env.redirect_output import silence
 from algorithm.env.registry import PoolOptions, make_vec_env
@@ -57,6 +58,50 @@ def test_wrappers_reach_every_copy_and_change_the_spaces(workers):
     )
     assert env.specs[DEFAULT_BEHAVIOUR].obs.shapes == ((3, 1),)
     env.close()
+
+
+class Game(gym.Env):
+    """A game that writes down what it is told; it ends with the action ``over``."""
+
+    observation_space = gym.spaces.Box(0.0, 9.0, (1,))
+    action_space = gym.spaces.Discrete(4)
+
+    def __init__(self, meanings: list[str], over: int | None = None) -> None:
+        self.meanings, self.over, self.told = meanings, over, []
+
+    def get_action_meanings(self) -> list[str]:
+        return self.meanings
+
+    def reset(self, *, seed=None, options=None):
+        self.told.append(("reset", seed))
+        return np.zeros(1, np.float32), {"lives": 0}
+
+    def step(self, action):
+        self.told.append(action)
+        return np.full(1, action, np.float32), 1.0, action == self.over, False, {"lives": action}
+
+
+@pytest.mark.parametrize(
+    ("game", "told", "seen"),
+    [
+        (Game(["NOOP", "FIRE", "RIGHT", "LEFT"]), [("reset", 5), 1, 2], 2),
+        (Game(["NOOP", "UP", "RIGHT", "LEFT"]), [("reset", 5)], 0),
+        (Game(["NOOP", "FIRE", "RIGHT", "LEFT"], over=1), [("reset", 5), 1, ("reset", None), 2], 2),
+        (Game(["NOOP", "FIRE", "RIGHT", "LEFT"], over=2), [("reset", 5), 1, 2, ("reset", None)], 0),
+    ],
+)
+def test_an_episode_begins_with_fire_where_there_is_such_a_button(game, told, seen):
+    env = PressFire(game)
+    obs, info = env.reset(seed=5)
+    assert game.told == told and obs.item() == seen == info["lives"]
+    env.step(3)
+    assert game.told == [*told, 3]
+
+
+def test_without_a_button_there_is_nothing_to_press():
+    with pytest.raises(EnvError, match="is no Atari game") as told:
+        recipe({"algorithm.env.atari:PressFire": None})(0)
+    assert "PressFire" in str(told.value)
 
 
 @pytest.mark.parametrize(("entry", "fragments"), [

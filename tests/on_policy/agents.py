@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -26,16 +26,18 @@ def make(
     algorithm: str = "PPO",
     rep: Mapping[str, Any] | None = None,
     sac: Mapping[str, Any] | None = None,
+    wrappers: Sequence[Mapping[str, Any]] = (),
+    sizes: Mapping[str, Any] = SIZES,
     **own: Any,
 ) -> tuple[OnPolicyAgent, LocalCollector]:
     """Return an agent and a collector; ``own``: keys of the family's block."""
-    env = make_vec_env("GYM", env_name, n=n, seed_of=lambda i, episode: 100 * i + episode, wrappers=[])
+    env = make_vec_env("GYM", env_name, n=n, seed_of=lambda i, episode: 100 * i + episode, wrappers=wrappers)
     block = {"rollout_step": 16, **own}
     config = Config(
         algorithm=algorithm,
         base_config=BaseConfig(env_type="GYM", env_name=env_name, max_step=1000, n_envs=n),
         sac_config=SacConfig(**{"use_normalization": False, "reward_scaling": False, **(sac or {})}),
-        nn_config=NnConfig(rep=dict(rep or SIZES), policy=SIZES, v=SIZES),
+        nn_config=NnConfig(rep=dict(rep or SIZES), policy=dict(sizes), v=dict(sizes)),
         ppo_config=PpoConfig(**({"num_minibatch": 4, **block} if algorithm == "PPO" else {})),
         a2c_config=A2cConfig(**(block if algorithm == "A2C" else {})),
     )

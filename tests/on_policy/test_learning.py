@@ -220,12 +220,15 @@ def test_the_entropy_is_a_sum_over_allowed_choices_branches_and_components():
     agent, _ = make("algorithm.env.toys:ToyHybrid-v0", 2)
     logits, mean, log_std = torch.randn(5, 3), torch.randn(5, 1), torch.randn(5, 1)
     mask = torch.tensor([[True, False, True]] * 5)
-    found = agent.learner._entropy(HybridAction(TanhNormal(mean, log_std), logits), mask)
+    entropies = agent.learner._entropies(HybridAction(TanhNormal(mean, log_std), logits), mask)
     choices = torch.distributions.Categorical(logits=logits.masked_fill(~mask, -torch.inf))
     allowed = torch.distributions.Categorical(logits=logits[:, [0, 2]])
     torch.testing.assert_close(choices.probs[:, [0, 2]], allowed.probs)
     number = torch.distributions.Normal(mean, log_std.exp()).entropy().sum(-1)
-    torch.testing.assert_close(found, allowed.entropy() + number)
+    torch.testing.assert_close(entropies, {"c": number, "d": allowed.entropy()})
+    widths = agent.learner._widths({name: entropy.mean() for name, entropy in entropies.items()})
+    assert widths["policy/std"].item() == pytest.approx(log_std.mean().exp().item())
+    assert widths["policy/entropy_share"].item() == pytest.approx(allowed.entropy().mean() / math.log(3.0))
 
 
 def from_older_networks(agent, collector):
@@ -320,3 +323,22 @@ def test_curiosity_is_added_once_to_a_rollout_and_learns_beside_it(memory, monke
     torch.testing.assert_close(rewards(batch, 3, torch.Generator()), found["bonus"])
     assert agent.metrics(64)["curiosity/bonus_mean"] > 0 and agent.metrics(64)["loss/curiosity"] > 0
     assert learner.num_parameters()["curiosity"] > 0
+
+
+@pytest.mark.parametrize("kind", ["gru", "lstm"])
+def test_recurrent_states_while_learning_are_those_while_acting(kind):
+    """Each sequence ends in the state that was stored, while acting, for the one that follows it."""
+    env_name, options = KINDS[kind]
+    agent, collector = make(env_name, 3, **options)
+    while agent._num_new < 48:
+        collector.step()
+    batch = agent.ring.chains(np.sort(np.concatenate(agent._new)))
+    with torch.no_grad():
+        _, after = agent.learner.model.rep(batch.obs, batch.prev_action, batch.carry, batch.obs_valid)
+    begins = {int(batch.ids[row, 0]): row for row in range(len(batch.ids))}
+    followed = [(row, begins[one]) for row, one in enumerate(batch.ids[:, -1].tolist()) if one in begins]
+    assert len(followed) >= 3
+    for row, following in followed:
+        stored = batch.carry[following]
+        assert stored.abs().max() > 0.01
+        torch.testing.assert_close(after[row, -2], stored, rtol=0, atol=1e-6)

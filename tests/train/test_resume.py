@@ -68,6 +68,10 @@ ppo_attention:
   nn_config: {rep: {attn_n: 8}}
   ppo_config: {sequence_step: 7}
   sac_config: {seq_encoder: ATTN, burn_in_step: 5}
+ppo_separate:
+  inherited: ppo
+  base_config: {env_name: "algorithm.env.toys:ToyCatch-v0", max_step: 400}
+  ppo_config: {shared: false, num_epoch: 1}
 a2c:
   inherited: ppo
   algorithm: A2C

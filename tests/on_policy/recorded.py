@@ -1,0 +1,309 @@
+"""A recorded rollout in the layout of the references, and their update of it in plain code."""
+
+from __future__ import annotations
+
+import ast
+import copy
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from algorithm.data import SequenceBatch
+from algorithm.on_policy.agent import OnPolicyAgent
+from algorithm.on_policy.config import A2cConfig, PpoConfig
+from algorithm.roles import Tensors
+from tests.on_policy.agents import make
+
+Weights = dict[str, torch.Tensor]
+
+UNITS = {"dense_n": 64}
+"""Units of the hidden layers, two each, as the references have them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RolloutRecord:
+    """What N environments did in T steps, [T, N, ...]. No environment is left out of a step."""
+
+    obs: NDArray[np.float32]
+    after: NDArray[np.float32]  # the observation behind the step, the true last one of an episode
+    action: NDArray[np.float32]  # [T, N] the choice, or [T, N, A_c] the action before it is clipped
+    logp: NDArray[np.float32]
+    reward: NDArray[np.float32]
+    terminated: NDArray[np.bool_]
+    truncated: NDArray[np.bool_]
+
+    def save(self, file: str, **more: NDArray) -> None:
+        """Write an ``.npz``."""
+        np.savez(file, **asdict(self), **more)
+
+
+@dataclass(frozen=True, kw_only=True)
+class UpdateRecord:
+    """An agent with a full rollout, and all that its update depends on.
+
+    batch:   the rollout as the learner gets it
+    place:   [M] t · N + n of each of its rows
+    weights: by the names of the references
+    before:  all tensors of the agent
+    """
+
+    agent: OnPolicyAgent
+    batch: SequenceBatch
+    recorded: RolloutRecord
+    place: NDArray[np.int64]
+    weights: Weights
+    before: Tensors
+
+    def made(self, own: PpoConfig | A2cConfig, factor: float = 1.0) -> Weights:
+        """Return the weights after our update with these keys; ``factor``: of the learning rate."""
+        learner = self.agent.learner
+        learner._own = own
+        learner._optimiser = learner._make_optimiser([learner.model.policy, learner._v])
+        learner.load_model(self.before["model"])
+        learner._generator.set_state(self.before["optim"]["random.update"])
+        learner.set_factors(learning_rate=factor, clip=1.0)
+        learner.update(self.batch)
+        return named_weights(self.agent)
+
+    def orders(self, epochs: int) -> list[NDArray[np.int64]]:
+        """Return for each epoch the order of the transitions, [M] of t · N + n."""
+        generator = torch.Generator()
+        generator.set_state(self.before["optim"]["random.update"])
+        m = len(self.place)
+        return [self.place[torch.randperm(m, generator=generator).numpy()] for _ in range(epochs)]
+
+    def in_order(self, values: torch.Tensor) -> NDArray[np.float32]:
+        """Return values [M, 1] of the rows as [T, N]."""
+        found = np.empty(len(self.place), np.float32)
+        found[self.place] = values[:, 0].numpy()
+        return found.reshape(self.recorded.reward.shape)
+
+
+def named_weights(agent: OnPolicyAgent) -> Weights:
+    """Return copies of the networks by the names that CleanRL gives them."""
+    policy, v = agent.learner.model.policy, agent.learner._v
+    last = policy.head.discrete or policy.head.continuous
+    nets = {"actor": nn.Sequential(*policy.net, last), "critic": nn.Sequential(*v.net, v.last)}
+    found = {f"{name}.{k}": p for name, net in nets.items() for k, p in net.state_dict().items()}
+    if policy.log_std is not None:
+        found["log_std"] = policy.log_std.detach()
+    return {name: value.clone() for name, value in found.items()}
+
+
+def record(env_name: str, *, truncation: bool = True, n: int = 4, steps: int = 32) -> UpdateRecord:
+    """Act until a rollout is full, in episodes of at most twelve steps.
+
+    truncation: false: an episode that was cut off counts as one that ended
+    """
+    limit = [{"TimeLimit": {"max_episode_steps": 12}}]
+    agent, collector = make(env_name, n, wrappers=limit, sizes=UNITS, rollout_step=steps)
+    ids, add_steps = [], agent.ring.add_steps
+
+    def add(steps):
+        ids.append(add_steps(steps))
+        return ids[-1]
+
+    agent.ring.add_steps = add
+    while agent._num_new < agent._size:
+        collector.step()
+    batch = agent.ring.chains(np.sort(np.concatenate(ids)))
+    rows = {one: row for row, one in enumerate(batch.ids[:, 0].tolist())}
+    row_of = np.vectorize(rows.__getitem__)(np.stack(ids))  # [T, N]
+    last = np.vectorize(lambda one: one not in rows)(batch.ids[:, 1].numpy())[row_of]
+    last[-1] = batch.terminated[:, 0].numpy()[row_of[-1]]  # others may go on: their value counts either way
+    ends = np.flatnonzero(last)
+    failed = batch.terminated[:, 0].numpy()[row_of]
+    if not failed.any():  # a task that is only ever cut off: every second end shall be a failure
+        failed.flat[ends[::2]] = True
+    if not truncation:
+        failed = last.copy()
+    place = np.empty(row_of.size, np.int64)
+    place[row_of.ravel()] = np.arange(row_of.size)
+    batch = replace(batch, terminated=torch.from_numpy(failed.ravel()[place])[:, None])
+    discrete = bool(agent.spec.action.branches)
+    action = batch.action[:, 0].argmax(-1).float() if discrete else batch.z[:, 0]
+    obs = batch.obs["obs"].numpy()
+    recorded = RolloutRecord(
+        obs=obs[:, 0][row_of],
+        after=obs[:, 1][row_of],
+        action=action.numpy()[row_of],
+        logp=batch.behaviour_logp[:, 0, 0].numpy()[row_of],
+        reward=batch.reward[:, 0].numpy()[row_of],
+        terminated=failed,
+        truncated=last & ~failed,
+    )
+    return UpdateRecord(
+        agent=agent,
+        batch=batch,
+        recorded=recorded,
+        place=place,
+        weights=named_weights(agent),
+        before=copy.deepcopy(agent.tensors()),
+    )
+
+
+def plain_net(weights: Weights, name: str) -> nn.Sequential:
+    """Return one of the networks."""
+    sizes = [weights[f"{name}.{i}.weight"].shape for i in (0, 2, 4)]
+    layers = [nn.Linear(into, out) for out, into in sizes]
+    net = nn.Sequential(layers[0], nn.Tanh(), layers[1], nn.Tanh(), layers[2])
+    net.load_state_dict({k.partition(".")[2]: v for k, v in weights.items() if k.startswith(f"{name}.")})
+    return net
+
+
+def plain_advantages(
+    recorded: RolloutRecord, critic: nn.Module, gamma: float, trace_decay: float
+) -> torch.Tensor:
+    """Advantages [T, N] by arXiv 1506.02438, eq. 16, one step of one environment at a time."""
+    with torch.no_grad():
+        value, behind = (
+            critic(torch.from_numpy(x)).squeeze(-1).double() for x in (recorded.obs, recorded.after)
+        )
+    found = torch.zeros_like(value)
+    steps, n = value.shape
+    for i in range(n):
+        following = 0.0
+        for t in reversed(range(steps)):
+            goes_on = 0.0 if recorded.terminated[t, i] else 1.0
+            delta = float(recorded.reward[t, i]) + gamma * goes_on * behind[t, i] - value[t, i]
+            same = 0.0 if recorded.terminated[t, i] or recorded.truncated[t, i] else 1.0
+            following = delta + gamma * trace_decay * same * following
+            found[t, i] = following
+    return found
+
+
+def plain_update(update: UpdateRecord, own: PpoConfig, factor: float = 1.0, epsilon: float = 1e-5) -> Weights:
+    """Weights after the update of arXiv 1707.06347, algorithm 1, with the details of Huang et al. 2022.
+
+    factor: of the learning rate; epsilon: Adam's
+    """
+    recorded, clip = update.recorded, own.clip_value
+    actor, critic = (plain_net(update.weights, name) for name in ("actor", "critic"))
+    named = {
+        f"{name}.{k}": p
+        for name, net in (("actor", actor), ("critic", critic))
+        for k, p in net.named_parameters()
+    }
+    if "log_std" in update.weights:
+        named["log_std"] = nn.Parameter(update.weights["log_std"].clone())
+    advantage = plain_advantages(recorded, critic, 0.99, own.gae_lambda).float().flatten()
+    obs = torch.from_numpy(recorded.obs).flatten(0, 1)
+    action = torch.from_numpy(recorded.action).flatten(0, 1)
+    logp = torch.from_numpy(recorded.logp).flatten()
+    with torch.no_grad():
+        old = critic(obs).squeeze(-1)
+    target = advantage + old
+    if own.normalise_advantage == "rollout":
+        advantage = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
+    adam = torch.optim.Adam(named.values(), lr=own.learning_rate * factor, eps=epsilon)
+    for order in update.orders(own.num_epoch):
+        for rows in np.split(order, own.num_minibatch):
+            if "log_std" in named:
+                normal = torch.distributions.Normal(actor(obs[rows]), named["log_std"].exp())
+                now, entropy = normal.log_prob(action[rows]).sum(-1), normal.entropy().sum(-1)
+            else:
+                choices = torch.distributions.Categorical(logits=actor(obs[rows]))
+                now, entropy = choices.log_prob(action[rows]), choices.entropy()
+            ratio, gain = (now - logp[rows]).exp(), advantage[rows]
+            if own.normalise_advantage == "minibatch":
+                gain = (gain - gain.mean()) / (gain.std() + 1e-8)
+            held = ratio.clamp(1.0 - own.clip, 1.0 + own.clip)
+            policy_loss = -torch.minimum(ratio * gain, held * gain).mean()
+            value = critic(obs[rows]).squeeze(-1)
+            error = (value - target[rows]) ** 2
+            if clip is not None:
+                near = old[rows] + (value - old[rows]).clamp(-clip, clip)
+                error = torch.maximum(error, (near - target[rows]) ** 2)
+            loss = policy_loss + own.value_coef * error.mean() - own.entropy_coef * entropy.mean()
+            adam.zero_grad()
+            loss.backward()
+            nn.utils.clip_grad_norm_(named.values(), own.max_grad_norm or math.inf)
+            adam.step()
+    return {name: p.detach() for name, p in named.items()}
+
+
+def cleanrl_update(
+    update: UpdateRecord, file: Path, own: PpoConfig, factor: float, epsilon: float
+) -> Weights:
+    """Weights after CleanRL's update: the lines of its script, executed on what has been recorded.
+
+    file: its ``ppo.py`` or ``ppo_continuous_action.py``
+    factor: of the learning rate, one half or 1; epsilon: Adam's
+    """
+    recorded = update.recorded
+    (steps, n), discrete = recorded.reward.shape, recorded.action.ndim == 2
+    spaces = SimpleNamespace(
+        single_observation_space=SimpleNamespace(shape=recorded.obs.shape[2:]),
+        single_action_space=SimpleNamespace(
+            shape=recorded.action.shape[2:], n=len(update.weights["actor.4.bias"])
+        ),
+    )
+    args = SimpleNamespace(
+        **{"batch_size": steps * n, "minibatch_size": steps * n // own.num_minibatch, "target_kl": None},
+        **{"num_steps": steps, "num_envs": n, "gamma": 0.99, "gae_lambda": own.gae_lambda},
+        **{"update_epochs": own.num_epoch, "norm_adv": own.normalise_advantage == "minibatch"},
+        **{"clip_coef": own.clip, "clip_vloss": own.clip_value is not None, "ent_coef": own.entropy_coef},
+        **{"vf_coef": 2.0 * own.value_coef, "max_grad_norm": own.max_grad_norm or math.inf},
+        **{"learning_rate": own.learning_rate, "anneal_lr": factor != 1.0, "num_iterations": 2},
+    )
+    tree = ast.parse(file.read_text("utf-8"))
+    made = [one for one in tree.body if isinstance(one, ast.FunctionDef | ast.ClassDef)]
+    (script,) = (one.body for one in tree.body if isinstance(one, ast.If))
+    optimiser = [one for one in script if ast.unparse(one).startswith("optimizer = ")]
+    (loop,) = (one.body for one in script if ast.unparse(one).startswith("for iteration in "))
+    starts = [ast.unparse(one).partition("\n")[0] for one in loop]
+    learning = loop[
+        starts.index("with torch.no_grad():") : starts.index(
+            "y_pred, y_true = (b_values.cpu().numpy(), b_returns.cpu().numpy())"
+        )
+    ]
+    names = {
+        **{"np": np, "torch": torch, "nn": nn, "optim": torch.optim, "device": "cpu"},
+        **{"Categorical": torch.distributions.Categorical, "Normal": torch.distributions.Normal},
+        **{"args": args, "envs": spaces, "iteration": 2},
+    }
+    run = partial(_execute, names=names)
+    run([one for one in made if one.name in ("layer_init", "Agent")])
+    agent = names["agent"] = names["Agent"](spaces)
+    its = {name: _cleanrl_name(name, discrete=discrete) for name in update.weights}
+    shapes = agent.state_dict()
+    agent.load_state_dict({its[name]: v.view_as(shapes[its[name]]) for name, v in update.weights.items()})
+    run(optimiser)
+    for group in names["optimizer"].param_groups:
+        group["eps"] = epsilon if epsilon != 1e-5 else group["eps"]
+    tensors = {name: torch.from_numpy(value) for name, value in asdict(recorded).items()}
+    over = (tensors["terminated"] | tensors["truncated"]).float()
+    names |= {
+        **{"obs": tensors["obs"], "actions": tensors["action"], "logprobs": tensors["logp"]},
+        **{"rewards": tensors["reward"], "dones": torch.cat([torch.zeros(1, n), over[:-1]])},
+        **{"next_obs": tensors["after"][-1], "next_done": over[-1]},
+    }
+    with torch.no_grad():
+        names["values"] = agent.get_value(tensors["obs"]).squeeze(-1)
+    orders = iter(update.orders(own.num_epoch))
+
+    def shuffle(indices: NDArray[np.int64]) -> None:
+        indices[:] = next(orders)
+
+    with patch.object(np.random, "shuffle", shuffle):
+        run([loop[starts.index("if args.anneal_lr:")], *learning])
+    found = agent.state_dict()
+    return {name: found[its[name]].view_as(value) for name, value in update.weights.items()}
+
+
+def _execute(statements: Sequence[ast.stmt], names: dict[str, Any]) -> None:
+    exec(compile(ast.Module([*statements], []), "cleanrl", "exec"), names)
+
+
+def _cleanrl_name(name: str, *, discrete: bool) -> str:
+    return name if discrete else name.replace("actor.", "actor_mean.").replace("log_std", "actor_logstd")

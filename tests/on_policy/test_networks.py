@@ -1,0 +1,160 @@
+"""Networks of on-policy families: one encoder or two, and their first values."""
+
+from __future__ import annotations
+
+import importlib
+import math
+import re
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from algorithm.config.schema import fields
+from algorithm.nn.defaults import ModelRep
+from algorithm.nn.recurrent import LSTM
+from algorithm.nn.return_scale import ReturnScale
+from algorithm.on_policy.networks import TanhPolicy, TanhValue, set_orthogonal
+from algorithm.spec import ActionSpec, AgentSpec, ObsSpec
+from tests.on_policy.agents import make, train, weights
+
+IMAGES = "algorithm.env.toys:ToyCatch-v0"
+
+
+def losses(agent, collector):
+    """Log ratios and values of a rollout."""
+    while agent._num_new < agent._size:
+        collector.step()
+    batch = agent.ring.chains(np.sort(np.concatenate(agent._new)))
+    learner = agent.learner
+    part = {}
+    learner._step = lambda minibatch, *, first: part.update(one=minibatch) or {}
+    learner.update(batch)
+    log_ratio, _, value = learner._evaluate(part["one"])
+    return log_ratio.sum(), value.sum()
+
+
+def reached(loss, module):
+    """Whether the gradient of a loss reaches a module."""
+    found = torch.autograd.grad(loss, [*module.parameters()], retain_graph=True, allow_unused=True)
+    return any(one is not None and bool(one.any()) for one in found)
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_errors_of_values_reach_the_policys_encoder_only_where_it_is_shared(shared):
+    agent, collector = make(IMAGES, 2, shared=shared)
+    policy_loss, value_loss = losses(agent, collector)
+    encoder = agent.learner.model.rep
+    assert reached(policy_loss, encoder) and reached(value_loss, encoder) == shared
+    if not shared:
+        own = agent.learner._encoders.value_rep
+        assert reached(value_loss, own) and not reached(policy_loss, own)
+
+
+def test_a_second_encoder_is_trained_saved_and_does_not_act():
+    agent, collector = make(IMAGES, 2, shared=False)
+    assert set(agent.acting_parts()) == {"normaliser", "rep", "policy"}
+    sizes = agent.learner.num_parameters()
+    assert sizes["value_encoder"] == sizes["encoder"] > 0
+    before = weights(agent)
+    train(agent, collector, 40)
+    own = {name for name in before if name.startswith("value_encoder.")}
+    assert own and own <= agent.trained()
+    after = weights(agent)
+    assert not any(torch.equal(before[name], after[name]) for name in own if name.endswith("weight"))
+    assert any(not torch.equal(after[name], after[f"model.rep.{name.partition('.')[2]}"]) for name in own)
+    other, _ = make(IMAGES, 2, shared=False, learning_rate=0.1)
+    assert other.load_tensors(agent.tensors(), agent.updates)
+    torch.testing.assert_close(weights(other), after, rtol=0, atol=0)
+    one, _ = make(IMAGES, 2)
+    with pytest.raises(ValueError, match="value_encoder"):
+        one.load_tensors(agent.tensors(), agent.updates)
+
+
+def test_an_encoder_without_parameters_is_shared_by_nobody():
+    """The default one of vectors passes them on, so networks of policy and values are separate anyway."""
+    agent, _ = make(shared=False)
+    (line,) = agent.notices
+    assert line.startswith("ppo_config.shared: false has no effect: the encoder learns nothing")
+    assert not make()[0].notices and not make(IMAGES, shared=False)[0].notices
+
+
+def is_orthogonal(weight, gain):
+    """Whether all singular values of a weight [out, in] are ``gain``."""
+    sizes = torch.linalg.svdvals(weight.detach().flatten(1))
+    return torch.allclose(sizes, torch.full_like(sizes, gain), atol=1e-5)
+
+
+@pytest.mark.parametrize("action", [ActionSpec(branches=(3, 2)), ActionSpec(continuous=2)])
+def test_first_weights_are_orthogonal_with_the_gains_of_the_37_details(action):
+    spec = AgentSpec(ObsSpec(("obs",), ((5,),), ("float32",)), action)
+    policy, value = TanhPolicy(spec, 5), TanhValue(spec, 5)
+    for net in (policy.net, value.net):
+        assert [layer.out_features for layer in net[::2]] == [64, 64]
+        assert all(is_orthogonal(layer.weight, math.sqrt(2.0)) for layer in net[::2])
+    head = policy.head.continuous or policy.head.discrete
+    assert is_orthogonal(head.weight, 0.01) and is_orthogonal(value.last.weight, 1.0)
+    biases = [p for name, p in [*policy.named_parameters(), *value.named_parameters()] if "bias" in name]
+    assert len(biases) == 6 and not any(bias.any() for bias in biases)
+    if action.continuous:
+        assert policy.log_std is not None and policy.log_std.shape == (2,) and not policy.log_std.any()
+
+
+def test_the_network_of_atari_is_that_of_the_37_details():
+    """Mnih et al. 2015 with 512 units and ReLU; policy and value are a layer each (ppo_atari.py)."""
+    obs = ObsSpec(("obs",), ((4, 84, 84),), ("uint8",), stacks=(4,))
+    rep = ModelRep(AgentSpec(obs, ActionSpec(branches=(4,))), dense_n=512, conv="nature", bounded=False)
+    (encoder,) = rep.images
+    sizes = [tuple(layer.weight.shape) for layer in encoder.conv if hasattr(layer, "weight")]
+    assert sizes == [(32, 4, 8, 8), (64, 32, 4, 4), (64, 64, 3, 3)]
+    assert [type(layer).__name__ for layer in encoder.dense] == ["Linear", "ReLU"]
+    assert tuple(encoder.dense[0].weight.shape) == (512, 64 * 7 * 7) and rep.out_size == 512
+    policy = TanhPolicy(AgentSpec(obs, ActionSpec(branches=(4,))), 512, dense_depth=0)
+    assert [tuple(p.shape) for p in policy.parameters()] == [(4, 512), (4,)]
+    bright = torch.full((1, 1, 4, 84, 84), 255, dtype=torch.uint8)
+    seen = []
+    encoder.conv.register_forward_pre_hook(lambda _, args: seen.append(args[0]))
+    rep.eval()({"obs": bright}, torch.zeros(1, 1, 4), torch.zeros(1, 0), torch.ones(1, 1, dtype=torch.bool))
+    assert (seen[0] == 1.0).all() and seen[0].shape == (1, 4, 84, 84)
+
+
+def test_convolutions_and_memories_begin_orthogonal():
+    conv, memory = torch.nn.Conv2d(3, 8, 4), LSTM(5, 4)
+    for module in (conv, memory):
+        set_orthogonal(module)
+    assert is_orthogonal(conv.weight, math.sqrt(2.0)) and not conv.bias.any()
+    parameters = dict(memory.layers[0].named_parameters())
+    assert is_orthogonal(parameters["weight_ih_l0"], 1.0) and is_orthogonal(parameters["weight_hh_l0"], 1.0)
+    assert not parameters["bias_ih_l0"].any() and not parameters["bias_hh_l0"].any()
+
+
+def test_normalised_observations_are_clipped_at_ten_deviations():
+    agent, collector = make("Pendulum-v1", 2, sac={"use_normalization": True})
+    train(agent, collector, 32)
+    far = {"obs": torch.tensor([[1e6, -1e6, 0.0]])}
+    assert agent.learner.model.normaliser(far)["obs"][0, :2].tolist() == [10.0, -10.0]
+
+
+@pytest.mark.parametrize(("rewards", "largest"), [([-1e3], 5.0), ([-1e3, 1900.0], 10.0)])
+def test_scaled_rewards_lie_within_ten(rewards, largest):
+    """A reward is a difference of two returns, of which none is larger than 5 after scaling."""
+    scale = ReturnScale(gamma=0.9)
+    scale.observe(SimpleNamespace(rewards=lambda: [(0, 0, [0.0] * 99 + rewards, False)]))
+    found = max(map(abs, rewards)) * scale.factor
+    assert 0.9 * largest < found <= largest
+
+
+def test_the_page_about_the_37_details_names_what_exists(root):
+    """Each row has its number, and functions, classes and keys that are there."""
+    page = (root / "docs" / "families.md").read_text("utf-8")
+    section = page.partition("## The 37 details\n")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| (\d+) \|(.+)\|$", section, re.M)
+    assert [int(number) for number, _ in rows] == [*range(1, 38)]
+    keys = {".".join(path) for path, _ in fields()}
+    for number, cells in rows:
+        named = re.findall(r"`([\w.]+)`", cells.rpartition(" | ")[2])
+        assert named, number
+        for name in named:
+            module, _, thing = name.rpartition(".")
+            assert name in keys or hasattr(importlib.import_module(module), thing), f"{number}: {name}"
