@@ -16,6 +16,7 @@ from algorithm.config.cli import TrainOptions, config_flags, notices, parse_args
 from algorithm.config.loader import LoadedConfig, load_config
 from algorithm.config.locate import find_env
 from algorithm.env.pool.process_exit import exit_process
+from algorithm.runs.names import check_directory
 from algorithm.streams import mend_streams
 
 
@@ -50,6 +51,7 @@ def guarded(command: Callable[[], int], *, debug: bool) -> int:
 
 
 def _command(options: TrainOptions) -> int:
+    check_directory(options.directory)
     if options.plays:
         return _play(options)
     if options.report:

@@ -11,6 +11,7 @@ from algorithm.config.cli import TrainOptions
 from algorithm.config.cli_ds import DistributedOptions, parse_distributed
 from algorithm.config.locate import find_env
 from algorithm.env.pool.process_exit import exit_process
+from algorithm.runs.names import check_directory
 from algorithm.streams import mend_streams
 from main import guarded, interruptible_imports
 
@@ -23,6 +24,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _command(options: DistributedOptions) -> int:
+    check_directory(options.train.directory)
     if options.role == "cluster":
         from ds.cluster.command import cluster
 

@@ -34,7 +34,6 @@ from algorithm.experience.faults import Faults
 from algorithm.experience.non_finite import Drop, OnNonFinite, Stop
 from algorithm.families import family
 from algorithm.roles import Acting
-from algorithm.runs.rundir import MODELS
 from algorithm.train.assembly import check_behaviours, close_env, make_env, nn_file
 from algorithm.train.signals import StopRequest
 from ds.acting import actor_seed, with_noise
@@ -149,7 +148,7 @@ class _Work:
 
     def do(self) -> None:
         """Act until the training is complete or a signal comes; failures are logged."""
-        folder = _folder(self.welcome)
+        folder = _folder(self.welcome, self.options.train.directory)
         setup_logging(folder / "actor.log", debug=self.options.train.logger_in_file)
         self.stack.callback(close_logging)
         try:
@@ -300,12 +299,12 @@ class _Work:
         return Drop(dumps, faults, most=math.inf) if drops else Stop(dumps)
 
 
-def _folder(welcome: Welcome) -> Path:
-    """Make and return the folder of the actor's files, always below the runs."""
+def _folder(welcome: Welcome, models: Path) -> Path:
+    """Make and return the folder of the actor's files, always below that of all runs."""
     run = PurePosixPath(welcome.run)
     if run.is_absolute() or ".." in run.parts or welcome.number < 0:
         raise LearnerRefused("the learner names a run that is none", where=ascii(welcome.run))
-    folder = MODELS.absolute() / run / "actors" / str(welcome.number)
+    folder = models.absolute() / run / "actors" / str(welcome.number)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -5,28 +5,32 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
-from algorithm.config.cli import program
+from algorithm.config.cli import MODELS, program
 from algorithm.config.errors import ConfigError
 from algorithm.config.loader import LoadedConfig, load_config
 from algorithm.config.locate import CONFIG_FILE, DEFAULT_SECTION
 from algorithm.config.schema import DISTRIBUTED_DEFAULTS, Config, NetConfig
+from algorithm.runs.names import directory_flags
 from ds.compatibility import settings
 
 _EVERYWHERE = ("0.0.0.0", "::")
 
 
-def actor_command(loaded: LoadedConfig, argument: str, port: int) -> str:
+def actor_command(loaded: LoadedConfig, argument: str, port: int, models: Path = MODELS) -> str:
     """Return the command, with all that ``-c``, ``-o``, flags and a resumed run have changed.
 
-    argument: the task, as it was named on the command line; port: where the learner listens
+    argument: the task, as it was named on the command line; port: where the learner listens;
+    models: folder of all runs
     """
     section = _section(loaded)
     flags = [*section, *_where(loaded.config.net_config, port)]
     given = list(loaded.overrides)
     given += _changed(loaded, argument, section[1] if section else None, given)
     flags += [word for text in given for word in ("-o", text)]
-    return shlex.join([*program("main_ds.py"), argument, "actor", *flags])
+    words = [*program("main_ds.py"), argument, "actor", *directory_flags(models)]
+    return shlex.join([*words, *flags])
 
 
 def _section(loaded: LoadedConfig) -> list[str]:

@@ -159,7 +159,9 @@ class Remote:
         if self._security.banner:
             session.console.warn(self._security.banner)
         session.console.message(f"listening on {address(self._host, port)}")
-        session.console.command("an actor", actor_command(session.loaded, session.run.argument, port))
+        run = session.run
+        command = actor_command(session.loaded, run.argument, port, run.models)
+        session.console.command("an actor", command)
 
     def end(self, *, stopped: bool) -> None:
         """End the actors of a complete training; after a signal they wait for the learner to return."""

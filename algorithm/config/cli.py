@@ -21,6 +21,7 @@ from algorithm.config.flag_types import (
     Ckpt,
     checkpoint,
     device,
+    folder,
     limit,
     mapping,
     natural,
@@ -32,6 +33,9 @@ if TYPE_CHECKING:
     from algorithm.config.schema import BaseConfig
 
 _SCRIPTS = ("main.py", "main_ds.py")
+
+MODELS = Path("models")
+"""Folder of all runs, below the current directory, unless ``--directory`` names another."""
 
 ENV_HELP = (
     "a folder below envs/, the path of a folder with a config.yaml, or an environment by its name: an id of "
@@ -64,6 +68,7 @@ examples:
 class TrainOptions:
     """Options of ``main.py``. None and false: the flag was not given.
 
+    directory: folder of all runs.
     device: ``cpu``, ``cuda``, ``cuda:N`` or ``auto`` (``gpu`` is read as ``cuda``).
     ckpt:   the checkpoint to restore.
     eval:   episodes of an evaluation with the deterministic policy.
@@ -99,6 +104,7 @@ class TrainOptions:
     networks: str | None = None
     profile: bool = False
     name: str | None = None
+    directory: Path = MODELS
     disable_sample: bool = False
     use_env_nn: bool = False
     device: str = "auto"
@@ -287,6 +293,9 @@ def add_common(parser: argparse._ActionsContainer) -> None:
         "without a folder",
     )
     parser.add_argument("--name", "-n", help="training name; may contain {time} and {hostname}")
+    parser.add_argument(
+        "--directory", type=folder, default=MODELS, metavar="DIR", help="folder of all runs; default: models"
+    )
     parser.add_argument("--agents", "--envs", type=positive, help="number of environments side by side")
     parser.add_argument(
         "--env_args", type=mapping, help="additional args for environments: k=v,k=v or a YAML mapping"

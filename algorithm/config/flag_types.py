@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import math
 import re
+from pathlib import Path
 from typing import Any, Literal
 
 from algorithm.config.yaml_io import parse_value
@@ -65,6 +66,13 @@ def device(text: str) -> str:
     if not re.fullmatch(r"cpu|auto|cuda(:\d+)?", name):
         raise argparse.ArgumentTypeError(f"{text} is none of cpu, cuda, cuda:N, gpu, auto")
     return name
+
+
+def folder(text: str) -> Path:
+    """Return the path of a folder, which need not exist yet; ``~`` is the user's own."""
+    if not text:
+        raise argparse.ArgumentTypeError("it is empty, and a folder is needed")
+    return Path(text).expanduser()
 
 
 def mapping(text: str) -> dict[str, Any]:

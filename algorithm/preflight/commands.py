@@ -6,6 +6,7 @@ import shlex
 
 from algorithm.config.cli import TrainOptions, program
 from algorithm.config.yaml_io import inline
+from algorithm.runs.names import directory_flags
 
 
 def command(options: TrainOptions, *flags: str) -> str:
@@ -20,4 +21,5 @@ def command(options: TrainOptions, *flags: str) -> str:
     }
     words = [word for flag, value in given.items() if value is not None for word in (flag, str(value))]
     words += [word for text in options.overrides for word in ("-o", text)]
+    words += directory_flags(options.directory)
     return shlex.join([*program(), options.env, *words, *flags])

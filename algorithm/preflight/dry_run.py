@@ -14,7 +14,7 @@ import psutil
 import torch
 
 from algorithm.agents.networks import pick_device
-from algorithm.config.cli import TrainOptions, notices
+from algorithm.config.cli import MODELS, TrainOptions, notices
 from algorithm.config.loader import LoadedConfig
 from algorithm.config.schema import Config
 from algorithm.console.live import clock_time
@@ -29,7 +29,7 @@ from algorithm.replay.budget import MemoryBudget, format_bytes, free_memory
 from algorithm.roles import Agent
 from algorithm.runs.files import json_text
 from algorithm.runs.names import expand_name
-from algorithm.runs.rundir import MODELS, RunDir
+from algorithm.runs.rundir import RunDir
 from algorithm.train.assembly import check_eval_spaces, close_env, make_agents, make_env
 from algorithm.train.randomness import seed_globally
 from algorithm.train.runtime import local_collector
@@ -60,7 +60,7 @@ def dry_run(options: TrainOptions, loaded: LoadedConfig, *, seconds: float = SEC
             why="it measures training and evaluation, and the Unity Editor is one player only",
             fix="set base_config.unity_args.build_path and leave --editor out",
         )
-    RunDir.check_free(loaded.env_label, base.name, argument=options.env)
+    RunDir.check_free(loaded.env_label, base.name, models=options.directory, argument=options.env)
     torch.set_num_threads(loaded.threads)
     device = pick_device(options.device)
     with ExitStack() as stack:
@@ -86,14 +86,22 @@ def dry_run(options: TrainOptions, loaded: LoadedConfig, *, seconds: float = SEC
         speed = measure(env, eval_env, agents, config, seconds)
         sizes = _sizes(env, agents, config, faults)
         plan = Plan.of(config, speed, env.time_limit)
-        rows = cost_rows(speed, plan, sizes, config, repeat=options.repeat, warn=console.warn)
+        rows = cost_rows(
+            speed,
+            plan,
+            sizes,
+            config,
+            models=options.directory,
+            repeat=options.repeat,
+            warn=console.warn,
+        )
         console.finish(rows, [("check", command(options, "--check")), ("train", command(options))])
     return 0
 
 
 def _folder(options: TrainOptions, loaded: LoadedConfig) -> RunDir:
     """Return the folder that a training started now would make."""
-    parent = MODELS.absolute() / loaded.env_label
+    parent = options.directory.absolute() / loaded.env_label
     name = expand_name(loaded.config.base_config.name, parent)
     return RunDir(loaded.env_label, name, parent / name, options.env)
 
@@ -122,9 +130,19 @@ def _sizes(env: VecEnv, agents: Mapping[str, Agent], config: Config, faults: Fau
 
 
 def cost_rows(
-    speed: Speed, plan: Plan | None, sizes: Sizes, config: Config, *, repeat: int, warn: Callable[[str], None]
+    speed: Speed,
+    plan: Plan | None,
+    sizes: Sizes,
+    config: Config,
+    *,
+    models: Path = MODELS,
+    repeat: int,
+    warn: Callable[[str], None],
 ) -> Rows:
-    """Format time, memory and disk of a training; warn where memory or disk may not suffice."""
+    """Format time, memory and disk of a training; warn where memory or disk may not suffice.
+
+    models: folder of all runs
+    """
     rows = [("speed", _speed_text(speed))]
     if plan is None:
         rows.append(("time", "no limit is set (max_step, max_iter): it goes on until it is stopped"))
@@ -134,7 +152,7 @@ def cost_rows(
             rows.append(("", f"and {repeat} times that with --repeat {repeat}"))
     rows.append(("memory", _memory_text(plan, sizes, warn)))
     if plan is not None:
-        rows.append(("disk", _disk_text(plan, config, sizes, warn)))
+        rows.append(("disk", _disk_text(plan, config, sizes, models, warn)))
     return rows
 
 
@@ -179,9 +197,9 @@ def _memory_text(plan: Plan | None, sizes: Sizes, warn: Callable[[str], None]) -
     )
 
 
-def _disk_text(plan: Plan, config: Config, sizes: Sizes, warn: Callable[[str], None]) -> str:
+def _disk_text(plan: Plan, config: Config, sizes: Sizes, models: Path, warn: Callable[[str], None]) -> str:
     number, checkpoints, replay = plan.disk(config, sizes)
-    free = shutil.disk_usage(_existing(MODELS.absolute())).free
+    free = shutil.disk_usage(_existing(models.absolute())).free
     if checkpoints + replay > free:
         warn(
             "the disk may not suffice: keep fewer checkpoints, or set checkpoint_config.replay to last or "

@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from urllib.parse import quote
 
-from algorithm.config.cli import TrainOptions
+from algorithm.config.cli import MODELS, TrainOptions
 from algorithm.config.locate import EnvFolder
 from algorithm.evaluation.statistics import mean_interval
 from algorithm.report.charts import Chart, write_picture
@@ -27,8 +27,8 @@ from algorithm.report.population import is_population, write_population
 from algorithm.report.report import write_report
 from algorithm.report.settings import differences
 from algorithm.runs.files import write_text
-from algorithm.runs.names import is_name
-from algorithm.runs.rundir import MODELS, RunDir, no_run_matches, run_names
+from algorithm.runs.names import env_folder, is_name, run_names
+from algorithm.runs.rundir import RunDir, no_run_matches
 from algorithm.spec import DEFAULT_BEHAVIOUR
 from algorithm.wording import counted, listed, plus_minus, short
 
@@ -43,14 +43,15 @@ def report(options: TrainOptions, folder: EnvFolder) -> int:
     a picture that compare the runs of those names. Raises UsageError for a pattern without runs, StorageError
     for a run that does not exist and a page that cannot be written.
     """
-    names = options.report
+    names, models, argument = options.report, options.directory, options.env
     if len(names) == 1 and is_name(names[0]):
-        population = RunDir(folder.label, names[0], MODELS.absolute() / folder.label / names[0], options.env)
+        path = env_folder(folder.label, models) / names[0]
+        population = RunDir(folder.label, names[0], path, argument)
         if is_population(population.path):
             print(population.shown(write_population(population)))
             return 0
-    matched = matching_names(folder.label, names, argument=options.env)
-    runs = [RunDir.open(folder.label, name, argument=options.env) for name in matched]
+    matched = matching_names(folder.label, names, models=models, argument=argument)
+    runs = [RunDir.open(folder.label, name, models=models, argument=argument) for name in matched]
     if len(names) == 1 and not _WILD & set(names[0]):
         paths = [write_report(runs[0])]
     else:
@@ -60,12 +61,14 @@ def report(options: TrainOptions, folder: EnvFolder) -> int:
     return 0
 
 
-def matching_names(env: str, patterns: tuple[str, ...], *, argument: str = "") -> list[str]:
+def matching_names(
+    env: str, patterns: tuple[str, ...], *, models: Path = MODELS, argument: str = ""
+) -> list[str]:
     """Return the runs of ``env`` that match, each once, patterns in their order and the oldest run first.
 
     A name without a wildcard stays as it is. Raises UsageError for a pattern that matches none.
     """
-    known = run_names(env)[::-1]
+    known = run_names(env, models=models)[::-1]
     found: dict[str, None] = {}
     for pattern in patterns:
         if pattern in known or not _WILD & set(pattern):
@@ -73,7 +76,7 @@ def matching_names(env: str, patterns: tuple[str, ...], *, argument: str = "") -
             continue
         matched = [name for name in known if fnmatchcase(name, pattern)]
         if not matched:
-            raise no_run_matches(env, pattern, argument=argument)
+            raise no_run_matches(env, pattern, models=models, argument=argument)
         found |= dict.fromkeys(matched)
     return list(found)
 

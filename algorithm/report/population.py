@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -14,7 +13,6 @@ from urllib.parse import quote
 
 import numpy as np
 
-from algorithm.config.cli import program
 from algorithm.console.offers import playing_commands
 from algorithm.data import Double
 from algorithm.evaluation.statistics import mean_interval
@@ -317,11 +315,10 @@ def _commands(facts: PopulationFacts) -> list[tuple[str, str]]:
     """Return purposes and commands to go on with, ready to be copied."""
     folder, best, found = facts.folder, facts.best, []
     if facts.names:
-        words = ["evolver", "-n", folder.name, f"--num_learners={len(facts.names)}"]
+        words = ["-n", folder.name, f"--num_learners={len(facts.names)}"]
         if actors := number(facts.start, "num_actors"):
             words.append(f"--num_actors={actors:.0f}")
-        command = shlex.join([*program("main_ds.py"), folder.argument, *words, "--resume"])
-        found.append(("Go on with it", command))
+        found.append(("Go on with it", folder.command(*words, "--resume", role="evolver")))
     if best is not None and best.member in facts.members:
         member = facts.members[best.member]
         playing = playing_commands(member.run, member.render_modes, episodes=100)

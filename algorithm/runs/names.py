@@ -1,17 +1,20 @@
-"""Names of runs, environments and behaviours, as they become folders."""
+"""Names of runs, environments and behaviours, as they become folders, and the folder of all runs."""
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import re
 import socket
+import tempfile
 import unicodedata
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 from urllib.parse import quote
 
+from algorithm.config.cli import MODELS
 from algorithm.errors import UsageError
 from algorithm.spec import DEFAULT_BEHAVIOUR
 
@@ -73,6 +76,60 @@ def check_name(name: str) -> None:
             'and have none of / \\ { } < > : " | ? * and nothing that cannot be seen',
             fix='choose another name, such as -n "test_{time}"',
         )
+
+
+def env_folder(env: str, models: Path) -> Path:
+    """Return the folder of the runs of ``env``. Raises UsageError for a label that cannot be one."""
+    for part in env.split("/"):
+        check_name(part)
+    return models.absolute() / env
+
+
+def run_names(env: str, *, models: Path = MODELS) -> list[str]:
+    """Names of the runs of ``env``, the one started last first. A run is a folder with a ``config.yaml``.
+
+    A folder whose name no run can have is none: it was put there, and its name might steer a terminal.
+    """
+    started: dict[str, int] = {}
+    for config in env_folder(env, models).glob("*/config.yaml"):
+        if not is_name(config.parent.name):
+            continue
+        with contextlib.suppress(OSError):  # removed since the listing
+            started[config.parent.name] = config.stat().st_mtime_ns
+    return sorted(started, key=lambda name: (started[name], name), reverse=True)
+
+
+def directory_flags(models: Path) -> list[str]:
+    """Return the words that name the folder of all runs on a command line; none for the usual one."""
+    return [] if _is_usual(models) else ["--directory", shown(models.absolute())]
+
+
+def check_directory(models: Path) -> None:
+    """Raise UsageError if runs cannot lie in a folder that ``--directory`` names."""
+    if _is_usual(models):  # RunDir.create says what is wrong with it
+        return
+    there = next(path for path in (models.absolute(), *models.absolute().parents) if path.exists())
+    try:
+        with tempfile.TemporaryFile(dir=there):
+            pass
+    except OSError as error:
+        fault = "is a file" if there.is_file() else f"cannot be written: {error.strerror}"
+        raise UsageError(
+            "runs cannot be kept in that folder",
+            where=f"--directory {models}",
+            why=f"{shown(there)} {fault}",
+            fix="name a folder that can be written; it need not exist yet",
+        ) from error
+
+
+def shown(path: Path) -> str:
+    """Format ``path`` for reading and pasting: relative to the current directory if below it."""
+    here = Path.cwd()
+    return str(path.relative_to(here) if path.is_relative_to(here) else path)
+
+
+def _is_usual(models: Path) -> bool:
+    return models.absolute() == MODELS.absolute()
 
 
 def candidates(template: str) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""The folder of a run: ``models/<env>/<name>/``. It owns every path below it."""
+"""The folder of a run: ``<models>/<env>/<name>/``. It owns every path below it."""
 
 from __future__ import annotations
 
@@ -12,15 +12,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast
 
-from algorithm.config.cli import program
+from algorithm.config.cli import MODELS, program
 from algorithm.errors import StorageError, UsageError
 from algorithm.reading import read_json, read_lines
 from algorithm.runs.files import finite_or_null, write_bytes, write_json, write_text
-from algorithm.runs.names import candidates, check_name, is_name, is_taken
+from algorithm.runs.names import (
+    candidates,
+    check_name,
+    directory_flags,
+    env_folder,
+    is_taken,
+    run_names,
+    shown,
+)
 from algorithm.runs.provenance import file_state, start_of
-
-MODELS = Path("models")
-"""Folder of all runs, below the current directory."""
 
 
 @dataclass
@@ -54,7 +59,7 @@ class RunDir:
         Raises UsageError for a name that is taken or is no folder name, StorageError where it cannot be
         written.
         """
-        parent = _env_folder(env, models)
+        parent = env_folder(env, models)
         for name in candidates(template):
             run = cls(env, name, parent / name, argument or env)
             try:
@@ -75,7 +80,7 @@ class RunDir:
     @classmethod
     def check_free(cls, env: str, template: str, *, models: Path = MODELS, argument: str = "") -> None:
         """Raise UsageError, as :meth:`create` would, if ``template`` gives no free name now."""
-        parent = _env_folder(env, models)
+        parent = env_folder(env, models)
         for name in candidates(template):
             if not is_taken(parent / name):
                 return
@@ -85,21 +90,16 @@ class RunDir:
     def open(cls, env: str, name: str, *, models: Path = MODELS, argument: str = "") -> RunDir:
         """Return the folder of an existing run. Raises StorageError, with the runs there are, without one."""
         check_name(name)
-        known = run_names(env, models=models)
-        if name in known:
-            return cls(env, name, _env_folder(env, models) / name, argument or env)
-        raise _unknown(
-            f"there is no run {name!r} of {env}", name, known, _env_folder(env, models), argument or env
-        )
+        if name in run_names(env, models=models):
+            return cls(env, name, env_folder(env, models) / name, argument or env)
+        raise _unknown(f"there is no run {name!r} of {env}", env, name, models, argument)
 
     @classmethod
     def newest(cls, env: str, *, models: Path = MODELS, argument: str = "") -> RunDir:
         """Return the run that was started last. Raises StorageError if there is none."""
         known = run_names(env, models=models)
         if not known:
-            raise _unknown(
-                f"there is no run of {env} yet", "", known, _env_folder(env, models), argument or env
-            )
+            raise _unknown(f"there is no run of {env} yet", env, "", models, argument)
         return cls.open(env, known[0], models=models, argument=argument)
 
     @property
@@ -199,17 +199,24 @@ class RunDir:
 
     def shown(self, path: Path) -> str:
         """Format ``path`` for reading and pasting: relative to the current directory if below it."""
-        return _shown(path)
+        return shown(path)
 
-    def command(self, *flags: str) -> str:
-        """Return a shell command for this environment, quoted: ``python main.py ENV flags…``."""
-        return shlex.join([*program(), self.argument, *flags])
+    @property
+    def models(self) -> Path:
+        """Folder of all runs, absolute."""
+        return self.path.parents[self.env.count("/") + 1]
+
+    def command(self, *flags: str, role: str = "") -> str:
+        """Return a shell command for this environment, quoted: ``python main.py ENV flags…``.
+
+        role: of ``main_ds.py``; empty: the command is one of ``main.py``
+        """
+        words = [*program("main_ds.py" if role else "main.py"), self.argument, *([role] if role else [])]
+        return shlex.join([*words, *directory_flags(self.models), *flags])
 
     def training_command(self, *flags: str) -> str:
         """Return the same for what trains in this folder, which for some runs is a learner."""
-        if self.endpoint.exists():
-            return shlex.join([*program("main_ds.py"), self.argument, "learner", *flags])
-        return self.command(*flags)
+        return self.command(*flags, role="learner" if self.endpoint.exists() else "")
 
     def take_back(self) -> None:
         """Remove what a start that failed has left in the folder it made, and folders that are empty then.
@@ -228,7 +235,8 @@ class RunDir:
             with contextlib.suppress(OSError):
                 folder.rmdir()
         with contextlib.suppress(OSError):  # not empty
-            for folder in [self.path, *self.path.parents][: self.env.count("/") + 3]:
+            named = self.models != MODELS.absolute()  # by the user, and perhaps made by him
+            for folder in [self.path, *self.path.parents][: self.env.count("/") + (2 if named else 3)]:
                 folder.rmdir()
 
     def check_writable(self) -> None:
@@ -328,56 +336,34 @@ class RunDir:
         return read_json(self.result)
 
 
-def run_names(env: str, *, models: Path = MODELS) -> list[str]:
-    """Names of the runs of ``env``, the one started last first. A run is a folder with a ``config.yaml``.
-
-    A folder whose name no run can have is none: it was put there, and its name might steer a terminal.
-    """
-    started: dict[str, int] = {}
-    for config in _env_folder(env, models).glob("*/config.yaml"):
-        if not is_name(config.parent.name):
-            continue
-        with contextlib.suppress(OSError):  # removed since the listing
-            started[config.parent.name] = config.stat().st_mtime_ns
-    return sorted(started, key=lambda name: (started[name], name), reverse=True)
-
-
 def no_run_matches(env: str, pattern: str, *, models: Path = MODELS, argument: str = "") -> UsageError:
     """Return the error for a pattern of names that fits none of the runs there are."""
-    known, parent = run_names(env, models=models), _env_folder(env, models)
-    why, fix = _instead(known, argument or env)
+    known = run_names(env, models=models)
+    why, fix = _instead(known, argument or env, models)
     if known:
         fix = f"choose one: --report {shlex.quote(known[0])}"
-    return UsageError(f"no run of {env} matches {pattern!r}", where=_shown(parent), why=why, fix=fix)
-
-
-def _env_folder(env: str, models: Path) -> Path:
-    for part in env.split("/"):
-        check_name(part)
-    return models.absolute() / env
-
-
-def _shown(path: Path) -> str:
-    here = Path.cwd()
-    return str(path.relative_to(here) if path.is_relative_to(here) else path)
+    where = shown(env_folder(env, models))
+    return UsageError(f"no run of {env} matches {pattern!r}", where=where, why=why, fix=fix)
 
 
 def _not_writable(error: OSError, path: Path) -> StorageError:
-    return StorageError.of(error, what="the run's folder cannot be written", where=_shown(path))
+    return StorageError.of(error, what="the run's folder cannot be written", where=shown(path))
 
 
-def _unknown(what: str, name: str, known: Sequence[str], parent: Path, argument: str) -> StorageError:
-    why, fix = _instead(known, argument)
+def _unknown(what: str, env: str, name: str, models: Path, argument: str) -> StorageError:
+    known = run_names(env, models=models)
+    why, fix = _instead(known, argument or env, models)
     close = difflib.get_close_matches(name, known, n=1)
     if close:
         fix = f"did you mean -n {shlex.quote(close[0])}?"
-    return StorageError(what, where=_shown(parent), why=why, fix=fix)
+    return StorageError(what, where=shown(env_folder(env, models)), why=why, fix=fix)
 
 
-def _instead(known: Sequence[str], argument: str) -> tuple[str, str]:
+def _instead(known: Sequence[str], argument: str, models: Path) -> tuple[str, str]:
     """Return the runs there are, and advice where another one was asked for."""
     if not known:
-        return "nothing was saved there", f"train first: {shlex.join([*program(), argument])}"
+        train = shlex.join([*program(), argument, *directory_flags(models)])
+        return "nothing was saved there", f"train first: {train}"
     more = f" and {len(known) - 10} more" if len(known) > 10 else ""
     why = f"runs there, newest first: {', '.join(known[:10])}{more}"
     return why, f"choose one: -n {shlex.quote(known[0])}"
@@ -388,7 +374,7 @@ def _taken(run: RunDir) -> UsageError:
     free = next(name for name in names if not (run.path.parent / name).exists())
     return UsageError(
         f"a run named {run.name!r} exists already",
-        where=_shown(run.path),
+        where=shown(run.path),
         why="training again under that name would mix two runs",
         fix=f"{run.training_command('-n', run.name, '--resume')}    (go on with it)\n"
         f"{run.command('-n', run.name, '--run')}    (use what it learned)\n"

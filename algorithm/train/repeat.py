@@ -30,7 +30,7 @@ def train_repeatedly(
     names = [name, *(f"{name}_{number}" for number in range(2, options.repeat + 1))]
     all_loaded = [loaded, *(load(loaded.seed + index) for index in range(1, options.repeat))]
     for each in names:
-        RunDir.check_free(loaded.env_label, each, argument=options.env)
+        RunDir.check_free(loaded.env_label, each, models=options.directory, argument=options.env)
     runs: list[Trained] = []
     for each, configured in zip(names, all_loaded, strict=True):
         runs.append(train(options, configured, arguments, name=each))

@@ -63,8 +63,8 @@ def resume(
 def find_run(options: TrainOptions, folder: EnvFolder) -> RunDir:
     """Return the run of ``--name``, else the newest one. Raises StorageError if there is none."""
     if options.name is None:
-        return RunDir.newest(folder.label, argument=options.env)
-    return RunDir.open(folder.label, options.name, argument=options.env)
+        return RunDir.newest(folder.label, models=options.directory, argument=options.env)
+    return RunDir.open(folder.label, options.name, models=options.directory, argument=options.env)
 
 
 def _refuse_other_kind(run: RunDir, *, is_learner: bool) -> None:

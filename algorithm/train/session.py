@@ -94,7 +94,8 @@ def train(
             fix="add --resume, --run or --eval N, or leave --ckpt out",
         )
     require_wandb(loaded.config.wandb_config)
-    run = RunDir.create(loaded.env_label, name or loaded.config.base_config.name, argument=options.env)
+    name = name or loaded.config.base_config.name
+    run = RunDir.create(loaded.env_label, name, models=options.directory, argument=options.env)
     try:
         return run_training(options, loaded, arguments, run, wire=wire)
     except BaseException:

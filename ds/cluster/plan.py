@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from algorithm.config.cli import TrainOptions
+from algorithm.config.cli import MODELS, TrainOptions
 from algorithm.config.cli_ds import DistributedOptions
 from algorithm.config.loader import load_config, load_config_file
 from algorithm.config.locate import EnvFolder
 from algorithm.config.schema import DISTRIBUTED_DEFAULTS, Config, NetConfig
-from algorithm.runs.names import expand_name
-from algorithm.runs.rundir import MODELS, RunDir
+from algorithm.runs.names import directory_flags, expand_name
+from algorithm.runs.rundir import RunDir
 from ds.cluster.connect import PROJECT
 
 
@@ -83,7 +83,8 @@ class ClusterPlan:
 
     label, name: the run's, see ``RunDir``.
     argument: what the user types for the environment, where it is not the label.
-    folder:  where all processes start; the run lies in ``models/<label>/<name>`` below it.
+    folder:  where all processes start.
+    models:  the folder of all runs, below ``folder`` or absolute.
     actors:  how many at first.
     port:    of the learner; 0: a free one.
     resume:  the first learner goes on with the run.
@@ -105,6 +106,7 @@ class ClusterPlan:
     resume: bool = False
     found: bool = False
     argument: str = ""
+    models: Path = MODELS
     secrets: MakeSecrets | None = field(default=make_secrets)
     fence: float = 90.0
     prefix: str = ""
@@ -112,8 +114,8 @@ class ClusterPlan:
 
     @property
     def run(self) -> str:
-        """The run's folder below ``folder``."""
-        return f"models/{self.label}/{self.name}"
+        """The run's folder, below ``folder`` or absolute."""
+        return str(self.models / self.label / self.name)
 
 
 def plan_from_args(options: DistributedOptions, folder: EnvFolder) -> ClusterPlan:
@@ -127,6 +129,7 @@ def plan_from_args(options: DistributedOptions, folder: EnvFolder) -> ClusterPla
         label=folder.label,
         name=name,
         argument=train.env,
+        models=train.directory,
         folder=Path.cwd(),
         commands=commands_from_args(options, name),
         actors=cluster.num_actors,
@@ -149,17 +152,17 @@ def _new(options: DistributedOptions, folder: EnvFolder) -> tuple[str, Config]:
         defaults=DISTRIBUTED_DEFAULTS,
         require_runnable=True,
     )
-    name = expand_name(loaded.config.base_config.name, MODELS.absolute() / folder.label)
-    RunDir.check_free(folder.label, name, argument=train.env)
+    name = expand_name(loaded.config.base_config.name, train.directory.absolute() / folder.label)
+    RunDir.check_free(folder.label, name, models=train.directory, argument=train.env)
     return name, loaded.config
 
 
 def _resumed(options: DistributedOptions, folder: EnvFolder) -> tuple[str, Config]:
     train = options.train
     if train.name is None:
-        run = RunDir.newest(folder.label, argument=train.env)
+        run = RunDir.newest(folder.label, models=train.directory, argument=train.env)
     else:
-        run = RunDir.open(folder.label, train.name, argument=train.env)
+        run = RunDir.open(folder.label, train.name, models=train.directory, argument=train.env)
     loaded = load_config_file(run.config, train.overrides, options.flags, train.seed, env=folder)
     return run.name, loaded.config
 
@@ -175,7 +178,8 @@ def commands_from_args(options: DistributedOptions, name: str) -> MainCommands:
         "--nn": train.nn,
     }
     common = (*_words(given), *changes)
-    kept = (*_words({"--device": train.device}), *_switches(options))
+    where = tuple(directory_flags(train.directory))
+    kept = (*where, *_words({"--device": train.device}), *_switches(options))
     return MainCommands(
         script=PROJECT / "main_ds.py",
         env=train.env,
@@ -184,7 +188,7 @@ def commands_from_args(options: DistributedOptions, name: str) -> MainCommands:
         learner_flags=_words(
             {"--seed": train.seed, "--max_iter": train.max_iter, "--max_step": train.max_step}
         ),
-        actor_flags=_switches(options),
+        actor_flags=(*where, *_switches(options)),
         kept=(*kept, *common) if train.resume else kept,
     )
 

@@ -19,8 +19,8 @@ from algorithm.config.yaml_io import write_yaml
 from algorithm.errors import StorageError, UsageError
 from algorithm.runs.lock import RunLock
 from algorithm.runs.logs.wandb_sink import require_wandb
-from algorithm.runs.names import expand_name
-from algorithm.runs.rundir import MODELS, RunDir
+from algorithm.runs.names import directory_flags, expand_name
+from algorithm.runs.rundir import RunDir
 from algorithm.wording import listed
 from ds.cluster.command import connected, say
 from ds.cluster.connect import PROJECT
@@ -111,11 +111,11 @@ def _new(options: DistributedOptions, folder: EnvFolder) -> PopulationPlan:
         require_runnable=True,
     )
     _check(loaded)
-    parent = MODELS.absolute() / folder.label
+    parent = train.directory.absolute() / folder.label
     name = expand_name(loaded.config.base_config.name, parent)
     numbers = range(1, cluster.num_learners + 1)
     for each in (name, *(f"{name}_{number}" for number in numbers)):
-        RunDir.check_free(folder.label, each, argument=train.env)
+        RunDir.check_free(folder.label, each, models=train.directory, argument=train.env)
     genes = Genes(loaded)
     population = first_generation(loaded.seed, cluster.num_learners, genes)
     starts = {number: MemberStart(step=-1, evaluations=0) for number in numbers}
@@ -129,7 +129,7 @@ def _resumed(options: DistributedOptions, folder: EnvFolder) -> PopulationPlan:
     """Return the plan of a population that goes on with its last complete generation."""
     train, cluster = options.train, options.cluster
     assert cluster is not None
-    parent = MODELS.absolute() / folder.label
+    parent = train.directory.absolute() / folder.label
     made = PopulationDir.open(parent / (train.name or _newest(parent, train)))
     seed = int(made.facts()["seed"])
     if train.seed not in (None, seed):
@@ -150,7 +150,8 @@ def _resumed(options: DistributedOptions, folder: EnvFolder) -> PopulationPlan:
         )
     genes = Genes(loaded)
     _check_unchanged(made, generation, loaded, genes, cluster)
-    _refuse_if_done(made, generation, loaded, train.env)
+    run = RunDir(folder.label, made.path.name, made.path, train.env)
+    _refuse_if_done(generation, loaded, run)
     return PopulationPlan(
         loaded=loaded,
         genes=genes,
@@ -201,15 +202,15 @@ def _check_unchanged(
         )
 
 
-def _refuse_if_done(made: PopulationDir, generation: Generation, loaded: LoadedConfig, argument: str) -> None:
+def _refuse_if_done(generation: Generation, loaded: LoadedConfig, run: RunDir) -> None:
     """Raise UsageError if members have come to the limit of their steps, with which a population ends."""
     limit, steps = loaded.config.base_config.max_step, [one.step for one in generation.starts.values()]
     if 0 < limit <= max(steps):
-        words = [argument, "evolver", "-n", made.path.name, f"--num_learners={len(steps)}", "--resume"]
-        longer = shlex.join([*program("main_ds.py"), *words, f"--max_step={2 * limit}"])
+        words = ["-n", run.name, f"--num_learners={len(steps)}", "--resume", f"--max_step={2 * limit}"]
+        longer = run.command(*words, role="evolver")
         raise UsageError(
             "nothing is left to do",
-            where=made.path,
+            where=run.path,
             why=f"base_config.max_step is {limit:,}, and members have come to it",
             fix=f"{longer}    (train on)",
         )
@@ -219,11 +220,12 @@ def _newest(parent: Path, train: TrainOptions) -> str:
     """Return the name of the population that was begun last."""
     begun = sorted(parent.glob(f"*/{CONFIG}"), key=lambda file: (file.stat().st_mtime_ns, file.parent.name))
     if not begun:
+        alone = shlex.join([*program(), train.env, *directory_flags(train.directory)])
         raise UsageError(
             "there is no population yet",
             where=parent,
             why="none was begun there",
-            fix=f"begin one: leave --resume out, or train alone: python main.py {train.env}",
+            fix=f"begin one: leave --resume out, or train alone: {alone}",
         )
     return begun[-1].parent.name
 
@@ -329,6 +331,7 @@ def _member(
         label=label,
         name=name,
         argument=options.train.env,
+        models=options.train.directory,
         folder=Path.cwd(),
         commands=commands,
         actors=cluster.num_actors or 0,

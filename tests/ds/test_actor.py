@@ -19,7 +19,7 @@ default:
 """
 
 
-def act(tmp_path, monkeypatch, learner):
+def act(tmp_path, monkeypatch, learner, *flags):
     (tmp_path / "task").mkdir()
     (tmp_path / "task" / "config.yaml").write_text(TASK)
     monkeypatch.chdir(tmp_path)
@@ -32,15 +32,15 @@ def act(tmp_path, monkeypatch, learner):
 
     monkeypatch.setattr(actor, "_link", link)
     with pytest.raises(LearnerRefused) as caught:
-        actor.act(parse_distributed(["./task", "actor", "--device=cpu", "--quiet"]), [])
+        actor.act(parse_distributed(["./task", "actor", "--device=cpu", "--quiet", *flags]), [])
     return str(caught.value)
 
 
 def test_what_made_it_fail_is_in_its_log_and_told_to_the_learner(tmp_path, monkeypatch):
     learner = FakeLearner(run="task/r")
-    said = act(tmp_path, monkeypatch, learner)
+    said = act(tmp_path, monkeypatch, learner, "--directory=kept")
     assert "weights cannot be used" in said
-    log = (tmp_path / "models" / "task" / "r" / "actors" / "0" / "actor.log").read_text()
+    log = (tmp_path / "kept" / "task" / "r" / "actors" / "0" / "actor.log").read_text()
     assert "Traceback" in log and "LearnerRefused: the learner's weights cannot be used" in log
     assert "of task/r" in log, "what it showed is there too"
     (bye,) = learner.of(Bye)

@@ -72,6 +72,11 @@ def test_a_learner_that_was_resumed_has_only_its_own_file(task, tmp_path):
     assert settings(actor.config) == settings(first.config)
 
 
+def test_an_actor_writes_where_the_learner_does(task, tmp_path):
+    words = shlex.split(actor_command(load("learner"), "./task", 61001, tmp_path / "all runs"))
+    assert words[4:] == ["--directory", "all runs"]
+
+
 def test_a_task_that_cannot_be_read_any_more(task, tmp_path):
     learner = load("learner")
     (tmp_path / "task" / "config.yaml").write_text("default: {nonsense: 1}")

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from algorithm.config import ConfigError
+from algorithm.config.cli import parse_args
 from algorithm.config.cli_ds import parse_distributed
 from algorithm.config.locate import find_env
 from algorithm.errors import StorageError, UsageError
@@ -20,6 +21,9 @@ from ds.cluster.host import NodeStatus, ProcessReport, StartCommand
 from ds.cluster.plan import ClusterPlan, MainCommands, plan_from_args
 from ds.cluster.process import ManagedProcess, RestartRule, Restarts, ending
 from ds.cluster.start_commands import LearnerCommands, Secrets
+from ds.evolver.command import evolve
+from ds.evolver.generations import MemberStart
+from ds.evolver.members import GenerationPart, MemberCommands
 
 NOTHING = NodeStatus(exists=False, step=-1, locked="")
 BEGUN = NodeStatus(exists=True, step=-1, locked="")
@@ -206,6 +210,36 @@ def test_from_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert (actor.learner_host, actor.learner_port) == ("h", 5)
     assert actor.train.overrides == ("sac_config.n_step=3",)
     assert Path(made.commands.actor("h", 5)[0]).is_file()
+
+
+def test_another_folder_of_all_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Learner and actors get it, also where they are started again, alone or in a population."""
+    monkeypatch.chdir(tmp_path)
+    made = planned("-n", "one", "--directory", "kept")
+    assert made.run == "kept/gym/pendulum/one"
+    start = MemberStart(step=-1, evaluations=0)
+    part = GenerationPart(flags=(), networks=None, start=start, evaluations=1)
+    assert isinstance(made.commands, MainCommands)
+    member = MemberCommands(made.commands, None, part)
+    for commands in (made.commands, member):
+        for resume in (False, True):
+            learner = parse_distributed(commands.learner("h", 5, resume=resume, step=3)[1:])
+            assert learner.train.directory == Path("kept")
+        assert parse_distributed(commands.actor("h", 5)[1:]).train.directory == Path("kept")
+    alone = MemberCommands(made.commands, Path("main.py"), part).learner("h", 5, resume=True, step=3)
+    assert parse_args(alone[1:]).directory == Path("kept")
+    Path("kept/gym/pendulum/one").mkdir(parents=True)
+    Path("kept/gym/pendulum/one/config.yaml").write_text("{}")
+    with pytest.raises(UsageError, match="exists already"):
+        planned("-n", "one", "--directory", "kept")
+    assert planned("--resume", "--directory", "kept").name == "one"
+    options = parse_distributed(
+        ["gym/pendulum", "evolver", "--num_learners=2", "--directory=kept", "--resume"]
+    )
+    with pytest.raises(UsageError, match="there is no population yet") as caught:
+        evolve(options)
+    assert caught.value.where == str(tmp_path / "kept/gym/pendulum")
+    assert "python main.py gym/pendulum --directory kept" in caught.value.fix
 
 
 def test_what_the_command_line_refuses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -65,12 +65,20 @@ def shown(capsys) -> dict[str, str]:
 PICTURES, NO_PICTURES = "tests.toys_check:Sound-v0", "algorithm.env.toys:ToyContinuous-v0"
 
 
-@pytest.mark.parametrize(("env_name", "pictures"), [(PICTURES, True), (NO_PICTURES, False)])
+@pytest.mark.parametrize(
+    ("env_name", "pictures", "where"),
+    [(PICTURES, True, []), (NO_PICTURES, False, ["--directory", "all runs"])],
+)
 @pytest.mark.pages
-def test_films_and_windows_are_offered_where_the_environment_has_them(task, capsys, env_name, pictures):
-    folder = task(env_name)
-    assert main(["./task", "-n", "a", "--seed=1", "--device=cpu"]) == 0
+def test_films_and_windows_are_offered_where_the_environment_has_them(
+    task, capsys, env_name, pictures, where
+):
+    task(env_name)
+    folder = Path(where[1] if where else "models", "task")
+    assert main(["./task", *where, "-n", "a", "--seed=1", "--device=cpu"]) == 0
     commands = shown(capsys)
+    for purpose in commands.keys() - {"curves", "report"}:
+        assert (shlex.split(commands[purpose])[3:5] == where) == bool(where)
     ways = {"watch", "film"} if pictures else set()
     assert commands.keys() == {"go on", "evaluate", "curves", "report"} | ways
     page = (folder / "a" / "report.html").read_text()
@@ -79,6 +87,21 @@ def test_films_and_windows_are_offered_where_the_environment_has_them(task, caps
     assert shown(capsys).keys() == ({"watch"} if pictures else set())
     assert main([*shlex.split(commands["go on"])[2:], "--quiet"]) == 0
     assert "step 80" in capsys.readouterr().out
+    assert main(["./task", *where, "--report", "a"]) == main(["./task", *where, "--report", "*"]) == 0
+    pages = [folder / "a" / "report.html", folder / "compare_a.html", folder / "compare_a.png"]
+    assert capsys.readouterr().out.splitlines() == list(map(str, pages))
+    assert Path("models").exists() != bool(where)
+
+
+@pytest.mark.parametrize("arguments", [["--dry_run"], ["--resume"], ["--check"], ["--report", "a"]])
+def test_a_file_is_no_folder_of_runs(task, tmp_path, capsys, arguments):
+    task(NO_PICTURES)
+    assert main(["./task", "--directory=task/config.yaml", *arguments]) == 2
+    assert "task/config.yaml is a file" in capsys.readouterr().err
+    for words, main_of in ((["./task"], parse_args), (["./task", "actor"], parse_distributed)):
+        with pytest.raises(SystemExit) as left:
+            main_of([*words, "--directory="])
+        assert left.value.code == 2 and "it is empty" in capsys.readouterr().err
 
 
 def test_no_window_is_offered_where_there_is_no_display(task, capsys, monkeypatch):
@@ -124,9 +147,10 @@ def test_the_check_ends_with_commands_of_one_line(width):
 
 
 @pytest.mark.parametrize("label", LABELS)
-def test_the_commands_of_shipped_tasks_fit_into_80_columns(label, tmp_path):
+def test_the_commands_of_shipped_tasks_fit_into_80_columns(label, tmp_path, monkeypatch):
     """With the name that a run has by itself; with a longer label than 18 letters some are wider."""
-    run = RunDir.create(label, "20260101000000", models=tmp_path)
+    monkeypatch.chdir(tmp_path)
+    run = RunDir.create(label, "20260101000000")
     run.checkpoints.mkdir()
     (run.checkpoints / "best.json").write_text("{}")
     steps = load_config(label, seed=1).config.base_config.max_step

@@ -23,7 +23,8 @@ from algorithm.runs.checkpoints.checkpoint import check_replay
 from algorithm.runs.checkpoints.manager import CheckpointManager, find_checkpoint
 from algorithm.runs.lock import RunLock
 from algorithm.runs.logs.sinks import JsonlSink
-from algorithm.runs.rundir import RunDir, run_names
+from algorithm.runs.names import run_names
+from algorithm.runs.rundir import RunDir
 from tests.run.damage import fresh, hurt
 from tests.run.sessions import TASK, run
 

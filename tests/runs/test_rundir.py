@@ -18,8 +18,8 @@ from algorithm.report.facts import Facts
 from algorithm.report.report import command_list
 from algorithm.runs import files, names, provenance
 from algorithm.runs.files import finite_or_null, write_json
-from algorithm.runs.names import behaviour_level, check_name, expand_name
-from algorithm.runs.rundir import RunDir, run_names
+from algorithm.runs.names import behaviour_level, check_directory, check_name, expand_name, run_names
+from algorithm.runs.rundir import RunDir
 from algorithm.spec import DEFAULT_BEHAVIOUR
 
 
@@ -63,6 +63,55 @@ def test_commands_use_what_the_user_typed():
 def test_commands_work_from_where_the_user_is(here, monkeypatch, typed, shown):
     monkeypatch.setattr(sys, "argv", [typed.format(here=here), "x"])
     assert RunDir.create("mine", "x").command() == f"python {shown} mine"
+
+
+def test_another_folder_of_all_runs_is_in_every_command(here):
+    other = {"models": Path("all runs")}
+    (here / "all runs").mkdir()
+    run = RunDir.create("gym/pendulum", "first", **other)
+    assert run.path == here / "all runs/gym/pendulum/first"
+    run.take_back()
+    assert list(here.iterdir()) == [here / "all runs"], "the user's own folder stays"
+    with pytest.raises(StorageError) as caught:
+        RunDir.newest("gym/pendulum", **other)
+    assert caught.value.fix == "train first: python main.py gym/pendulum --directory 'all runs'"
+    assert caught.value.where == "all runs/gym/pendulum"
+    run = RunDir.create("gym/pendulum", "first", **other)
+    run.write_config("{}")
+    with pytest.raises(UsageError) as taken:
+        RunDir.create("gym/pendulum", "first", **other)
+    assert taken.value.fix.count("python main.py gym/pendulum --directory 'all runs' -n first") == 3
+    run.endpoint.touch()
+    assert (
+        run.training_command("--resume")
+        == "python main_ds.py gym/pendulum learner --directory 'all runs' --resume"
+    )
+    assert RunDir.newest("gym/pendulum", **other).path == run.path
+    assert run_names("gym/pendulum") == []
+    assert RunDir.create("e", "x", models=here / "models").command() == "python main.py e"
+
+
+@pytest.mark.parametrize("below", ["", "/deep/down"])
+def test_a_file_is_no_folder_of_runs(here, below):
+    (here / "notes").write_text("")
+    with pytest.raises(UsageError, match="runs cannot be kept") as caught:
+        check_directory(Path(f"notes{below}"))
+    assert caught.value.why == "notes is a file"
+    assert caught.value.where == f"--directory notes{below}"
+
+
+def test_a_folder_of_runs_can_be_written(here, monkeypatch):
+    check_directory(Path("a/b"))
+    assert not any(here.iterdir()), "nothing is made by looking"
+
+    def refuse(**where):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(names.tempfile, "TemporaryFile", refuse)
+    check_directory(Path("models"))  # has an error of its own
+    with pytest.raises(UsageError) as caught:
+        check_directory(here / "theirs")
+    assert caught.value.why == ". cannot be written: Permission denied"
 
 
 def test_a_run_that_never_began_leaves_no_folder(here):
