@@ -7,6 +7,7 @@ from pathlib import Path
 
 import torch
 
+from algorithm.agents.config import RewardSignals
 from algorithm.data import SequenceBatch
 from algorithm.extensions.base import Context, Extension
 from algorithm.extensions.curiosity import make_curiosity
@@ -46,7 +47,13 @@ def make_agent(
         seq_encoder=config.seq_encoder,
         context=config.burn_in_step + 1,
     )
-    build = Build(spec=spec, state_size=networks.state_size, options=config, make_network=networks.make)
+    build = Build(
+        spec=spec,
+        state_size=networks.state_size,
+        options=config,
+        signals=RewardSignals(),
+        make_network=networks.make,
+    )
     with torch.random.fork_rng():  # with or without extensions the critics begin alike
         torch.manual_seed(seed + 1)
         made = [make(build) for make in (make_curiosity, make_novelty)]
