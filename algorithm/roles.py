@@ -378,6 +378,7 @@ class Family:
     health_rules: rules of the watchdog that hold for a configuration, by name
     watched:      metrics that those rules read
     readouts:     lines of the live panel
+    always_saved: agents cannot go on without what they store: every checkpoint holds it
     """
 
     name: str
@@ -388,3 +389,4 @@ class Family:
     health_rules: Callable[[BehaviourConfig], Mapping[str, Callable[[Any], str | None]]] = _no_rules
     watched: Sequence[str] = ()
     readouts: Sequence[Readout] = ()
+    always_saved: bool = False

@@ -282,13 +282,17 @@ def _keys(tree: Node) -> Iterator[tuple[tuple[str, str], Node]]:
     for block, inner in tree.children.items() if isinstance(tree, MappingNode) else ():
         for key, node in inner.children.items() if isinstance(inner, MappingNode) else ():
             yield (block, key), node
+            if block == "nn_config" and isinstance(node, MappingNode):
+                yield from (((block, f"{key}.{name}"), below) for name, below in node.children.items())
 
 
 def _report_misplaced(
     algorithm: str, path: tuple[str, str], node: Node, prefix: str, problems: list[Problem]
 ) -> None:
     found = misplaced(algorithm, *path)
-    if found is not None:
+    if found is not None and (
+        path[0] == "nn_config" or field_at(path) is not None
+    ):  # others have been reported
         why, fix = found
         problems.append(Problem(f"`{prefix}{'.'.join(path)}` has no effect", node.where, why, fix))
 
