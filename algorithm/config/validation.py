@@ -289,10 +289,10 @@ def _keys(tree: Node) -> Iterator[tuple[tuple[str, str], Node]]:
 def _report_misplaced(
     algorithm: str, path: tuple[str, str], node: Node, prefix: str, problems: list[Problem]
 ) -> None:
+    if path[0] != "nn_config" and field_at(path) is None:
+        return  # an unknown key has been reported as such
     found = misplaced(algorithm, *path)
-    if found is not None and (
-        path[0] == "nn_config" or field_at(path) is not None
-    ):  # others have been reported
+    if found is not None:
         why, fix = found
         problems.append(Problem(f"`{prefix}{'.'.join(path)}` has no effect", node.where, why, fix))
 

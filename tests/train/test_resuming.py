@@ -315,7 +315,7 @@ def test_a_rollout_is_saved_with_every_checkpoint(task, capsys):
     assert run("--eval=1", "-n", "a", "-o", "algorithm=SAC") == 2
     said = capsys.readouterr().err
     assert "run 'a' was trained with PPO" in said and "leave the algorithm out" in said
-    networks = str(task / "b" / "checkpoints" / "step_000000260")
+    networks = str(task / "a" / "checkpoints" / "step_000000200")
     assert run("--resume", "-n", "a", "--max_step=320", "--networks", networks) == 0, "with a new rollout"
 
 
