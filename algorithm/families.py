@@ -1,14 +1,15 @@
 """The algorithm families, one line each: the only file outside of a family that names one.
 
 A package has one family or several: a module ``family`` with ``FAMILIES``, imported for an agent, and two
-optional modules without torch: ``config`` with ``contradictions(config)``, and ``CLONES`` where demonstrated
-actions can be cloned, and ``metrics`` with ``METRICS`` and ``PANELS``.
+optional modules without torch: ``config`` with ``contradictions(config)``, ``misplaced``,
+``RESUME_RULES``, and ``CLONES`` where demonstrated actions can be cloned, and ``metrics`` with ``METRICS``
+and ``PANELS``.
 """
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from importlib.util import find_spec
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -54,6 +55,16 @@ def misplaced(algorithm: str, block: str, key: str) -> tuple[str, str] | None:
     module = _optional(FAMILIES[algorithm], "config")
     judge = getattr(module, "misplaced", None)
     return judge(algorithm, block, key) if judge else None
+
+
+def resume_rule(algorithm: str, path: str) -> Callable[[Any, Any], str] | None:
+    """Return what a family says of another value of a key when a run is resumed, in place of the key itself.
+
+    The rule has the form of ``resume`` in :func:`algorithm.fields.option`.
+    """
+    module = _optional(FAMILIES[algorithm], "config")
+    rules: Mapping[str, Callable[[Any, Any], str]] = getattr(module, "RESUME_RULES", {})
+    return rules.get(path)
 
 
 def metrics() -> Mapping[str, str]:

@@ -324,8 +324,7 @@ class MakeAgent(Protocol):
         behaviour: name; every random stream is derived from the seed and this name
         memory:    the budget of stored experience
         greedy:    act with the policy's mode while training
-        make_replay: constructor of the replay
-        demonstrations: to learn from; None without any, and where nothing is learned
+        make_replay: constructor of the replay; demonstrations: None, too, where nothing is learned
         """
         ...
 
@@ -387,6 +386,7 @@ class Family:
     health_rules: rules of the watchdog that hold for a configuration, by name
     watched:      metrics that those rules read
     readouts:     lines of the live panel
+    always_saved: agents cannot go on without what they store: every checkpoint holds it
     """
 
     name: str
@@ -397,3 +397,4 @@ class Family:
     health_rules: Callable[[BehaviourConfig], Mapping[str, Callable[[Any], str | None]]] = _no_rules
     watched: Sequence[str] = ()
     readouts: Sequence[Readout] = ()
+    always_saved: bool = False

@@ -18,7 +18,8 @@ from pathlib import Path
 
 import pytest
 
-from algorithm.config.cli import TrainOptions, parse_args
+from algorithm.config import load_config
+from algorithm.config.cli import TrainOptions, config_flags, parse_args
 from algorithm.config.cli_ds import parse_distributed
 from main import main
 from tests.ds.processes import finish, run_command, said
@@ -111,10 +112,11 @@ def there(desk: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def prepare(options: TrainOptions, desk: Path, name: str) -> None:
     """A run of that name to play with, unless there is one."""
-    if not (desk / "models" / options.env / name).exists():
+    if not (desk / options.directory / options.env / name).exists():
         section = ["-c", options.config] if options.config else []
         small = shrunk(options.env, options.config)
-        flags = ["-n", name, "--seed=1", "--quiet", *small, *build_flags(options.env, desk)]
+        flags = ["-n", name, "--seed=1", "--quiet", "--directory", str(options.directory)]
+        flags += [*small, *build_flags(options.env, desk)]
         assert main([options.env, *section, *flags]) == 0
 
 
@@ -241,6 +243,34 @@ def test_each_command_is_executed_or_says_why_not(words: Words) -> None:
     assert sum(ways) == 1, "no test executes it: teach one, or say in NOT_RUN why nobody can"
     if words[1:2] == ("main_ds.py",):
         parse_distributed(list(words[2:]))
+
+
+def flags_of_other_trainers() -> Iterator[tuple[str, str]]:
+    """What other programs are given, and what it is here, which may be nothing."""
+    page = (ROOT / "docs" / "families.md").read_text("utf-8")
+    lines = page.partition("\n## Coming from other trainers\n")[2].partition("\n## ")[0].splitlines()
+    for line in lines:
+        if line.startswith("|") and "`" in line:
+            there, here, _ = line.strip("|").split("|")
+            yield there.strip(), here.strip().strip("`")
+
+
+OTHER_TRAINERS = list(flags_of_other_trainers())
+
+
+def test_the_flags_of_other_trainers_are_found() -> None:
+    assert len(OTHER_TRAINERS) > 40 and ("`--alpha 0.2`" in dict(OTHER_TRAINERS))
+
+
+@pytest.mark.parametrize("here", sorted({here for _, here in OTHER_TRAINERS if here}))
+def test_what_a_flag_of_another_trainer_is_here_is_understood(here: str) -> None:
+    """It is given to a task of the algorithm that it is about."""
+    given = shlex.split(here)
+    options = parse_args(["CartPole-v1", *given] if given[0].startswith("-") else given)
+    about = re.search(r"algorithm=(\w+)|\b(ppo|a2c)_config", here)
+    algorithm = (about[1] or about[2].upper()) if about else "SAC"
+    overrides = [f"algorithm={algorithm}", "base_config.max_step=1000", *options.overrides]
+    load_config("CartPole-v1", None, overrides, config_flags(options), seed=1)
 
 
 @pytest.mark.parametrize("begins", sorted(NOT_RUN))

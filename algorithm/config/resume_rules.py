@@ -17,6 +17,7 @@ from algorithm.config.errors import ConfigError, Problem
 from algorithm.config.loader import LoadedConfig
 from algorithm.config.schema import BEHAVIOUR_KEYS, Config, fields, value_at
 from algorithm.config.yaml_io import inline
+from algorithm.families import misplaced, resume_rule
 from algorithm.fields import facts_of
 
 
@@ -73,7 +74,11 @@ def changes(old: LoadedConfig, new: LoadedConfig) -> list[Change]:
 
 
 def refuse(changed: Sequence[Change]) -> None:
-    """Raise ConfigError with every change that is refused; return if there is none."""
+    """Raise ConfigError with every change that is refused; return if there is none.
+
+    With another algorithm nothing fits, and that is said alone.
+    """
+    others = [change for change in changed if change.path.rpartition(".")[2] == "algorithm"]
     problems = [
         Problem(
             f"`{change.path}` cannot change when a run is resumed",
@@ -82,7 +87,7 @@ def refuse(changed: Sequence[Change]) -> None:
             f"leave it: -o {shlex.quote(f'{change.path}={_shown(change.before)}')}\n"
             "or train a new run: -n NAME without --resume",
         )
-        for change in changed
+        for change in others or changed
         if isinstance(change.effect, ResumeRefusal)
     ]
     if problems:
@@ -94,9 +99,12 @@ def table(changed: Sequence[Change]) -> list[tuple[str, str]]:
     return [(c.path, f"{_shown(c.before)} → {_shown(c.after)}, {c.effect}") for c in changed]
 
 
-def effect_of(field: FieldInfo, old: Config, new: Config) -> Effect | None:
-    """Return the effect of another value, by the key's declaration; None if it is not compared."""
-    rule = facts_of(field).resume
+def effect_of(field: FieldInfo, old: Config, new: Config, path: str = "") -> Effect | None:
+    """Return the effect of another value, by the key's declaration; None if it is not compared.
+
+    path: of the key, about which the family may have a rule of its own
+    """
+    rule = resume_rule(new.algorithm, path) or facts_of(field).resume
     kind, _, note = (rule if isinstance(rule, str) else rule(old, new)).partition(": ")
     return None if kind == "ignored" else {"free": Applied, "fixed": ResumeRefusal}[kind](note)
 
@@ -106,7 +114,8 @@ def _compared(old: Config, new: Config, prefix: str, chosen: Collection[str]) ->
         before, after = value_at(old, path), value_at(new, path)
         if path[0] not in chosen or before == after:
             continue
-        effect = effect_of(field, old, new)
+        says_nothing = path[1:] and misplaced(new.algorithm, path[0], path[1])
+        effect = None if says_nothing else effect_of(field, old, new, ".".join(path))
         if effect is not None:
             yield Change(f"{prefix}{'.'.join(path)}", before, after, effect)
 

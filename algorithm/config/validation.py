@@ -282,11 +282,15 @@ def _keys(tree: Node) -> Iterator[tuple[tuple[str, str], Node]]:
     for block, inner in tree.children.items() if isinstance(tree, MappingNode) else ():
         for key, node in inner.children.items() if isinstance(inner, MappingNode) else ():
             yield (block, key), node
+            if block == "nn_config" and isinstance(node, MappingNode):
+                yield from (((block, f"{key}.{name}"), below) for name, below in node.children.items())
 
 
 def _report_misplaced(
     algorithm: str, path: tuple[str, str], node: Node, prefix: str, problems: list[Problem]
 ) -> None:
+    if path[0] != "nn_config" and field_at(path) is None:
+        return  # an unknown key has been reported as such
     found = misplaced(algorithm, *path)
     if found is not None:
         why, fix = found

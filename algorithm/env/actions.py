@@ -27,6 +27,9 @@ Choices = NDArray[np.int64]
 _LISTED = 6
 """Branches of different sizes that are listed one by one; of more, only the range of sizes."""
 
+MOST_CHOICES = 1_000_000
+"""Choices of all branches: a policy has an output for each."""
+
 _Decode = Callable[[Choices, Float], Any]
 """(choices, u [..., A_c]) -> the action of a leaf, or of a Dict or Tuple of them."""
 
@@ -38,7 +41,8 @@ class Actions:
     several.
 
     env: name of the environment, for messages
-    Raises :class:`EnvError` for an unsupported leaf, a Box without finite bounds, and an empty space.
+    Raises :class:`EnvError` for an unsupported leaf, a Box without finite bounds, an empty space, and one of
+    more choices than :data:`MOST_CHOICES`.
     """
 
     def __init__(self, space: Space, env: str) -> None:
@@ -65,6 +69,14 @@ class Actions:
                 starts += first
         if not counts and not width:
             raise EnvError(f"the action space {space} is empty", where=env, fix="an agent needs an action")
+        if sum(counts) > MOST_CHOICES:
+            raise EnvError(
+                f"the action has {sum(counts):,} choices",
+                where=f"{env}, {space}",
+                why=f"a policy has an output for each, and more than {MOST_CHOICES:,} are refused",
+                fix="wrap the environment so that several smaller choices, or a number in a Box, stand for "
+                "them (base_config.wrappers)",
+            )
         self.spec = ActionSpec(tuple(counts), width, " · ".join(parts))
         self._decode = _build_decoder(space, iter(decoders))
         self._shift = np.array(starts, np.int64) - [where.start for where in self.spec.branch_slices]

@@ -67,6 +67,7 @@ def play(options: TrainOptions, folder: EnvFolder) -> int:
     loaded = load_config_file(
         run.config, overrides, config_flags(options), options.seed, env=folder, require_runnable=True
     )
+    _refuse_other_algorithm(run, loaded, folder)
     torch.set_num_threads(loaded.threads)
     with ExitStack() as stack:
         console = stack.enter_context(open_console(quiet=options.quiet))
@@ -107,6 +108,22 @@ def play(options: TrainOptions, folder: EnvFolder) -> int:
             scores = scores_of(episodes)
             _finish_eval(console, run, loaded, options, scores, step, stop, files.rows, env.render_modes)
     return stop.exit_code
+
+
+def _refuse_other_algorithm(run: RunDir, loaded: LoadedConfig, folder: EnvFolder) -> None:
+    """Raise UsageError if overrides name another algorithm than the one that the run was trained with."""
+    own = load_config_file(run.config, env=folder)
+    for name in ("", *loaded.behaviours):
+        theirs, wanted = (
+            (each.for_behaviour(name) if name else each.config).algorithm for each in (own, loaded)
+        )
+        if theirs != wanted:
+            raise UsageError(
+                f"run {run.name!r} was trained with {theirs}",
+                where=f"{f'ma_config.{name}.' if name else ''}algorithm: {wanted}",
+                why="its networks are those of that algorithm",
+                fix="leave the algorithm out",
+            )
 
 
 def _refuse_contradictions(options: TrainOptions) -> None:

@@ -76,7 +76,10 @@ class OnPolicyAgent:
             behaviour,
             capacity=rows,
             needed=replay_bytes(spec, rows, carry_shape, prioritised=False),
-            largest_capacity=lambda n: largest_capacity(spec, n, carry_shape, prioritised=False),
+            largest_capacity=lambda n: self._longest(
+                largest_capacity(spec, n, carry_shape, prioritised=False)
+            ),
+            key=f"{BLOCKS[config.algorithm]}.rollout_step",
         )
         self._demonstrations: DemoStore | None = None
         if demonstrations is not None:
@@ -143,8 +146,15 @@ class OnPolicyAgent:
 
     def _ring_rows(self) -> int:
         """Return room for two rollouts of the shortest episodes, and for what lies before open ones."""
+        return 4 * self._size + self._open_rows()
+
+    def _open_rows(self) -> int:
         agents = max(self.config.base_config.n_envs, _MANY_AGENTS)
-        return 4 * self._size + (2 + int(self._burn_in)) * int(agents)
+        return (2 + int(self._burn_in)) * int(agents)
+
+    def _longest(self, rows: int) -> int:
+        """Return the largest ``rollout_step`` whose ring has at most ``rows``; 0 for none."""
+        return max(0, rows - self._open_rows()) // (4 * int(self.config.base_config.n_envs))
 
     @property
     def updates(self) -> int:
@@ -170,12 +180,10 @@ class OnPolicyAgent:
     @property
     def notices(self) -> list[str]:
         """Lines on keys that are set and have no effect."""
-        name, rep, lines = self.config.algorithm, self.config.nn_config.rep or {}, unused(self.config)
-        if rep.get("random_shift"):
-            lines.append(f"nn_config.rep.random_shift has no effect: {name} learns what it saw")
+        lines = unused(self.config)
         if not self._own.shared and not any(True for _ in self.learner.model.rep.parameters()):
             why = "the encoder learns nothing, so policy and values share nothing anyway"
-            lines.append(f"{BLOCKS[name]}.shared: false has no effect: {why}")
+            lines.append(f"{BLOCKS[self.config.algorithm]}.shared: false has no effect: {why}")
         return lines
 
     def pretrain(self, stop: Callable[[], bool]) -> dict[str, float]:
@@ -281,8 +289,9 @@ class OnPolicyAgent:
         self.learner.load_model(model)
 
     def begin_with(self, model: Mapping[str, Tensor], optim: Mapping[str, Tensor] | None) -> None:
-        """Begin with other networks."""
+        """Begin with other networks, and with a rollout of theirs."""
         self.learner.begin_with(model, optim)
+        self._new, self._num_new, self._lag = [], 0, 0
 
     def attach(self, *, restore: Callable[[], Tensors | None], report: DivergenceReport) -> None:
         """Go back to what ``restore`` returns when training diverges."""

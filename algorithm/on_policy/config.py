@@ -178,10 +178,32 @@ SHARED = frozenset(
 """Keys of ``sac_config`` that both families have."""
 
 
+_NETWORKS = {
+    "q": "has no critics of actions",
+    "rep.random_shift": "learns what it saw",
+}
+"""Keys of ``nn_config`` that say nothing, and why."""
+
+
+def _other_envs(old: AnyConfig, new: AnyConfig) -> str:
+    if new.base_config.n_envs < old.base_config.n_envs:
+        return (
+            "fixed: the rollout in the checkpoint is of rollout_step · n_envs steps, and fewer environments "
+            "have no room for it"
+        )
+    return "free: the open episodes end as truncated, and a rollout has more steps"
+
+
+RESUME_RULES = {"base_config.n_envs": _other_envs}
+"""Rules of keys outside of the families' blocks; see :func:`algorithm.families.resume_rule`."""
+
+
 def misplaced(algorithm: str, block: str, key: str) -> tuple[str, str] | None:
     """Return why a key says nothing with on-policy learning, and what to do; None where it says something."""
     if block == "replay_config":
         return f"{algorithm} has no replay: it learns from the last rollout", "leave it out"
+    if block == "nn_config" and key in _NETWORKS:
+        return f"{algorithm} {_NETWORKS[key]}", "leave it out"
     if block != "sac_config" or key in SHARED or key in _MEANINGLESS:
         return None
     own = BLOCKS[algorithm]

@@ -19,6 +19,7 @@ FAMILIES = {
         health_rules=make_rules,
         watched=WATCHED,
         readouts=READOUTS,
+        always_saved=True,
     )
     for name in ("PPO", "A2C")
 }

@@ -48,12 +48,19 @@ class MemoryBudget:
         return max(0, int(self.free * (1.0 - SPARE)) - sum(self._promised.values()))
 
     def reserve(
-        self, behaviour: str, *, capacity: int, needed: int, largest_capacity: Callable[[int], int]
+        self,
+        behaviour: str,
+        *,
+        capacity: int,
+        needed: int,
+        largest_capacity: Callable[[int], int],
+        key: str = "replay_config.capacity",
     ) -> None:
         """Reserve ``needed`` bytes for the replay of ``behaviour``, which has ``capacity`` rows.
 
-        largest_capacity: the largest number of rows in a number of bytes, 0 for none.
-        Raises UsageError, with the capacity that would fit, if they exceed :attr:`left`.
+        key: of the configuration, that decides the capacity.
+        largest_capacity: the largest value of that key in a number of bytes, 0 for none.
+        Raises UsageError, with the value that would fit, if they exceed :attr:`left`.
         """
         left = self.left
         if needed <= left:
@@ -64,12 +71,12 @@ class MemoryBudget:
         if others:
             why += f", {format_bytes(others)} for the replays of {', '.join(self._promised)}"
         fitting = _rounded_down(largest_capacity(left))
-        fix = f"set replay_config.capacity to {fitting} or less" if fitting else "free some memory"
+        fix = f"set {key} to {fitting} or less" if fitting else "free some memory"
         whose = "" if behaviour == DEFAULT_BEHAVIOUR else f" of {behaviour}"
         raise UsageError(
             f"a replay of {capacity:,} rows needs {format_bytes(needed)}, "
             f"{format_bytes(max(0, self.free - others))} are free",
-            where=f"replay_config.capacity{whose}",
+            where=f"{key}{whose}",
             why=why,
             fix=f"{fix}, or use a machine with more memory",
         )

@@ -10,8 +10,10 @@ import torch
 from algorithm.agents.divergence import diverged
 from algorithm.console.base import Console
 from algorithm.errors import StorageError
+from algorithm.families import family
+from algorithm.roles import Agent
 from algorithm.runs.checkpoints.checkpoint import Snapshot, load_checkpoint
-from algorithm.runs.checkpoints.manager import CheckpointManager, SaveCost
+from algorithm.runs.checkpoints.manager import CheckpointManager, Replays, SaveCost
 from algorithm.runs.names import behaviour_level
 from algorithm.train.state import TrainState
 
@@ -119,6 +121,11 @@ class Checkpointer:
             why=error.why,
             fix=f"{error.fix}; " + (f"the last good one is {last}" if last else "none was written before"),
         )
+
+
+def kept_replays(agents: Mapping[str, Agent], chosen: Replays) -> Replays:
+    """Return which checkpoints keep the replays: all where a family needs that, else those ``chosen``."""
+    return "always" if any(family(agent.config).always_saved for agent in agents.values()) else chosen
 
 
 def _cost(cost: SaveCost) -> str:

@@ -45,7 +45,7 @@ from algorithm.train.assembly import (
     make_metrics,
     nn_file,
 )
-from algorithm.train.checkpointer import Checkpointer
+from algorithm.train.checkpointer import Checkpointer, kept_replays
 from algorithm.train.profile import TrainingProfile
 from algorithm.train.randomness import seed_globally
 from algorithm.train.runtime import OneProcess, Runtime, Wire
@@ -229,7 +229,7 @@ class Session:
         if start and own_env is not None and run.has_other(own_env):
             notices.append(f"the environment's file {own_env.name} has been changed since")
         self._write_down(agents, networks, start, eval_env.render_modes if eval_env else (), own_env)
-        manager = self._manager(start)
+        manager = self._manager(start, agents)
         # Networks from elsewhere are in no checkpoint of this run yet.
         since = start.saved.step if start and foreign is not None else -1
         saver = Checkpointer(manager, training, console, self.lock.check, since=since)
@@ -368,7 +368,7 @@ class Session:
         apart = {f"{self.loaded.for_behaviour(name).sac_config.nn}.py" for name in agents}
         return made_with(self.loaded.env_dir, apart | {own_env.name} if own_env else apart)
 
-    def _manager(self, start: Start | None) -> CheckpointManager:
+    def _manager(self, start: Start | None, agents: Mapping[str, Agent]) -> CheckpointManager:
         kept = self.loaded.config.checkpoint_config
         manager = CheckpointManager(
             self.run.checkpoints,
@@ -376,7 +376,7 @@ class Session:
             keep=kept.keep,
             best=kept.best,
             milestones=kept.milestones,
-            replay=kept.replay,
+            replay=kept_replays(agents, kept.replay),
             warn=self.console.warn,
         )
         if start:

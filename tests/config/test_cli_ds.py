@@ -50,6 +50,7 @@ SAMPLES = {
     **{"override": "a.b=1", "learner_host": "h", "learner_port": "1", "unity_port": "1", "device": "cpu"},
     **{"seed": "1", "ckpt": "5", "nn": "x", "num_actors": "2", "ray": "auto", "scale": "2"},
     **{"learner_cpus": "2", "actor_cpus": "2", "num_learners": "2", "evaluations": "3", "networks": "x"},
+    "directory": "runs",
 }
 
 

@@ -213,6 +213,14 @@ def test_what_says_nothing_with_the_algorithm_is_not_shown(task):
     assert "sac_config.tau" not in shown and "sac_config.tau" in load_config("gym/task").differences()
 
 
+def test_what_is_inherited_may_say_nothing(task):
+    task(
+        PENDULUM + "  nn_config: {q: {dense_n: 8}, rep: {random_shift: 4}}\n  sac_config: {n_step: 3}\n"
+        "ppo:\n  algorithm: PPO\n"
+    )
+    assert load_config("gym/task", "ppo").config.algorithm == "PPO"
+
+
 def test_another_algorithm_can_be_tried_with_a_task_of_sac(task):
     task(PENDULUM + "  sac_config: {tau: 0.02}\n")
     assert load_config("gym/task", overrides=["algorithm=PPO"]).config.algorithm == "PPO"

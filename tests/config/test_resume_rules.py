@@ -137,6 +137,36 @@ def test_a_signal_may_be_stronger_but_not_come_or_go(loaded):
         assert len(changed) == 4 and all(isinstance(one, ResumeRefusal) for one in changed.values())
 
 
+def test_a_rollout_may_grow_and_not_shrink(loaded):
+    few, many = (loaded("algorithm=PPO", f"base_config.n_envs={n}") for n in (2, 4))
+    applied = effects(few, many)["base_config.n_envs"]
+    assert isinstance(applied, Applied) and "a rollout has more steps" in applied.note
+    with pytest.raises(ConfigError, match=r"rollout_step · n_envs steps, and fewer environments") as caught:
+        refuse(changes(many, few))
+    assert caught.value.problems[0].fix.startswith("leave it: -o base_config.n_envs=4\n")
+    few, many = (loaded(f"base_config.n_envs={n}") for n in (2, 4))
+    assert isinstance(effects(many, few)["base_config.n_envs"], Applied), "a replay of SAC is one of any size"
+
+
+def test_with_another_algorithm_nothing_else_is_told(loaded):
+    sac, ppo = loaded(), loaded("algorithm=PPO", "ppo_config.rollout_step=64", "nn_config.rep={dense_n: 8}")
+    for old, new, before in ((sac, ppo, "SAC"), (ppo, sac, "PPO")):
+        with pytest.raises(ConfigError) as caught:
+            refuse(changes(old, new))
+        (problem,) = caught.value.problems
+        assert problem.what == "`algorithm` cannot change when a run is resumed"
+        assert problem.fix.startswith(f"leave it: -o algorithm={before}\n")
+
+
+def test_what_says_nothing_with_the_algorithm_may_change(task):
+    """What another family's runs cannot change: the default section was edited since."""
+    ppo = "ppo:\n  algorithm: PPO\n"
+    task(PENDULUM + "  sac_config: {start_step: 100}\n" + ppo)
+    old = load_config("gym/task", "ppo", seed=1)
+    task(PENDULUM + "  sac_config: {start_step: 200}\n  nn_config: {q: {dense_n: 4}}\n" + ppo)
+    assert changes(old, load_config("gym/task", "ppo", seed=1)) == []
+
+
 def test_windows_may_change_but_not_how_far_back_attention_sees(loaded):
     def windows(kind, burn_in, learn):
         return loaded(

@@ -121,6 +121,7 @@ def test_what_is_no_one_hot_is_a_mistake(flat):
     (Box(-np.inf, 1.0, (1,)), ["the action has no finite bounds", "Box(-inf, 1.0"]),
     (Dict(a=Box(0, np.inf, (1,))), ["the action 'a' has no finite bounds", "[-1, 1]"]),
     (Box(-np.inf, np.inf, (2,), np.int32), ["no finite bounds"]),
+    (Tuple([Discrete(10**9), Discrete(2)]), ["1,000,000,002 choices", "base_config.wrappers"]),
     (Tuple([]), ["action space", "is empty"]),
     (Box(0, 1, (0,)), ["is empty"]),
     (Dict({"a/b": Discrete(2), "a": Dict(b=Discrete(2))}), ["both called 'a/b'", "rename one"]),

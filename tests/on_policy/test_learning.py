@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 
-from algorithm.errors import ModelError
+from algorithm.errors import ModelError, UsageError
 from algorithm.nn.distributions import HybridAction, TanhNormal
 from algorithm.nn.optimiser import FlatAdam, FlatRms
 from algorithm.on_policy.rollout import Rollout
+from algorithm.replay.budget import MemoryBudget
+from tests.on_policy import agents
 from tests.on_policy.agents import make, train, weights
 
 KINDS = {
@@ -185,6 +188,17 @@ def test_networks_that_forget_while_learning_are_named():
     with pytest.raises(ModelError, match="other probabilities while it learns") as told:
         train(agent, collector, 200)
     assert "dropout" in str(told.value)
+
+
+@pytest.mark.parametrize("algorithm", ["PPO", "A2C"])
+def test_a_ring_that_does_not_fit_says_which_rollout_would(algorithm, monkeypatch):
+    monkeypatch.setattr(agents, "MemoryBudget", lambda: MemoryBudget(2**20))
+    with pytest.raises(UsageError) as caught:
+        make("CartPole-v1", 2, algorithm=algorithm, rollout_step=100_000)
+    block = f"{algorithm.lower()}_config"
+    assert caught.value.where == f"{block}.rollout_step of x"
+    found = re.match(rf"set {block}.rollout_step to (\d+) or less", caught.value.fix)
+    make("CartPole-v1", 2, algorithm=algorithm, rollout_step=int(found[1]))
 
 
 def test_target_kl_ends_the_epochs():

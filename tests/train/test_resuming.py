@@ -301,6 +301,24 @@ def test_without_its_replay_a_run_begins_to_fill_one(task, capsys, replay, flags
     assert result(task / "a")["steps"] == 300
 
 
+ON_POLICY = ("-o", "algorithm=PPO", "-o", "ppo_config.rollout_step=30", "-o", "ppo_config.num_minibatch=2")
+
+
+def test_a_rollout_is_saved_with_every_checkpoint(task, capsys):
+    """Whatever checkpoint_config.replay says, a run goes on exactly in the middle of one."""
+    never = (*ON_POLICY, "--quiet", "-o", "checkpoint_config.replay=never")
+    assert run("--seed=1", "-n", "a", *never, "--max_step=200") == 0
+    assert run("--resume", "-n", "a", "--max_step=260") == 0
+    assert "resumed exactly" in capsys.readouterr().out
+    assert run("--seed=1", "-n", "b", *never, "--max_step=260") == 0
+    assert what_must_agree(task / "a") == what_must_agree(task / "b")
+    assert run("--eval=1", "-n", "a", "-o", "algorithm=SAC") == 2
+    said = capsys.readouterr().err
+    assert "run 'a' was trained with PPO" in said and "leave the algorithm out" in said
+    networks = str(task / "a" / "checkpoints" / "step_000000200")
+    assert run("--resume", "-n", "a", "--max_step=320", "--networks", networks) == 0, "with a new rollout"
+
+
 @pytest.mark.fault("F44")
 def test_other_code_and_other_libraries_are_named_and_nothing_is_called_exact(task, monkeypatch, capsys):
     helper = task.parents[1] / "task/physics.py"
