@@ -139,6 +139,35 @@ class StepBatch:
 
 
 @dataclass(frozen=True, kw_only=True)
+class DemoEpisode:
+    """Whole episode of L transitions that another agent, or a person, has played."""
+
+    obs: dict[str, Array]  # [L+1, ...] in the dtype of the spec
+    action_mask: Bool  # [L+1, ΣN]
+    action: Float  # [L, A], the continuous part in [-1, 1]
+    reward: Float  # [L]
+    terminated: bool  # by its last step; otherwise it was truncated
+
+    @property
+    def length(self) -> int:
+        """L, the number of transitions."""
+        return len(self.reward)
+
+    @property
+    def total(self) -> float:
+        """Undiscounted return."""
+        return float(self.reward.sum(dtype=np.float64))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Demonstrations:
+    """Episodes that fit an agent's spec, at least one. digests: file -> SHA-256 of those from it."""
+
+    episodes: Sequence[DemoEpisode]
+    digests: Mapping[str, str]
+
+
+@dataclass(frozen=True, kw_only=True)
 class ActorOutput:
     """Actions of N agents, as the replay stores them."""
 

@@ -1,8 +1,9 @@
 """The algorithm families, one line each: the only file outside of a family that names one.
 
 A package has one family or several: a module ``family`` with ``FAMILIES``, imported for an agent, and two
-optional modules without torch: ``config`` with ``contradictions(config)``, ``misplaced`` and
-``RESUME_RULES``, and ``metrics`` with ``METRICS`` and ``PANELS``.
+optional modules without torch: ``config`` with ``contradictions(config)``, ``misplaced``,
+``RESUME_RULES``, and ``CLONES`` where demonstrated actions can be cloned, and ``metrics`` with ``METRICS``
+and ``PANELS``.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from collections.abc import Callable, Iterator, Mapping
 from importlib.util import find_spec
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
+
+from algorithm.agents import config as shared
 
 if TYPE_CHECKING:  # a configuration is read before numpy is loaded
     from algorithm.panels import Panel
@@ -23,6 +26,7 @@ FAMILIES: dict[str, str] = {
     "A2C": "algorithm.on_policy",
 }
 """``algorithm`` of a configuration -> package."""
+_SHARED = "algorithm.agents"
 
 
 def family(config: BehaviourConfig) -> Family:
@@ -34,6 +38,7 @@ def family(config: BehaviourConfig) -> Family:
 def contradictions(config: BehaviourConfig) -> Iterator[Any]:
     """Yield the contradictions between the chosen family's keys and those of other blocks."""
     module = _optional(FAMILIES[config.algorithm], "config")
+    yield from shared.contradictions(config, clones=getattr(module, "CLONES", False))
     if module is not None:
         yield from module.contradictions(config)
 
@@ -73,7 +78,7 @@ def panels() -> tuple[Panel, ...]:
 
 
 def _metrics() -> list[ModuleType]:
-    modules = (_optional(package, "metrics") for package in dict.fromkeys(FAMILIES.values()))
+    modules = (_optional(package, "metrics") for package in (*dict.fromkeys(FAMILIES.values()), _SHARED))
     return [module for module in modules if module is not None]
 
 

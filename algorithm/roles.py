@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import override
 
-from algorithm.data import ActorOutput, Array, Bool, Float, Segment, State, StepBatch
+from algorithm.data import ActorOutput, Array, Bool, Demonstrations, Float, Segment, State, StepBatch
 from algorithm.panels import Readout
 from algorithm.spec import AgentSpec
 from algorithm.wording import Rows
@@ -39,6 +39,9 @@ class BehaviourConfig(Protocol):
     algorithm: Any
     base_config: Any
     nn_config: Any
+    demonstrations: Any
+    reward_signals: Any
+    behavioral_cloning: Any
     replay_config: Any
     sac_config: Any
 
@@ -216,6 +219,10 @@ class Agent(Recorder, SegmentRecorder, Protocol):
         """
         ...
 
+    def pretrain(self, stop: Callable[[], bool]) -> Mapping[str, float]:
+        """Make what is left of updates due before the first step; return values to log, none without any."""
+        ...
+
     def update_ratio(self, step: int) -> float:
         """Return the achieved updates per step of the behaviour; NaN before learning."""
         ...
@@ -307,6 +314,7 @@ class MakeAgent(Protocol):
         memory: MemoryBudget,
         greedy: bool = False,
         make_replay: MakeReplay = ...,
+        demonstrations: Demonstrations | None = None,
     ) -> Agent:
         """Build the agent.
 
@@ -316,7 +324,7 @@ class MakeAgent(Protocol):
         behaviour: name; every random stream is derived from the seed and this name
         memory:    the budget of stored experience
         greedy:    act with the policy's mode while training
-        make_replay: constructor of the replay
+        make_replay: constructor of the replay; demonstrations: None, too, where nothing is learned
         """
         ...
 

@@ -133,6 +133,13 @@ class ActionSpec:
             return np.tanh(z, out=out)
         return np.clip(z, np.float32(-1.0), np.float32(1.0), out=out)
 
+    def unsquashed(self, u: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return the z of u in [-1, 1], any shape; where ``tanh`` rounds to ±1 that is ±``Z_LIMIT``."""
+        if self.squash == "clip":
+            return u.copy()
+        with np.errstate(divide="ignore"):  # of ±1, which the limit takes back
+            return np.arctanh(u).clip(-Z_LIMIT, Z_LIMIT)
+
     def padding(self, *lead: int) -> NDArray[np.float32]:
         """Return the action "before the first step": all zeros, [*lead, A]."""
         return np.zeros((*lead, self.size), np.float32)

@@ -31,6 +31,7 @@ ORDER = (
     "algorithm.on_policy",
     "algorithm.families",
     "algorithm.env",
+    "algorithm.demos",
     "algorithm.config",
     "algorithm.runs",
     "algorithm.console",

@@ -10,7 +10,7 @@ import torch
 from algorithm.errors import UsageError
 from algorithm.extensions import make_extensions
 from algorithm.extensions.base import Extension
-from algorithm.extensions.options import Build
+from algorithm.extensions.options import Build, Demonstrated
 from algorithm.nn.loader import Network, Networks, load_networks
 from algorithm.roles import BehaviourConfig
 from algorithm.seeding import stream_seed
@@ -40,13 +40,20 @@ def pick_device(name: str) -> torch.device:
 
 
 def extensions_of(
-    spec: AgentSpec, config: BehaviourConfig, networks: Networks, seed: int, behaviour: str
+    spec: AgentSpec,
+    config: BehaviourConfig,
+    networks: Networks,
+    seed: int,
+    behaviour: str,
+    demonstrations: Demonstrated | None = None,
 ) -> tuple[Extension, ...]:
     """Build the extensions from their own random stream; critics therefore begin alike without them."""
     build = Build(
         spec=spec,
         state_size=networks.state_size,
         options=config.sac_config,
+        signals=config.reward_signals,
+        demonstrations=demonstrations,
         make_network=networks.make,
     )
     with torch.random.fork_rng():

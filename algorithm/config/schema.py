@@ -14,6 +14,8 @@ from pydantic import Strict
 from pydantic.fields import FieldInfo
 from typing_extensions import override
 
+from algorithm.agents.config import BehavioralCloning, RewardSignals
+from algorithm.demos.config import DemoConfig
 from algorithm.env.config import EnvConfig, WrapperEntry
 from algorithm.families import FAMILIES, contradictions
 from algorithm.fields import (
@@ -307,6 +309,11 @@ class Config(Block):
     )
     ppo_config: PpoConfig = block(PpoConfig, "PPO alone.", new=True, by_behaviour=True, random=True)
     a2c_config: A2cConfig = block(A2cConfig, "A2C alone.", new=True, by_behaviour=True, random=True)
+    reward_signals: RewardSignals = block(RewardSignals, "What is rewarded.", new=True, by_behaviour=True)
+    demonstrations: DemoConfig = block(DemoConfig, "Episodes to learn from.", new=True, by_behaviour=True)
+    behavioral_cloning: BehavioralCloning = block(
+        BehavioralCloning, "Cloning of demonstrated actions.", new=True, by_behaviour=True
+    )
     eval_config: EvalConfig = block(EvalConfig, "Evaluation.", new=True, random=True)
     checkpoint_config: CheckpointConfig = block(CheckpointConfig, "Checkpoints.", new=True, random=True)
     wandb_config: WandbConfig = block(

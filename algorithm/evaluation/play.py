@@ -91,7 +91,8 @@ def play(options: TrainOptions, folder: EnvFolder) -> int:
         nn_folder = folder.path if options.use_env_nn else run.path
         # Nothing is stored, so no page of the replays is touched and their size does not matter.
         memory = MemoryBudget(free=sys.maxsize)
-        agents = make_agents(loaded, env.specs, nn_folder, pick_device(options.device), memory=memory)
+        device = pick_device(options.device)
+        agents = make_agents(loaded, env.specs, nn_folder, device, memory=memory, learning=False)
         load_networks_into(agents, saved)
         step = saved.step
         acting = "sampled" if options.run and not options.disable_sample else "deterministic"

@@ -85,7 +85,7 @@ class Recording(NullCallback):
         for field in ("action_mask", "carry"):
             seen = [*(getattr(s, field)[0] for s in segments), getattr(last, field)[1]]
             self._array(f"{number}/{field}", seen)
-        for field in ("action", "reward", "terminated", "truncated"):
+        for field in ("action", "z", "behaviour_logp", "reward", "terminated", "truncated"):
             self._array(f"{number}/{field}", [getattr(s, field)[0] for s in segments])
         self._episodes.append(episode)
 

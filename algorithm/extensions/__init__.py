@@ -1,4 +1,4 @@
-"""Extensions of Soft Actor-Critic, by configuration. A new extension is one file and one line here."""
+"""Extensions of the families, by configuration. A new extension is one file and one line here."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 from algorithm.extensions.base import Extension
 from algorithm.extensions.curiosity import make_curiosity
+from algorithm.extensions.gail import make_extrinsic, make_gail
 from algorithm.extensions.options import Build
 from algorithm.extensions.prediction import make_prediction
 from algorithm.extensions.rnd import make_novelty
@@ -16,6 +17,8 @@ REGISTRY: Sequence[Callable[[Build], Extension | None]] = (
     make_novelty,
     make_prediction,
     make_siamese,
+    make_extrinsic,
+    make_gail,
 )
 """Makers; each returns None where the configuration has its extension off."""
 

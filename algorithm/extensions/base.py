@@ -1,18 +1,20 @@
-"""Interface of curiosity, representation learning and prediction to SAC.
+"""Interface of reward signals, representation learning and prediction to the families.
 
-SAC imports only this class; an extension never imports ``algorithm.sac``.
+A family imports only what stands here; an extension never imports a family.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor, nn
 
 from algorithm.data import SequenceBatch
 from algorithm.nn.encoding import States
+from algorithm.nn.optimiser import FlatAdam, if_any
 from algorithm.nn.protocols import Obs
 
 
@@ -28,6 +30,7 @@ class Context:
     states: States  # of these observations
     burn_in: int  # K
     learn: int  # T
+    normalise: Callable[[Obs], Obs]  # raw observations of any other batch, as it was done to these
     recode: Callable[[Obs], States]  # of other observations of the same shapes, such as augmented ones
     q: Callable[[Tensor], Tensor]  # states [B, T, S] -> values of the stored actions there, [E, B, T]
     target_q: Callable[[Tensor], Tensor]  # the same by the target critics, without gradient
@@ -68,6 +71,7 @@ class Extension(nn.Module):
 
     joint: parts trained by ``auxiliary_losses``, together with encoder and critics
     own:   parts trained by ``own_losses``
+    learning_rate: of these; None: that of the agent
     gated: the encoder gets the gradient of ``auxiliary_losses`` only if its cosine with the critics' is
         positive
     num_candidates: actions that an exploring actor draws, of which ``score_actions`` chooses one
@@ -75,6 +79,7 @@ class Extension(nn.Module):
 
     gated = False
     num_candidates = 1
+    learning_rate: float | None = None
 
     def __init__(self) -> None:
         super().__init__()
@@ -107,3 +112,35 @@ class Extension(nn.Module):
     def score_actions(self, state: Tensor, action: Tensor) -> Tensor | float:
         """Return scores [N, M] of M flat actions [N, M, A] in states [N, S]; the largest is taken."""
         return 0.0
+
+
+class OwnSteps:
+    """Updates of the extensions' own parts.
+
+    Those at the agent's rate share an optimiser. An extension with a rate of its own has one for itself, so
+    that another rate never changes what a checkpoint holds.
+
+    make_step: constructor of an optimiser of modules, at the agent's rate unless ``learning_rate`` is given
+    """
+
+    def __init__(self, extensions: Sequence[Extension], make_step: Callable[..., FlatAdam]) -> None:
+        self._extensions = tuple(extensions)
+        together = [one.own for one in extensions if one.learning_rate is None]
+        made = {"own": if_any(make_step, together)}
+        for one in extensions:
+            if one.learning_rate is not None:
+                make = partial(make_step, learning_rate=one.learning_rate)
+                made[type(one).__name__.lower()] = if_any(make, [one.own])
+        self.optimisers = {name: step for name, step in made.items() if step is not None}
+
+    def update(self, ctx: Context) -> dict[str, Tensor]:
+        """Take a step of each optimiser; return losses and metrics of the extensions, on the device."""
+        losses = {name: loss for one in self._extensions for name, loss in one.own_losses(ctx).items()}
+        if losses and self.optimisers:
+            for step in self.optimisers.values():
+                step.gradient.zero_()
+            torch.stack(list(losses.values())).sum().backward()
+            for step in self.optimisers.values():
+                step.move()
+        found = {f"loss/{name}": loss.detach() for name, loss in losses.items()}
+        return found | {name: value for one in self._extensions for name, value in one.metrics().items()}

@@ -99,7 +99,7 @@ class Curiosity(Extension):
         error, valid = self._errors(ctx, ctx.learned)
         known = torch.where(valid, error, 0.0)
         with torch.no_grad():
-            self._metrics = _summary(self._scaled(known), valid)
+            self._metrics = bonus_summary("curiosity", self._scaled(known), valid)
             self.deviation.observe(known, valid)
         return {"curiosity": window_mean(known, valid)}
 
@@ -134,8 +134,9 @@ def make_curiosity(build: Build) -> Curiosity | None:
     return Curiosity(network, inverse_error, options.curiosity_strength)
 
 
-def _summary(bonus: Tensor, valid: Tensor) -> Mapping[str, Tensor]:
+def bonus_summary(name: str, bonus: Tensor, valid: Tensor) -> dict[str, Tensor]:
+    """Return metrics ``name/…`` of mean and deviation of the valid ones of a bonus [B, T]."""
     bonus, valid = bonus.flatten(), valid.flatten()
     mean = masked_mean(bonus, valid)
     variance = masked_mean((bonus - mean).square(), valid)
-    return {"curiosity/bonus_mean": mean, "curiosity/bonus_std": variance.sqrt()}
+    return {f"{name}/bonus_mean": mean, f"{name}/bonus_std": variance.sqrt()}

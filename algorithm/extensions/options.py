@@ -6,8 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
+import torch
 from torch import nn
 
+from algorithm.data import SequenceBatch
 from algorithm.spec import AgentSpec
 
 
@@ -27,14 +29,60 @@ class Options(Protocol):
     n_step: int
 
 
+class ExtrinsicOptions(Protocol):
+    """Keys of ``reward_signals.extrinsic``."""
+
+    strength: float
+
+
+class RndOptions(Protocol):
+    """Keys of ``reward_signals.rnd``."""
+
+    strength: float
+    learning_rate: float
+
+
+class GailOptions(Protocol):
+    """Keys of ``reward_signals.gail``."""
+
+    strength: float
+    form: Literal["GAIL", "AIRL"]
+    learning_rate: float
+    use_actions: bool
+    gradient_penalty: float
+    dense_n: int
+    dense_depth: int
+
+
+class Signals(Protocol):
+    """Blocks of ``reward_signals``."""
+
+    extrinsic: ExtrinsicOptions
+    rnd: RndOptions
+    gail: GailOptions
+
+
+class Demonstrated(Protocol):
+    """Source of demonstrated windows, whose learned part is ``learned``."""
+
+    learned: slice
+
+    def draw(self, n: int, generator: torch.Generator) -> SequenceBatch:
+        """Return n windows on the CPU."""
+        ...
+
+
 @dataclass(frozen=True, kw_only=True)
 class Build:
     """Inputs of an extension's maker.
 
     make_network: one of the optional classes of an ``nn.py``, by its name and arguments
+    demonstrations: None where nothing is learned: agents that only play, remote actors
     """
 
     spec: AgentSpec
     state_size: int  # S
     options: Options
+    signals: Signals
+    demonstrations: Demonstrated | None = None
     make_network: Callable[..., nn.Module]

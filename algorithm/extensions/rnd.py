@@ -1,4 +1,4 @@
-"""Choice of the most novel of several sampled actions, by random network distillation (arXiv 1810.12894)."""
+"""Random network distillation (arXiv 1810.12894): a bonus, and a choice among several sampled actions."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from algorithm.extensions.base import Context, Extension
+from algorithm.extensions.curiosity import RunningDeviation, bonus_summary
 from algorithm.extensions.options import Build
 from algorithm.nn.dynamics import check_dynamic
 from algorithm.ops.intrinsic import distillation_error
@@ -18,9 +19,9 @@ from algorithm.ops.shapes import window_mean
 class RND(Extension):
     """Network trained to reproduce a fixed random one on stored (state, action).
 
-    Its error is small on frequent inputs and large on new ones. The paper adds that error to the reward;
-    here the reward stays as it is. An exploring actor takes the one with the largest error of
-    ``num_candidates`` actions of its policy.
+    Its error is small on frequent inputs and large on new ones. An exploring actor takes the one with the
+    largest error of ``num_candidates`` actions of its policy. The reward stays as it is, unlike the paper's;
+    see :class:`RndBonus`.
 
     network: trained
     fixed:   random, and so for ever; part of every checkpoint
@@ -37,23 +38,84 @@ class RND(Extension):
     @override
     def own_losses(self, ctx: Context) -> Mapping[str, Tensor]:
         """Return the mean error of the learned transitions."""
-        valid = ctx.batch.valid[:, ctx.learned]
-        error = self._error(ctx.state[:, ctx.learned].detach(), ctx.batch.action[:, ctx.learned])
-        return {"rnd": window_mean(torch.where(valid, error, 0.0), valid)}
+        error, valid = self._errors(ctx, ctx.learned)
+        return {"rnd": window_mean(error, valid)}
 
     @override
     def score_actions(self, state: Tensor, action: Tensor) -> Tensor:
         """Return the errors [N, M] of M actions [N, M, A] in states [N, S]."""
         return self._error(state.unsqueeze(1).expand(-1, action.shape[1], -1), action)
 
+    def _errors(self, ctx: Context, at: slice) -> tuple[Tensor, Tensor]:
+        """Return errors of transitions, 0 for missing ones, and the mask of existing ones, [B, T] each."""
+        valid = ctx.batch.valid[:, at]
+        error = self._error(ctx.state[:, at].detach(), ctx.batch.action[:, at])
+        return torch.where(valid, error, 0.0), valid
+
     def _error(self, state: Tensor, action: Tensor) -> Tensor:
         return distillation_error(self.own[0](state, action), self.fixed(state, action))
 
 
+class RndBonus(RND):
+    """The same with a bonus of ``strength`` · error / σ, σ of all learned errors since the start.
+
+    The paper divides by the deviation of the bonuses' returns.
+    """
+
+    def __init__(
+        self,
+        network: nn.Module,
+        fixed: nn.Module,
+        num_candidates: int,
+        *,
+        strength: float,
+        learning_rate: float,
+    ) -> None:
+        super().__init__(network, fixed, num_candidates)
+        self.deviation = RunningDeviation()
+        self.learning_rate, self._strength = learning_rate, strength
+        self._metrics: Mapping[str, Tensor] = {}
+        self.eval()
+
+    @torch.no_grad()
+    @override
+    def reward_bonus(self, ctx: Context) -> Tensor:
+        """Return the bonus [B, W], zero where there is no transition."""
+        error, _ = self._errors(ctx, slice(0, ctx.batch.window))
+        return self._scaled(error)
+
+    @override
+    def own_losses(self, ctx: Context) -> Mapping[str, Tensor]:
+        """Return the mean error of the learned transitions."""
+        error, valid = self._errors(ctx, ctx.learned)
+        with torch.no_grad():
+            self._metrics = bonus_summary("rnd", self._scaled(error), valid)
+            self.deviation.observe(error, valid)
+        return {"rnd": window_mean(error, valid)}
+
+    @override
+    def metrics(self) -> Mapping[str, Tensor]:
+        """Return mean and deviation of the bonus over the learned transitions."""
+        return self._metrics
+
+    def _scaled(self, error: Tensor) -> Tensor:
+        deviation: Tensor = self.deviation()
+        return error * (self._strength / deviation)
+
+
 def make_novelty(build: Build) -> RND | None:
-    """Return the novelty score, if configured. Raises ModelError for a network that returns a wrong shape."""
-    if not build.options.use_rnd:
+    """Return the score, the bonus or both; None where the configuration asks for neither.
+
+    Both share their networks. Raises ModelError for a network that returns a wrong shape.
+    """
+    options, bonus = build.options, build.signals.rnd
+    if not (options.use_rnd or bonus.strength):
         return None
     network, fixed = (build.make_network("ModelRND", build.spec, build.state_size) for _ in range(2))
     check_dynamic(network, (build.state_size, build.spec.action.size), "F")
-    return RND(network, fixed, build.options.rnd_n_sample)
+    num_candidates = options.rnd_n_sample if options.use_rnd else 1
+    if not bonus.strength:
+        return RND(network, fixed, num_candidates)
+    return RndBonus(
+        network, fixed, num_candidates, strength=bonus.strength, learning_rate=bonus.learning_rate
+    )

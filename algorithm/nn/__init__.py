@@ -11,6 +11,7 @@ from algorithm.nn.memories import AttentionRep, RecurrentRep
 from algorithm.nn.mlp import ActionHead, mlp
 from algorithm.nn.noisy import NoisyLinear
 from algorithm.nn.optional import (
+    ModelDiscriminator,
     ModelForwardDynamic,
     ModelInverseDynamic,
     ModelObservation,
@@ -37,6 +38,7 @@ __all__ = [
     "ImageDecoder",
     "ImageEncoder",
     "ImageLayout",
+    "ModelDiscriminator",
     "ModelForwardDynamic",
     "ModelInverseDynamic",
     "ModelObservation",

@@ -27,6 +27,7 @@ OPTIONAL = (
     "ModelForwardDynamic",
     "ModelInverseDynamic",
     "ModelRND",
+    "ModelDiscriminator",
     "ModelRepProjection",
     "ModelRepPrediction",
 )

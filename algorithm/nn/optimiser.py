@@ -32,7 +32,7 @@ def _leave(gradient: Tensor, norm: Tensor) -> None:
 
 
 class FlatOptimiser(ABC):
-    """Optimiser over the flat storage of ``modules``.
+    """Optimiser over the flat storage of ``modules``, or over one that another optimiser has made.
 
     A step is skipped where the gradient is not finite: parameters, moments and step count stay as they are,
     bit for bit. The same holds where the square of its norm overflows, in single precision from 1.8e19 on.
@@ -45,13 +45,13 @@ class FlatOptimiser(ABC):
 
     def __init__(
         self,
-        modules: Sequence[nn.Module],
+        modules: Sequence[nn.Module] | FlatParameters,
         learning_rate: float,
         *,
         max_norm: float = math.inf,
         skipped: Tensor | None = None,
     ) -> None:
-        self.flat = FlatParameters(modules)
+        self.flat = modules if isinstance(modules, FlatParameters) else FlatParameters(modules)
         self.learning_rate, self.factor = learning_rate, 1.0
         self._shorten = ClipGradNorm(max_norm) if math.isfinite(max_norm) else _leave
         device, dtype = self.flat.data.device, self.flat.data.dtype
@@ -118,7 +118,7 @@ class FlatAdam(FlatOptimiser):
 
     def __init__(
         self,
-        modules: Sequence[nn.Module],
+        modules: Sequence[nn.Module] | FlatParameters,
         learning_rate: float,
         *,
         max_norm: float = math.inf,
@@ -168,7 +168,7 @@ class FlatRms(FlatOptimiser):
 
     def __init__(
         self,
-        modules: Sequence[nn.Module],
+        modules: Sequence[nn.Module] | FlatParameters,
         learning_rate: float,
         *,
         max_norm: float = math.inf,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -14,11 +15,13 @@ from torch import Tensor, nn
 
 from algorithm.actions.actor import Actor
 from algorithm.agents.behaviour_policy import BehaviourPolicy
+from algorithm.agents.demonstrations import DemoStore, signal_rows, unused
 from algorithm.agents.divergence import DivergenceMonitor
 from algorithm.agents.networks import extensions_of, make_networks
-from algorithm.data import Int, Segment, State, StepBatch
+from algorithm.data import Demonstrations, Int, Segment, State, StepBatch
 from algorithm.nn.normalise import vector_names
 from algorithm.on_policy.acting import acting_parts, clipping, new_actor
+from algorithm.on_policy.cloning import Cloning
 from algorithm.on_policy.config import BLOCKS, own_block
 from algorithm.on_policy.learner import OnPolicyLearner
 from algorithm.on_policy.networks import NETWORKS
@@ -31,6 +34,7 @@ from algorithm.spec import AgentSpec
 from algorithm.timing import Stopwatch
 from algorithm.wording import Rows
 
+_BETWEEN_STOPS = 100  # steps of cloning
 _MANY_AGENTS = 64  # in an environment whose agents are not counted in advance
 
 
@@ -55,6 +59,7 @@ class OnPolicyAgent:
         memory: MemoryBudget,
         greedy: bool = False,
         make_replay: MakeReplay = ReplayBuffer,
+        demonstrations: Demonstrations | None = None,
     ) -> None:
         self.spec = spec = clipping(spec)
         self.config, self._device, self._seed, self._behaviour = config, device, seed, behaviour
@@ -64,6 +69,30 @@ class OnPolicyAgent:
         self._sources = networks.sources
         self._burn_in = sac.burn_in_step if sac.seq_encoder == "ATTN" else 0
         self._sequence: int = own.sequence_step if sac.seq_encoder else 1
+        carry_shape = networks.rep.stored_carry_shape
+        self._size: int = own.rollout_step * config.base_config.n_envs
+        rows = self._ring_rows()
+        memory.reserve(
+            behaviour,
+            capacity=rows,
+            needed=replay_bytes(spec, rows, carry_shape, prioritised=False),
+            largest_capacity=lambda n: self._longest(
+                largest_capacity(spec, n, carry_shape, prioritised=False)
+            ),
+            key=f"{BLOCKS[config.algorithm]}.rollout_step",
+        )
+        self._demonstrations: DemoStore | None = None
+        if demonstrations is not None:
+            self._demonstrations = DemoStore(
+                demonstrations,
+                spec,
+                # A recurrent state is not known: it is made of a whole sequence before the learned one.
+                burn_in=self._sequence if sac.seq_encoder == "RNN" else self._burn_in,
+                learn=self._sequence,
+                carry_shape=carry_shape,
+                memory=memory,
+                behaviour=behaviour,
+            )
         self.learner = OnPolicyLearner(
             spec,
             networks,
@@ -75,20 +104,19 @@ class OnPolicyAgent:
             learn=self._sequence,
             device=device,
             seed=stream_seed(seed, "learner", behaviour),
-            extensions=extensions_of(spec, config, networks, seed, behaviour),
+            extensions=extensions_of(spec, config, networks, seed, behaviour, self._demonstrations),
         )
-        self._size: int = own.rollout_step * config.base_config.n_envs
-        carry_shape = networks.rep.stored_carry_shape
-        rows = self._ring_rows()
-        memory.reserve(
-            behaviour,
-            capacity=rows,
-            needed=replay_bytes(spec, rows, carry_shape, prioritised=False),
-            largest_capacity=lambda n: self._longest(
-                largest_capacity(spec, n, carry_shape, prioritised=False)
-            ),
-            key=f"{BLOCKS[config.algorithm]}.rollout_step",
-        )
+        if self._demonstrations:
+            self._demonstrations.show(self.learner.model.normaliser)
+            cloning, sequences = config.behavioral_cloning, self._size // (own.num_minibatch * self._sequence)
+            if cloning.strength:
+                make_cloning = partial(
+                    Cloning,
+                    store=self._demonstrations,
+                    batch_size=cloning.batch_size or max(1, sequences),
+                    learning_rate=cloning.strength * own.learning_rate,
+                )
+                self.learner.begin_cloning(make_cloning)
         self.ring = ReplayBuffer(
             spec,
             capacity=rows,
@@ -112,6 +140,7 @@ class OnPolicyAgent:
         self._num_new = 0
         self._lag = 0  # versions that the networks of the oldest of them are behind
         self._rollouts = 0
+        self._pretrained = False
         self._metrics: dict[str, float] = {}
         self._falls = sac.learning_rate_schedule == "linear", own.clip_schedule == "linear"
 
@@ -135,12 +164,13 @@ class OnPolicyAgent:
     @property
     def warm_up_steps(self) -> int:
         """Environment steps before the first update: a rollout; before it one that is only measured."""
-        return 2 * self._size if self.learner.model.normaliser.names else self._size
+        known = self._demonstrations is not None or not self.learner.model.normaliser.names
+        return self._size if known else 2 * self._size
 
     @property
     def weights_version(self) -> int:
-        """Rollouts so far: each changes the networks, or what is known of observations."""
-        return self._rollouts
+        """Rollouts so far: each changes the networks, or what is known of observations. So does cloning."""
+        return self._rollouts + self._pretrained
 
     @property
     def updates_per_step(self) -> float:
@@ -150,10 +180,21 @@ class OnPolicyAgent:
     @property
     def notices(self) -> list[str]:
         """Lines on keys that are set and have no effect."""
-        if self._own.shared or any(True for _ in self.learner.model.rep.parameters()):
-            return []
-        why = "the encoder learns nothing, so policy and values share nothing anyway"
-        return [f"{BLOCKS[self.config.algorithm]}.shared: false has no effect: {why}"]
+        lines = unused(self.config)
+        if not self._own.shared and not any(True for _ in self.learner.model.rep.parameters()):
+            why = "the encoder learns nothing, so policy and values share nothing anyway"
+            lines.append(f"{BLOCKS[self.config.algorithm]}.shared: false has no effect: {why}")
+        return lines
+
+    def pretrain(self, stop: Callable[[], bool]) -> dict[str, float]:
+        """Take the steps of ``behavioral_cloning.pretrain``; see :meth:`algorithm.roles.Agent.pretrain`."""
+        left: int = self.config.behavioral_cloning.pretrain - self.learner.cloning_steps
+        found: dict[str, float] = {}
+        while left > 0 and not stop():
+            n = min(left, _BETWEEN_STOPS)
+            found = self.learner.clone(n)
+            left, self._pretrained = left - n, True
+        return found
 
     def update_ratio(self, step: int) -> float:
         """Return the achieved updates per environment step; NaN before the first."""
@@ -227,7 +268,9 @@ class OnPolicyAgent:
     def _set_factors(self, step: int) -> None:
         left = max(0.0, 1.0 - step / self.config.base_config.max_step)
         rate, clip = (left if falls else 1.0 for falls in self._falls)
-        self.learner.set_factors(learning_rate=rate, clip=clip)
+        steps = self.config.behavioral_cloning.steps
+        cloning = max(0.0, 1.0 - step / steps) if steps else 1.0
+        self.learner.set_factors(learning_rate=rate, clip=clip, cloning=cloning)
 
     def tensors(self) -> Tensors:
         """Return networks, optimiser and random state."""
@@ -275,6 +318,8 @@ class OnPolicyAgent:
             "lag": self._lag,
             "metrics": finite,
         }
+        if self._demonstrations:
+            meta |= {"pretrained": self._pretrained, **self._demonstrations.state()}
         own = State({"rollout": ids}, meta)
         return State.joined({"own": own, "player": self.policy.state(), "guard": self._guard.state()})
 
@@ -286,6 +331,9 @@ class OnPolicyAgent:
         self._new, self._num_new = [kept], len(kept)
         self._rollouts, self._lag = int(own.meta["rollouts"]), int(own.meta["lag"])
         self._metrics = dict(own.meta["metrics"])
+        if self._demonstrations:
+            self._demonstrations.check(own.meta)
+            self._pretrained = own.meta["pretrained"]
         self.policy.load_state(state.part("player"))
         self._guard.load_state(state.part("guard"))
 
@@ -311,7 +359,9 @@ class OnPolicyAgent:
             ("parameters", sizes),
             *self._memory_rows(),
             ("rollout", f"{rollout}; {ring.nbytes / 2**20:,.1f} MB"),
+            *(self._demonstrations.rows() if self._demonstrations else []),
             ("algorithm", f"{self.config.algorithm}, {', '.join(parts)}"),
+            *signal_rows(self.config),
         ]
 
     def _memory_rows(self) -> Rows:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from algorithm.data import SequenceBatch
-from algorithm.extensions.base import Context, Extension
+from algorithm.extensions.base import Context, Extension, OwnSteps
 from algorithm.nn.acting_model import ActingModel
 from algorithm.nn.encoding import States, make_encoding
-from algorithm.nn.optimiser import FlatAdam, if_any
+from algorithm.nn.optimiser import FlatAdam
 from algorithm.nn.protocols import Obs
 
 
@@ -28,28 +29,33 @@ class Bonuses:
         self,
         extensions: Sequence[Extension],
         model: ActingModel,
-        make_step: Callable[[Sequence[nn.Module]], FlatAdam],
+        make_step: Callable[..., FlatAdam],
         *,
         burn_in: int,
         learn: int,
         device: torch.device,
     ) -> None:
         self.extensions = tuple(extension.to(device) for extension in extensions)
-        self.optimiser = if_any(make_step, [one.own for one in self.extensions])
+        self._own = OwnSteps(self.extensions, make_step)
+        self.optimisers = self._own.optimisers
         self._model, self._burn_in, self._learn, self._device = model, burn_in, learn, device
         self._encoding = make_encoding(model.rep)
 
     @torch.no_grad()
-    def rewards(self, batch: SequenceBatch, chunk: int, generator: torch.Generator) -> Tensor:
+    def rewards(
+        self, batch: SequenceBatch, chunk: int, generator: torch.Generator, *, reward_scale: float
+    ) -> Tensor:
         """Return the sum of the bonuses of the learned transitions [B, T], on the CPU.
 
         chunk: sequences whose bonuses are computed at once
+        reward_scale: factor that the batch's rewards are learned with
         """
         total = torch.zeros(len(batch.reward), self._learn)
         if not self.extensions:
             return total
         for rows in torch.arange(len(total)).split(chunk):
-            context = self._context(batch.rows(rows), generator)
+            part = batch.rows(rows)
+            context = self._context(replace(part, reward=part.reward * reward_scale), generator)
             for one in self.extensions:
                 bonus = one.reward_bonus(context)
                 if isinstance(bonus, Tensor):
@@ -58,12 +64,7 @@ class Bonuses:
 
     def update(self, batch: SequenceBatch, generator: torch.Generator) -> dict[str, Tensor]:
         """Take a step of the extensions' own networks on these windows; return metrics on the device."""
-        context = self._context(batch, generator)
-        losses = {name: loss for one in self.extensions for name, loss in one.own_losses(context).items()}
-        if losses and self.optimiser:
-            self.optimiser.step(torch.stack(list(losses.values())).sum())
-        found = {f"loss/{name}": loss.detach() for name, loss in losses.items()}
-        return found | {name: value for one in self.extensions for name, value in one.metrics().items()}
+        return self._own.update(self._context(batch, generator))
 
     def _context(self, batch: SequenceBatch, generator: torch.Generator) -> Context:
         batch = batch.to(self._device)
@@ -74,6 +75,7 @@ class Bonuses:
             states=self._states(obs, batch),
             burn_in=self._burn_in,
             learn=self._learn,
+            normalise=self._model.normaliser,
             recode=lambda other: self._states(other, batch),
             q=_no_critics,
             target_q=_no_critics,

@@ -143,6 +143,9 @@ class A2cConfig(OnPolicyConfig):
         return
 
 
+CLONES = True
+"""One loss trains encoder and policy, so demonstrated actions can."""
+
 BLOCKS = {"PPO": "ppo_config", "A2C": "a2c_config"}
 """Family -> its block."""
 

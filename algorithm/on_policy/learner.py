@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -24,6 +24,7 @@ from algorithm.nn.optimiser import FlatAdam, FlatOptimiser, FlatRms, below
 from algorithm.nn.return_scale import NoReturnScale, ReturnScale
 from algorithm.on_policy.acting import make_acting_model
 from algorithm.on_policy.bonuses import Bonuses
+from algorithm.on_policy.cloning import Cloning
 from algorithm.on_policy.config import A2cConfig, PpoConfig
 from algorithm.on_policy.networks import make_encoders
 from algorithm.on_policy.rollout import Minibatch, Rollout, explained_variance, standardised
@@ -101,6 +102,7 @@ class OnPolicyLearner:
         limit = own.max_grad_norm or math.inf
         make_own = partial(FlatAdam, learning_rate=own.learning_rate, max_norm=limit, skipped=self._skipped)
         self._bonuses = Bonuses(extensions, self.model, make_own, burn_in=burn_in, learn=learn, device=device)
+        self._cloning: Cloning | None = None
         self._generator = torch.Generator().manual_seed(seed)
         self._clip_factor = 1.0
         self.updates = 0
@@ -136,7 +138,7 @@ class OnPolicyLearner:
             if corrected:
                 rollout.correct()
             value, target = rollout.estimate(
-                self._bonuses.rewards(batch, _CHUNK, self._generator),
+                self._bonuses.rewards(batch, _CHUNK, self._generator, reward_scale=self.return_scale.factor),
                 reward_scale=self.return_scale.factor,
                 gamma=self._gamma,
                 trace_decay=own.gae_lambda,
@@ -148,8 +150,10 @@ class OnPolicyLearner:
                 if not self._epoch(rollout, sums, checked=current):
                     break
                 epochs += 1
+            cloned = self._cloning.update(sums.count, self._generator) if self._cloning else {}
         return {
             **sums.means(),
+            **cloned,
             "ppo/explained_variance": explained_variance(value, target),
             "ppo/epochs_done": float(epochs),
             "ppo/trace_weight": float(rollout.weight[rollout.valid].mean()),
@@ -296,9 +300,27 @@ class OnPolicyLearner:
         """Updates that were skipped since this learner was made. Waits for the device."""
         return int(self._skipped)
 
-    def set_factors(self, *, learning_rate: float, clip: float) -> None:
-        """Set learning rate and clip to so many times those of the configuration."""
+    def set_factors(self, *, learning_rate: float, clip: float, cloning: float = 1.0) -> None:
+        """Set learning rate, clip and the rate of cloning to so many times those of the configuration."""
         self._optimiser.factor, self._clip_factor = learning_rate, clip
+        if self._cloning:
+            self._cloning.optimiser.factor = cloning
+
+    def begin_cloning(self, make: Callable[..., Cloning]) -> None:
+        """Clone demonstrations into encoder and policy after each rollout from now on."""
+        flat = self._optimiser.flat
+        self._cloning = make(self.model, flat, self._parts.discrete, skipped=self._skipped)
+
+    def clone(self, n: int) -> dict[str, float]:
+        """Take n steps of behavioural cloning; return the means of their metrics."""
+        assert self._cloning is not None, "the configuration asks for it"
+        with self._training_mode():
+            return self._cloning.update(n, self._generator)
+
+    @property
+    def cloning_steps(self) -> int:
+        """Steps of behavioural cloning so far. Waits for the device."""
+        return self._cloning.steps if self._cloning else 0
 
     def tensors(self) -> dict[str, dict[str, Tensor]]:
         """Return all state by file: ``model`` and ``optim``. ``updates`` is the one number beside it."""
@@ -362,8 +384,9 @@ class OnPolicyLearner:
 
     def _optimisers(self) -> Iterator[tuple[str, FlatOptimiser]]:
         yield "all", self._optimiser
-        if self._bonuses.optimiser is not None:
-            yield "own", self._bonuses.optimiser
+        yield from self._bonuses.optimisers.items()
+        if self._cloning:
+            yield "cloning", self._cloning.optimiser
 
 
 def _no_critics() -> Tensor:

@@ -81,6 +81,23 @@ class MemoryBudget:
             fix=f"{fix}, or use a machine with more memory",
         )
 
+    def reserve_demonstrations(self, behaviour: str, *, steps: int, needed: int) -> None:
+        """Reserve ``needed`` bytes for the demonstrations of ``behaviour``, which have so many steps.
+
+        Raises UsageError if they exceed :attr:`left`.
+        """
+        left = self.left
+        if needed > left:
+            raise UsageError(
+                f"demonstrations of {steps:,} steps need {format_bytes(needed)}, "
+                f"{format_bytes(left)} are free",
+                where="demonstrations",
+                why=f"{SPARE:.0%} of the memory that was free at the start are kept for everything else, the "
+                "replays have their share",
+                fix="set demonstrations.max_episodes, or use a machine with more memory",
+            )
+        self._promised[f"{behaviour}, demonstrations"] = needed
+
 
 def free_memory(groups: Path = _GROUPS, membership: Path = _MEMBERSHIP) -> int:
     """Return the bytes left to this process: free in the machine, and allowed by each control group.

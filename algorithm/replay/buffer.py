@@ -187,10 +187,12 @@ class ReplayBuffer:
             return slots, weight, np.zeros(self.batch_size, np.int64)
         return slots, weight, self._rng.integers(self._learn, size=self.batch_size)
 
-    def windows(self, ids: Int) -> SequenceBatch:
-        """Return the windows whose learned part begins at the transitions ``ids`` [n], each of weight 1.
+    def windows(self, ids: Int, places: Int | None = None) -> SequenceBatch:
+        """Return windows around the transitions ``ids`` [n], each of weight 1.
 
         Tokens of a window that do not exist are masked as in :meth:`sample`.
+
+        places: [n] of these among the learned positions; the first one by default
 
         Raises ValueError for an id that is no transition or has been overwritten.
         """
@@ -198,7 +200,7 @@ class ReplayBuffer:
         known = (self._storage.ids_in(slots) == ids) & self._storage.is_transition(slots)
         if not known.all():
             raise ValueError(f"replay: no transitions stand under the ids {ids[~known].tolist()}")
-        return self._windows.read(slots, np.ones(len(ids), np.float32))
+        return self._windows.read(slots, np.ones(len(ids), np.float32), places)
 
     def alive(self, ids: Int) -> Bool:
         """Return the mask [n] of those of this replay's ``ids`` [n] that have not been overwritten."""

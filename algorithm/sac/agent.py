@@ -13,11 +13,12 @@ from torch import Tensor, nn
 
 from algorithm.actions.actor import Actor
 from algorithm.agents.behaviour_policy import BehaviourPolicy
+from algorithm.agents.demonstrations import DemoStore, signal_rows, unused
 from algorithm.agents.divergence import DivergenceMonitor
 from algorithm.agents.metrics_window import MetricsWindow
 from algorithm.agents.networks import extensions_of, make_networks
 from algorithm.agents.schedules import FifoUpdates, RatioUpdates, UpdateSchedule
-from algorithm.data import Segment, State, StepBatch, UpdateResult
+from algorithm.data import Demonstrations, Segment, State, StepBatch, UpdateResult
 from algorithm.errors import UsageError
 from algorithm.nn.loader import Networks
 from algorithm.replay.budget import MemoryBudget
@@ -58,6 +59,7 @@ class SacAgent:
         memory: MemoryBudget,
         greedy: bool = False,
         make_replay: MakeReplay = ReplayBuffer,
+        demonstrations: Demonstrations | None = None,
     ) -> None:
         self.spec, self.config = spec, config
         self._reward_scale = np.float32(config.base_config.reward_scale)
@@ -65,14 +67,27 @@ class SacAgent:
         networks = make_networks(spec, config, nn_file, NETWORKS, seed, behaviour)
         self._rep, self._sources = networks.rep, networks.sources
         _reserve(memory, behaviour, spec, config, networks.rep.stored_carry_shape)
+        self._demonstrations: DemoStore | None = None
+        if demonstrations is not None:
+            self._demonstrations = DemoStore(
+                demonstrations,
+                spec,
+                burn_in=sac.burn_in_step,
+                learn=sac.learn_step,
+                carry_shape=networks.rep.stored_carry_shape,
+                memory=memory,
+                behaviour=behaviour,
+            )
         self.sac = Sac(
             spec,
             networks,
             sac,
             device=device,
             seed=stream_seed(seed, "learner", behaviour),
-            extensions=extensions_of(spec, config, networks, seed, behaviour),
+            extensions=extensions_of(spec, config, networks, seed, behaviour, self._demonstrations),
         )
+        if self._demonstrations:
+            self._demonstrations.show(self.sac.model.normaliser)
         self._guard = DivergenceMonitor(self.sac)
         self._device, self._seed, self._behaviour = device, seed, behaviour
         self.policy: ExploringPolicy = BehaviourPolicy(
@@ -163,7 +178,9 @@ class SacAgent:
 
     def rows(self) -> Rows:
         """Return lines for the start screen."""
-        return describe(self.spec, self.config, self._sources, self.num_parameters(), self.replay)
+        rows = describe(self.spec, self.config, self._sources, self.num_parameters(), self.replay)
+        shown = self._demonstrations.rows() if self._demonstrations else []
+        return [*rows, *shown, *signal_rows(self.config)]
 
     def _new_actor(self, purpose: str, *, exploring: bool) -> Actor:
         return new_actor(
@@ -211,6 +228,10 @@ class SacAgent:
         except FloatingPointError:  # the new rows keep the largest priority
             self._guard.not_settled(step)
         self._update(step, self._schedule.due(step), watch)
+
+    def pretrain(self, stop: Callable[[], bool]) -> dict[str, float]:
+        """Do nothing: the first updates need a replay."""
+        return {}
 
     def _update(self, step: int, owed: int, watch: Stopwatch) -> None:
         for done in range(owed):
@@ -272,11 +293,13 @@ class SacAgent:
     def notices(self) -> list[str]:
         """Lines on keys that are set and have no effect, or less than expected."""
         has_encoder = any(True for _ in self._rep.parameters())
-        return notices(self.spec, self.config.sac_config, has_encoder=has_encoder)
+        own = notices(self.spec, self.config.sac_config, has_encoder=has_encoder)
+        return [*own, *unused(self.config)]
 
     def state(self) -> State:
         """Return all but networks, optimisers and replay, between two steps with no priority pending."""
-        own = State(meta={"updates": self.sac.updates, "pace": self._schedule.state()})
+        shown = self._demonstrations.state() if self._demonstrations else {}
+        own = State(meta={"updates": self.sac.updates, "pace": self._schedule.state(), **shown})
         recent = self._recent.state(self.replay.next_id)
         return State.joined(
             {"own": own, "player": self.policy.state(), "recent": recent, "guard": self._guard.state()}
@@ -284,6 +307,8 @@ class SacAgent:
 
     def load_state(self, state: State) -> None:
         """Continue from what :meth:`state` returned. The learner and the replay have been loaded before."""
+        if self._demonstrations:
+            self._demonstrations.check(state.part("own").meta)
         self.policy.load_state(state.part("player"))
         self._schedule.load_state(state.part("own").meta["pace"])
         self._recent.load_state(state.part("recent"), self.replay.next_id)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from algorithm.data import Segment, SequenceBatch, StepBatch, UpdateResult
-from algorithm.extensions.base import Context, Extension
+from algorithm.extensions.base import Context, Extension, OwnSteps
 from algorithm.nn.distributions import HybridAction
 from algorithm.nn.layer_noise import LayerNoise
 from algorithm.nn.loader import Networks
@@ -70,7 +70,7 @@ class Sac:
         )
         self._alpha_step = if_any(make_alpha_step, [self.heads])
         self._joint_step = if_any(make_step, [x.joint for x in extensions])
-        self._own_step = if_any(make_step, [x.own for x in extensions])
+        self._own = OwnSteps(extensions, make_step)
         # The encoder's part of the critics' gradient: it is the first of their modules.
         self._encoder = slice(0, sum(p.numel() for p in self.model.rep.parameters()))
         self.model.follow(self._critic_step.flat)
@@ -107,7 +107,7 @@ class Sac:
             y, target_metrics = self._target(ctx)
             td_error, critic_metrics = self._update_critic(ctx, y)
             policy_metrics = self._update_policy(ctx)
-            own_metrics = self._update_extensions(ctx)
+            own_metrics = self._own.update(ctx)
         self.updates += 1
         if self.updates % self._target_interval == 0:
             self.model.target.polyak_(self._tau)
@@ -194,6 +194,7 @@ class Sac:
             states=recode(obs),
             burn_in=self._burn_in,
             learn=self._learn,
+            normalise=self.model.normaliser,
             recode=recode,
             q=partial(self._taken_q, batch, self.model.q),
             target_q=torch.no_grad()(partial(self._taken_q, batch, self.model.target_q.frozen)),
@@ -307,13 +308,6 @@ class Sac:
             **{name: value.unflatten(-1, shape) if value.dim() else value for name, value in metrics.items()},
         }
 
-    def _update_extensions(self, ctx: Context) -> dict[str, Tensor]:
-        own = {name: loss for x in self.extensions for name, loss in x.own_losses(ctx).items()}
-        if own and self._own_step:
-            self._own_step.step(torch.stack(list(own.values())).sum())
-        more = {name: value for x in self.extensions for name, value in x.metrics().items()}
-        return {**_named(own), **more}
-
     def _draw_subset(self) -> list[int] | None:
         """Draw the M critics of this update's targets; None stands for all."""
         if self._subset == self._num_critics:
@@ -382,7 +376,7 @@ class Sac:
             "policy": self._policy_step,
             "alpha": self._alpha_step,
             "joint": self._joint_step,
-            "own": self._own_step,
+            **self._own.optimisers,
         }
         return [(name, adam) for name, adam in groups.items() if adam]
 

@@ -12,6 +12,8 @@ import torch
 from algorithm.config.loader import LoadedConfig, plain_config
 from algorithm.config.schema import Config
 from algorithm.console.base import Console
+from algorithm.data import Demonstrations
+from algorithm.demos.sources import load_demonstrations
 from algorithm.env.base import VecEnv
 from algorithm.env.config import without_team
 from algorithm.env.env_id import resolve_env_id, source_file
@@ -129,12 +131,20 @@ def make_agents(
     memory: MemoryBudget,
     greedy: bool = False,
     make_replay: MakeReplay = ReplayBuffer,
+    learning: bool = True,
 ) -> dict[str, Agent]:
     """Return one agent per behaviour of the environment, each from its own merged configuration.
 
-    Raises UsageError for a behaviour that does not exist, and for replays that do not fit into ``memory``.
+    learning: read the demonstrations, which an agent that only plays does not need
+    Raises UsageError for a behaviour that does not exist, for demonstrations that cannot be used, and for
+    replays that do not fit into ``memory``.
     """
     check_behaviours(loaded, specs)
+
+    def demonstrations(name: str, spec: AgentSpec) -> Demonstrations | None:
+        keys = loaded.for_behaviour(name).demonstrations
+        return load_demonstrations(keys, spec, name, loaded.env_dir) if learning else None
+
     return {
         name: family(loaded.for_behaviour(name)).make_agent(
             spec,
@@ -146,6 +156,7 @@ def make_agents(
             memory=memory,
             greedy=greedy,
             make_replay=make_replay,
+            demonstrations=demonstrations(name, spec),
         )
         for name, spec in specs.items()
     }

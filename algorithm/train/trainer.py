@@ -109,6 +109,7 @@ class Trainer:
         evaluation = Every(self._config.eval_config.per_step, counters.step)
         self._started = time.monotonic()
         self._watch.skip()
+        self._pretrain()
         owed = counters.owes_evaluation
         if owed:
             self._evaluate()
@@ -138,6 +139,18 @@ class Trainer:
         self._profile.finish(shares(self._watch.seconds))
         self._console.progress(self._progress())  # what stays on the screen is the end
         return self._outcome()
+
+    def _pretrain(self) -> None:
+        """Make the updates that are due before the first step, and see what has come of them."""
+        if self._counters.step:
+            return
+        found = {name: agent.pretrain(lambda: bool(self._stop)) for name, agent in self._agents.items()}
+        for name, values in found.items():
+            if values:
+                self._metrics.write(0, values, behaviour=name)
+        self._watch.lap("update")
+        if any(found.values()):
+            self._evaluate()
 
     def save_cut_off(self) -> int:
         """Save where an environment has ended the run, in a step or an evaluation.

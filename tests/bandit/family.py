@@ -57,7 +57,18 @@ class BanditAgent:
     notices, warm_up_steps, updates_per_step = (), 0, 1.0
 
     def __init__(
-        self, spec, config, *, nn_file, behaviour, seed, device, memory, greedy=False, make_replay=None
+        self,
+        spec,
+        config,
+        *,
+        nn_file,
+        behaviour,
+        seed,
+        device,
+        memory,
+        greedy=False,
+        make_replay=None,
+        demonstrations=None,
     ):
         self.spec, self.config, self.updates, self._seed, self._behaviour = spec, config, 0, seed, behaviour
         self.arms = Arms(spec.action.discrete)
@@ -79,6 +90,9 @@ class BanditAgent:
             self.arms.pulls += action.sum(0)
             self.updates += 1
         self._new.clear()
+
+    def pretrain(self, stop):
+        return {}
 
     def update_ratio(self, step):
         return self.updates / max(1, step)

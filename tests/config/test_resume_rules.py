@@ -19,7 +19,8 @@ sac_config.ensemble_q_num sac_config.seq_encoder sac_config.init_log_alpha sac_c
 sac_config.discrete_dqn_like sac_config.siamese sac_config.use_normalization
 sac_config.reward_scaling sac_config.use_prediction sac_config.curiosity sac_config.use_rnd
 nn_config.v ppo_config.rollout_step a2c_config.rollout_step a2c_config.use_tf_rms ppo_config.shared
-a2c_config.shared"""
+a2c_config.shared reward_signals.gail.form reward_signals.gail.use_actions reward_signals.gail.dense_n
+reward_signals.gail.dense_depth demonstrations.min_return demonstrations.max_episodes"""
 
 OTHER_NETWORKS = "the networks would be others than those that were trained"
 
@@ -112,6 +113,28 @@ def test_a_replay_may_grow_and_not_shrink(loaded):
     small, large = loaded("replay_config.capacity=1000"), loaded("replay_config.capacity=2000")
     assert effects(small, large) == {"replay_config.capacity": Applied()}
     assert isinstance(effects(large, small)["replay_config.capacity"], ResumeRefusal)
+
+
+def test_a_signal_may_be_stronger_but_not_come_or_go(loaded):
+    def signals(gail, rnd, path="a.npz"):
+        return loaded(
+            "algorithm=PPO",
+            f"reward_signals.gail.strength={gail}",
+            f"reward_signals.rnd.strength={rnd}",
+            f"behavioral_cloning.strength={gail}",
+            f"demonstrations.path={path}",
+        )
+
+    changed = effects(signals(1, 0.1), signals(0.5, 0.2, "b.npz"))
+    assert changed == {
+        "reward_signals.rnd.strength": Applied(),
+        "reward_signals.gail.strength": Applied(),
+        "demonstrations.path": Applied("it must hold the same episodes"),
+        "behavioral_cloning.strength": Applied(),
+    }
+    for old, new in ((signals(1, 0), signals(0, 1, "null")), (signals(0, 1, "null"), signals(1, 0))):
+        changed = effects(old, new)
+        assert len(changed) == 4 and all(isinstance(one, ResumeRefusal) for one in changed.values())
 
 
 def test_a_rollout_may_grow_and_not_shrink(loaded):

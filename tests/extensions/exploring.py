@@ -7,10 +7,12 @@ from pathlib import Path
 
 import torch
 
+from algorithm.agents.config import RewardSignals
 from algorithm.data import SequenceBatch
 from algorithm.extensions.base import Context, Extension
 from algorithm.extensions.curiosity import make_curiosity
-from algorithm.extensions.options import Build
+from algorithm.extensions.gail import make_extrinsic, make_gail
+from algorithm.extensions.options import Build, Demonstrated
 from algorithm.extensions.rnd import make_novelty
 from algorithm.nn.loader import load_networks
 from algorithm.sac.config import SacConfig
@@ -30,9 +32,16 @@ MEMORIES = list(REPS)
 
 
 def make_agent(
-    spec: AgentSpec = SMALL, memory: str | None = None, *, seed: int = 0, file: Path | None = None, **options
+    spec: AgentSpec = SMALL,
+    memory: str | None = None,
+    *,
+    seed: int = 0,
+    file: Path | None = None,
+    signals: RewardSignals = RewardSignals(),  # noqa: B008 - it cannot be changed
+    demonstrations: Demonstrated | None = None,
+    **options,
 ) -> Sac:
-    """A learner whose extensions are those that ``options``, keys of ``sac_config``, ask for."""
+    """A learner whose extensions are those that ``options``, keys of ``sac_config``, and signals ask for."""
     window = {"burn_in_step": 2, "learn_step": 4} if memory else {}
     config = SacConfig(**{"seq_encoder": memory, "clip_epsilon": -1.0, "n_step": 2, **window, **options})
     torch.manual_seed(0)
@@ -46,10 +55,17 @@ def make_agent(
         seq_encoder=config.seq_encoder,
         context=config.burn_in_step + 1,
     )
-    build = Build(spec=spec, state_size=networks.state_size, options=config, make_network=networks.make)
+    build = Build(
+        spec=spec,
+        state_size=networks.state_size,
+        options=config,
+        signals=signals,
+        demonstrations=demonstrations,
+        make_network=networks.make,
+    )
     with torch.random.fork_rng():  # with or without extensions the critics begin alike
         torch.manual_seed(seed + 1)
-        made = [make(build) for make in (make_curiosity, make_novelty)]
+        made = [make(build) for make in (make_curiosity, make_novelty, make_extrinsic, make_gail)]
     extensions = tuple(extension for extension in made if extension is not None)
     return Sac(spec, networks, config, device=CPU, seed=seed, extensions=extensions)
 

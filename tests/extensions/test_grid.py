@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from algorithm.agents.config import RewardSignals
 from algorithm.config.schema import BaseConfig, Config, NnConfig, ReplayConfig
 from algorithm.data import Segment, State
 from algorithm.extensions import make_extensions
@@ -238,7 +239,11 @@ def test_the_order_of_all_extensions_does_not_matter(encoder, siamese):
             seq_encoder=config.seq_encoder, context=config.burn_in_step + 1,
         )  # fmt: skip
         build = Build(
-            spec=source.spec, state_size=networks.state_size, options=config, make_network=networks.make
+            spec=source.spec,
+            state_size=networks.state_size,
+            options=config,
+            signals=RewardSignals(),
+            make_network=networks.make,
         )
         made = make_extensions(build)
         assert len(made) == 4

@@ -13,6 +13,7 @@ import pytest
 import torch
 from torch import nn
 
+from algorithm.agents.config import RewardSignals
 from algorithm.errors import ModelError
 from algorithm.extensions.base import Context
 from algorithm.extensions.options import Build
@@ -52,7 +53,13 @@ def learner(spec=SMALL, *, file=None, depth=1, seed=0, **options):
         spec, file, NETWORKS, rep={**SIZES, "dense_depth": depth} if file is None else None,
         q=SIZES, policy=SIZES, seq_encoder=config.seq_encoder, context=config.burn_in_step + 1,
     )  # fmt: skip
-    build = Build(spec=spec, state_size=networks.state_size, options=config, make_network=networks.make)
+    build = Build(
+        spec=spec,
+        state_size=networks.state_size,
+        options=config,
+        signals=RewardSignals(),
+        make_network=networks.make,
+    )
     made = make_prediction(build)
     return Sac(spec, networks, config, device=CPU, seed=0, extensions=(made,) if made else ())
 
@@ -103,8 +110,8 @@ def counting_context(k=2, t=3, n=2):
     following = of(step[:, k + 1 :], exists[:, k + 1 :]).requires_grad_()
     states = SimpleNamespace(online=state, target_following=following)
     ctx = Context(
-        batch=batch, obs=batch.obs, states=states, burn_in=k, learn=t, recode=None, q=None, target_q=None,
-        generator=torch.Generator(),
+        batch=batch, obs=batch.obs, states=states, burn_in=k, learn=t, normalise=None, recode=None,
+        q=None, target_q=None, generator=torch.Generator(),
     )  # fmt: skip
     return spec, ctx
 
@@ -355,7 +362,13 @@ def test_an_image_is_shown_beside_its_reconstruction():
 
 
 def test_nothing_is_made_unless_asked_for():
-    build = Build(spec=SMALL, state_size=3, options=SacConfig(), make_network=partial(pytest.fail, "made"))
+    build = Build(
+        spec=SMALL,
+        state_size=3,
+        options=SacConfig(),
+        signals=RewardSignals(),
+        make_network=partial(pytest.fail, "made"),
+    )
     assert make_prediction(build) is None
 
 

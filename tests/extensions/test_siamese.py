@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 import algorithm.nn as m
+from algorithm.agents.config import RewardSignals
 from algorithm.errors import ModelError
 from algorithm.extensions import atc
 from algorithm.extensions.atc import Atc, pairs
@@ -66,7 +67,13 @@ def make_sac(
         seq_encoder=memory,
         context=config.burn_in_step + 1,
     )
-    build = Build(spec=spec, state_size=networks.state_size, options=config, make_network=networks.make)
+    build = Build(
+        spec=spec,
+        state_size=networks.state_size,
+        options=config,
+        signals=RewardSignals(),
+        make_network=networks.make,
+    )
     extension = make_siamese(build)
     return Sac(
         spec, networks, config, device=CPU, seed=seed, extensions=() if extension is None else (extension,)
@@ -437,6 +444,12 @@ def test_wrong_networks_are_refused_by_class_expected_and_got(siamese, name, net
     def make_network(asked: str, *args: object) -> nn.Module:
         return network if asked == name else defaults[asked](*args)
 
-    build = Build(spec=spec, state_size=8, options=SacConfig(siamese=siamese), make_network=make_network)
+    build = Build(
+        spec=spec,
+        state_size=8,
+        options=SacConfig(siamese=siamese),
+        signals=RewardSignals(),
+        make_network=make_network,
+    )
     with pytest.raises(ModelError, match=f"(?s){name}.*{said}"):
         make_siamese(build)

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from algorithm.config.schema import BaseConfig, Config, NnConfig
+from algorithm.data import Demonstrations
 from algorithm.env.registry import make_vec_env
 from algorithm.experience.collector import LocalCollector
 from algorithm.on_policy.agent import OnPolicyAgent
@@ -28,9 +29,11 @@ def make(
     sac: Mapping[str, Any] | None = None,
     wrappers: Sequence[Mapping[str, Any]] = (),
     sizes: Mapping[str, Any] = SIZES,
+    blocks: Mapping[str, Any] | None = None,
+    demonstrations: Demonstrations | None = None,
     **own: Any,
 ) -> tuple[OnPolicyAgent, LocalCollector]:
-    """Return an agent and a collector; ``own``: keys of the family's block."""
+    """Return an agent and a collector; ``own``: keys of the family's block, ``blocks``: others."""
     env = make_vec_env("GYM", env_name, n=n, seed_of=lambda i, episode: 100 * i + episode, wrappers=wrappers)
     block = {"rollout_step": 16, **own}
     config = Config(
@@ -40,6 +43,7 @@ def make(
         nn_config=NnConfig(rep=dict(rep or SIZES), policy=dict(sizes), v=dict(sizes)),
         ppo_config=PpoConfig(**({"num_minibatch": 4, **block} if algorithm == "PPO" else {})),
         a2c_config=A2cConfig(**(block if algorithm == "A2C" else {})),
+        **(blocks or {}),
     )
     agent = OnPolicyAgent(
         env.specs[DEFAULT_BEHAVIOUR],
@@ -49,6 +53,7 @@ def make(
         seed=1,
         device=torch.device("cpu"),
         memory=MemoryBudget(),
+        demonstrations=demonstrations,
     )
     return agent, LocalCollector(env, {DEFAULT_BEHAVIOUR: agent.policy}, {DEFAULT_BEHAVIOUR: agent})
 

@@ -7,6 +7,7 @@ import random
 import pytest
 import yaml
 
+from tests.demos.episodes import record
 from tests.run.killing import begin, finish, killed, said, what_must_agree
 
 TASK = """\
@@ -75,6 +76,15 @@ ppo_separate:
 a2c:
   inherited: ppo
   algorithm: A2C
+ppo_imitation: # all signals, cloning before and beside the updates
+  inherited: ppo
+  sac_config: {use_normalization: true, curiosity: FORWARD}
+  reward_signals: {extrinsic: {strength: 0.5}, rnd: {strength: 0.1}, gail: {strength: 1, dense_n: 8}}
+  demonstrations: {path: shown.npz}
+  behavioral_cloning: {strength: 1, steps: 400, pretrain: 40}
+sac_imitation:
+  reward_signals: {extrinsic: {strength: 0}, rnd: {strength: 0.1}, gail: {strength: 1, form: AIRL}}
+  demonstrations: {path: shown.npz}
 """
 
 
@@ -82,6 +92,7 @@ a2c:
 def folder(tmp_path):
     (tmp_path / "task").mkdir()
     (tmp_path / "task" / "config.yaml").write_text(TASK)
+    record(tmp_path / "task" / "shown.npz", "Pendulum-v1")
     return tmp_path
 
 

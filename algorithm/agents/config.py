@@ -1,0 +1,141 @@
+"""The keys of ``reward_signals`` and ``behavioral_cloning``, which any family may have. Imports no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Annotated, Literal
+
+from pydantic import BeforeValidator, Field
+
+from algorithm.fields import AnyConfig, Block, Contradiction, Finite, Whole, block, option, to_whole
+
+_OTHER_NETWORKS = "fixed: the networks would be others than those that were trained"
+_AtLeastOne = Annotated[int, Field(ge=1), BeforeValidator(to_whole)]
+_UNTRAINED = "fixed: what it trains is not in the checkpoint, or would be lost"
+
+
+def _on_as_before(read: Callable[[AnyConfig], float]) -> Callable[[AnyConfig, AnyConfig], str]:
+    """Return the rule of a strength: free, but for switching on or off what is trained with it."""
+
+    def rule(old: AnyConfig, new: AnyConfig) -> str:
+        return "free" if (read(old) > 0) == (read(new) > 0) else _UNTRAINED
+
+    return rule
+
+
+class ExtrinsicSignal(Block):
+    """The environment's reward."""
+
+    strength: Finite = option(
+        1.0, "Factor on the environment's reward. 0: learn from the other signals alone.", new=True, ge=0
+    )
+
+
+class RndSignal(Block):
+    """Bonus for what is new, by random network distillation (arXiv 1810.12894)."""
+
+    strength: Finite = option(
+        0.0,
+        "Factor on the bonus. 0: none.",
+        new=True,
+        ge=0,
+        shared=True,
+        resume=_on_as_before(lambda config: config.reward_signals.rnd.strength),
+    )
+    learning_rate: Finite = option(0.0001, "Step size of its network.", new=True, gt=0)
+
+
+class GailSignal(Block):
+    """Reward for what looks demonstrated, by a discriminator (arXiv 1606.03476)."""
+
+    strength: Finite = option(
+        0.0,
+        "Factor on the reward; needs demonstrations.path. 0: none.",
+        new=True,
+        ge=0,
+        resume=_on_as_before(lambda config: config.reward_signals.gail.strength),
+    )
+    form: Literal["GAIL", "AIRL"] = option(
+        "GAIL",
+        "Reward of a discriminator D. GAIL: −log(1 − D), never negative, so that long episodes pay. AIRL: "
+        "log D − log(1 − D), of either sign.",
+        new=True,
+        resume="fixed: values were learned for the other form",
+    )
+    learning_rate: Finite = option(0.0003, "Step size of the discriminator.", new=True, gt=0)
+    use_actions: bool = option(
+        True,
+        "Whether the discriminator sees actions. false: observations alone.",
+        new=True,
+        resume=_OTHER_NETWORKS,
+    )
+    gradient_penalty: Finite = option(
+        10.0, "Weight of (‖∇D's logit‖ − 1)² in the discriminator's loss.", new=True, ge=0
+    )
+    dense_n: Whole = option(128, "Units of each of its layers.", new=True, ge=1, resume=_OTHER_NETWORKS)
+    dense_depth: Whole = option(2, "Number of its layers.", new=True, ge=0, resume=_OTHER_NETWORKS)
+
+
+class RewardSignals(Block):
+    """Sources of the reward that is learned from; it is their sum."""
+
+    extrinsic: ExtrinsicSignal = block(ExtrinsicSignal, "The environment's own reward.", new=True)
+    rnd: RndSignal = block(RndSignal, "A bonus for what is new.", new=True)
+    gail: GailSignal = block(GailSignal, "A reward for what looks demonstrated.", new=True)
+
+
+class BehavioralCloning(Block):
+    """Supervised learning of demonstrated actions."""
+
+    strength: Finite = option(
+        0.0,
+        "Factor on the family's learning rate, for steps of cloning. 0: there are none.",
+        new=True,
+        ge=0,
+        resume=_on_as_before(lambda config: config.behavioral_cloning.strength),
+    )
+    steps: Whole = option(
+        0, "Environment steps over which the step size falls to 0. 0: it stays.", new=True, ge=0
+    )
+    batch_size: _AtLeastOne | None = option(
+        None, "Sequences of a step. null: as many as in an update of the family.", new=True
+    )
+    pretrain: Whole = option(
+        0, "Steps before the first environment step, with an evaluation behind them.", new=True, ge=0
+    )
+
+
+def contradictions(config: AnyConfig, *, clones: bool) -> Iterator[Contradiction]:
+    """Yield signals and cloning that have nothing to learn from; keys are dotted from the top level.
+
+    clones: the chosen family's policy can be cloned into
+    """
+    signals, cloning = config.reward_signals, config.behavioral_cloning
+    strengths = {name: getattr(signals, name).strength for name in type(signals).model_fields}
+    if not any(strengths.values()) and config.sac_config.curiosity is None:
+        yield Contradiction(
+            tuple(f"reward_signals.{name}.strength" for name in strengths),
+            "all are 0, so nothing is rewarded",
+            "raise one of them",
+        )
+    learners = {"reward_signals.gail": signals.gail, "behavioral_cloning": cloning}
+    for name, keys in learners.items():
+        if keys.strength and config.demonstrations.path is None:
+            yield Contradiction(
+                (f"{name}.strength", "demonstrations.path"),
+                "there are no demonstrations to learn from",
+                "set demonstrations.path to a recording of --record, or the strength to 0",
+            )
+    if cloning.strength and not clones:
+        yield Contradiction(
+            ("behavioral_cloning.strength", "algorithm"),
+            f"not with {config.algorithm}: encoder and policy are not trained by one loss there",
+            "set algorithm: PPO or A2C, or the strength to 0",
+        )
+    for key in ("pretrain", "steps", "batch_size"):
+        if getattr(cloning, key) and not cloning.strength:
+            yield Contradiction(
+                (f"behavioral_cloning.{key}", "behavioral_cloning.strength"),
+                "the strength is 0, so nothing is cloned",
+                f"set behavioral_cloning.strength, or leave {key} out",
+            )

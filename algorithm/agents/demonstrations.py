@@ -1,0 +1,160 @@
+"""Demonstrations in the layout of an agent's own windows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+from algorithm.data import DemoEpisode, Demonstrations, Segment, SequenceBatch
+from algorithm.errors import StorageError
+from algorithm.nn.normalise import NoNormaliser, Normaliser
+from algorithm.replay.budget import MemoryBudget
+from algorithm.replay.buffer import ReplayBuffer, UniformSampler
+from algorithm.replay.sizing import replay_bytes
+from algorithm.roles import BehaviourConfig
+from algorithm.spec import Z_LIMIT, AgentSpec
+from algorithm.wording import Rows
+
+
+class DemoStore:
+    """Replay of demonstrations, read at random and never written to.
+
+    A batch is drawn by the generator of the update that it is for, so the store has no state but its
+    episodes. Memory and probabilities of whoever was recorded are not known: carries and ``behaviour_logp``
+    are 0.
+
+    found:    at least one episode
+    spec:     of the agent
+    burn_in:  K, tokens before the learned ones; learn: T, learned steps
+    carry_shape: of one stored carry
+    memory:   the budget; raises UsageError if the episodes do not fit
+    """
+
+    def __init__(
+        self,
+        found: Demonstrations,
+        spec: AgentSpec,
+        *,
+        burn_in: int,
+        learn: int,
+        carry_shape: tuple[int, ...],
+        memory: MemoryBudget,
+        behaviour: str,
+    ) -> None:
+        self._found, self._learn = found, learn
+        self.learned = slice(burn_in, burn_in + learn)
+        steps = sum(episode.length for episode in found.episodes)
+        rows = steps + len(found.episodes)
+        needed = replay_bytes(spec, rows, carry_shape, prioritised=False)
+        memory.reserve_demonstrations(behaviour, steps=steps, needed=needed)
+        self._replay = ReplayBuffer(
+            spec,
+            capacity=rows,
+            batch_size=1,
+            burn_in=burn_in,
+            learn=learn,
+            carry_shape=carry_shape,
+            sampler=UniformSampler(),
+        )
+        for stream, episode in enumerate(found.episodes):
+            self._replay.add(_segment(stream, episode, spec, carry_shape))
+        self._ids = self._replay.spread(steps)
+        continuous = [episode.action[:, spec.action.discrete :] for episode in found.episodes]
+        self._at_bounds = 0.0
+        if spec.action.continuous and spec.action.squash == "tanh":
+            at_bounds = np.abs(np.concatenate(continuous)) >= np.tanh(np.float32(Z_LIMIT))
+            self._at_bounds = float(at_bounds.mean())
+
+    def draw(self, n: int, generator: torch.Generator) -> SequenceBatch:
+        """Return n windows on the CPU, drawn in proportion to their learned transitions."""
+        device = generator.device
+        chosen = torch.randint(len(self._ids), (n,), generator=generator, device=device).cpu().numpy()
+        places = None
+        if self._learn > 1:
+            places = torch.randint(self._learn, (n,), generator=generator, device=device).cpu().numpy()
+        return self._replay.windows(self._ids[chosen], places)
+
+    def show(self, normaliser: Normaliser | NoNormaliser) -> None:
+        """Take all observations into the running statistics."""
+        for episode in self._found.episodes:
+            normaliser.observe(episode.obs)
+
+    def rows(self) -> Rows:
+        """Return a line for the start screen."""
+        episodes = self._found.episodes
+        totals = [episode.total for episode in episodes]
+        clipped = f", {self._at_bounds:.1%} of the actions at their bounds" if self._at_bounds else ""
+        text = (
+            f"{len(episodes)} episode{'s' * (len(episodes) > 1)}, {len(self._ids):,} steps, return "
+            f"{np.mean(totals):,.1f}{clipped}; {self._replay.nbytes / 2**20:,.1f} MB"
+        )
+        return [("demonstrations", text)]
+
+    def state(self) -> dict[str, Any]:
+        """Return what :meth:`check` compares, for a checkpoint."""
+        return {"demonstrations": dict(self._found.digests)}
+
+    def check(self, saved: Mapping[str, Any]) -> None:
+        """Raise StorageError unless ``saved``, a result of :meth:`state`, is of the same episodes."""
+        before, now = saved.get("demonstrations", {}), self._found.digests
+        if sorted(before.values()) == sorted(now.values()):  # files may have other names
+            return
+        changed = sorted(name for name in now if name in before and now[name] != before[name])
+        facts = {
+            "changed": changed,
+            "new": sorted(now.keys() - before.keys()),
+            "gone": sorted(before.keys() - now.keys()),
+        }
+        raise StorageError(
+            "the demonstrations are not those that the run has learned from",
+            where="demonstrations.path",
+            why="; ".join(f"{what}: {', '.join(names)}" for what, names in facts.items() if names),
+            fix="put the files back as they were, or train a new run",
+        )
+
+
+def signal_rows(config: BehaviourConfig) -> Rows:
+    """Return a line on what is rewarded and cloned, for the start screen; none if that is as usual."""
+    signals, cloning = config.reward_signals, config.behavioral_cloning
+    parts = []
+    if signals.extrinsic.strength != 1.0:
+        parts.append(f"environment × {signals.extrinsic.strength:g}")
+    if signals.rnd.strength:
+        parts.append(f"RND × {signals.rnd.strength:g}")
+    if signals.gail.strength:
+        parts.append(f"{signals.gail.form} × {signals.gail.strength:g}")
+    if cloning.strength:
+        before = f", {cloning.pretrain:,} steps before the first" if cloning.pretrain else ""
+        parts.append(f"cloning at {cloning.strength:g} of the learning rate{before}")
+    return [("signals", "; ".join(parts))] if parts else []
+
+
+def unused(config: BehaviourConfig) -> list[str]:
+    """Return a line if there are demonstrations that nothing learns from."""
+    used = config.reward_signals.gail.strength or config.behavioral_cloning.strength
+    if used or config.demonstrations.path is None:
+        return []
+    return ["demonstrations.path has no effect: the strengths of GAIL and behavioral_cloning are 0"]
+
+
+def _segment(stream: int, episode: DemoEpisode, spec: AgentSpec, carry_shape: tuple[int, ...]) -> Segment:
+    length, ends = episode.length, np.arange(episode.length) == episode.length - 1
+    action = episode.action.copy()
+    z = spec.action.unsquashed(action[:, spec.action.discrete :])
+    action[:, spec.action.discrete :] = spec.action.squashed(z)
+    return Segment(
+        stream=stream,
+        start_step=0,
+        obs=episode.obs,
+        action_mask=episode.action_mask,
+        carry=np.zeros((length + 1, *(carry_shape or (0,))), np.float32),
+        action=action,
+        z=z,
+        behaviour_logp=np.zeros((length, spec.action.num_heads), np.float32),
+        reward=episode.reward,
+        terminated=ends & episode.terminated,
+        truncated=ends & (not episode.terminated),
+    )

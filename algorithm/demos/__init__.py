@@ -1,0 +1,1 @@
+"""Episodes of somebody else, read from files and checked against what an agent sees and does."""

@@ -1,0 +1,110 @@
+"""Demonstrations of a configuration: from paths to episodes that fit the agent."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from algorithm.data import DemoEpisode, Demonstrations
+from algorithm.demos.config import DemoConfig
+from algorithm.demos.recordings import FaultyRecordingError, read_recording
+from algorithm.env.config import without_team
+from algorithm.errors import UsageError
+from algorithm.spec import AgentSpec
+
+_PATH = "demonstrations.path"
+
+
+def load_demonstrations(
+    config: DemoConfig, spec: AgentSpec, behaviour: str, folder: Path
+) -> Demonstrations | None:
+    """Return the episodes that the configuration names and selects; None if it names no file.
+
+    folder: the task's, which paths are relative to
+    Raises UsageError for a path without files, a file or episode that cannot be used, and if none is left.
+    """
+    if config.path is None:
+        return None
+    files = list(_files([config.path] if isinstance(config.path, str) else config.path, folder))
+    found = [(name, episode) for name, file in files for episode in _read(file, spec, behaviour)]
+    kept = _selected([episode for _, episode in found], config)
+    if not kept:
+        best = max((episode.total for _, episode in found), default=None)
+        raise UsageError(
+            "there are no demonstrations to learn from",
+            where=_PATH,
+            why="the files hold no episode"
+            if best is None
+            else f"min_return is {config.min_return:g}, and the best of {len(found)} episodes has {best:g}",
+            fix="record episodes: python main.py TASK -n NAME --eval 10 --record FILE.npz"
+            if best is None
+            else "lower demonstrations.min_return",
+        )
+    hashes: dict[str, hashlib._Hash] = {}
+    for number in kept:
+        name, episode = found[number]
+        _take_in(hashes.setdefault(name, hashlib.sha256()), episode)
+    return Demonstrations(
+        episodes=[found[number][1] for number in kept],
+        digests={name: one.hexdigest() for name, one in hashes.items()},
+    )
+
+
+def _files(paths: Sequence[str], folder: Path) -> Iterator[tuple[str, Path]]:
+    """Yield each file once, with its name for a person."""
+    seen = set()
+    for text in paths:
+        place = folder / Path(text).expanduser()
+        if place.is_dir():
+            found = sorted(place.glob("*.npz"))
+        elif place.exists():
+            found = [place]
+        else:
+            found = sorted(place.parent.glob(place.name)) if place.parent.is_dir() else []
+        if not found:
+            raise UsageError(
+                "demonstrations were not found",
+                where=f"{_PATH}: {text}",
+                why=f"{place} {'holds no .npz file' if place.is_dir() else 'is no file, and matches none'}",
+                fix="name a recording of --record; paths are relative to the task's folder",
+            )
+        for file in found:
+            if file.resolve() not in seen:
+                seen.add(file.resolve())
+                yield str(file.relative_to(folder)) if file.is_relative_to(folder) else str(file), file
+
+
+def _read(file: Path, spec: AgentSpec, behaviour: str) -> list[DemoEpisode]:
+    try:
+        return list(read_recording(file, spec, frozenset({behaviour, without_team(behaviour)})))
+    except FaultyRecordingError as error:
+        raise UsageError(
+            "a demonstration cannot be used",
+            where=f"{file}{f', {error.where}' if error.where else ''}",
+            why=error.why,
+            fix="give a recording of --record of this task, made with the same wrappers",
+        ) from error
+
+
+def _selected(episodes: Sequence[DemoEpisode], config: DemoConfig) -> list[int]:
+    """Return the numbers of the episodes that are taken, in their order."""
+    totals = [episode.total for episode in episodes]
+    kept = [i for i, total in enumerate(totals) if config.min_return is None or total >= config.min_return]
+    if config.max_episodes > 0:
+        kept = sorted(sorted(kept, key=lambda i: -totals[i])[: config.max_episodes])
+    return kept
+
+
+def _take_in(digest: hashlib._Hash, episode: DemoEpisode) -> None:
+    arrays = {
+        **episode.obs,
+        "/mask": episode.action_mask,
+        "/action": episode.action,
+        "/reward": episode.reward,
+    }
+    for name, value in arrays.items():
+        digest.update(f"{name} {value.dtype} {value.shape} {episode.terminated}\n".encode())
+        digest.update(np.ascontiguousarray(value).tobytes())

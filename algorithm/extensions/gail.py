@@ -1,0 +1,171 @@
+"""Generative adversarial imitation (arXiv 1606.03476), and the strength of the environment's reward."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import torch
+from torch import Tensor, nn
+from typing_extensions import override
+
+from algorithm.data import SequenceBatch
+from algorithm.extensions.base import Context, Extension
+from algorithm.extensions.options import Build, Demonstrated
+from algorithm.nn.discriminator import check_discriminator
+from algorithm.nn.encode import VectorEncoder
+from algorithm.nn.images import image_layouts
+from algorithm.nn.protocols import Obs
+from algorithm.ops.imitation import airl_reward, discriminator_loss, gail_reward, gradient_penalty
+from algorithm.ops.shapes import window_mean
+from algorithm.spec import AgentSpec
+
+_VECTOR = "/vector"  # no observation has a name with a slash in front
+
+
+class Extrinsic(Extension):
+    """Environment's reward times ``strength``: the bonus is what that is more, or less, than the reward."""
+
+    def __init__(self, strength: float) -> None:
+        super().__init__()
+        self._strength = strength
+
+    @override
+    def reward_bonus(self, ctx: Context) -> Tensor:
+        """Return (strength − 1) · reward, [B, W]; of strength 0 it takes the reward away to the last bit."""
+        return (self._strength - 1.0) * ctx.batch.reward
+
+
+class TransitionInputs(nn.Module):
+    """Inputs of a discriminator: a vector, and float images. It has no parameters.
+
+    use_actions: the flat action is a part of the vector
+    """
+
+    def __init__(self, spec: AgentSpec, *, use_actions: bool) -> None:
+        super().__init__()
+        self._images = image_layouts(spec.obs)
+        self._encoder = VectorEncoder(spec.obs)
+        self._use_actions = use_actions
+        self.size = self._encoder.out_size + use_actions * spec.action.size + 1
+
+    @override
+    def forward(self, batch: SequenceBatch, obs: Obs, at: slice) -> dict[str, Tensor]:
+        """Return the inputs [B·T, ...] of the transitions ``at`` of a batch.
+
+        obs: the batch's normalised observations, name -> [B, W+1, ...]
+        """
+        seen = {name: value[:, at] for name, value in obs.items()}
+        parts = [batch.terminated[:, at].unsqueeze(-1).to(batch.reward.dtype)]
+        if self._use_actions:
+            parts.insert(0, batch.action[:, at])
+        if self._encoder.names:
+            parts.insert(0, self._encoder(seen))
+        images = {name: layout.to_planes(seen[name]) for name, layout in self._images.items()}
+        return {_VECTOR: torch.cat(parts, -1).flatten(0, 1), **images}
+
+
+class Gail(Extension):
+    """Reward of ``strength`` · r(D), of a discriminator D of demonstrated and own transitions.
+
+    D learns to say 1 of demonstrated and 0 of own transitions, as many of each, with a penalty on its slope
+    between pairs of them (arXiv 1704.00028). It sees one transition: normalised observations, the action, and
+    whether the task terminated. A replayed transition counts as the policy's, as in arXiv 1809.02925.
+
+    discriminator: logit of D, see :class:`~algorithm.nn.discriminator.Discriminator`
+    reward:        r of the logit
+    demonstrations: None: D rewards and learns nothing
+    penalty:       weight of that of the slope
+    """
+
+    def __init__(
+        self,
+        discriminator: nn.Module,
+        inputs: TransitionInputs,
+        reward: Callable[[Tensor], Tensor],
+        demonstrations: Demonstrated | None,
+        *,
+        strength: float,
+        penalty: float,
+        learning_rate: float,
+    ) -> None:
+        super().__init__()
+        self.own.append(discriminator)
+        self.learning_rate = learning_rate
+        self.inputs, self._reward, self._demonstrations = inputs, reward, demonstrations
+        self._strength, self._penalty = strength, penalty
+        self._metrics: Mapping[str, Tensor] = {}
+        self.eval()
+
+    @torch.no_grad()
+    @override
+    def reward_bonus(self, ctx: Context) -> Tensor:
+        """Return the reward [B, W], zero where there is no transition."""
+        every = slice(0, ctx.batch.window)
+        logit = self._logit(self.inputs(ctx.batch, ctx.obs, every)).view(ctx.batch.reward.shape)
+        return torch.where(ctx.batch.valid, self._strength * self._reward(logit), 0.0)
+
+    @override
+    def own_losses(self, ctx: Context) -> Mapping[str, Tensor]:
+        """Return the discriminator's loss on the learned transitions, and as many demonstrated windows."""
+        assert self._demonstrations is not None, "who learns has demonstrations"
+        device, at = ctx.batch.reward.device, self._demonstrations.learned
+        shown = self._demonstrations.draw(len(ctx.batch.reward), ctx.generator).to(device)
+        expert = self.inputs(shown, ctx.normalise(shown.obs), at)
+        own = self.inputs(ctx.batch, ctx.obs, ctx.learned)
+        both = {name: torch.cat([expert[name], value]) for name, value in own.items()}
+        logits = self._logit(both).chunk(2)
+        drawn_on = ctx.generator.device
+        share = torch.rand(len(logits[0]), generator=ctx.generator, device=drawn_on).to(device)
+        of_expert, of_own = discriminator_loss(*logits)
+        slope = gradient_penalty(self._logit, expert, own, share)
+        there, here = shown.valid[:, at], ctx.batch.valid[:, ctx.learned]
+
+        def mean(values: Tensor, valid: Tensor) -> Tensor:
+            return window_mean(values.view(valid.shape), valid)
+
+        penalty = mean(slope, there & here)
+        with torch.no_grad():
+            self._metrics = {
+                "gail/expert": mean(logits[0].sigmoid(), there),
+                "gail/policy": mean(logits[1].sigmoid(), here),
+                "gail/penalty": penalty.detach(),
+                "gail/bonus_mean": mean(self._strength * self._reward(logits[1]), here),
+            }
+        return {"gail": mean(of_expert, there) + mean(of_own, here) + self._penalty * penalty}
+
+    @override
+    def metrics(self) -> Mapping[str, Tensor]:
+        """Return D of demonstrated and of own transitions, the penalty, and the mean reward."""
+        return self._metrics
+
+    def _logit(self, inputs: Mapping[str, Tensor]) -> Tensor:
+        images = {name: value for name, value in inputs.items() if name != _VECTOR}
+        logit: Tensor = self.own[0](inputs[_VECTOR], images)
+        return logit
+
+
+def make_extrinsic(build: Build) -> Extrinsic | None:
+    """Return the change of the environment's reward; None where it stays as it is."""
+    strength = build.signals.extrinsic.strength
+    return None if strength == 1.0 else Extrinsic(strength)
+
+
+def make_gail(build: Build) -> Gail | None:
+    """Return the configured reward, if any. Raises ModelError for a network that returns a wrong shape."""
+    options = build.signals.gail
+    if not options.strength:
+        return None
+    inputs = TransitionInputs(build.spec, use_actions=options.use_actions)
+    network = build.make_network(
+        "ModelDiscriminator", build.spec, inputs.size, options.dense_n, options.dense_depth
+    )
+    check_discriminator(network, build.spec, inputs.size)
+    return Gail(
+        network,
+        inputs,
+        gail_reward if options.form == "GAIL" else airl_reward,
+        build.demonstrations,
+        strength=options.strength,
+        penalty=options.gradient_penalty,
+        learning_rate=options.learning_rate,
+    )

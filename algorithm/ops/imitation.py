@@ -1,0 +1,64 @@
+"""Losses and rewards of a discriminator, and the loss of cloning."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from algorithm.ops.shapes import check_shapes
+
+SURE = 1e-7
+"""Addend of 1 − D, which bounds its logarithm."""
+
+
+def discriminator_loss(expert: Tensor, policy: Tensor) -> tuple[Tensor, Tensor]:
+    """Return ``−log D(x_E)`` and ``−log(1 − D(x_π))``, D = σ(f) (arXiv 1606.03476, eq. 14, with E as 1).
+
+    expert, policy: [P] f of demonstrated and of own transitions
+    """
+    check_shapes("discriminator_loss", expert.shape, {"policy": policy})
+    return functional.softplus(-expert), functional.softplus(policy)
+
+
+def gradient_penalty(
+    logit: Callable[[Mapping[str, Tensor]], Tensor],
+    expert: Mapping[str, Tensor],
+    policy: Mapping[str, Tensor],
+    share: Tensor,
+) -> Tensor:
+    """Return ``(‖∇f(x)‖ − 1)²`` at ``x = share · x_E + (1 − share) · x_π`` (arXiv 1704.00028, algorithm 1).
+
+    logit: f [P] of inputs by name
+    expert, policy: name -> [P, ...] inputs, in pairs
+    share: [P] from 0 to 1
+    Returns [P].
+    """
+    between = {}
+    for name, own in policy.items():
+        part = share.view(-1, *[1] * (own.dim() - 1))
+        between[name] = (part * expert[name] + (1.0 - part) * own).requires_grad_()
+    slopes = torch.autograd.grad(logit(between).sum(), list(between.values()), create_graph=True)
+    square = torch.stack([slope.flatten(1).square().sum(1) for slope in slopes]).sum(0)
+    return ((square + 1e-12).sqrt() - 1.0).square()
+
+
+def gail_reward(logit: Tensor) -> Tensor:
+    """Return ``−log(1 − D + 1e-7)`` (arXiv 1606.03476): never below 0, which also rewards staying alive."""
+    return -(torch.sigmoid(-logit) + SURE).log()
+
+
+def airl_reward(logit: Tensor) -> Tensor:
+    """Return ``log D − log(1 − D) = f`` (arXiv 1710.11248, §6): of either sign."""
+    return logit
+
+
+def cloning_error(mean: Tensor, u: Tensor) -> Tensor:
+    """Return ``Σ_i (m_i − u_i)² / |A_c|``, the squared error of a continuous action; 0 without any.
+
+    mean, u: [..., A_c]
+    """
+    check_shapes("cloning_error", u.shape, {"mean": mean})
+    return (mean - u).square().sum(-1) / max(1, u.shape[-1])

@@ -1,0 +1,248 @@
+"""Reward signals: what is rewarded, what learns from it, and at which step size."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+from dataclasses import replace
+
+import pytest
+import torch
+
+from algorithm.agents.config import ExtrinsicSignal, GailSignal, RewardSignals, RndSignal
+from algorithm.data import SequenceBatch
+from algorithm.errors import ModelError
+from algorithm.extensions.base import Extension
+from algorithm.extensions.gail import Gail
+from algorithm.extensions.rnd import RND, RndBonus
+from algorithm.ops.imitation import airl_reward, gail_reward
+from algorithm.sac.learner import Sac
+from algorithm.spec import ActionSpec, AgentSpec, ObsSpec
+from tests.batches import SMALL, random_batch
+from tests.extensions.exploring import MEMORIES, SPECS, batch_for, make_agent, same, saved, with_garbage
+
+MIXED = AgentSpec(
+    ObsSpec(
+        ("eye", "choice", "number"),
+        ((8, 10, 3), (2,), (3,)),
+        ("uint8", "int64", "float32"),
+        categories=((), (3, 4), ()),
+    ),
+    ActionSpec((3,), 2),
+)
+"""An image, choices and numbers."""
+
+
+class Shown:
+    """Random demonstrated windows, all of whose transitions are learned from."""
+
+    def __init__(self, spec: AgentSpec = SMALL, window: int = 1) -> None:
+        self.batch, self.learned = random_batch(64, window, spec=spec, seed=99), slice(0, window)
+        self.drawn = 0
+
+    def draw(self, n: int, generator: torch.Generator) -> SequenceBatch:
+        self.drawn += n
+        return self.batch.rows(torch.randint(64, (n,), generator=generator))
+
+
+def str_of(value: object) -> str:
+    kinds = {id(spec): name for name, spec in SPECS.items()} | {id(MIXED): "mixed"}
+    return kinds.get(id(value), str(value))
+
+
+def gail(**keys) -> RewardSignals:
+    return RewardSignals(gail=GailSignal(**{"strength": 1.0, "dense_n": 16, **keys}))
+
+
+def prefix_of(sac: Sac, one: Extension) -> str:
+    return f"extensions.{sac.extensions.index(one)}.own."
+
+
+def only_gail(sac: Sac) -> Gail:
+    (found,) = (one for one in sac.extensions if isinstance(one, Gail))
+    return found
+
+
+def context(sac: Sac, batch: SequenceBatch):
+    return sac._encode(batch)
+
+
+@pytest.mark.parametrize("strength", [0.0, 0.25, 3.0])
+def test_the_environment_s_reward_is_multiplied_and_nothing_else(strength):
+    """Rewards times s with the signal's strength 1 are rewards with strength s, to the last bit for 0."""
+    signals = RewardSignals(extrinsic=ExtrinsicSignal(strength=strength))
+    weighed, plain = make_agent(signals=signals), make_agent()
+    batch = batch_for(plain)
+    weighed.update(batch)
+    plain.update(replace(batch, reward=batch.reward * strength))
+    for name, value in plain.tensors()["model"].items():
+        torch.testing.assert_close(weighed.tensors()["model"][name], value, atol=1e-6, rtol=1e-5, msg=name)
+    bonus = weighed.extensions[0].reward_bonus(context(weighed, batch))
+    assert strength or not (batch.reward + bonus).any()
+
+
+def test_nothing_is_made_where_nothing_is_asked_for():
+    assert make_agent().extensions == ()
+
+
+@pytest.mark.parametrize("form", ["GAIL", "AIRL"])
+def test_the_reward_is_that_of_the_discriminator_now(form):
+    sac = make_agent(signals=gail(form=form, strength=0.5), demonstrations=Shown())
+    one, batch = only_gail(sac), batch_for(sac)
+    for _ in range(2):
+        sac.update(batch)
+        ctx = context(sac, batch)
+        transitions = torch.cat([batch.obs["obs"][:, :-1], batch.action, batch.terminated.unsqueeze(-1)], -1)
+        logit = one.own[0](transitions.flatten(0, 1), {}).view(batch.reward.shape)
+        reward = 0.5 * {"GAIL": gail_reward, "AIRL": airl_reward}[form](logit)
+        torch.testing.assert_close(one.reward_bonus(ctx), torch.where(batch.valid, reward, 0.0))
+    assert one.reward_bonus(ctx)[~batch.valid].eq(0.0).all()
+
+
+@pytest.mark.parametrize(
+    ("spec", "memory"), [*itertools.product(SPECS.values(), MEMORIES), (MIXED, None)], ids=str_of
+)
+def test_every_kind_of_observation_action_and_memory_learns(spec, memory):
+    shown = Shown(spec, window=4 if memory else 1)
+    sac = make_agent(spec, memory, signals=gail(), demonstrations=shown)
+    before = copy.deepcopy(only_gail(sac).state_dict())
+    metrics = sac.update(batch_for(sac, spec, memory)).metrics
+    assert {"loss/gail", "gail/expert", "gail/policy", "gail/penalty", "gail/bonus_mean"} <= metrics.keys()
+    changed = {n for n, value in only_gail(sac).state_dict().items() if not torch.equal(value, before[n])}
+    assert changed == before.keys()
+
+
+def test_what_does_not_exist_does_not_matter():
+    one, other = (make_agent(signals=gail(), demonstrations=Shown()) for _ in range(2))
+    batch = batch_for(one)
+    one.update(batch)
+    other.update(with_garbage(batch))
+    found, expected = only_gail(other).state_dict(), only_gail(one).state_dict()
+    assert all(torch.equal(found[name], value) for name, value in expected.items())
+
+
+def test_it_tells_demonstrated_transitions_from_its_own():
+    shown = Shown()
+    shown.batch.obs["obs"].add_(2.0)
+    sac = make_agent(signals=gail(learning_rate=0.01), demonstrations=shown)
+    for seed in range(60):
+        metrics = sac.update(batch_for(sac, seed=seed)).metrics
+    assert metrics["gail/expert"] > 0.7 and metrics["gail/policy"] < 0.3
+    assert shown.drawn == 60 * 8, "as many windows as the batch has"
+
+
+def test_actions_are_seen_only_if_they_shall_be():
+    """Where observations and ends are alike, and actions differ, only they tell."""
+    found = {}
+    for use_actions in (True, False):
+        shown = Shown()
+        shown.batch.obs["obs"].zero_()
+        shown.batch.action.fill_(0.9)
+        shown.batch.terminated.zero_()
+        sac = make_agent(signals=gail(learning_rate=0.01, use_actions=use_actions), demonstrations=shown)
+        batch = batch_for(sac)
+        batch.obs["obs"].zero_()
+        batch.terminated.zero_()
+        for _ in range(60):
+            metrics = sac.update(batch).metrics
+        found[use_actions] = float(metrics["gail/expert"] - metrics["gail/policy"])
+    assert found[True] > 0.1 and abs(found[False]) < 1e-5
+
+
+def test_demonstrations_are_normalised_as_the_agent_s_own_observations():
+    shown = Shown()
+    sac = make_agent(signals=gail(), demonstrations=shown, use_normalization=True)
+    sac.model.normaliser.observe({"obs": 5.0 + 3.0 * torch.randn(200, 3).numpy()})
+    seen = []
+    only_gail(sac).inputs.register_forward_hook(lambda _, args, result: seen.append(args[1]["obs"]))
+    sac.update(batch_for(sac))
+    _, demonstrated, _ = seen  # between the bonus and the agent's own
+    rows = sac.model.normaliser(shown.batch.obs)["obs"]
+    assert all((row == rows).flatten(1).all(1).any() for row in demonstrated)
+
+
+def test_a_signal_with_a_rate_of_its_own_has_an_optimiser_of_its_own():
+    signals = RewardSignals(
+        gail=GailSignal(strength=1.0, learning_rate=0.02), rnd=RndSignal(strength=1.0, learning_rate=0.01)
+    )
+    sac = make_agent(signals=signals, curiosity="FORWARD", demonstrations=Shown(), learning_rate=0.004)
+    rates = {name: step.learning_rate for name, step in sac._own.optimisers.items()}
+    assert rates == {"own": 0.004, "rndbonus": 0.01, "gail": 0.02}
+    before = {name: value.clone() for name, value in sac.tensors()["model"].items()}
+    sac.update(batch_for(sac))
+    for one in sac.extensions:  # Adam's first step is the learning rate
+        rate = one.learning_rate or 0.004
+        own = [n for n, _ in sac._modules().named_parameters() if n.startswith(prefix_of(sac, one))]
+        moved = max(float((sac.tensors()["model"][n] - before[n]).abs().max()) for n in own)
+        assert moved == pytest.approx(rate, rel=0.02), type(one)
+
+
+def test_the_bonus_of_novelty_is_its_error_over_the_deviation_of_all_errors():
+    sac = make_agent(signals=RewardSignals(rnd=RndSignal(strength=2.0)), learning_rate=0.003)
+    (bonus,) = sac.extensions
+    assert isinstance(bonus, RndBonus) and bonus.num_candidates == 1
+    batch, errors = batch_for(sac), []
+    for _ in range(3):
+        ctx = context(sac, batch)
+        state, action = ctx.state[:, :2].detach(), batch.action
+        error = (bonus.own[0](state, action) - bonus.fixed(state, action)).square().mean(-1).detach()
+        errors.append(error[:, :1][batch.valid[:, :1]])
+        expected = torch.where(batch.valid, 2.0 * error / bonus.deviation(), 0.0)
+        torch.testing.assert_close(bonus.reward_bonus(ctx), expected)
+        metrics = sac.update(batch).metrics
+        assert metrics["rnd/bonus_mean"] > 0
+    torch.testing.assert_close(bonus.deviation(), torch.cat(errors).std(unbiased=False), rtol=1e-4, atol=0)
+    assert errors[-1].mean() < errors[0].mean(), "what is seen again is less new"
+
+
+def test_choice_and_bonus_share_their_networks():
+    plain = make_agent(use_rnd=True)
+    both = make_agent(use_rnd=True, signals=RewardSignals(rnd=RndSignal(strength=1.0)))
+    (one,), (shared,) = plain.extensions, both.extensions
+    assert type(one) is RND and isinstance(shared, RndBonus)
+    assert shared.num_candidates == one.num_candidates > 1
+    state, action = torch.randn(2, 8), torch.randn(2, 5, 2)
+    torch.testing.assert_close(shared.score_actions(state, action), one.score_actions(state, action))
+    assert shared.state_dict().keys() - one.state_dict().keys() == {
+        "deviation.count",
+        "deviation.mean",
+        "deviation.square",
+    }
+
+
+def test_a_checkpoint_goes_on_bit_for_bit():
+    signals = RewardSignals(gail=GailSignal(strength=1.0, dense_n=8), rnd=RndSignal(strength=1.0))
+    straight, resumed = (make_agent(signals=signals, demonstrations=Shown(), seed=seed) for seed in (0, 5))
+    straight.update(batch_for(straight))
+    assert not same(saved(straight), saved(resumed))
+    resumed.load_tensors(copy.deepcopy(straight.tensors()), straight.updates)
+    for sac in (straight, resumed):
+        sac.update(batch_for(sac, seed=7))
+    assert same(saved(straight), saved(resumed))
+
+
+def test_an_agent_that_only_plays_needs_no_demonstrations():
+    """A checkpoint's networks fit; only learning asks for episodes."""
+    learner, player = make_agent(signals=gail(), demonstrations=Shown()), make_agent(signals=gail())
+    player.load_model(learner.tensors()["model"])
+    with pytest.raises(AssertionError, match="who learns has demonstrations"):
+        player.update(batch_for(player))
+
+
+def test_a_task_s_own_discriminator_is_taken_and_checked(tmp_path):
+    text = (
+        "import torch\nfrom torch import nn\n\n\nclass ModelDiscriminator(nn.Module):\n"
+        "    def __init__(self, spec, vector_size, dense_n, dense_depth):\n        super().__init__()\n"
+        "        self.net = nn.Linear(vector_size, 1)\n\n"
+        "    def forward(self, vector, images):\n        return self.net(vector)"
+    )
+    networks = "\nfrom algorithm.nn import ModelPolicy, ModelQ, ModelRep\n"
+    file = tmp_path / "nn.py"
+    file.write_text(networks + text + ".squeeze(-1)\n")
+    sac = make_agent(signals=gail(), demonstrations=Shown(), file=file)
+    assert [tuple(p.shape) for p in only_gail(sac).own.parameters()] == [(1, 6), (1,)]
+    sac.update(batch_for(sac))
+    file.write_text(networks + text + "\n")
+    with pytest.raises(ModelError) as error:
+        make_agent(signals=gail(), file=file)
+    assert "ModelDiscriminator.forward" in str(error.value) and "expected (3,), got (3, 1)" in error.value.why

@@ -1,0 +1,55 @@
+"""Runs that learn from demonstrations, from the command line."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+
+from algorithm.runs.logs.metrics import read_metrics
+from tests.demos.episodes import record
+from tests.run.sessions import run
+
+SECTION = """\
+imitation:
+  algorithm: PPO
+  ppo_config: {rollout_step: 50, num_epoch: 2, num_minibatch: 2}
+  reward_signals: {extrinsic: {strength: 0}, gail: {strength: 1, dense_n: 8}}
+  behavioral_cloning: {strength: 1, pretrain: 30}
+  demonstrations: {path: shown.npz}
+"""
+
+
+@pytest.fixture
+def folder(task, tmp_path):
+    """The folder of the task, with a section that imitates."""
+    own = tmp_path / "task"
+    with (own / "config.yaml").open("a") as file:
+        file.write(SECTION)
+    record(own / "shown.npz", "Pendulum-v1")
+    return own
+
+
+def test_a_run_is_pretrained_evaluated_killed_by_no_other_episodes_and_played_without_any(
+    folder, task, capsys
+):
+    assert run("-c", "imitation", "--dry_run") == 0
+    assert "3 episodes, 60 steps, return" in capsys.readouterr().out
+    assert run("-c", "imitation", "--seed=1", "-n", "a", "--quiet", "-o", "base_config.max_step=200") == 0
+    metrics = read_metrics(task / "a" / "metrics.jsonl")
+    by_step = dict(zip(metrics["step"], metrics["eval/return_mean"], strict=True))
+    assert by_step[0] == by_step[0], "an evaluation of what was cloned"
+    assert metrics["loss/cloning"][0] > 0
+    shutil.copy(folder / "shown.npz", folder / "right.npz")
+    record(folder / "shown.npz", "Pendulum-v1", 2)
+    assert run("--resume", "--quiet", "-o", "base_config.max_step=260") == 6
+    said = capsys.readouterr().err
+    assert "the demonstrations are not those that the run has learned from" in said
+    assert "changed: shown.npz" in said
+    other_name = "demonstrations.path=right.npz"
+    assert run("--resume", "--quiet", "-o", "base_config.max_step=260", "-o", other_name) == 0
+    for name in ("shown", "right"):
+        (folder / f"{name}.npz").unlink()
+    assert run("--eval", "1", "--quiet") == 0
+    assert run("--resume", "--quiet", "-o", "base_config.max_step=300") == 2
+    assert "demonstrations were not found" in capsys.readouterr().err
