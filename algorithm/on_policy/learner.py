@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -16,6 +15,7 @@ from algorithm.actions.parts import make_parts
 from algorithm.data import SequenceBatch
 from algorithm.errors import ModelError
 from algorithm.extensions.base import Extension
+from algorithm.nn.acting_model import TrainingMode
 from algorithm.nn.augment import RandomShift
 from algorithm.nn.distributions import HybridAction
 from algorithm.nn.loader import Networks
@@ -94,6 +94,9 @@ class OnPolicyLearner:
         self._encoders = make_encoders(networks, shared=own.shared, device=device)
         self.model = make_acting_model(spec, networks, normalised=normalised, device=device)
         self._v = networks.built["ModelV"].to(device).eval()
+        # The policy has acted on images that were not shifted.
+        learning = self._encoders, self.model.policy, self._v
+        self._training_mode = TrainingMode(learning, never=(RandomShift,))
         self.return_scale = ReturnScale(gamma) if scaled else NoReturnScale()
         self._action, self._parts = spec.action, make_parts(spec.action)
         self._skipped = torch.zeros((), device=device)
@@ -274,20 +277,6 @@ class OnPolicyLearner:
             value = self._v(state, {k: v[:, learned].flatten(0, 1) for k, v in obs.items()})
             found.append(value.view(shape).cpu())
         return torch.cat(found)
-
-    @contextmanager
-    def _training_mode(self) -> Iterator[None]:
-        networks = (self._encoders, self.model.policy, self._v)
-        for network in networks:
-            network.train()
-        for part in self._encoders.modules():
-            if isinstance(part, RandomShift):  # the policy has acted on images that were not shifted
-                part.eval()
-        try:
-            yield
-        finally:
-            for network in networks:
-                network.eval()
 
     @property
     def observations(self) -> int:
