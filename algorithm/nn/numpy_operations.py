@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 Numbers = NDArray[Any]
 Operation = Callable[..., Any]
-Dtype = np.dtype[Any] | type[np.generic]
-Limit = Numbers | float | None
+_Dtype = np.dtype[Any] | type[np.generic]
+_Limit = Numbers | float | None
 
 FREE = frozenset(
     {
@@ -30,7 +30,7 @@ FREE = frozenset(
 """Operations that return their argument."""
 
 
-def _to(x: Numbers, dtype: Dtype | None = None, *_: object, **__: object) -> Numbers:
+def _to(x: Numbers, dtype: _Dtype | None = None, *_: object, **__: object) -> Numbers:
     return x if dtype is None else x.astype(dtype)
 
 
@@ -41,13 +41,13 @@ def _linear(x: Numbers, weight: Numbers, bias: Numbers | None = None) -> Numbers
     return result
 
 
-def _clamp(x: Numbers, min: Limit = None, max: Limit = None) -> Numbers:
+def _clamp(x: Numbers, min: _Limit = None, max: _Limit = None) -> Numbers:
     if min is not None:
         x = np.maximum(x, min)
     return x if max is None else np.minimum(x, max)
 
 
-def _clamp_(x: Numbers, min: Limit = None, max: Limit = None) -> Numbers:
+def _clamp_(x: Numbers, min: _Limit = None, max: _Limit = None) -> Numbers:
     x[...] = _clamp(x, min, max)
     return x
 
@@ -180,15 +180,15 @@ def _randn(shape: Sequence[int], *, generator: torch.Generator, **_: object) -> 
     return torch.randn(shape, generator=generator).numpy()
 
 
-def _zeros(shape: Sequence[int], dtype: Dtype = np.float32, **_: object) -> Numbers:
+def _zeros(shape: Sequence[int], dtype: _Dtype = np.float32, **_: object) -> Numbers:
     return np.zeros(shape, dtype)
 
 
-def _ones(shape: Sequence[int], dtype: Dtype = np.float32, **_: object) -> Numbers:
+def _ones(shape: Sequence[int], dtype: _Dtype = np.float32, **_: object) -> Numbers:
     return np.ones(shape, dtype)
 
 
-def _arange(end: int, dtype: Dtype = np.int64, **_: object) -> Numbers:
+def _arange(end: int, dtype: _Dtype = np.int64, **_: object) -> Numbers:
     return np.arange(end, dtype=dtype)
 
 

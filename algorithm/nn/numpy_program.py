@@ -7,22 +7,21 @@ recorded once, operation by operation, and from then on numpy does the same.
 
 from __future__ import annotations
 
-import itertools
 from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from typing_extensions import override
 
-from algorithm.nn.numpy_operations import FREE, OPERATIONS, VIEWS
+from algorithm.nn.numpy_operations import FREE, OPERATIONS, VIEWS, Numbers, Operation
 
-Numbers = NDArray[Any]
 Function = Callable[[Sequence[Tensor]], Sequence[Tensor]]
 
 CHECKED = 1000
@@ -143,105 +142,138 @@ class _Recorder(TorchDispatchMode):
 
 
 @dataclass(frozen=True)
-class _Line:
-    """Line of a program, with the names that it makes and reads. ``always``: it has an effect beside them."""
+class _Step:
+    """Operation of a program: from registers, with options, to registers.
 
-    made: Sequence[str]
-    read: Sequence[str]
-    text: str
+    ``always``: it has an effect beside its results.
+    """
+
+    operation: Operation
+    read: tuple[int | tuple[int, ...], ...]
+    made: int | slice
     always: bool
 
 
 class _Program:
-    """Straight-line Python of the recorded operations. Raises _NoProgramError for one that is not known.
+    """Numpy's operations in the order of the recorded ones, on numbered registers.
 
-    Views of parameters are made once: what is written into a parameter is seen through them.
+    Parameters and constants are in their registers from the beginning, and views of parameters, too: what is
+    written into a parameter is seen through them. Raises _NoProgramError for an operation that is not known.
     """
 
     def __init__(self, recorder: _Recorder, results: Sequence[Tensor]) -> None:
         self.unchecked = 0  # calls that are not compared with torch
-        self._count = itertools.count()
-        self._constants: dict[str, Any] = {"asarray": np.asarray}
-        self._names: dict[int, str] = {}  # of tensors, by id; the recorder keeps them alive
-        inputs = [self._named(tensor, "x") for tensor in recorder.inputs]
-        lines = [line for call in recorder.calls for line in self._lines(call)]
-        found = [self._argument(result) for result in results]
-        body = [f"[{', '.join(inputs)}] = arrays", *(line.text for line in _needed(lines, found))]
-        body.append(f"return [{', '.join(f'asarray({name})' for name in found)}]")
-        # The source is made of names that are given here, and of nothing else.
-        exec("def run(arrays):\n    " + "\n    ".join(body), self._constants)
-        run: Callable[[Sequence[Numbers]], list[Numbers]] = self._constants["run"]
-        self.run = np.errstate(all="ignore")(run)  # torch says nothing of log 0
-        self._names = {}  # ids are of tensors that are gone from here on
+        self._registers: list[Any] = []
+        self._constant: set[int] = set()
+        self._places: dict[int, int] = {}  # of tensors, by id; the recorder keeps them alive
+        self._inputs = slice(len(recorder.inputs))
+        for tensor in recorder.inputs:
+            self._reserve(tensor)
+        steps = [step for call in recorder.calls for step in self._steps_of(call)]
+        self._results = [self._place(result) for result in results]
+        self._steps = [(one.operation, _reader(one.read), one.made) for one in _needed(steps, self._results)]
+        self._places = {}  # ids are of tensors that are gone from here on
 
-    def _lines(self, call: _Call) -> list[_Line]:
+    def run(self, arrays: Sequence[Numbers]) -> list[Numbers]:
+        """Return the results for these inputs."""
+        registers = self._registers.copy()
+        registers[self._inputs] = arrays
+        with np.errstate(all="ignore"):  # torch says nothing of log 0
+            for operation, read, made in self._steps:
+                registers[made] = operation(*read(registers))
+        return [np.asarray(registers[place]) for place in self._results]
+
+    def _steps_of(self, call: _Call) -> list[_Step]:
         args, result = call.args, call.result
         name = call.name.removeprefix("aten.")
         if name in FREE or (name.startswith("to.") and result is args[0]):
-            self._names[id(result)] = self._argument(args[0])
+            self._places[id(result)] = self._place(args[0])
             return []
         operation = OPERATIONS.get(name) or VIEWS.get(name)
         if operation is None:
             raise _NoProgramError(name)
-        positional = [self._argument(one) for one in args]
-        keywords = {key: value for key, value in call.kwargs.items() if not isinstance(value, _MEMORY)}
-        named = {key: self._argument(value) for key, value in keywords.items()}
-        arguments = [*positional, *(f"{key}={value}" for key, value in named.items())]
-        text = f"{self._constant(operation)}({', '.join(arguments)})"
+        options = {key: _plain(value) for key, value in call.kwargs.items() if not isinstance(value, _MEMORY)}
         several = isinstance(result, list | tuple)
-        if not several and _promotes(args, result):
-            text = f"{text}.astype({self._constant(_numpy_type(result.dtype))}, copy=False)"
         results = list(result) if several else [result]
-        if name in VIEWS and positional[0].startswith("c"):
-            found = eval(text, self._constants)
-            values = list(found) if several else [found]
-            if all(np.may_share_memory(value, self._constants[positional[0]]) for value in values):
+        if not several and _promotes(args, result):
+            operation = _cast(operation, _numpy_type(result.dtype))
+        operation = partial(operation, **options) if options else operation
+        read = tuple(self._read(one) for one in args)
+        first = read[0]
+        if name in VIEWS and first in self._constant:
+            values = operation(*_reader(read)(self._registers))
+            values = list(values) if several else [values]
+            if all(np.may_share_memory(value, self._registers[first]) for value in values):
                 for one, value in zip(results, values, strict=True):
-                    self._names[id(one)] = self._constant(value)
+                    self._places[id(one)] = self._hold(value)
                 return []
-        in_place = any(id(one) in self._names for one in results)
-        made = [self._names.get(id(one)) or self._named(one, "r") for one in results]
-        if not all(one.startswith("r") for one in made):
+        in_place = {self._places[id(one)] for one in results if id(one) in self._places}
+        if in_place & {*self._constant, *range(self._inputs.stop)}:
             raise _NoProgramError(f"{name} into what is not its own")
-        read = [one for text in (*positional, *named.values()) for one in text.strip("[]").split(", ")]
-        always = in_place or name.startswith("rand")
-        return [_Line(made, read, f"{', '.join(made)}{',' if several else ''} = {text}", always)]
+        always = bool(in_place) or name.startswith("rand")
+        place = in_place.pop() if in_place else self._reserve(*results)
+        return [_Step(operation, read, slice(place, place + len(results)) if several else place, always)]
 
-    def _argument(self, value: object) -> str:
-        if isinstance(value, Tensor):
-            return self._names.get(id(value)) or self._parameter(value)
+    def _read(self, value: object) -> int | tuple[int, ...]:
+        """Return the register of an argument, or those of a list of tensors."""
         if isinstance(value, list | tuple) and any(isinstance(one, Tensor) for one in value):
-            return f"[{', '.join(map(self._argument, value))}]"
-        if isinstance(value, torch.dtype):
-            value = _numpy_type(value)
-        return self._constant(value)
+            return tuple(map(self._place, value))
+        return self._place(value)
 
-    def _parameter(self, tensor: Tensor) -> str:
-        """Return the name of a tensor that no recorded operation has made."""
-        if tensor.device.type != "cpu" or tensor.layout != torch.strided:
-            raise _NoProgramError("a tensor elsewhere")
-        _numpy_type(tensor.dtype)
-        name = self._names[id(tensor)] = self._constant(tensor.detach().numpy())
-        return name
+    def _place(self, value: object) -> int:
+        """Return the register of a tensor or a constant. A tensor that nothing has made is a parameter."""
+        if not isinstance(value, Tensor):
+            return self._hold(_plain(value))
+        if id(value) not in self._places:
+            if value.device.type != "cpu" or value.layout != torch.strided:
+                raise _NoProgramError("a tensor elsewhere")
+            _numpy_type(value.dtype)
+            self._places[id(value)] = self._hold(value.detach().numpy())
+        return self._places[id(value)]
 
-    def _named(self, tensor: Tensor, kind: str) -> str:
-        name = self._names[id(tensor)] = f"{kind}{next(self._count)}"
-        return name
+    def _hold(self, value: object) -> int:
+        self._constant.add(len(self._registers))
+        self._registers.append(value)
+        return len(self._registers) - 1
 
-    def _constant(self, value: object) -> str:
-        name = f"c{next(self._count)}"
-        self._constants[name] = value
-        return name
+    def _reserve(self, *tensors: Tensor) -> int:
+        first = len(self._registers)
+        for place, tensor in enumerate(tensors, first):
+            self._places[id(tensor)] = place
+            self._registers.append(None)
+        return first
 
 
-def _needed(lines: Sequence[_Line], found: Sequence[str]) -> list[_Line]:
-    """Return the lines without which a result, or a draw of random numbers, would be another one."""
-    wanted, kept = set(found), []
-    for line in reversed(lines):
-        if line.always or wanted.intersection(line.made):
-            wanted.update(line.read)
-            kept.append(line)
+def _cast(operation: Operation, dtype: np.dtype[Any]) -> Operation:
+    return lambda *arguments, **options: operation(*arguments, **options).astype(dtype, copy=False)
+
+
+def _reader(read: Sequence[int | tuple[int, ...]]) -> Callable[[list[Any]], Sequence[Any]]:
+    """Return a function from all registers to the arguments that are in some."""
+    places = [one for one in read if isinstance(one, int)]
+    if len(places) < len(read):
+        return lambda registers: [
+            [registers[place] for place in one] if isinstance(one, tuple) else registers[one] for one in read
+        ]
+    if len(places) == 1:
+        return itemgetter(slice(places[0], places[0] + 1))
+    return itemgetter(*places) if places else lambda registers: ()
+
+
+def _needed(steps: Sequence[_Step], results: Sequence[int]) -> list[_Step]:
+    """Return the steps without which a result, or a draw of random numbers, would be another one."""
+    wanted, kept = set(results), []
+    for step in reversed(steps):
+        made = [step.made] if isinstance(step.made, int) else range(step.made.start, step.made.stop)
+        if step.always or not wanted.isdisjoint(made):
+            for one in step.read:
+                wanted.update(one if isinstance(one, tuple) else [one])
+            kept.append(step)
     return kept[::-1]
+
+
+def _plain(value: object) -> object:
+    return _numpy_type(value) if isinstance(value, torch.dtype) else value
 
 
 def _promotes(args: Sequence[object], result: Tensor) -> bool:
