@@ -18,6 +18,7 @@ from algorithm.extensions.base import Extension
 from algorithm.nn.acting_model import ActingModel
 from algorithm.nn.distributions import HybridAction
 from algorithm.nn.layer_noise import LayerNoise
+from algorithm.nn.numpy_program import NumpyPrograms
 from algorithm.seeding import restore_generator
 
 
@@ -60,7 +61,11 @@ class Actor:
         self._layer_noise = LayerNoise([model.rep, model.policy, *critics], on=exploring)
         self._generator = torch.Generator(device).manual_seed(seed)
         self._has_memory = model.rep.carry_shape != (0,)
-        self._valid = torch.ones(1, 1, dtype=torch.bool, device=device)
+        self._names: tuple[str, ...] = ()  # of the observations, in the order of the first ones
+        self._act = {
+            greedy: NumpyPrograms(partial(self._acted, greedy=greedy), self._generator)
+            for greedy in (False, True)
+        }
 
     @property
     def stored_carry_shape(self) -> tuple[int, ...]:
@@ -71,7 +76,6 @@ class Actor:
         """Return the carry of ``n`` agents at the start of their episodes, [n, *C]."""
         return self._model.rep.initial_carry(n).cpu().numpy()
 
-    @torch.inference_mode()
     def act(
         self,
         obs: Mapping[str, Array],
@@ -87,18 +91,29 @@ class Actor:
         [N, ΣN], true where a discrete action is allowed.
         """
         self._layer_noise.apply(self._generator)
-        seen, state, carry_after = self._encode(obs, prev_action, carry)
+        inputs = [prev_action, carry, action_mask, *(obs[name] for name in self._names_of(obs))]
+        z, onehot, logp, *after = self._act[greedy](len(prev_action), inputs)
+        u = self._parts.continuous.squash(z)
+        return ActorOutput(
+            action=np.concatenate([onehot, u], 1) if onehot.shape[1] else u,
+            z=z,
+            behaviour_logp=logp,
+            carry=after[0] if after else carry,
+        )
+
+    def _names_of(self, obs: Mapping[str, Array]) -> tuple[str, ...]:
+        self._names = self._names or tuple(obs)
+        return self._names
+
+    def _acted(self, inputs: Sequence[Tensor], *, greedy: bool) -> list[Tensor]:
+        """Return z [N, A_c], one-hots [N, ΣN], log-probabilities [N, H], and carries [N, *C] if any."""
+        prev_action, carry, mask, *values = inputs
+        obs = dict(zip(self._names, values, strict=True))
+        seen, state, after = self._encode(obs, prev_action, carry)
         policy = self._model.policy(state, seen)
-        mask = torch.tensor(action_mask, device=self._device)  # a copy: it may be a read-only one
         one = partial(self._draw, policy, state, mask, greedy=greedy)
         drawn = self._most_wanted(one, state) if self._scorers and not greedy else one()
-        z_array = drawn.z.cpu().numpy()
-        return ActorOutput(
-            action=_flat(drawn.onehot, self._parts.continuous.squash(z_array)),
-            z=z_array,
-            behaviour_logp=drawn.logp.cpu().numpy(),
-            carry=carry_after,
-        )
+        return [drawn.z, drawn.onehot, drawn.logp, *after]
 
     def _draw(self, policy: HybridAction, state: Tensor, mask: Tensor, *, greedy: bool) -> _Drawn:
         parts, noise = self._parts, self._noise
@@ -137,20 +152,24 @@ class Actor:
     @torch.inference_mode()
     def remember(self, obs: Mapping[str, Array], prev_action: Float, carry: Float) -> Float:
         """Return the carry [N, *C] after an observation without an action of this actor; see :meth:`act`."""
-        return self._encode(obs, prev_action, carry)[-1] if self._has_memory else carry
+        if not self._has_memory:
+            return carry
+        seen = {name: self._tensor(value) for name, value in obs.items()}
+        _, _, after = self._encode(seen, self._tensor(prev_action), self._tensor(carry))
+        return after[0].cpu().numpy()
 
     def _encode(
-        self, obs: Mapping[str, Array], prev_action: Float, carry: Float
-    ) -> tuple[Mapping[str, Tensor], Tensor, Float]:
-        """Return normalised observations name -> [N, ...], states [N, S], carries after them [N, *C]."""
-        seen = self._model.normaliser({name: self._tensor(value) for name, value in obs.items()})
-        state, carry_after = self._model.rep(
+        self, obs: Mapping[str, Tensor], prev_action: Tensor, carry: Tensor
+    ) -> tuple[Mapping[str, Tensor], Tensor, list[Tensor]]:
+        """Return normalised observations name -> [N, ...], states [N, S], and carries [N, *C] if any."""
+        seen = self._model.normaliser(obs)
+        state, after = self._model.rep(
             {name: value.unsqueeze(1) for name, value in seen.items()},
-            self._tensor(prev_action).unsqueeze(1),
-            self._tensor(carry),
-            self._all_valid(len(prev_action)),
+            prev_action.unsqueeze(1),
+            carry,
+            torch.ones(len(prev_action), 1, dtype=torch.bool, device=self._device),
         )
-        return seen, state[:, 0], carry_after[:, 0].cpu().numpy() if self._has_memory else carry
+        return seen, state[:, 0], [after[:, 0]] if self._has_memory else []
 
     def random_state(self) -> NDArray[np.uint8]:
         """Return the state of the generator, for a checkpoint."""
@@ -160,18 +179,5 @@ class Actor:
         """Restore the result of :meth:`random_state`; begin anew if that was on another kind of device."""
         restore_generator(self._generator, torch.from_numpy(state))
 
-    def _all_valid(self, n: int) -> Tensor:
-        """Return true [n, 1], the same tensor as long as n stays the same."""
-        if len(self._valid) != n:
-            self._valid = torch.ones(n, 1, dtype=torch.bool, device=self._device)
-        return self._valid
-
     def _tensor(self, array: Array) -> Tensor:
         return torch.from_numpy(array).to(self._device)
-
-
-def _flat(onehot: Tensor, u: Float) -> Float:
-    """Return the flat action [N, A] of its discrete part [N, ΣN] and its continuous part [N, A_c]."""
-    if onehot.shape[1] == 0:
-        return u
-    return np.concatenate([onehot.cpu().numpy(), u], axis=1)

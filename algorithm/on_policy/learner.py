@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from functools import partial
+from functools import partial, reduce
 
 import torch
 from torch import Tensor, nn
 
-from algorithm.actions.discrete import Categorical
 from algorithm.actions.parts import make_parts
 from algorithm.data import SequenceBatch
 from algorithm.errors import ModelError
 from algorithm.extensions.base import Extension
+from algorithm.nn.acting_model import TrainingMode
 from algorithm.nn.augment import RandomShift
 from algorithm.nn.distributions import HybridAction
 from algorithm.nn.loader import Networks
@@ -29,6 +28,7 @@ from algorithm.on_policy.config import A2cConfig, PpoConfig
 from algorithm.on_policy.networks import make_encoders
 from algorithm.on_policy.rollout import Minibatch, Rollout, explained_variance, standardised
 from algorithm.ops.densities import normal_entropy
+from algorithm.ops.discrete import branch_log_probs
 from algorithm.ops.on_policy import approximate_kl, surrogate, value_error
 from algorithm.seeding import restore_generator
 from algorithm.spec import AgentSpec
@@ -44,20 +44,22 @@ _ENTROPY_OF_ONE = 0.5 * math.log(2.0 * math.pi * math.e)  # of a normal distribu
 _CHUNK = 1024  # sequences whose values are computed at once
 
 
-@dataclass
-class _Sums:
-    """Sums of metrics over the updates of a rollout, on the device."""
+class _Metrics:
+    """Metrics of the updates of a rollout, on the device until all of them are there."""
 
-    count: int = 0
-    values: dict[str, Tensor] = field(default_factory=dict)
+    def __init__(self) -> None:
+        self._found: list[Mapping[str, Tensor]] = []
+
+    def __len__(self) -> int:
+        return len(self._found)
 
     def add(self, metrics: Mapping[str, Tensor]) -> None:
-        self.count += 1
-        for name, value in metrics.items():
-            self.values[name] = self.values[name] + value if name in self.values else value
+        self._found.append(metrics)
 
     def means(self) -> dict[str, float]:
-        return {name: float(value) / self.count for name, value in self.values.items()}
+        """Return the mean of each over all updates."""
+        names = self._found[0] if self._found else ()
+        return {name: float(torch.stack([one[name] for one in self._found]).mean()) for name in names}
 
 
 class OnPolicyLearner:
@@ -94,6 +96,9 @@ class OnPolicyLearner:
         self._encoders = make_encoders(networks, shared=own.shared, device=device)
         self.model = make_acting_model(spec, networks, normalised=normalised, device=device)
         self._v = networks.built["ModelV"].to(device).eval()
+        # The policy has acted on images that were not shifted.
+        learning = self._encoders, self.model.policy, self._v
+        self._training_mode = TrainingMode(learning, never=(RandomShift,))
         self.return_scale = ReturnScale(gamma) if scaled else NoReturnScale()
         self._action, self._parts = spec.action, make_parts(spec.action)
         self._skipped = torch.zeros((), device=device)
@@ -145,14 +150,14 @@ class OnPolicyLearner:
             )
             if own.normalise_advantage == "rollout":
                 rollout.normalise()
-            sums, epochs = _Sums(), 0
+            metrics, epochs = _Metrics(), 0
             for _ in range(own.num_epoch):
-                if not self._epoch(rollout, sums, checked=current):
+                if not self._epoch(rollout, metrics, checked=current):
                     break
                 epochs += 1
-            cloned = self._cloning.update(sums.count, self._generator) if self._cloning else {}
+            cloned = self._cloning.update(len(metrics), self._generator) if self._cloning else {}
         return {
-            **sums.means(),
+            **metrics.means(),
             **cloned,
             "ppo/explained_variance": explained_variance(value, target),
             "ppo/epochs_done": float(epochs),
@@ -170,19 +175,19 @@ class OnPolicyLearner:
             own[part.valid] = log_ratio
             rollout.first[sequences] = own.cpu()
 
-    def _epoch(self, rollout: Rollout, sums: _Sums, *, checked: bool) -> bool:
+    def _epoch(self, rollout: Rollout, metrics: _Metrics, *, checked: bool) -> bool:
         """Make the updates of an epoch; return False if ``target_kl`` has ended it.
 
         checked: the ratios of the very first update must be 1
         """
         order = torch.randperm(len(rollout), generator=self._generator)
         for sequences in order.tensor_split(self._own.num_minibatch):
-            metrics = self._step(rollout.part(sequences).to(self.device), first=checked and sums.count == 0)
+            found = self._step(rollout.part(sequences).to(self.device), first=checked and not len(metrics))
             if self._bonuses.extensions:
-                metrics |= self._bonuses.update(rollout.windows(sequences), self._generator)
-            sums.add(metrics)
+                found |= self._bonuses.update(rollout.windows(sequences), self._generator)
+            metrics.add(found)
             limit = self._own.target_kl
-            if limit is not None and float(metrics["ppo/approx_kl"]) > 1.5 * limit:
+            if limit is not None and float(found["ppo/approx_kl"]) > 1.5 * limit:
                 return False
         return True
 
@@ -198,20 +203,21 @@ class OnPolicyLearner:
         policy_loss = (part.taken(part.weight) * surrogate(log_ratio, advantage, clip)).mean()
         value_loss = value_error(value, part.taken(part.value), target, own.clip_value).mean()
         mean_entropies = {name: entropy.mean() for name, entropy in entropies.items()}
-        mean_entropy = torch.stack([*mean_entropies.values()]).sum()
+        mean_entropy = reduce(operator.add, mean_entropies.values())
         loss = policy_loss + own.value_coef * value_loss - own.entropy_coef * mean_entropy
         norm = self._optimiser.step(loss)
         self.updates += 1
         with torch.no_grad():
             moved = log_ratio.detach()
+            change = moved.expm1()  # ρ − 1
             return {
                 "loss/policy": policy_loss.detach(),
                 "loss/value": value_loss.detach(),
                 "policy/entropy": mean_entropy.detach(),
                 **self._widths(mean_entropies),
                 "ppo/approx_kl": approximate_kl(moved).mean(),
-                "ppo/clip_fraction": ((moved.exp() - 1.0).abs() > clip).float().mean(),
-                "ppo/ratio_max": moved.max().exp(),
+                "ppo/clip_fraction": (change.abs() > clip).float().mean(),
+                "ppo/ratio_max": change.max() + 1.0,
                 "optim/grad_norm": norm,
             }
 
@@ -222,21 +228,15 @@ class OnPolicyLearner:
         learned, taken = slice(self._burn_in, None), part.taken
         state, of_value = (taken(one[:, learned]) for one in states)
         obs = {name: taken(value[:, learned]) for name, value in obs.items()}
-        policy, mask = self.model.policy(state, obs), taken(part.action_mask)
-        logp = taken(part.behaviour_logp)
-        discrete = self._parts.discrete.log_ratio(policy, mask, taken(part.action), logp)
-        log_ratio = discrete + self._parts.continuous.log_ratio(policy, taken(part.z), logp)
-        return log_ratio - taken(part.first), self._entropies(policy, mask), self._v(of_value, obs)
-
-    def _entropies(self, policy: HybridAction, mask: Tensor) -> dict[str, Tensor]:
-        """Return the entropy [M] of each part, ``c`` and ``d``, a sum over components and branches."""
-        found = {}
-        if policy.continuous is not None:
-            found["c"] = normal_entropy(policy.continuous.log_std)
-        if isinstance(self._parts.discrete, Categorical):
-            d = self._parts.discrete.distribution(policy, mask, _no_critics)
-            found["d"] = -(d.probs * d.log_probs).sum(-1)
-        return found
+        policy = self.model.policy(state, obs)
+        logp, choices = taken(part.behaviour_logp), None
+        log_ratio = self._parts.continuous.log_ratio(policy, taken(part.z), logp) - taken(part.first)
+        if policy.logits is not None:
+            mask = None if part.action_mask is None else taken(part.action_mask)
+            choices = branch_log_probs(policy.logits, mask, self._action.branches)
+            chosen = taken(part.action)[:, : self._action.discrete]
+            log_ratio = log_ratio + (choices[0] * chosen).sum(-1) - logp[:, 0]
+        return log_ratio, _entropies(policy, choices), self._v(of_value, obs)
 
     def _widths(self, entropies: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Return metrics of how far the policy spreads its actions."""
@@ -274,20 +274,6 @@ class OnPolicyLearner:
             value = self._v(state, {k: v[:, learned].flatten(0, 1) for k, v in obs.items()})
             found.append(value.view(shape).cpu())
         return torch.cat(found)
-
-    @contextmanager
-    def _training_mode(self) -> Iterator[None]:
-        networks = (self._encoders, self.model.policy, self._v)
-        for network in networks:
-            network.train()
-        for part in self._encoders.modules():
-            if isinstance(part, RandomShift):  # the policy has acted on images that were not shifted
-                part.eval()
-        try:
-            yield
-        finally:
-            for network in networks:
-                network.eval()
 
     @property
     def observations(self) -> int:
@@ -389,5 +375,15 @@ class OnPolicyLearner:
             yield "cloning", self._cloning.optimiser
 
 
-def _no_critics() -> Tensor:
-    raise AssertionError("on-policy learning has no critics of actions")
+def _entropies(policy: HybridAction, choices: tuple[Tensor, Tensor] | None) -> dict[str, Tensor]:
+    """Return the entropy [M] of each part, ``c`` and ``d``, a sum over its components or branches.
+
+    choices: log π and π [M, ΣN] of ``branch_log_probs``
+    """
+    found = {}
+    if policy.continuous is not None:
+        found["c"] = normal_entropy(policy.continuous.log_std)
+    if choices is not None:
+        log_probs, probs = choices
+        found["d"] = -(probs * log_probs).sum(-1)
+    return found

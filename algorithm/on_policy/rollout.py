@@ -51,7 +51,7 @@ class Minibatch:
     prev_action: Tensor  # [b, K+T, A]
     carry: Tensor  # [b, *C]
     exists: Tensor  # [b, K+T] bool
-    action_mask: Tensor  # [b, T, ΣN]
+    action_mask: Tensor | None  # [b, T, ΣN]; None: every choice is allowed
     action: Tensor  # [b, T, A]
     z: Tensor  # [b, T, A_c]
     behaviour_logp: Tensor  # [b, T, H]
@@ -88,11 +88,16 @@ class Rollout:
         self._learned = slice(burn_in, batch.window)
         self.valid = batch.valid[:, self._learned]
         self._whole = bool(self.valid.all())
-        self.value = value[:, :-1]
         self._next_value = value[:, 1:]
-        self.first = torch.zeros(self.valid.shape)
-        self.weight = torch.ones(self.valid.shape)
-        self.advantage, self.target = torch.zeros(self.valid.shape), torch.zeros(self.valid.shape)
+        self._restricted = not bool(batch.action_mask.all())
+        # All numbers of a transition stand side by side, so that a minibatch of them is gathered at once.
+        given = [one[:, self._learned] for one in (batch.z, batch.behaviour_logp, batch.action)]
+        self._columns = torch.cat([*given, torch.zeros(*self.valid.shape, 5)], -1)
+        self._widths = [*(one.shape[-1] for one in given), 1, 1, 1, 1, 1]
+        _, _, _, *own = self._columns.split(self._widths, -1)
+        self.first, self.weight, self.value, self.advantage, self.target = (one.squeeze(-1) for one in own)
+        self.weight.fill_(1.0)
+        self.value.copy_(value[:, :-1])
 
     def __len__(self) -> int:
         """Return the number of sequences."""
@@ -118,17 +123,17 @@ class Rollout:
             trace_decay=trace_decay,
         )
         target = self.weight.numpy()[at] * advantage + value
-        self.advantage, self.target = (self._spread(each) for each in (advantage, target))
+        for place, found in ((self.advantage, advantage), (self.target, target)):
+            place[self.valid] = torch.from_numpy(found.astype(np.float32))
         return value.astype(np.float64), target
 
     def correct(self) -> None:
         """Set the weights of V-trace, min(1, π/μ), from ``first``."""
-        self.weight = self.first.clamp(max=0.0).exp()
+        self.weight.copy_(self.first.clamp(max=0.0).exp())
 
     def normalise(self) -> None:
         """Give all advantages mean 0 and standard deviation 1."""
-        own = self.advantage[self.valid]
-        self.advantage = self._spread(standardised(own).numpy())
+        self.advantage[self.valid] = standardised(self.advantage[self.valid])
 
     def windows(self, sequences: Tensor) -> SequenceBatch:
         """Return the windows of the sequences of these numbers [b], with the tokens behind."""
@@ -137,33 +142,31 @@ class Rollout:
     def part(self, sequences: Tensor) -> Minibatch:
         """Return the sequences of these numbers [b]."""
         batch, tokens, learned = self._batch, slice(self._burn_in + self._learned_length), self._learned
+        # Where all rows are the same, as many of the first ones are these.
+        plain = slice(len(sequences)) if self._whole else sequences
+        z, logp, action, *own = self._columns[sequences].split(self._widths, -1)
+        first, weight, value, advantage, target = (one.squeeze(-1) for one in own)
         return Minibatch(
-            obs={name: value[sequences, tokens] for name, value in batch.obs.items()},
+            obs={name: one[sequences, tokens] for name, one in batch.obs.items()},
             prev_action=batch.prev_action[sequences, tokens],
             carry=batch.carry[sequences],
-            exists=batch.obs_valid[sequences, tokens],
-            action_mask=batch.action_mask[sequences, learned],
-            action=batch.action[sequences, learned],
-            z=batch.z[sequences, learned],
-            behaviour_logp=batch.behaviour_logp[sequences, learned],
-            first=self.first[sequences],
-            weight=self.weight[sequences],
-            valid=self.valid[sequences],
-            value=self.value[sequences],
-            advantage=self.advantage[sequences],
-            target=self.target[sequences],
+            exists=batch.obs_valid[sequences if self._burn_in else plain, tokens],
+            action_mask=batch.action_mask[sequences, learned] if self._restricted else None,
+            action=action,
+            z=z,
+            behaviour_logp=logp,
+            first=first,
+            weight=weight,
+            valid=self.valid[plain],
+            value=value,
+            advantage=advantage,
+            target=target,
             whole=self._whole,
         )
 
     @property
     def _learned_length(self) -> int:
         return self.valid.shape[1]
-
-    def _spread(self, values: np.ndarray) -> Tensor:
-        """Return values [M] at their places [B, T], 0 elsewhere."""
-        result = torch.zeros(self.valid.shape)
-        result[self.valid] = torch.from_numpy(values.astype(np.float32))
-        return result
 
     def _following(self) -> Int:
         """Return for each transition [M] the index of the next one of its chain; −1 for none."""

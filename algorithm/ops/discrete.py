@@ -14,7 +14,7 @@ from torch import Tensor
 from algorithm.ops.shapes import check_shapes
 
 
-def branch_log_probs(logits: Tensor, mask: Tensor, branches: Sequence[int]) -> tuple[Tensor, Tensor]:
+def branch_log_probs(logits: Tensor, mask: Tensor | None, branches: Sequence[int]) -> tuple[Tensor, Tensor]:
     """Return ``log π_b``, the log softmax over the allowed choices of branch b, and π_b.
 
     The masking is that of arXiv 2006.14171, eq. 4.
@@ -22,9 +22,12 @@ def branch_log_probs(logits: Tensor, mask: Tensor, branches: Sequence[int]) -> t
     A branch of which nothing is allowed stands in padding; there everything is, so that no NaN arises.
 
     logits: [..., ΣN]
-    mask:   [..., ΣN] bool, true where a choice is allowed
+    mask:   [..., ΣN] bool, true where a choice is allowed; None: each one is
     Returns log π [..., ΣN], 0 where a choice is not allowed, and π [..., ΣN], exactly 0 there.
     """
+    if mask is None:
+        log_probs = _each(logits, branches, lambda part: part.log_softmax(-1))
+        return log_probs, log_probs.exp()
     check_shapes("branch_log_probs", logits.shape, {"mask": mask})
     allowed = or_all(mask, branches)
     hidden = logits.masked_fill(~allowed, -torch.inf)

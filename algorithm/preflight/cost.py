@@ -18,6 +18,7 @@ from algorithm.env.base import VecEnv
 from algorithm.evaluation.evaluate import EvalPolicy
 from algorithm.experience.collector import LocalCollector
 from algorithm.roles import Agent
+from algorithm.runs.checkpoints.manager import Replays
 
 _FIRST = 3  # calls that are not timed: they set up what later ones use
 _KEPT = 2000  # steps that are stored repeatedly until there is a batch
@@ -55,6 +56,7 @@ class Sizes:
     replay:     in memory when full
     capacity, held: rows of the replay, when full and at present
     process:    resident memory of this process and its workers
+    kept:       the checkpoints with their replay
     """
 
     checkpoint: int
@@ -64,6 +66,7 @@ class Sizes:
     capacity: int
     held: int
     process: int
+    kept: Replays
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,10 +120,10 @@ class Plan:
         apart = kept.best * (self.evaluations > 0) + len(kept.milestones)
         newest = min(kept.keep, self.checkpoints)
         number = min(newest + apart, self.checkpoints + self.evaluations * kept.best)
-        with_replay = {"always": number, "last": min(1, number), "never": 0}[kept.replay]
+        with_replay = {"always": number, "last": min(1, number), "never": 0}[sizes.kept]
         if not with_replay:
             return number, number * sizes.checkpoint, 0
-        replays = 1 + apart * (kept.replay == "always")
+        replays = 1 + apart * (sizes.kept == "always")
         since_oldest = min(newest, with_replay) * config.sac_config.save_model_per_step
         rows = min(self.rows, replays * sizes.capacity + since_oldest)
         each = with_replay * min(self.rows, sizes.capacity) * sizes.row_each

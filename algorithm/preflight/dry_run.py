@@ -31,6 +31,7 @@ from algorithm.runs.files import json_text
 from algorithm.runs.names import expand_name
 from algorithm.runs.rundir import RunDir
 from algorithm.train.assembly import check_eval_spaces, close_env, make_agents, make_env
+from algorithm.train.checkpointer import kept_replays
 from algorithm.train.randomness import seed_globally
 from algorithm.train.runtime import local_collector
 from algorithm.train.state import TrainState
@@ -126,6 +127,7 @@ def _sizes(env: VecEnv, agents: Mapping[str, Agent], config: Config, faults: Fau
         capacity=max((replay.capacity for replay in replays), default=0),
         held=max((len(replay) for replay in replays), default=0),
         process=sum(each.memory_info().rss for each in (process, *process.children(recursive=True))),
+        kept=kept_replays(agents, config.checkpoint_config.replay),
     )
 
 

@@ -344,14 +344,10 @@ class SacConfig(Block):
 
     def _contradictions_of_memory(self) -> Iterator[Contradiction]:
         if self.seq_encoder is None and (self.burn_in_step > 0 or self.learn_step > 1):
-            key, value = ("learn_step", self.learn_step)
-            if self.burn_in_step > 0:
-                key, value = ("burn_in_step", self.burn_in_step)
-            yield Contradiction(
-                (key, "seq_encoder"),
-                f"{value} steps of a memory, and seq_encoder is null: there is none",
-                f"set seq_encoder to RNN or ATTN, or {key} to {int(key == 'learn_step')}",
-            )
+            key = "burn_in_step" if self.burn_in_step > 0 else "learn_step"
+            why = f"{getattr(self, key)} steps of a memory, and seq_encoder is null: there is none"
+            fix = f"set seq_encoder to RNN or ATTN, or {key} to {int(key == 'learn_step')}"
+            yield Contradiction((key, "seq_encoder"), why, fix)
         if self.refresh_carry and self.seq_encoder != "RNN":
             yield Contradiction(
                 ("refresh_carry", "seq_encoder"),
@@ -367,10 +363,7 @@ class SacConfig(Block):
 
 
 def contradictions(config: AnyConfig) -> Iterator[Contradiction]:
-    """Yield contradictions between SAC's keys and other blocks; all keys are dotted from the top level.
-
-    A batch and a window must fit into the replay; a falling step size needs an end; one key sets the noise.
-    """
+    """Yield contradictions between SAC's keys and other blocks; all keys are dotted from the top level."""
     sac, capacity = config.sac_config, config.replay_config.capacity
     if capacity <= sac.batch_size:
         yield Contradiction(
@@ -398,3 +391,9 @@ def contradictions(config: AnyConfig) -> Iterator[Contradiction]:
             f"{capacity} rows cannot hold a window of {window} steps (burn_in_step, learn_step, n_step)",
             f"raise capacity or lower {key}",
         )
+
+
+def misplaced(algorithm: str, block: str, key: str) -> tuple[str, str] | None:
+    """Return why a key says nothing with SAC, and what to do; None where it says something."""
+    found = "SAC has critics of actions, nn_config.q", "leave it out"
+    return found if (block, key) == ("nn_config", "v") else None

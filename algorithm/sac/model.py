@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial
 from typing import cast
 
@@ -12,7 +10,7 @@ from torch import Tensor
 
 from algorithm.data import SequenceBatch
 from algorithm.nn import defaults
-from algorithm.nn.acting_model import ActingModel
+from algorithm.nn.acting_model import ActingModel, TrainingMode
 from algorithm.nn.dry_run import check_policy, check_q
 from algorithm.nn.encoding import States, make_encoding
 from algorithm.nn.ensemble import Backend, Ensemble
@@ -33,7 +31,7 @@ class Model(ActingModel):
     """Owner of the networks.
 
     Encoder and critics are trained by one optimiser and followed by one target, so they share a storage.
-    All are in evaluation mode except inside :meth:`training_mode`; targets always are.
+    All are in evaluation mode except inside ``training_mode()``; targets always are.
 
     networks:      the single networks of the task
     normaliser:    the first layer of every observation
@@ -60,24 +58,13 @@ class Model(ActingModel):
         q = Ensemble(make_q, ensemble_size, device=device, backend=backend, probe=probe)
         super().__init__(normaliser.to(device), rep, policy.to(device), q)
         self._encoding = make_encoding(self.rep)
+        self.training_mode = TrainingMode([self.rep, self.q, self.policy])
 
     def follow(self, online: FlatParameters) -> None:
         """Create the target networks; encoder and critics lie in their optimiser's storage ``online``."""
         self.target = Target([self.rep, self.q], online)
         self.target_rep = cast(Rep, self.target.modules[0])
         self.target_q = cast(Ensemble, self.target.modules[1])
-
-    @contextmanager
-    def training_mode(self) -> Iterator[None]:
-        """Enable dropout, batch statistics and augmentation of the online networks inside the context."""
-        online = (self.rep, self.q, self.policy)
-        for network in online:
-            network.train()
-        try:
-            yield
-        finally:
-            for network in online:
-                network.eval()
 
     def encode(self, obs: Obs, batch: SequenceBatch, *, burn_in: int, learn: int) -> States:
         """Return online and target states of a batch's tokens, from one carry; ``obs`` are normalised."""

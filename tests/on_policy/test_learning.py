@@ -13,7 +13,9 @@ import torch
 from algorithm.errors import ModelError, UsageError
 from algorithm.nn.distributions import HybridAction, TanhNormal
 from algorithm.nn.optimiser import FlatAdam, FlatRms
+from algorithm.on_policy.learner import _entropies
 from algorithm.on_policy.rollout import Rollout
+from algorithm.ops.discrete import branch_log_probs
 from algorithm.replay.budget import MemoryBudget
 from tests.on_policy import agents
 from tests.on_policy.agents import make, train, weights
@@ -234,7 +236,8 @@ def test_the_entropy_is_a_sum_over_allowed_choices_branches_and_components():
     agent, _ = make("algorithm.env.toys:ToyHybrid-v0", 2)
     logits, mean, log_std = torch.randn(5, 3), torch.randn(5, 1), torch.randn(5, 1)
     mask = torch.tensor([[True, False, True]] * 5)
-    entropies = agent.learner._entropies(HybridAction(TanhNormal(mean, log_std), logits), mask)
+    policy = HybridAction(TanhNormal(mean, log_std), logits)
+    entropies = _entropies(policy, branch_log_probs(logits, mask, (3,)))
     choices = torch.distributions.Categorical(logits=logits.masked_fill(~mask, -torch.inf))
     allowed = torch.distributions.Categorical(logits=logits[:, [0, 2]])
     torch.testing.assert_close(choices.probs[:, [0, 2]], allowed.probs)
@@ -318,7 +321,7 @@ def test_curiosity_is_added_once_to_a_rollout_and_learns_beside_it(memory, monke
         found.update(bonus=bonus, batch=rollout._batch, valid=rollout.valid)
         one_step = {**options, "trace_decay": 0.0}
         estimate(rollout, 0.0 * bonus, **one_step)
-        without = rollout.advantage
+        without = rollout.advantage.clone()
         estimate(rollout, bonus, **one_step)
         torch.testing.assert_close(rollout.advantage - without, bonus * rollout.valid)
         return estimate(rollout, bonus, **options)

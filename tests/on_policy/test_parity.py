@@ -112,7 +112,7 @@ def test_advantages_and_targets_are_those_of_plain_code(kind, monkeypatch):
     update, before, after = rollout(kind), [], []
 
     def normalise(rollout: Rollout, do=Rollout.normalise) -> None:
-        before.append(rollout.advantage)
+        before.append(rollout.advantage.clone())
         do(rollout)
         after.append(rollout)
 

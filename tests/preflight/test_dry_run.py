@@ -18,7 +18,16 @@ from algorithm.preflight.dry_run import cost_rows, dry_run, time_rows
 from tests.run.sessions import run
 
 SPEED = Speed(step=0.002, update=0.01, evaluation_step=0.004, updates_per_step=0.5, length=40.0, warm_up=500)
-SIZES = Sizes(checkpoint=1000, row=30, row_each=8, replay=40_000, capacity=1000, held=100, process=5_000_000)
+SIZES = Sizes(
+    checkpoint=1000,
+    row=30,
+    row_each=8,
+    replay=40_000,
+    capacity=1000,
+    held=100,
+    process=5_000_000,
+    kept="always",
+)
 PLAN = Plan(steps=3000, updates=1250, evaluations=3, evaluation_steps=(1200, 6000), checkpoints=4, rows=3076)
 
 
@@ -91,7 +100,8 @@ def test_a_duration_by_hand():
 )
 def test_disk_by_hand(kept, number, rows, each):
     """A row is 30 bytes, and 8 more in each checkpoint for the 1000 rows that live."""
-    found = PLAN.disk(configured(checkpoint_config=kept), SIZES)
+    config = configured(checkpoint_config=kept)
+    found = PLAN.disk(config, replace(SIZES, kept=config.checkpoint_config.replay))
     assert found == (number, 1000 * number, 30 * rows + 8000 * each)
 
 

@@ -6,11 +6,13 @@ import numpy as np
 import pytest
 import torch
 
+from algorithm.nn import numpy_program
 from algorithm.nn.distributions import HybridAction, TanhNormal
 from algorithm.sac.acting import new_actor
 from algorithm.sac.config import SacConfig
 from algorithm.spec import Z_LIMIT, ActionSpec, AgentSpec
 from tests.batches import CPU, SMALL, random_batch, small_sac
+from tests.extensions.exploring import SPECS, make_agent
 
 OBS = SMALL.obs
 
@@ -81,13 +83,13 @@ def test_random_state_continues_where_it_was_saved(networks):
 
 
 @pytest.mark.parametrize("n", [1, 4])
-def test_the_sample_is_bit_for_bit_that_of_the_distribution(networks, n):
+def test_the_sample_is_that_of_the_distribution(networks, n):
     """Acting leaves out the density of ``rsample``; learning must see the same actions all the same."""
     obs, out = act(actor(networks, seed=5), n)
     with torch.no_grad():
         normal = networks.policy(torch.from_numpy(obs["obs"]), {}).continuous
     z, _ = normal.rsample(torch.Generator().manual_seed(5))
-    assert np.array_equal(out.z, z.numpy())
+    np.testing.assert_allclose(out.z, z.numpy(), rtol=1e-5)
 
 
 def test_the_number_of_agents_may_change(networks):
@@ -249,3 +251,50 @@ def test_what_acts_sees_normalised_observations():
     mean = sac.model.policy(seen, {}).continuous.mean.detach().numpy()
     np.testing.assert_allclose(out.z, mean, rtol=1e-5)
     assert not np.allclose(seen.numpy(), obs["obs"])
+
+
+def journey(spec, sac, options, steps=6):
+    """What 3 agents do in a few steps with random masks, and how often their policy is computed by torch."""
+    config = SacConfig(**options)
+    one = new_actor(spec, sac.model, config, device=CPU, exploring=True, seed=3, extensions=sac.extensions)
+    calls, rng, outputs = [], np.random.default_rng(1), []
+    hook = sac.model.policy.register_forward_hook(lambda *_: calls.append(1))
+    action, carry = spec.action.padding(3), one.initial_carry(3)
+    for _ in range(steps):
+        mask = spec.action.all_allowed(3) & (rng.random((3, spec.action.discrete)) < 0.9)
+        obs = {"obs": rng.normal(size=(3, 3)).astype(np.float32)}
+        out = one.act(obs, action, carry, mask)
+        action, carry = out.action, out.carry
+        outputs.append(out)
+    hook.remove()
+    return outputs, one.random_state(), len(calls)
+
+
+@pytest.mark.parametrize("kind", SPECS)
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"use_normalization": True, "action_noise": [0.1, 0.6]},
+        {"seq_encoder": "RNN"},
+        {"discrete_dqn_like": True, "discrete_dqn_epsilon": 0.4, "ensemble_q_num": 3},
+        {"use_rnd": True, "rnd_n_sample": 4},
+    ],
+    ids=["plain", "noise", "gru", "greedy branches", "rnd"],
+)
+def test_numpy_computes_what_torch_does(kind, options, monkeypatch):
+    options = {**options, "burn_in_step": 2} if "seq_encoder" in options else options
+    spec, own = SPECS[kind], {key: value for key, value in options.items() if key != "seq_encoder"}
+    sac = make_agent(spec, options.get("seq_encoder"), **own)
+    sac.model.normaliser.observe({"obs": np.random.default_rng(0).normal(2, 3, (50, 3)).astype(np.float32)})
+    found, random_state, calls = journey(spec, sac, options)
+    assert calls == 2
+    monkeypatch.setattr(numpy_program, "OPERATIONS", {})
+    expected, expected_state, calls = journey(spec, sac, options)
+    assert calls == len(expected)
+    np.testing.assert_array_equal(random_state, expected_state)
+    for one, other in zip(found, expected, strict=True):
+        for field in ("action", "z", "behaviour_logp", "carry"):
+            left, right = getattr(one, field), getattr(other, field)
+            assert left.dtype == right.dtype
+            np.testing.assert_allclose(left, right, rtol=1e-4, atol=1e-5, err_msg=field)
