@@ -267,3 +267,53 @@ def test_arrays_that_may_not_be_written_into_are_read():
     rows.flags.writeable = False
     for _ in range(2):
         assert made(3, [rows])[0].shape == (3, 2)
+
+
+def test_a_copy_of_a_parameter_is_made_anew():
+    weight = torch.arange(6.0).view(2, 3)
+    made, calls = programs(lambda x: x + weight.T.reshape(2, 3))
+    for _ in range(4):
+        expected = weight.T.reshape(2, 3).numpy()
+        np.testing.assert_array_equal(made(0, [np.zeros((2, 3), np.float32)])[0], expected)
+        weight.mul_(2.0)
+    assert len(calls) == 2
+
+
+def test_draws_that_nothing_is_made_of_are_drawn():
+    made, calls = programs(lambda x: (torch.rand(3, generator=GENERATOR), x * 2)[1])
+    GENERATOR.manual_seed(0)
+    for _ in range(4):
+        made(0, [np.ones(3, np.float32)])
+    torch.testing.assert_close(torch.rand(1, generator=GENERATOR), draws(15)[12:13])
+    assert len(calls) == 2
+
+
+def test_what_differs_is_drawn_once():
+    """Torch's result is taken, and the generator is where torch has left it."""
+    size = [0]
+
+    def function(x):
+        return x * torch.rand(3 + size[0], generator=GENERATOR)[:3]
+
+    made, _ = programs(function)
+    found, expected, ones = [], [], np.ones(3, np.float32)
+    for results in (found, expected):
+        GENERATOR.manual_seed(0)
+        for size[0] in range(6):
+            result = made(0, [ones])[0] if results is found else function(torch.ones(3)).numpy()
+            results.append(result)
+    np.testing.assert_array_equal(found, expected)
+
+
+def draws(n):
+    """The first numbers of the seed 0, drawn in threes."""
+    generator = torch.Generator().manual_seed(0)
+    return torch.cat([torch.rand(3, generator=generator) for _ in range(n // 3)])
+
+
+@pytest.mark.filterwarnings("error")
+def test_the_logarithm_of_0_is_no_warning():
+    made, calls = programs(lambda x: x.log())
+    for _ in range(3):
+        assert made(0, [np.zeros(2, np.float32)])[0].tolist() == [-np.inf] * 2
+    assert len(calls) == 2
