@@ -129,6 +129,12 @@ class _Recorder(TorchDispatchMode):
         super().__init__()  # type: ignore[no-untyped-call]  # torch has not annotated it
         self.inputs, self.calls = list(inputs), list[_Call]()
 
+    @classmethod
+    @override
+    def _should_skip_dynamo(cls) -> bool:
+        """Return False: torch would import its compiler, which takes two seconds."""
+        return False
+
     @override
     def __torch_dispatch__(
         self,

@@ -317,3 +317,9 @@ def test_the_logarithm_of_0_is_no_warning():
     for _ in range(3):
         assert made(0, [np.zeros(2, np.float32)])[0].tolist() == [-np.inf] * 2
     assert len(calls) == 2
+
+
+def test_recording_does_not_import_torch_s_compiler():
+    """Which takes two seconds; torch wraps the method in what imports it."""
+    method = numpy_program._Recorder.__torch_dispatch__
+    assert method.__code__.co_filename == numpy_program.__file__
