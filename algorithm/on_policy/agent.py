@@ -254,16 +254,15 @@ class OnPolicyAgent:
         measured = not normaliser.names or self.learner.observations > 0
         if measured:
             self._set_factors(step if run_step is None else run_step)
-            self._metrics = self.learner.update(batch, current=lag == 0)
-            self._guard.passes(batch, step, finite=all(map(math.isfinite, self._known())))
+            metrics = self.learner.update(batch, current=lag == 0)
+            finite = all(math.isfinite(value) for name, value in metrics.items() if name.startswith("loss/"))
+            if self._guard.passes(batch, step, finite=finite):
+                self._metrics = metrics
         if normaliser.names:  # after the update: the policy has acted with what was known before
             seen = slice(self._burn_in, -1), batch.valid[:, self._burn_in :]
             rows = {name: batch.obs[name][:, seen[0]][seen[1]] for name in normaliser.names}
             normaliser.observe({name: value.numpy() for name, value in rows.items()})
         watch.lap("update")
-
-    def _known(self) -> list[float]:
-        return [value for name, value in self._metrics.items() if name.startswith("loss/")]
 
     def _set_factors(self, step: int) -> None:
         left = max(0.0, 1.0 - step / self.config.base_config.max_step)
