@@ -43,7 +43,7 @@ def diverged(why: str, step: int) -> NumericalError:
         "training has diverged",
         where=f"environment step {step}",
         why=why,
-        fix="lower sac_config.learning_rate, or look for extreme rewards and observations; "
+        fix="lower learning_rate, or look for extreme rewards and observations; "
         "the last checkpoint was written before this",
     )
 
@@ -64,17 +64,19 @@ class Learner(Protocol):
 class DivergenceMonitor:
     """Monitor of a learner's updates.
 
-    An update is good if every optimiser took its step and the TD errors are finite. After ``PATIENCE`` others
+    An update is good if every optimiser took its step and its errors are finite. After ``PATIENCE`` others
     in a row, the last of them with usable numbers in its batch, the monitor restores the last checkpoint's
     networks and optimisers. Counters, replay and random numbers continue. The training has diverged if that
     does not help either, or there is no checkpoint.
+
+    block: of the configuration, with the learner's ``learning_rate``
     """
 
-    def __init__(self, learner: Learner) -> None:
-        self._learner = learner
+    def __init__(self, learner: Learner, block: str) -> None:
+        self._learner, self._block = learner, block
         self._restore: Restore = _no_checkpoint
         self._report: DivergenceReport = _Logged()
-        self.skipped = 0  # optimiser steps, and TD errors that were not taken
+        self.skipped = 0  # optimiser steps, and errors that were not taken
         self._counted = learner.skipped  # what the learner had counted at the last look
         self._in_a_row = self._rolled_back = self._good = 0
 
@@ -87,7 +89,7 @@ class DivergenceMonitor:
 
         batch:  the update's batch
         step:   environment steps, for messages
-        finite: whether the update's TD errors are finite
+        finite: whether the update's errors, or losses, are finite
         Waits for the device. Raises NumericalError if roll backs no longer help.
         """
         total = self._learner.skipped
@@ -96,7 +98,7 @@ class DivergenceMonitor:
             self._in_a_row = 0
             self._good += 1
             return True
-        cause = _Cause(batch)
+        cause = _Cause(batch, self._block)
         self._count(max(lost, 1), step, cause.text)
         self._in_a_row += 1
         if self._in_a_row >= (EXTREME_PATIENCE if cause.extreme else PATIENCE):
@@ -112,15 +114,13 @@ class DivergenceMonitor:
         if before and len(str(self.skipped)) == len(str(before)):
             return  # reported at 1, 10, 100, …
         many = "1 step" if self.skipped == 1 else f"so far {self.skipped:,} steps"
-        self._report.skipped(
-            f"{many} skipped, for a gradient or TD error not finite · step {step:,} · {cause}"
-        )
+        self._report.skipped(f"{many} skipped, for a gradient or error not finite · step {step:,} · {cause}")
 
     def _roll_back(self, step: int, cause: str) -> None:
         if self._good >= RECOVERY:
             self._rolled_back = 0
         updates = f"{self._in_a_row} updates in a row"
-        fault = f"{updates} had gradients or TD errors that are not finite; the last: {cause}"
+        fault = f"{updates} had gradients or errors that are not finite; the last: {cause}"
         if self._rolled_back == ROLL_BACKS:
             raise diverged(
                 f"{fault}; going back to the last checkpoint {ROLL_BACKS} times did not help", step
@@ -160,7 +160,8 @@ class _Cause:
     extreme: whether a number is too large for any update
     """
 
-    def __init__(self, batch: SequenceBatch) -> None:
+    def __init__(self, batch: SequenceBatch, block: str) -> None:
+        self._block = block
         self._reward = _largest(batch.reward, batch.valid)
         seen = [_largest(v, batch.obs_valid) for v in batch.obs.values() if v.is_floating_point()]
         self._observation = max(seen, default=0.0)
@@ -171,12 +172,12 @@ class _Cause:
         """Text for a message."""
         reward, observation = self._reward, self._observation
         extremes = f"|reward| up to {reward:.3g}, |observation| up to {observation:.3g} in its batch"
-        return f"{extremes}: {_advice(reward, observation)}"
+        return f"{extremes}: {_advice(reward, observation, self._block)}"
 
 
-def _advice(reward: float, observation: float) -> str:
+def _advice(reward: float, observation: float, block: str) -> str:
     if max(reward, observation) < LARGE:
-        return "lower sac_config.learning_rate, or set sac_config.max_grad_norm"
+        return f"lower {block}.learning_rate or {block}.max_grad_norm"
     if reward >= observation:
         return (
             "scale rewards by base_config.reward_scale, or clip them: base_config.wrappers: "

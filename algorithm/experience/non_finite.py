@@ -51,7 +51,7 @@ class BadNumber:
             where += ", at the beginning of its episode"
         what, fix = "the environment returned", _ADVICE
         if number.of_policy:
-            what, fix = "the policy gave", "look for extreme observations, or lower sac_config.learning_rate"
+            what, fix = "the policy gave", "look for extreme observations, or lower learning_rate"
         return NumericalError(
             f"{what} a number that is not finite", where=where, why=f"it is {number.value}", fix=fix
         )

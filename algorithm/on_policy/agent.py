@@ -19,6 +19,7 @@ from algorithm.agents.demonstrations import DemoStore, signal_rows, unused
 from algorithm.agents.divergence import DivergenceMonitor
 from algorithm.agents.networks import extensions_of, make_networks
 from algorithm.data import Demonstrations, Int, Segment, State, StepBatch
+from algorithm.errors import UsageError
 from algorithm.nn.normalise import vector_names
 from algorithm.on_policy.acting import acting_parts, clipping, new_actor
 from algorithm.on_policy.cloning import Cloning
@@ -135,7 +136,7 @@ class OnPolicyAgent:
             warming_up=False,
             greedy=greedy,
         )
-        self._guard = DivergenceMonitor(self.learner)
+        self._guard = DivergenceMonitor(self.learner, BLOCKS[config.algorithm])
         self._new: list[Int] = []  # ids of the transitions of this rollout
         self._num_new = 0
         self._lag = 0  # versions that the networks of the oldest of them are behind
@@ -245,7 +246,9 @@ class OnPolicyAgent:
             return
         watch = watch or Stopwatch()
         ids = np.sort(np.concatenate(self._new))
-        batch = self.ring.chains(ids[ids >= self.ring.next_id - len(self.ring)])
+        if ids[0] < self.ring.next_id - len(self.ring):
+            raise self._overwritten()
+        batch = self.ring.chains(ids)
         lag, self._lag = self._lag, 0
         self._new, self._num_new = [], 0
         self._rollouts += 1
@@ -254,16 +257,28 @@ class OnPolicyAgent:
         measured = not normaliser.names or self.learner.observations > 0
         if measured:
             self._set_factors(step if run_step is None else run_step)
-            self._metrics = self.learner.update(batch, current=lag == 0)
-            self._guard.passes(batch, step, finite=all(map(math.isfinite, self._known())))
+            metrics = self.learner.update(batch, current=lag == 0)
+            finite = all(math.isfinite(value) for name, value in metrics.items() if name.startswith("loss/"))
+            if self._guard.passes(batch, step, finite=finite):
+                self._metrics = metrics
         if normaliser.names:  # after the update: the policy has acted with what was known before
             seen = slice(self._burn_in, -1), batch.valid[:, self._burn_in :]
             rows = {name: batch.obs[name][:, seen[0]][seen[1]] for name in normaliser.names}
             normaliser.observe({name: value.numpy() for name, value in rows.items()})
         watch.lap("update")
 
-    def _known(self) -> list[float]:
-        return [value for name, value in self._metrics.items() if name.startswith("loss/")]
+    def _overwritten(self) -> UsageError:
+        agents, copies = max(map(len, self._new)), self.config.base_config.n_envs
+        # Of a rollout and a step of all agents two rows each, and what lies before their open episodes.
+        rows = 2 * agents + (2 + self._burn_in) * agents - self._open_rows()
+        enough = max(-(-rows // (2 * copies)), 2 * self._own.rollout_step)
+        return UsageError(
+            "a rollout was overwritten before it was learned from",
+            where=f"{BLOCKS[self.config.algorithm]}.rollout_step",
+            why=f"{agents:,} agents of {self._behaviour!r} act at once, and there are {self.ring.capacity:,} "
+            "rows for rollout_step · n_envs steps",
+            fix=f"raise rollout_step to {enough:,} or more",
+        )
 
     def _set_factors(self, step: int) -> None:
         left = max(0.0, 1.0 - step / self.config.base_config.max_step)
@@ -310,7 +325,8 @@ class OnPolicyAgent:
 
     def state(self) -> State:
         """Return all but networks, optimiser and ring, between two steps."""
-        ids = np.concatenate(self._new) if self._new else np.empty(0, np.int64)
+        # Behind the next id: a larger ring may number its rows anew.
+        ids = np.concatenate(self._new) - self.ring.next_id if self._new else np.empty(0, np.int64)
         finite = {name: value for name, value in self._metrics.items() if math.isfinite(value)}
         meta = {
             "updates": self.learner.updates,
@@ -327,7 +343,7 @@ class OnPolicyAgent:
         """Continue from what :meth:`state` returned; without its ring a rollout begins anew."""
         own = state.part("own")
         ids = own.arrays["rollout"].astype(np.int64)
-        kept = ids[(ids >= self.ring.next_id - len(self.ring)) & (ids < self.ring.next_id)]
+        kept = ids[ids >= -len(self.ring)] + self.ring.next_id
         self._new, self._num_new = [kept], len(kept)
         self._rollouts, self._lag = int(own.meta["rollouts"]), int(own.meta["lag"])
         self._metrics = dict(own.meta["metrics"])

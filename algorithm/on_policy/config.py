@@ -233,12 +233,19 @@ def contradictions(config: AnyConfig) -> Iterator[Contradiction]:
             "the memory of a second encoder is not stored: only the policy's acts",
             f"leave {name}.shared or seq_encoder out",
         )
-    size = own.rollout_step * config.base_config.n_envs
-    if own.num_minibatch > 1 and size // own.num_minibatch < 2:
+    size, parts = own.rollout_step * config.base_config.n_envs, own.num_minibatch
+    if parts > 1 and size // parts < 2:
         yield Contradiction(
             (f"{name}.num_minibatch", f"{name}.rollout_step"),
-            f"{size} steps of a rollout cannot be split into {own.num_minibatch} parts of two or more",
+            f"{size} steps of a rollout cannot be split into {parts} parts of two or more",
             "lower num_minibatch, or raise rollout_step or n_envs",
+        )
+    elif sac.seq_encoder and size // own.sequence_step < parts:
+        yield Contradiction(
+            (f"{name}.num_minibatch", f"{name}.sequence_step"),
+            f"with a memory {size} steps of a rollout are {size // own.sequence_step} sequences of "
+            f"{own.sequence_step}, too few for {parts} parts",
+            "lower num_minibatch or sequence_step, or raise rollout_step or n_envs",
         )
     falls = [
         key

@@ -7,6 +7,7 @@ import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial, reduce
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -20,6 +21,7 @@ from algorithm.nn.distributions import HybridAction
 from algorithm.nn.loader import Networks
 from algorithm.nn.normalise import Normaliser
 from algorithm.nn.optimiser import FlatAdam, FlatOptimiser, FlatRms, below
+from algorithm.nn.protocols import Obs
 from algorithm.nn.return_scale import NoReturnScale, ReturnScale
 from algorithm.on_policy.acting import make_acting_model
 from algorithm.on_policy.bonuses import Bonuses
@@ -113,19 +115,12 @@ class OnPolicyLearner:
         self.updates = 0
 
     def _make_optimiser(self, modules: Sequence[nn.Module]) -> FlatOptimiser:
-        own, limit = self._own, self._own.max_grad_norm or math.inf
+        own = self._own
+        rate, limit, skipped = own.learning_rate, own.max_grad_norm or math.inf, self._skipped
         if isinstance(own, PpoConfig):
-            return FlatAdam(
-                modules, own.learning_rate, max_norm=limit, skipped=self._skipped, epsilon=EPSILON
-            )
-        return FlatRms(
-            modules,
-            own.learning_rate,
-            max_norm=limit,
-            skipped=self._skipped,
-            epsilon=EPSILON,
-            inside=own.use_tf_rms,
-        )
+            return FlatAdam(modules, rate, max_norm=limit, skipped=skipped, epsilon=EPSILON)
+        inside = own.use_tf_rms
+        return FlatRms(modules, rate, max_norm=limit, skipped=skipped, epsilon=EPSILON, inside=inside)
 
     def update(self, batch: SequenceBatch, *, current: bool = True) -> dict[str, float]:
         """Learn from a rollout; return the means of its updates' metrics. Waits for the device at its end.
@@ -181,7 +176,7 @@ class OnPolicyLearner:
         checked: the ratios of the very first update must be 1
         """
         order = torch.randperm(len(rollout), generator=self._generator)
-        for sequences in order.tensor_split(self._own.num_minibatch):
+        for sequences in order.tensor_split(min(self._own.num_minibatch, len(order))):
             found = self._step(rollout.part(sequences).to(self.device), first=checked and not len(metrics))
             if self._bonuses.extensions:
                 found |= self._bonuses.update(rollout.windows(sequences), self._generator)
@@ -259,17 +254,30 @@ class OnPolicyLearner:
                 "noise",
             )
 
-    @torch.no_grad()
     def _values(self, batch: SequenceBatch) -> Tensor:
         """Return V [B, T+1] of the learned tokens and of the one behind, on the CPU."""
-        found = []
-        for first in range(0, len(batch.reward), _CHUNK):
-            rows = slice(first, first + _CHUNK)
-            raw = {name: value[rows].to(self.device) for name, value in batch.obs.items()}
-            obs = self.model.normaliser(raw)
-            tokens = (one[rows].to(self.device) for one in (batch.prev_action, batch.carry, batch.obs_valid))
+        exists = batch.obs_valid
+        if self.model.rep.carry_shape != (0,):
+            return self._values_of(batch.obs, batch.prev_action, batch.carry, exists)
+        # Without a memory a token has one value wherever it stands, and most stand in two windows.
+        tokens = exists.flatten().nonzero()[:, 0]
+        _, first, place = np.unique(batch.ids.flatten()[tokens], return_index=True, return_inverse=True)
+        chosen = tokens[first]
+        obs = {name: value.flatten(0, 1)[chosen].unsqueeze(1) for name, value in batch.obs.items()}
+        prev_action = batch.prev_action.flatten(0, 1)[chosen].unsqueeze(1)
+        carry, alone = batch.carry.new_zeros(len(chosen), 0), exists.new_ones(len(chosen), 1)
+        result = torch.zeros(exists.shape)
+        result[exists] = self._values_of(obs, prev_action, carry, alone)[torch.from_numpy(place), 0]
+        return result
+
+    @torch.no_grad()
+    def _values_of(self, raw: Obs, prev_action: Tensor, carry: Tensor, exists: Tensor) -> Tensor:
+        found, learned = [], slice(self._burn_in, None)
+        for at in range(0, len(exists), _CHUNK):
+            rows = slice(at, at + _CHUNK)
+            obs = self.model.normaliser({name: value[rows].to(self.device) for name, value in raw.items()})
+            tokens = (one[rows].to(self.device) for one in (prev_action, carry, exists))
             state = self._encoders.for_values(obs, *tokens)
-            learned = slice(self._burn_in, None)
             shape, state = state[:, learned].shape[:2], state[:, learned].flatten(0, 1)
             value = self._v(state, {k: v[:, learned].flatten(0, 1) for k, v in obs.items()})
             found.append(value.view(shape).cpu())
@@ -287,8 +295,10 @@ class OnPolicyLearner:
         return int(self._skipped)
 
     def set_factors(self, *, learning_rate: float, clip: float, cloning: float = 1.0) -> None:
-        """Set learning rate, clip and the rate of cloning to so many times those of the configuration."""
-        self._optimiser.factor, self._clip_factor = learning_rate, clip
+        """Set learning rates, clip and the rate of cloning to so many times those of the configuration."""
+        self._clip_factor = clip
+        for optimiser in (self._optimiser, *self._bonuses.optimisers.values()):
+            optimiser.factor = learning_rate
         if self._cloning:
             self._cloning.optimiser.factor = cloning
 

@@ -132,8 +132,10 @@ class Rollout:
         self.weight.copy_(self.first.clamp(max=0.0).exp())
 
     def normalise(self) -> None:
-        """Give all advantages mean 0 and standard deviation 1."""
-        self.advantage[self.valid] = standardised(self.advantage[self.valid])
+        """Give all advantages mean 0 and standard deviation 1; a single one stays as it is."""
+        own = self.advantage[self.valid]
+        if len(own) > 1:
+            self.advantage[self.valid] = standardised(own)
 
     def windows(self, sequences: Tensor) -> SequenceBatch:
         """Return the windows of the sequences of these numbers [b], with the tokens behind."""

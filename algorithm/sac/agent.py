@@ -88,7 +88,7 @@ class SacAgent:
         )
         if self._demonstrations:
             self._demonstrations.show(self.sac.model.normaliser)
-        self._guard = DivergenceMonitor(self.sac)
+        self._guard = DivergenceMonitor(self.sac, "sac_config")
         self._device, self._seed, self._behaviour = device, seed, behaviour
         self.policy: ExploringPolicy = BehaviourPolicy(
             spec,

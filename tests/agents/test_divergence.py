@@ -62,7 +62,7 @@ BATCH = random_batch(4)
 
 def guard_and_all(*, saved: object = SAVED) -> tuple[DivergenceMonitor, Learner, Told]:
     learner, told = Learner(), Told()
-    guard = DivergenceMonitor(learner)
+    guard = DivergenceMonitor(learner, "sac_config")
     guard.attach(restore=lambda: saved, report=told)
     return guard, learner, told
 
@@ -348,6 +348,6 @@ def test_a_whole_run_goes_back_to_its_checkpoint_three_times_and_ends_with_code_
     (3.0, 1e30, "clip or scale sensors with a wrapper of your own: base_config.wrappers: [module:Class]"),
 ])  # fmt: skip
 def test_what_is_advised_can_be_written_into_a_configuration(reward, observation, advice, tmp_path):
-    assert divergence._advice(reward, observation) == advice
+    assert divergence._advice(reward, observation, "ppo_config") == advice
     (tmp_path / "config.yaml").write_text(f"base_config: {{{advice.rpartition('base_config.')[2]}}}")
     assert load_config_file(tmp_path / "config.yaml").config.base_config.wrappers

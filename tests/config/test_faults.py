@@ -68,6 +68,7 @@ SINGLE = {
     "a key of no family": ("  algorithm: PPO\n  sac_config: {alpha: 0.6}", "unknown key `sac_config.alpha`", 6, "belongs under replay_config"),
     "two views with PPO": ("  algorithm: PPO\n  sac_config: {siamese: ATC}", "`sac_config.siamese` and `algorithm` contradict", 6, "leave siamese out"),
     "novel actions with A2C": ("  algorithm: A2C\n  sac_config: {use_rnd: true}", "`sac_config.use_rnd` and `algorithm` contradict", 6, "leave use_rnd out"),
+    "fewer sequences than parts": ("  algorithm: PPO\n  ppo_config: {rollout_step: 128, num_minibatch: 32}\n  sac_config: {seq_encoder: RNN}", "`ppo_config.num_minibatch` and `ppo_config.sequence_step` contradict", 6, "lower num_minibatch or sequence_step, or raise rollout_step or n_envs"),
     "values of SAC": ("  nn_config: {v: {dense_n: 8}}", "`nn_config.v` has no effect", 5, "leave it out"),
     "critics of PPO": ("  algorithm: PPO\n  nn_config: {q: {dense_n: 8}}", "`nn_config.q` has no effect", 6, "leave it out"),
     "images that would move": ("  algorithm: PPO\n  nn_config:\n    rep: {random_shift: 4}", "`nn_config.rep.random_shift` has no effect", 7, "leave it out"),

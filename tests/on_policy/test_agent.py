@@ -1,0 +1,128 @@
+"""On-policy agents: what enters a rollout, and what becomes of one that is of no use."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from algorithm.data import StepBatch
+from algorithm.errors import UsageError
+from algorithm.on_policy.rollout import Rollout
+from tests.on_policy.agents import make, train, weights
+
+
+def step_of(agent, n, t):
+    """The t-th step of n agents of Pendulum, in which nothing ends."""
+    drawn = (np.random.default_rng(at).normal(size=(n, 3)).astype(np.float32) for at in (t, t + 1))
+    obs, behind = ({"obs": values} for values in drawn)
+    none, mask = np.zeros((n, 0), np.float32), np.ones((n, 0), np.bool_)
+    out = agent.policy.act(obs, np.zeros((n, 1), np.float32), none, mask)
+    return StepBatch(
+        streams=np.arange(n),
+        start_steps=np.full(n, t),
+        obs=obs,
+        action_mask=mask,
+        carry=none,
+        next_obs=behind,
+        next_action_mask=mask,
+        next_carry=none,
+        action=out.action,
+        z=out.z,
+        behaviour_logp=out.behaviour_logp,
+        reward=np.ones(n, np.float32),
+        terminated=np.zeros(n, np.bool_),
+        truncated=np.zeros(n, np.bool_),
+    )
+
+
+def test_more_agents_than_a_rollout_has_room_for_are_refused_with_the_length_that_has(monkeypatch):
+    def play(rollout_step):
+        agent, _ = make("Pendulum-v1", n=1, algorithm="A2C", rollout_step=rollout_step)
+        learned, update = [], agent.learner.update
+        monkeypatch.setattr(
+            agent.learner,
+            "update",
+            lambda batch, **how: learned.append(int(batch.valid.sum())) or update(batch, **how),
+        )
+        for t in range(8):
+            agent.add_steps(step_of(agent, 100, t))
+            agent.learn(100 * (t + 1))
+        return sum(learned)
+
+    with pytest.raises(UsageError, match="overwritten before it was learned from") as caught:
+        play(5)
+    assert "100 agents of 'x' act at once, and there are 148 rows" in caught.value.why
+    assert caught.value.fix == "raise rollout_step to 136 or more"
+    assert play(136) == 800
+
+
+@pytest.mark.parametrize("steps", [242, 246, 250, 254])
+def test_a_rollout_goes_on_with_more_environments(steps):
+    """Also where the ring has been written over, so that a larger one numbers its rows anew."""
+    agent, collector = make(n=2, rollout_step=16)
+    train(agent, collector, steps)
+    more, _ = make(n=3, rollout_step=16)
+    more.ring.load_state(agent.ring.state())
+    more.load_state(agent.state())
+    before, after = (one.ring.chains(np.sort(np.concatenate(one._new))) for one in (agent, more))
+    assert len(before.reward) and more._num_new == agent._num_new
+    for name in ("obs", "action", "reward", "step"):
+        one, other = (getattr(batch, name) for batch in (before, after))
+        torch.testing.assert_close(one, other)
+
+
+def test_a_rollout_that_gives_no_finite_loss_is_counted_and_not_logged(monkeypatch):
+    agent, collector = make("Pendulum-v1", n=2)
+    train(agent, collector, 64)
+    before, update = agent.metrics(64), agent.learner.update
+    monkeypatch.setattr(
+        agent.learner, "update", lambda batch, **how: update(batch, **how) | {"loss/value": math.inf}
+    )
+    train(agent, collector, 96)
+    found = agent.metrics(96)
+    assert found.pop("optim/skipped") == before.pop("optim/skipped") + 1
+    assert all(map(math.isfinite, found.values())) and found["loss/value"] == before["loss/value"]
+
+
+def test_more_parts_than_sequences_are_as_many_as_these():
+    agent, collector = make("CartPole-v1", n=1, sac={"seq_encoder": "RNN"}, rollout_step=64, num_minibatch=4)
+    agent.learner._own = agent.learner._own.model_copy(update={"num_minibatch": 60})
+    before = weights(agent)
+    train(agent, collector, 64)
+    assert any(not torch.equal(value, before[name]) for name, value in weights(agent).items())
+
+
+def test_one_transition_keeps_its_advantage():
+    agent, collector = make("Pendulum-v1", n=1, rollout_step=4)
+    while agent._num_new < 1:
+        collector.step()
+    rollout = Rollout(agent.ring.chains(agent._new[0]), 0, torch.zeros(1, 2))
+    rollout.advantage.fill_(3.0)
+    rollout.normalise()
+    assert rollout.advantage.item() == 3.0
+
+
+def test_the_step_size_of_curiosity_falls_with_the_others():
+    agent, collector = make(
+        "Pendulum-v1", n=2, sac={"curiosity": "FORWARD", "learning_rate_schedule": "linear"}
+    )
+    train(agent, collector, 512)
+    factors = {name: optimiser.factor for name, optimiser in agent.learner._optimisers()}
+    assert factors == {"all": pytest.approx(1 - 512 / 1000), "own": pytest.approx(1 - 512 / 1000)}
+
+
+def test_values_are_those_of_the_windows_and_each_row_is_encoded_once():
+    agent, collector = make("CartPole-v1", n=3, rollout_step=32)
+    while agent._num_new < agent._size:
+        collector.step()
+    batch, learner, encoded = agent.ring.chains(np.sort(np.concatenate(agent._new))), agent.learner, []
+    windows = learner._values_of(batch.obs, batch.prev_action, batch.carry, batch.obs_valid)
+    hook = learner.model.rep.register_forward_pre_hook(lambda _, args: encoded.append(args[1].shape[:2]))
+    found = learner._values(batch)
+    hook.remove()
+    torch.testing.assert_close(found, windows * batch.obs_valid)
+    rows = len(np.unique(batch.ids[batch.obs_valid]))
+    assert encoded == [(rows, 1)] and rows < 0.7 * batch.obs_valid.sum()
