@@ -155,7 +155,8 @@ class RemoteCollector:
         self._watch.lap("store")
 
     def _store(self, number: int, came: TrajectoryMessage) -> None:
-        lag = max(0, self._parameters.newest - came.version)
+        # A synchronous actor waits for the newest weights. After a kill it may have them from before.
+        lag = 0 if self._whole else self._parameters.lag(came.version)
         message = self._without_outdated(came, lag)
         for chunk in message.chunks:
             recorder, stream = self._recorders[chunk.behaviour], stream_of(number, chunk.agent)

@@ -136,6 +136,12 @@ class Remote:
             max_lag={name: self._limits(name).max_lag for name in agents},
         )
 
+    def _max_length(self) -> int:
+        """Return the transitions of the longest segment that every behaviour takes."""
+        limits = [self._limits(name).max_length for name in self._agents]
+        own: int = self._base.max_episode_length
+        return min([own, *(limit for limit in limits if limit is not None)])
+
     def _limits(self, behaviour: str) -> RemoteLimits:
         config = self._session.loaded.for_behaviour(behaviour)
         return family(config).remote_limits(config)
@@ -200,8 +206,8 @@ class Remote:
             self._session.console.message(line)
 
     def _terms(self) -> Terms:
-        loaded, base = self._session.loaded, self._base
-        folder = self._session.loaded.env_dir
+        loaded = self._session.loaded
+        folder = loaded.env_dir
         if self._session.run.config.exists() and not self._session.options.use_env_nn:
             folder = self._session.run.path
         carries = {name: agent.policy.stored_carry_shape for name, agent in self._agents.items()}
@@ -211,7 +217,7 @@ class Remote:
             agreed=agreed(loaded, specs, files),
             specs=specs,
             carry_shapes=carries,
-            max_length=base.max_episode_length,
+            max_length=self._max_length(),
             max_message=self._max_message,
             synchronous=self._net.synchronous,
             room_timeout=self._net.heartbeat,

@@ -8,6 +8,9 @@ from dataclasses import dataclass
 
 from ds.checking import AHEAD
 
+_UNSAVED = 1_000_000
+"""Versions that a learner may have published between its last checkpoint and the moment it was killed."""
+
 
 class ParameterStore:
     """Published weights and flags of a learner; a reader gets one whole version or none.
@@ -21,6 +24,7 @@ class ParameterStore:
         self._lock = threading.Lock()
         self._weights: tuple[int, tuple[bytes, ...]] = (0, ())
         self._seen = self._resumed = 0
+        self._first = 1  # version of this learner's first weights
         self.warming_up: Mapping[str, bool] = dict(warming_up)
         self.finished = False
 
@@ -31,8 +35,8 @@ class ParameterStore:
 
     @property
     def next_version(self) -> int:
-        """Version of the next weights: above all that were published here or seen by an actor."""
-        return max(self.newest, self._seen) + 1
+        """Version of the next weights: above all that were published, here or before, or seen by an actor."""
+        return max(self.newest + 1, self._seen + 1, self._first)
 
     @property
     def max_version(self) -> int:
@@ -40,15 +44,26 @@ class ParameterStore:
         return max(self.next_version - 1, self._resumed + AHEAD)
 
     def resume(self, version: int) -> None:
-        """Set the newest version at the time of the restored state."""
+        """Set the newest version at the time of the restored state.
+
+        The learner that was killed may have published further ones. Those of this one are above all of them.
+        """
         with self._lock:
             self._resumed = version
-            self._seen = max(self._seen, version)
+            self._first = version + _UNSAVED + 1
 
     def seen(self, version: int) -> None:
         """Note a version that an actor has from an earlier learner."""
         with self._lock:
             self._seen = max(self._seen, version)
+            if version > self.newest:
+                self._first = max(self._first, version + 1)
+
+    def lag(self, version: int) -> int:
+        """Return how many versions weights are behind the newest; 1 or more for those of a learner before."""
+        if version >= self._first:
+            return max(0, self.newest - version)
+        return max(1, self.newest - max(self._first - 1, version))
 
     def publish(self, version: int, chunks: Sequence[bytes]) -> None:
         """Replace the newest weights. ValueError for a version that is not newer."""

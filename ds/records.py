@@ -31,12 +31,12 @@ class ActorStatus:
     lags: deque[int] = field(default_factory=lambda: deque(maxlen=RECENT))  # versions, of the last messages
     _last_beat: float | None = None
 
-    def beats(self, beat: Beat, newest: int, now: float) -> None:
+    def beats(self, beat: Beat, lag: int, now: float) -> None:
         """Update from a beat."""
         if self._last_beat is not None and now > self._last_beat:
             self.steps_per_s = (beat.steps - self.steps) / (now - self._last_beat)
         self._last_beat = self.seen = now
-        self.steps, self.waiting, self.behind = beat.steps, beat.waiting, max(0, newest - beat.version)
+        self.steps, self.waiting, self.behind = beat.steps, beat.waiting, lag
 
 
 @dataclass

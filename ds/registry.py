@@ -128,8 +128,8 @@ class ActorRegistry:
             record = self._living.get(actor)
             return 0 if record is None else record.dropped
 
-    def accept(self, message: TrajectoryMessage, newest: int) -> Verdict:
-        """Return the verdict on a message, while version ``newest`` of the weights is the newest.
+    def accept(self, message: TrajectoryMessage, lag: int) -> Verdict:
+        """Return the verdict on a message, whose weights are ``lag`` versions behind the newest.
 
         After ``new`` and ``stale`` its channel is busy until it is :meth:`queued`, :meth:`not_queued` or
         :meth:`rejected`.
@@ -152,10 +152,9 @@ class ActorRegistry:
                 latest = message.number == record.channels[message.channel]
                 return record.became.get(message.channel, "taken before") if latest else "taken before"
             record.busy.add(message.channel)
-            lag = newest - message.version
             return "stale" if 0 <= self._max_lag < lag else "new"
 
-    def queued(self, message: TrajectoryMessage, newest: int, *, stale: bool = False) -> None:
+    def queued(self, message: TrajectoryMessage, lag: int, *, stale: bool = False) -> None:
         """Note that a message is in the queue; of a ``stale`` one only the ends of episodes."""
         with self._lock:
             self._counts["stale"] += message.steps * stale
@@ -163,7 +162,7 @@ class ActorRegistry:
             record = self._record(message.actor)
             if record is not None and not stale:
                 record.came_steps += message.steps
-                record.live.lags.append(max(0, newest - message.version))
+                record.live.lags.append(lag)
                 self._count_dropped(record, message.dropped)
 
     def not_queued(self, message: TrajectoryMessage) -> None:
@@ -201,13 +200,13 @@ class ActorRegistry:
                 record.stored[message.channel] = max(record.stored[message.channel], message.number)
                 record.stored_steps += message.steps
 
-    def beat(self, beat: Beat, newest: int) -> bool:
-        """Update from a beat; return whether the actor is known."""
+    def beat(self, beat: Beat, lag: int) -> bool:
+        """Update from a beat, with weights ``lag`` versions behind; return whether the actor is known."""
         with self._lock:
             record = self._living.get(beat.actor)
             if record is None:
                 return False
-            record.live.beats(beat, newest, self._clock())
+            record.live.beats(beat, lag, self._clock())
             self._count_dropped(record, beat.dropped)
             return True
 

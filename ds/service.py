@@ -113,7 +113,7 @@ class Service:
         """
         if self._parameters.finished:
             return self._receipt("finished")
-        verdict = self._actors.accept(message, self._parameters.newest)
+        verdict = self._actors.accept(message, self._parameters.lag(message.version))
         if verdict in _AT_ONCE:
             return self._receipt(_AT_ONCE[verdict], "it came before" if "before" in verdict else "")
         if verdict == "no channel":
@@ -134,7 +134,7 @@ class Service:
         except BadMessage as error:
             self._actors.count_fault("rejected", f"a beat: {error}")
             return self._receipt("rejected", str(error))
-        known = self._actors.beat(beat, self._parameters.newest)
+        known = self._actors.beat(beat, self._parameters.lag(beat.version))
         self._expire()
         if self._parameters.finished:
             return self._receipt("finished")
@@ -182,7 +182,7 @@ class Service:
         return Joined(max_message=self._terms.max_message, channels=channels, receipt=self._receipt(state))
 
     async def _store(self, message: TrajectoryMessage, *, stale: bool) -> Receipt:
-        terms, newest = self._terms, self._parameters.newest
+        terms, lag = self._terms, self._parameters.lag(message.version)
         try:
             check = partial(
                 check_trajectory,
@@ -203,11 +203,10 @@ class Service:
         if number is None or not await self._queue.put(number, stored, timeout=terms.room_timeout):
             self._actors.not_queued(message)
             return self._receipt("finished" if self._parameters.finished else "again")
-        self._actors.queued(message, newest, stale=stale)
+        self._actors.queued(message, lag, stale=stale)
         if terms.synchronous:
             await self._queue.processed(stored)
         if stale:
-            lag = newest - message.version
             return self._receipt("stale", f"{lag} versions behind, more than net_config.max_lag")
         return self._receipt("taken")
 

@@ -218,10 +218,17 @@ class OnPolicyAgent:
         return new_actor(self.spec, self.learner.model, device=self._device, seed=seed)
 
     def add_steps(self, steps: StepBatch) -> None:
-        """Store a step of several agents, with the rewards times ``base_config.reward_scale``."""
+        """Store a step of several agents, with the rewards times ``base_config.reward_scale``.
+
+        Raises UsageError where agents are so many that the step overwrites a rollout that was not full.
+        """
         if self._reward_scale != 1.0:
             steps = replace(steps, reward=steps.reward * self._reward_scale)
+        full = self._num_new >= self._size
         self._added(self.ring.add_steps(steps), steps)
+        oldest = min(int(ids.min()) for ids in self._new if len(ids))
+        if not full and oldest < self.ring.next_id - len(self.ring):
+            raise self._overwritten()
 
     def add(self, segment: Segment) -> None:
         """Store transitions of one agent, likewise."""
@@ -246,9 +253,7 @@ class OnPolicyAgent:
             return
         watch = watch or Stopwatch()
         ids = np.sort(np.concatenate(self._new))
-        if ids[0] < self.ring.next_id - len(self.ring):
-            raise self._overwritten()
-        batch = self.ring.chains(ids)
+        batch = self.ring.chains(ids[ids >= self.ring.next_id - len(self.ring)])
         lag, self._lag = self._lag, 0
         self._new, self._num_new = [], 0
         self._rollouts += 1

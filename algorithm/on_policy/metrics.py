@@ -13,10 +13,10 @@ METRICS: Mapping[str, str] = {
     "policy/std": "standard deviation of the continuous part, its geometric mean",
     "ppo/approx_kl": "estimate of the KL divergence of the policy from the one that acted, (ρ − 1) − log ρ",
     "ppo/clip_fraction": "share of the actions whose ratio has left the clip",
-    "ppo/ratio_max": "largest ratio of the probabilities of an action now and while acting",
+    "ppo/ratio_max": "largest ratio of an action's probabilities now and while acting, a mean of minibatches",
     "ppo/explained_variance": "share of the targets' variance that the values explained before the update",
     "ppo/trace_weight": "mean of min(1, π/μ) before the update; less than 1 where older weights have acted",
-    "ppo/epochs_done": "times that the last rollout was learned from, if target_kl has not ended it",
+    "ppo/epochs_done": "times that all of the last rollout was learned from, if target_kl has not ended it",
 }
 
 PANELS = (

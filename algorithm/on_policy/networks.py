@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
+from algorithm.errors import ModelError
 from algorithm.nn.distributions import HybridAction, TanhNormal
 from algorithm.nn.dry_run import check_policy, check_v
 from algorithm.nn.loader import Network, Networks
@@ -42,6 +43,7 @@ class TanhPolicy(nn.Module):
         hidden: Sequence[int] | None = None,
     ) -> None:
         super().__init__()
+        _check_std(std, log_std_init)
         widths = hidden_widths(dense_n, dense_depth, hidden, 64)
         width = [state_size, *widths][-1]
         self.net = mlp(state_size, widths, activation=nn.Tanh)
@@ -64,6 +66,24 @@ class TanhPolicy(nn.Module):
         mean = self.head.continuous(features)
         part = TanhNormal(mean, self.log_std.clamp(*LOG_STD_RANGE).expand_as(mean))
         return HybridAction(part, None if self.head.discrete is None else self.head.discrete(features))
+
+
+def _check_std(std: str, log_std_init: float) -> None:
+    if std not in ("parameter", "state"):
+        raise ModelError(
+            f"nn_config.policy.std is {std!r}",
+            why="the standard deviation is a parameter, or a part of the policy's output",
+            fix="set it to parameter or state",
+        )
+    low, high = LOG_STD_RANGE
+    if not low <= log_std_init <= high or (std == "state" and log_std_init):
+        raise ModelError(
+            f"nn_config.policy.log_std_init is {log_std_init:g}",
+            why=f"it is the first value of a parameter, and that lies in {low:g} … {high:g}"
+            if std == "parameter"
+            else "with std: state there is no such parameter",
+            fix="set it to a number there, or std to parameter",
+        )
 
 
 class TanhValue(nn.Module):

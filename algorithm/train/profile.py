@@ -30,6 +30,9 @@ class NoProfile:
     def step(self, updates: int) -> None:
         """Do nothing."""
 
+    def interrupt(self) -> None:
+        """Do nothing."""
+
     def finish(self, shares: str) -> None:
         """Do nothing."""
 
@@ -59,55 +62,67 @@ class TrainingProfile:
         if torch.cuda.is_available():
             activities.append(ProfilerActivity.CUDA)
         self._operators, self._functions = profile(activities=activities), cProfile.Profile()
-        self._ahead = [self._end_functions, self._end_operators, self._begin_operators]
-        self._updates, self._skipped, self._until = -1, _SKIPPED, 0.0
+        self._ahead = [
+            ("Functions of Python", self._functions.enable, self._functions.disable),
+            ("Operators of torch", self._operators.start, self._operators.stop),
+        ]
+        self._updates, self._skipped = -1, _SKIPPED
+        self._stop: Callable[[], object] | None = None  # of what is measured now
+        self._name, self._since = "", 0.0
+        self._took: dict[str, float] = {}
 
     def step(self, updates: int) -> None:
         """Begin or end a measurement after a step, if that is due; ``updates``: of the run so far."""
-        if not self._ahead:
-            return
         if self._skipped:
             self._skipped -= self._updates not in (-1, updates)
             self._updates = updates
-        elif self._clock() >= self._until:
-            self._ahead.pop()()
-            self._until = self._clock() + self._seconds
+        elif self._stop is None:
+            self._begin()
+        elif self._clock() - self._since >= self._seconds:
+            self.interrupt()
+            self._begin()
+
+    def interrupt(self) -> None:
+        """End what is measured now: what follows is no training, such as an evaluation."""
+        if self._stop is not None:
+            self._stop()
+            self._took[self._name] = self._clock() - self._since
+            self._stop = None
 
     def finish(self, shares: str) -> None:
         """End what runs and write the file; ``shares``: of the parts. A full disk is a warning."""
-        tables = "Too few updates were made for more.\n"
-        if self._begin_operators not in self._ahead:
-            while self._ahead:
-                self._ahead.pop()()
-            tables = self._tables()
+        self.interrupt()
         try:
-            write_text(self._file, f"Shares of the training's time\n{shares}\n\n{tables}")
+            write_text(self._file, f"Shares of the training's time\n{shares}\n\n{self._tables()}")
         except StorageError as error:
             self._console.warn(error.line)
         else:
             self._console.message(f"where the time went: {self._file}")
 
-    def _begin_operators(self) -> None:
-        self._operators.start()
-
-    def _end_operators(self) -> None:
-        self._operators.stop()
-        self._functions.enable()
-
-    def _end_functions(self) -> None:
-        self._functions.disable()
+    def _begin(self) -> None:
+        if self._ahead:
+            self._name, start, self._stop = self._ahead.pop()
+            start()
+            self._since = self._clock()
 
     def _tables(self) -> str:
-        operators = self._operators.key_averages().table(
+        tables = {
+            "Operators of torch": self._table_of_operators,
+            "Functions of Python": self._table_of_functions,
+        }
+        found = [f"{name}, over {took:.1f} s\n{tables[name]()}\n" for name, took in self._took.items()]
+        return "\n".join(found) or "Too few updates were made for more.\n"
+
+    def _table_of_operators(self) -> str:
+        table: str = self._operators.key_averages().table(
             sort_by="self_cpu_time_total", row_limit=_ROWS, max_name_column_width=50
         )
+        return table
+
+    def _table_of_functions(self) -> str:
         stream = io.StringIO()
         pstats.Stats(self._functions, stream=stream).sort_stats("tottime").print_stats(_ROWS)
-        functions = stream.getvalue().replace(f"{_CODE}/", "").strip()
-        return (
-            f"Operators of torch, over {self._seconds:g} s\n{operators}\n"
-            f"Functions of Python, over the {self._seconds:g} s that followed\n{functions}\n"
-        )
+        return stream.getvalue().replace(f"{_CODE}/", "").strip()
 
 
 def shares(seconds: Mapping[Part, float]) -> str:

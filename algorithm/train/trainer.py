@@ -196,6 +196,7 @@ class Trainer:
         if self._eval_env is None:
             return
         self._watch.lap("other")
+        self._profile.interrupt()
         step = self._counters.step
         self._counters.owes_evaluation = True  # also for who saves while it goes on
         found = evaluate(

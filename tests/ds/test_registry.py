@@ -39,17 +39,18 @@ class Scene:
         return self
 
     def accept(self, actor, number, channel=0, newest=0, **changes):
-        return self.actors.accept(sent(actor, number, channel, **changes), newest)
+        message = sent(actor, number, channel, **changes)
+        return self.actors.accept(message, newest - message.version)
 
     def take(self, actor, number, channel=0, newest=0, **changes):
         one = sent(actor, number, channel, **changes)
-        assert self.actors.accept(one, newest) == "new"
-        self.actors.queued(one, newest)
+        assert self.actors.accept(one, newest - one.version) == "new"
+        self.actors.queued(one, newest - one.version)
         return one
 
     def beat(self, actor, newest=0, version=0, steps=0, waiting=0, dropped=0):
         beat = Beat(actor=actor, version=version, steps=steps, waiting=waiting, dropped=dropped)
-        return self.actors.beat(beat, newest)
+        return self.actors.beat(beat, newest - beat.version)
 
     def bye(self, actor):
         return self.actors.bye(Bye(actor=actor, reason="done"))
@@ -180,7 +181,7 @@ def test_weights_that_are_too_old(max_lag, verdict):
     scene = Scene(max_lag=max_lag).come("a")
     assert scene.accept("a", 1, newest=10, version=6) == verdict
     if verdict == "stale":
-        scene.actors.queued(sent("a", 1, steps=30), 10, stale=True)
+        scene.actors.queued(sent("a", 1, steps=30), 4, stale=True)
         assert scene.counts() == {"ds/actors": 1.0, "ds/stale": 30.0}
         assert scene.accept("a", 1, newest=10) == "stale before"
         assert scene.accept("a", 2, newest=10, version=10) == "new"

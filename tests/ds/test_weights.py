@@ -129,3 +129,13 @@ def test_versions_go_on_above_those_of_an_earlier_learner():
     parameters.seen(41)  # by an actor that comes back
     publisher.publish_if_due()
     assert parameters.newest == 42
+
+
+def test_weights_of_a_learner_before_this_one_are_never_current():
+    parameters = ParameterStore({})
+    parameters.publish(1, [b"w"])
+    assert (parameters.lag(0), parameters.lag(1)) == (1, 0)
+    parameters.seen(7)  # by an actor of a learner that was killed before its first checkpoint
+    assert (parameters.lag(7), parameters.next_version) == (1, 8)
+    parameters.publish(8, [b"w"])
+    assert (parameters.lag(7), parameters.lag(8)) == (1, 0)

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from algorithm.config.schema import fields
+from algorithm.errors import ModelError
 from algorithm.nn.defaults import ModelRep
 from algorithm.nn.recurrent import LSTM
 from algorithm.nn.return_scale import ReturnScale
@@ -158,3 +159,17 @@ def test_the_page_about_the_37_details_names_what_exists(root):
         for name in named:
             module, _, thing = name.rpartition(".")
             assert name in keys or hasattr(importlib.import_module(module), thing), f"{number}: {name}"
+
+
+@pytest.mark.parametrize(
+    ("sizes", "what", "fix"),
+    [
+        ({"std": "states"}, "nn_config.policy.std is 'states'", "set it to parameter or state"),
+        ({"log_std_init": -50}, "nn_config.policy.log_std_init is -50", "set it to a number there"),
+        ({"log_std_init": -1, "std": "state"}, "nn_config.policy.log_std_init is -1", "or std to parameter"),
+    ],
+)
+def test_a_deviation_that_cannot_be_is_refused(sizes, what, fix):
+    with pytest.raises(ModelError) as caught:
+        make("Pendulum-v1", sizes=sizes)
+    assert caught.value.what == what and fix in caught.value.fix

@@ -45,13 +45,29 @@ def test_operators_then_functions_are_measured_once_updates_are_made(tmp_path):
     left = []
     for updates in (0, 0, 0, 5, 10, 15, *range(16, 30)):
         loop(profile, clock, [updates])
-        left.append(len(profile._ahead))
-    assert left == [3] * 6 + [2] * 3 + [1] * 3 + [0] * 8, "three steps with updates are passed over"
+        left.append((len(profile._ahead), profile._stop is None))
+    running = [(1, False)] * 3 + [(0, False)] * 3
+    assert left == [(2, True)] * 6 + running + [(0, True)] * 8, "three steps with updates are passed over"
     profile.finish("update 60% · act 40%")
     text = (tmp_path / "profile.txt").read_text()
     assert "update 60% · act 40%" in text and "aten::mm" in text.split("Functions of Python")[0]
     assert "linalg" in text.split("Functions of Python")[1]
     assert console.said == [f"where the time went: {tmp_path / 'profile.txt'}"] and not console.warned
+
+
+def test_an_evaluation_is_in_no_table(tmp_path):
+    clock = Seconds()
+    profile = TrainingProfile(tmp_path / "profile.txt", Heard(), seconds=3.0, clock=clock)
+    loop(profile, clock, range(6))
+    profile.interrupt()
+    assert profile._stop is None
+    torch.ones(4).sort()
+    clock.now += 50.0
+    loop(profile, clock, range(8, 20))
+    profile.finish("")
+    text = (tmp_path / "profile.txt").read_text()
+    assert "aten::sort" not in text
+    assert "Operators of torch, over 1.0 s" in text and "Functions of Python, over 3.0 s" in text
 
 
 @pytest.mark.parametrize("steps", [0, 2, 5, 9])
