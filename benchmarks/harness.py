@@ -116,6 +116,7 @@ class Bench:
                 _, status, used = os.wait4(process.pid, 0)
             except BaseException:
                 process.terminate()
+                process.wait()  # otherwise whoever inherits it has to reap it
                 raise
             finally:
                 self._running.discard(process)

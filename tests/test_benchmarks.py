@@ -186,6 +186,9 @@ def test_a_question_that_is_killed_leaves_no_process_behind(tmp_path: Path) -> N
     while not children.read_text() and time.monotonic() < until:
         time.sleep(0.05)
     (child,) = map(int, children.read_text().split())
+    while Path(f"/proc/{child}/comm").read_text() != "sleep\n" and time.monotonic() < until:
+        time.sleep(0.05)
+    time.sleep(0.5)  # a signal that comes inside Popen finds no process to end
     process.terminate()
     assert process.wait(60) == 143
     until = time.monotonic() + 10

@@ -10,8 +10,8 @@ from tests.ds import processes
 from tests.run import killing
 from tests.train.test_resume import TASK
 
-QUICK = {"extended": 160}
-"""Section -> environment steps: RND and cameras."""
+QUICK = {"hybrid": 300}
+"""Section -> environment steps."""
 
 SLOW = {
     "ppo_memory": 300,
@@ -21,7 +21,7 @@ SLOW = {
     "images": 400,
     "fresh": 600,
     "own_td_error": 330,
-    "hybrid": 300,
+    "extended": 160,
 }
 
 

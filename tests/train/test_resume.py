@@ -96,8 +96,8 @@ def folder(tmp_path):
     return tmp_path
 
 
-QUICK = ("extended", "ppo_memory")
-"""Sections of every run of the suite: extensions and hybrid actions, rollouts with stored states."""
+QUICK = ("hybrid", "ppo_memory")
+"""Sections of every run of the suite: a replay, rollouts with stored states."""
 
 
 @pytest.mark.fault("F01")

@@ -117,6 +117,7 @@ def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Sc
     return lambda name: Scene(tmp_path / name, monkeypatch)
 
 
+@pytest.mark.slow
 @pytest.mark.fault("F29")
 def test_a_population_that_is_killed_ends_as_one_that_was_not(
     scene: Callable[[str], Scene], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
