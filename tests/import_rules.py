@@ -151,8 +151,9 @@ def _objections(name: str, target: str) -> Iterator[str]:
     if first in sys.stdlib_module_names or first == "typing_extensions":  # typing of later versions
         return
     if _is_fragment(name):
-        if not any(within(target, allowed) for allowed in FRAGMENT_MAY_IMPORT):
-            yield "a configuration fragment imports pydantic and algorithm.fields only"
+        beside = f"{name.rpartition('.')[0]}.rules"
+        if not any(within(target, allowed) for allowed in (*FRAGMENT_MAY_IMPORT, beside)):
+            yield "a configuration fragment imports pydantic, algorithm.fields and its own rules only"
     elif within(name, "algorithm.ops"):
         if not (first == "torch" or within(target, "algorithm.ops")):
             yield "algorithm.ops is pure maths on tensors and imports torch only"
@@ -196,7 +197,7 @@ def _layer(name: str) -> str | None:
 
 def _is_fragment(name: str) -> bool:
     """Whether the module is a part of the schema that lies beside the code it configures."""
-    return name.startswith("algorithm.") and name.endswith(".config") and name.count(".") == 2
+    return name.startswith("algorithm.") and name.endswith((".config", ".rules")) and name.count(".") == 2
 
 
 def unsafe(module: Module) -> list[str]:

@@ -142,6 +142,8 @@ def test_starts_without_torch(name: str) -> None:
         ("algorithm.utils", "algorithm.spec", "no place"),
         ("algorithm.sac.config", "torch", "fragment"),
         ("algorithm.sac.config", "algorithm.sac.learner", "fragment"),
+        ("algorithm.sac.rules", "algorithm.sac.learner", "fragment"),
+        ("algorithm.sac.config", "algorithm.on_policy.rules", "fragment"),
         ("algorithm.train.trainer", "algorithm.spec.*", "star imports"),
         ("ds.wire", "main", "ds imports"),
         ("envs.gym.pendulum.nn", "algorithm.sac.heads", "algorithm.nn and nothing else"),

@@ -38,7 +38,7 @@ class MetricsWindow:
             self._saturated = result.priority >= self.td_error_max
 
     def metrics(self, next_id: int) -> dict[str, float]:
-        """Return the mean over the last updates of each value of the newest one; empty before the first.
+        """Return the mean of each value over those of the last updates that have it; empty before the first.
 
         next_id: of the replay, for the ages of the sampled rows
         """
@@ -48,12 +48,16 @@ class MetricsWindow:
         if self.td_error_max is not None:
             saturated["replay/priority_saturated"] = float(self._saturated.float().mean())
         return {
-            **{name: self._mean(name) for name in self._updates[-1][0]},
+            **{name: self._mean(name) for name in self._names()},
             "replay/priority_mean": float(self._priority.mean()),
             **saturated,
             "replay/is_weight_min": float(self._weight.min()),
             "replay/age_mean": float((next_id - self._anchors).float().mean()),
         }
+
+    def _names(self) -> list[str]:
+        """Return the names of all values; not every update has a policy's."""
+        return list(dict.fromkeys(name for metrics, _ in reversed(self._updates) for name in metrics))
 
     def _mean(self, name: str) -> float:
         """Return a mean; a resumed run's earlier updates lie on the CPU, and may lack a new metric."""
@@ -64,7 +68,7 @@ class MetricsWindow:
         """Return the mean of each value in float32; next_id: as for :meth:`metrics`."""
         if not self._updates:
             return State(meta={"names": []})
-        names = list(dict.fromkeys(name for metrics, _ in reversed(self._updates) for name in metrics))
+        names = self._names()
         means = [
             [float(_mean(metrics[name], valid)) if name in metrics else np.nan for name in names]
             for metrics, valid in self._updates

@@ -244,20 +244,22 @@ class NnConfig(Block):
     )
     policy: dict[str, Any] | None = option(
         None,
-        "Keyword arguments of ModelPolicy; the default one takes dense_n and dense_depth or hidden, noisy.",
+        "Keyword arguments of ModelPolicy; the default one takes dense_n and dense_depth or hidden, norm, "
+        "block, noisy; that of PPO and A2C std and log_std_init instead of the last three.",
         resume=_OTHER_NETWORKS,
         shared=True,
     )
     q: dict[str, Any] | None = option(
         None,
-        "Keyword arguments of ModelQ; the default one takes dense_n and dense_depth or hidden.",
+        "Keyword arguments of ModelQ; the default one takes dense_n and dense_depth or hidden, norm (layer), "
+        "block (residual).",
         new=True,
         resume=_OTHER_NETWORKS,
         shared=True,
     )
     v: dict[str, Any] | None = option(
         None,
-        "Keyword arguments of ModelV, of PPO and A2C; the default one takes those of ModelQ.",
+        "Keyword arguments of ModelV, of PPO and A2C; the default one takes dense_n, dense_depth, hidden.",
         new=True,
         resume=_OTHER_NETWORKS,
         shared=True,

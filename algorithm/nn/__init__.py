@@ -8,7 +8,7 @@ from algorithm.nn.distributions import HybridAction, TanhNormal
 from algorithm.nn.encode import ImageEncoder, VectorEncoder
 from algorithm.nn.images import ImageLayout, image_layout, image_layouts
 from algorithm.nn.memories import AttentionRep, RecurrentRep
-from algorithm.nn.mlp import ActionHead, mlp
+from algorithm.nn.mlp import ActionHead, Norm, mlp, residual_mlp
 from algorithm.nn.noisy import NoisyLinear
 from algorithm.nn.optional import (
     ModelDiscriminator,
@@ -51,6 +51,7 @@ __all__ = [
     "ModelReward",
     "ModelTransition",
     "NoisyLinear",
+    "Norm",
     "ObsSpec",
     "PolicyFunction",
     "QFunction",
@@ -64,4 +65,5 @@ __all__ = [
     "image_layouts",
     "mlp",
     "q_size",
+    "residual_mlp",
 ]

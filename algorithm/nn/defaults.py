@@ -11,7 +11,7 @@ from typing_extensions import override
 from algorithm.nn.distributions import HybridAction
 from algorithm.nn.encode import ImageEncoder, VectorEncoder
 from algorithm.nn.images import image_layouts
-from algorithm.nn.mlp import ActionHead, hidden_widths, mlp
+from algorithm.nn.mlp import ActionHead, Body, Norm, hidden_layers, hidden_widths, mlp
 from algorithm.nn.noisy import NoisyLinear
 from algorithm.nn.protocols import Rep, q_size
 from algorithm.spec import AgentSpec
@@ -67,6 +67,9 @@ class ModelQ(nn.Module):
 
     dense_n, dense_depth: other numbers of units and layers
     hidden: the width of each layer instead
+    norm:   of the layers, see :func:`~algorithm.nn.mlp.mlp`
+    block:  ``residual``: each layer is a block that adds to its input, see
+            :func:`~algorithm.nn.mlp.residual_mlp`
     """
 
     def __init__(
@@ -76,10 +79,13 @@ class ModelQ(nn.Module):
         dense_n: int | None = None,
         dense_depth: int | None = None,
         hidden: Sequence[int] | None = None,
+        norm: Norm | None = None,
+        block: Body = "plain",
     ) -> None:
         super().__init__()
         widths = hidden_widths(dense_n, dense_depth, hidden, 256)
-        self.net = mlp(state_size + spec.action.continuous, widths, q_size(spec.action))
+        in_size, out_size = state_size + spec.action.continuous, q_size(spec.action)
+        self.net = hidden_layers(in_size, widths, out_size, norm=norm, block=block)
 
     @override
     def forward(self, state: Tensor, c_action: Tensor) -> Tensor:
@@ -91,7 +97,7 @@ class ModelQ(nn.Module):
 class ModelPolicy(nn.Module):
     """Policy of 2 layers of 256 units, then the action head.
 
-    dense_n, dense_depth, hidden: as of :class:`ModelQ`
+    dense_n, dense_depth, hidden, norm, block: as of :class:`ModelQ`
     noisy: all of these layers have noisy weights, see :class:`~algorithm.nn.noisy.NoisyLinear`
     """
 
@@ -103,11 +109,13 @@ class ModelPolicy(nn.Module):
         dense_depth: int | None = None,
         noisy: bool = False,
         hidden: Sequence[int] | None = None,
+        norm: Norm | None = None,
+        block: Body = "plain",
     ) -> None:
         super().__init__()
         linear = NoisyLinear if noisy else nn.Linear
         widths = hidden_widths(dense_n, dense_depth, hidden, 256)
-        self.net = mlp(state_size, widths, linear=linear)
+        self.net = hidden_layers(state_size, widths, norm=norm, block=block, linear=linear)
         self.head = ActionHead([state_size, *widths][-1], spec.action, linear)
 
     @override

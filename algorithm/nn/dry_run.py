@@ -19,11 +19,11 @@ _LEADS = (2, 3), (1, 1)  # batch and time of the dry runs: learning, and acting 
 class blame:  # noqa: N801 - reads as a statement: with blame(...)
     """Context that turns an exception of the user's code into a :class:`ModelError`.
 
-    The error names class, method and line.
+    The error names class, method and line, and what was ``given``.
     """
 
-    def __init__(self, name: str, method: str, where: str) -> None:
-        self.name, self.method, self.where = name, method, where
+    def __init__(self, name: str, method: str, where: str, given: str = "") -> None:
+        self.name, self.method, self.where, self.given = name, method, where, given
 
     def __enter__(self) -> None:
         return None
@@ -34,7 +34,7 @@ class blame:  # noqa: N801 - reads as a statement: with blame(...)
         frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename == self.where]
         line = f":{frames[-1].lineno}" if frames else ""
         raise ModelError(
-            f"{self.name}.{self.method} failed",
+            f"{self.name}.{self.method} failed{self.given}",
             where=f"{self.where}{line}",
             why=f"{type(error).__name__}: {error}",
         ) from error

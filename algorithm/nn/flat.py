@@ -50,3 +50,22 @@ class FlatParameters:
     def __len__(self) -> int:
         """P, the number of parameters."""
         return self.data.numel()
+
+
+def weight_matrices(modules: Sequence[nn.Module]) -> Tensor:
+    """Return 1 for each entry of a weight matrix or kernel, else 0: [P], in the order of the flat storage.
+
+    Biases, factors of norms and other vectors are no matrices. A stacked parameter of an
+    :class:`~algorithm.nn.ensemble.Ensemble` counts as one of its members, so its first dimension does not
+    count.
+    """
+    seen, parts = set[int](), []
+    for module in nn.ModuleList(modules).modules():
+        lead = int(hasattr(module, "realias"))
+        for p in module.parameters(recurse=False):
+            if id(p) not in seen:
+                parts.append(
+                    torch.full((p.numel(),), float(p.dim() - lead >= 2), dtype=p.dtype, device=p.device)
+                )
+                seen.add(id(p))
+    return torch.cat(parts) if parts else torch.empty(0)

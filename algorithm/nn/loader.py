@@ -87,8 +87,11 @@ def load_networks(
     types = {name: _pick(module, name, fallback[name]) for name in known}
     where = {name: str(file) if module and hasattr(module, name) else "default" for name in known}
 
+    blocks = {"ModelRep": "rep", **{name: one.options for name, one in classes.items()}}
+
     def build(name: str, kwargs: Mapping[str, Any] | None, *args: object) -> nn.Module:
-        with blame(name, "__init__", where[name]):
+        given = f" with nn_config.{blocks[name]} = {dict(kwargs)}" if kwargs else ""
+        with blame(name, "__init__", where[name], given):
             return types[name](*args, **(kwargs or {}))
 
     rep_options, seen = options.get("rep") or {}, {"context": context} if seq_encoder == "ATTN" else {}

@@ -1,8 +1,9 @@
-"""Blocks for vectors: a plain MLP, and the layer from features to an action distribution."""
+"""Blocks for vectors: MLPs, plain, normalised or residual, and the layer from features to actions."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Literal, get_args
 
 from torch import Tensor, nn
 from typing_extensions import override
@@ -16,6 +17,15 @@ LOG_STD_RANGE = (-20.0, 2.0)
 Linear = Callable[[int, int], nn.Module]
 """(in_size, out_size) -> a layer [..., in_size] -> [..., out_size]."""
 
+Norm = Literal["layer"]
+"""Kinds of normalised layers."""
+
+Body = Literal["plain", "residual"]
+"""Kinds of hidden layers: one after the other, or blocks that add to their input."""
+
+WIDENING = 4
+"""Width of the hidden layer of a residual block, in widths of the block (arXiv 2410.09754, section 4)."""
+
 
 def _relu() -> nn.Module:
     return nn.ReLU(inplace=True)
@@ -27,6 +37,7 @@ def mlp(
     out_size: int | None = None,
     activation: Callable[[], nn.Module] = _relu,
     linear: Linear = nn.Linear,
+    norm: Norm | None = None,
 ) -> nn.Sequential:
     """Return linear layers with ``activation`` between them.
 
@@ -34,16 +45,59 @@ def mlp(
     out_size:   width of a last linear layer without activation; None leaves it out.
     activation: builds one; the default works in place, which halves the memory a layer touches.
     linear:     builds a layer from its widths, such as :class:`~algorithm.nn.noisy.NoisyLinear`.
+    norm:       ``layer``: layer norm (arXiv 1607.06450) between each hidden layer and its activation, as in
+                DroQ (arXiv 2110.02034)
     Returns a module [..., in_size] -> [..., out_size or hidden[-1] or in_size].
+    Raises ValueError for an unknown norm.
     """
+    _check_choice("norm", norm, (None, *get_args(Norm)))
     layers: list[nn.Module] = []
     width = in_size
     for size in hidden:
-        layers += [linear(width, size), activation()]
+        layers.append(linear(width, size))
+        if norm == "layer":
+            layers.append(nn.LayerNorm(size))
+        layers.append(activation())
         width = size
     if out_size is not None:
         layers.append(linear(width, out_size))
     return nn.Sequential(*layers)
+
+
+class ResidualBlock(nn.Module):
+    """x + W₂ relu(W₁ LN(x)), with 4n hidden units (SimBa, arXiv 2410.09754, section 4).
+
+    size: n, the width of x
+    """
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.net = nn.Sequential(
+            nn.LayerNorm(size), nn.Linear(size, WIDENING * size), _relu(), nn.Linear(WIDENING * size, size)
+        )
+
+    @override
+    def forward(self, x: Tensor) -> Tensor:
+        """Return [..., n] of x [..., n]."""
+        added: Tensor = x + self.net(x)
+        return added
+
+
+def residual_mlp(in_size: int, size: int, depth: int, out_size: int | None = None) -> nn.Sequential:
+    """Return a linear layer, ``depth`` residual blocks of width ``size``, and a layer norm behind them.
+
+    out_size: width of a last linear layer; None leaves it out.
+    Returns a module [..., in_size] -> [..., out_size or size] (SimBa, arXiv 2410.09754, figure 5).
+    """
+    last = [] if out_size is None else [nn.Linear(size, out_size)]
+    blocks = (ResidualBlock(size) for _ in range(depth))
+    return nn.Sequential(nn.Linear(in_size, size), *blocks, nn.LayerNorm(size), *last)
+
+
+def _check_choice(name: str, value: object, known: Sequence[object]) -> None:
+    if value not in known:
+        shown = ", ".join("null" if one is None else str(one) for one in known)
+        raise ValueError(f"{name} is {value!r}; known: {shown}")
 
 
 def hidden_widths(
@@ -58,6 +112,32 @@ def hidden_widths(
     if dense_n is not None or dense_depth is not None:
         raise ValueError("hidden lists the width of every layer; leave dense_n and dense_depth out")
     return list(hidden)
+
+
+def hidden_layers(
+    in_size: int,
+    widths: Sequence[int],
+    out_size: int | None = None,
+    *,
+    norm: Norm | None = None,
+    block: Body = "plain",
+    linear: Linear = nn.Linear,
+) -> nn.Sequential:
+    """Return :func:`mlp`, or :func:`residual_mlp` with a block for each of ``widths``, which are equal there.
+
+    Raises ValueError for an unknown norm or block, and for residual blocks of several widths, with a norm of
+    their own or of other layers than ``nn.Linear``.
+    """
+    _check_choice("block", block, get_args(Body))
+    if block == "plain":
+        return mlp(in_size, widths, out_size, linear=linear, norm=norm)
+    if norm is not None:
+        raise ValueError(f"residual blocks have their own layer norm; leave norm: {norm} out")
+    if linear is not nn.Linear:
+        raise ValueError("residual blocks have no noisy layers; leave noisy out")
+    if not widths or len(set(widths)) > 1:
+        raise ValueError(f"residual blocks need one width of them all, not {list(widths)}")
+    return residual_mlp(in_size, widths[0], len(widths), out_size)
 
 
 class ActionHead(nn.Module):

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.optim.adam import adam
 from typing_extensions import override
 
-from algorithm.nn.flat import FlatParameters
+from algorithm.nn.flat import FlatParameters, weight_matrices
 
 BETA_1, BETA_2, EPSILON = 0.9, 0.999, 1e-8
 
@@ -113,7 +113,9 @@ class FlatAdam(FlatOptimiser):
 
     The functional form: for one tensor the bookkeeping of ``torch.optim.Adam`` costs more than the step.
 
-    epsilon: addend of the root of the second moment
+    epsilon:      addend of the root of the second moment
+    weight_decay: λ of ``θ ← θ (1 − rate · λ)`` before a step, on weight matrices alone (arXiv 1711.05101)
+    first:        number of the first parameters with a learning rate of their own, and that rate
     """
 
     def __init__(
@@ -124,21 +126,43 @@ class FlatAdam(FlatOptimiser):
         max_norm: float = math.inf,
         skipped: Tensor | None = None,
         epsilon: float = EPSILON,
+        weight_decay: float = 0.0,
+        first: tuple[int, float] | None = None,
     ) -> None:
         super().__init__(modules, learning_rate, max_norm=max_norm, skipped=skipped)
         self._moments = torch.zeros_like(self.flat.data), torch.zeros_like(self.flat.data)
         self._count = torch.zeros((), device=self.flat.data.device)
         self._epsilon = epsilon
+        self._rates = [(slice(None), 1.0)]  # parts of the storage, their rates as shares of learning_rate
+        if first is not None:
+            size, rate = first
+            self._rates = [(slice(0, size), rate / learning_rate), (slice(size, None), 1.0)]
+        self._decays: Tensor | None = None
+        if weight_decay:
+            assert not isinstance(modules, FlatParameters), "decay needs to know the modules"
+            self._decays = weight_matrices(modules) * weight_decay
+            for part, share in self._rates:
+                self._decays[part] *= share
 
     @override
     @torch.no_grad()
     def _move(self, gradient: Tensor) -> None:
+        if self._decays is not None:
+            usable = self._decays * (1.0 - self._unusable)
+            self.flat.data.addcmul_(self.flat.data, usable, value=-self.learning_rate * self.factor)
+        before = self._count.clone() if len(self._rates) > 1 else self._count
+        for index, (part, share) in enumerate(self._rates):
+            if index:
+                self._count.copy_(before)  # each call counts a step, and it is one
+            self._step(part, gradient, self.learning_rate * self.factor * share)
+
+    def _step(self, part: slice, gradient: Tensor, rate: float) -> None:
         mean, square = self._moments
         adam(
-            [self.flat.data],
-            [gradient],
-            [mean],
-            [square],
+            [self.flat.data[part]],
+            [gradient[part]],
+            [mean[part]],
+            [square[part]],
             [],
             [self._count],
             fused=True,
@@ -146,7 +170,7 @@ class FlatAdam(FlatOptimiser):
             amsgrad=False,
             beta1=BETA_1,
             beta2=BETA_2,
-            lr=self.learning_rate * self.factor,
+            lr=rate,
             weight_decay=0.0,
             eps=self._epsilon,
             maximize=False,

@@ -11,6 +11,29 @@ from torch import Tensor
 from algorithm.ops.returns import one_step, soft_n_step, soft_vtrace
 from algorithm.ops.sac import clip_binds, clipped_critic_loss, critic_loss
 from algorithm.ops.shapes import masked_mean
+from algorithm.sac.config import SacConfig
+
+Reduce = Callable[[Tensor], Tensor]
+"""Values of several critics [M, ...] -> one value [...]."""
+
+
+def smallest(q: Tensor) -> Tensor:
+    """Return the minimum over critics [M, ...] (arXiv 1802.09477, section 4.2): [...]."""
+    return q.min(0).values
+
+
+def average(q: Tensor) -> Tensor:
+    """Return the mean over critics [M, ...] (arXiv 2209.10081, section 5.2): [...]."""
+    return q.mean(0)
+
+
+def choose_reduce(config: SacConfig) -> tuple[Reduce, Reduce]:
+    """Return what targets take of the drawn critics, and what the policy climbs of all of them.
+
+    REDQ (arXiv 2101.05982, algorithm 1): the policy climbs the mean where targets use a subset.
+    """
+    target = average if config.ensemble_q_reduce == "mean" else smallest
+    return target, target if config.ensemble_q_sample == config.ensemble_q_num else average
 
 
 class CriticLoss(Protocol):

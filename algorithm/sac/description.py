@@ -58,10 +58,10 @@ def _algorithm(config: BehaviourConfig, spec: AgentSpec) -> str:
         target = "1-step"
     else:
         target = f"{sac.n_step}-step " + ("V-trace" if sac.use_n_step_is else "uncorrected")
-    if sac.ensemble_q_sample < sac.ensemble_q_num:
-        critics = f"min of {sac.ensemble_q_sample} among {sac.ensemble_q_num} critics"
-    else:
-        critics = f"min of {sac.ensemble_q_num} critics"
+    drawn, every = sac.ensemble_q_sample, sac.ensemble_q_num
+    critics = f"{sac.ensemble_q_reduce} of {every if drawn == every else f'{drawn} among {every}'} critics"
+    if every == 1:
+        critics = "one critic"
     if not sac.use_replay_buffer:
         data = f"each window once, batch {sac.batch_size}"
     else:
@@ -70,6 +70,8 @@ def _algorithm(config: BehaviourConfig, spec: AgentSpec) -> str:
     parts = [target, critics, data, "learned α" if sac.use_auto_alpha else "fixed α"]
     if sac.discrete_dqn_like and spec.action.branches:
         parts.append(f"greedy branches, ε {sac.discrete_dqn_epsilon:g}")
+    if sac.policy_update_per_step > 1:
+        parts.append(f"a policy update every {sac.policy_update_per_step} of the critics")
     if sac.clip_epsilon > 0:
         parts.append(f"critic clipped at {sac.clip_epsilon:g}")
     if sac.use_normalization and vector_names(spec.obs):
@@ -84,6 +86,11 @@ def notices(spec: AgentSpec, sac: SacConfig, *, has_encoder: bool) -> list[str]:
     found = []
     if sac.discrete_dqn_like and not spec.action.branches:
         found.append("sac_config.discrete_dqn_like has no effect: there is no discrete action")
+    greedy = sac.discrete_dqn_like and spec.action.branches and not spec.action.continuous
+    if greedy and sac.policy_update_per_step > 1:
+        found.append("sac_config.policy_update_per_step has no effect: there is no policy to update")
+    if sac.encoder_learning_rate is not None and not has_encoder:
+        found.append("sac_config.encoder_learning_rate has no effect: the encoder has nothing to learn")
     if sac.seq_encoder == "RNN" and sac.learn_step == 1:
         found.append("sac_config.learn_step is 1: no gradient goes through time, so little is remembered")
     if sac.seq_encoder == "ATTN" and sac.burn_in_step < sac.learn_step - 1:

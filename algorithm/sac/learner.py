@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -12,7 +12,6 @@ from torch import Tensor, nn
 
 from algorithm.data import Segment, SequenceBatch, StepBatch, UpdateResult
 from algorithm.extensions.base import Context, Extension, OwnSteps
-from algorithm.nn.distributions import HybridAction
 from algorithm.nn.layer_noise import LayerNoise
 from algorithm.nn.loader import Networks
 from algorithm.nn.normalise import NoNormaliser, Normaliser
@@ -21,7 +20,8 @@ from algorithm.nn.return_scale import NoReturnScale, ReturnScale
 from algorithm.ops.priority import sequence_priority
 from algorithm.ops.shapes import masked_mean, valid_share
 from algorithm.sac.config import SacConfig
-from algorithm.sac.critic import Steps, make_critic_loss, make_target
+from algorithm.sac.critic import choose_reduce
+from algorithm.sac.critic_update import CriticUpdate
 from algorithm.sac.heads import make_heads
 from algorithm.sac.model import Model, flatten_time
 from algorithm.seeding import restore_generator
@@ -63,34 +63,30 @@ class Sac:
         self._skipped, rate = torch.zeros((), device=device), config.learning_rate
         max_norm = config.max_grad_norm or math.inf
         make_step = partial(FlatAdam, learning_rate=rate, max_norm=max_norm, skipped=self._skipped)
-        self._critic_step = make_step([self.model.rep, self.model.q])
-        self._policy_step = make_step([self.model.policy])
+        self._generator = torch.Generator(device).manual_seed(seed)
+        self.critics = CriticUpdate(
+            self.model,
+            self.heads,
+            spec.action,
+            config,
+            make_step=make_step,
+            return_scale=self.return_scale,
+            extensions=self.extensions,
+            generator=self._generator,
+            seed=seed,
+        )
+        self._policy_step = make_step([self.model.policy], weight_decay=config.weight_decay)
         make_alpha_step = partial(
             make_step, learning_rate=config.alpha_learning_rate or rate, max_norm=math.inf
         )
         self._alpha_step = if_any(make_alpha_step, [self.heads])
-        self._joint_step = if_any(make_step, [x.joint for x in extensions])
         self._own = OwnSteps(extensions, make_step)
-        # The encoder's part of the critics' gradient: it is the first of their modules.
-        self._encoder = slice(0, sum(p.numel() for p in self.model.rep.parameters()))
-        self.model.follow(self._critic_step.flat)
-        self._return_target = make_target(
-            gamma=config.gamma,
-            n=config.n_step,
-            use_is=config.use_n_step_is,
-            trace_decay=config.v_lambda,
-            rho_max=config.v_rho,
-            c_max=config.v_c,
-        )
-        self._critic_loss = make_critic_loss(config.clip_epsilon)
-        self._continuous = slice(spec.action.discrete, None)
         self._layer_noise = LayerNoise([self.model.rep, self.model.policy, *self.model.q.members], on=True)
         self._burn_in, self._learn = config.burn_in_step, config.learn_step
         self._refreshed = Context.carry_before if config.refresh_carry else _no_carry
         self._tau, self._target_interval = config.tau, config.update_target_per_step
-        self._num_critics, self._subset = config.ensemble_q_num, config.ensemble_q_sample
-        self._generator = torch.Generator(device).manual_seed(seed)
-        self._subset_generator = torch.Generator().manual_seed(seed)
+        _, self._climbed = choose_reduce(config)
+        self._policy_interval = config.policy_update_per_step
         self.updates = 0
 
     def update(self, batch: SequenceBatch) -> UpdateResult:
@@ -104,9 +100,9 @@ class Sac:
         self._layer_noise.apply(self._generator)
         with self.model.training_mode():
             ctx = self._encode(batch)
-            y, target_metrics = self._target(ctx)
-            td_error, critic_metrics = self._update_critic(ctx, y)
-            policy_metrics = self._update_policy(ctx)
+            td_error, critic_metrics = self.critics.update(ctx)
+            due = (self.updates + 1) % self._policy_interval == 0
+            policy_metrics = self._update_policy(ctx) if due else {}
             own_metrics = self._own.update(ctx)
         self.updates += 1
         if self.updates % self._target_interval == 0:
@@ -119,7 +115,7 @@ class Sac:
             anchor=batch.anchor,
             carry=self._refreshed(ctx),
             valid=batch.valid[:, ctx.learned],
-            metrics=target_metrics | critic_metrics | policy_metrics | own_metrics,
+            metrics=critic_metrics | policy_metrics | own_metrics,
         )
 
     @property
@@ -149,9 +145,7 @@ class Sac:
         """Return the present priority [B] of a batch, in units of the TD error; nothing is learned."""
         batch = batch.to(self.device)
         ctx = self._encode(batch)
-        y, _ = self._target(ctx)
-        q = ctx.q(ctx.state[:, ctx.learned])
-        return sequence_priority(q - y, batch.valid[:, ctx.learned])
+        return sequence_priority(self.critics.td_error(ctx), batch.valid[:, ctx.learned])
 
     @torch.no_grad()
     def staleness(self, batch: SequenceBatch, stored: Tensor) -> dict[str, Tensor]:
@@ -196,94 +190,10 @@ class Sac:
             learn=self._learn,
             normalise=self.model.normaliser,
             recode=recode,
-            q=partial(self._taken_q, batch, self.model.q),
-            target_q=torch.no_grad()(partial(self._taken_q, batch, self.model.target_q.frozen)),
+            q=partial(self.critics.taken_q, batch, self.model.q),
+            target_q=torch.no_grad()(partial(self.critics.taken_q, batch, self.model.target_q.frozen)),
             generator=self._generator,
         )
-
-    @torch.no_grad()
-    def _target(self, ctx: Context) -> tuple[Tensor, dict[str, Tensor]]:
-        """Return y [B, T]: π and u on online states, Q' on target states."""
-        batch, first = ctx.batch, ctx.burn_in
-        following = slice(first + 1, None)  # the tokens behind the learned transitions and their n steps
-        state, mask = flatten_time(ctx.state[:, following]), flatten_time(batch.action_mask[:, following])
-        policy = self.model.policy(state, {k: flatten_time(v[:, following]) for k, v in ctx.obs.items()})
-        u, logp = self.heads.sample(policy, self._generator)
-        choice = self.heads.choose(policy, mask, lambda: self.model.q.frozen(state, u).mean(0))
-        q = self.model.min_target_q(flatten_time(ctx.target_following), u, self._draw_subset())
-        shape = (batch.reward.shape[0], -1)
-        bonus = self.heads.entropy_bonus(choice, logp).view(shape)
-        reward = batch.reward + sum(x.reward_bonus(ctx) for x in self.extensions)
-        steps = Steps(
-            reward=reward[:, first:],
-            terminated=batch.terminated[:, first:],
-            valid=batch.valid[:, first:],
-            next_value=self.heads.expected(q, choice).view(shape) + bonus,
-            next_bonus=bonus,
-            log_ratio=lambda: self._log_ratio(ctx, policy),
-        )
-        y, metrics = self._return_target(steps)
-        return y, metrics | self.return_scale.metrics() | {"value/target": y / self.return_scale.factor}
-
-    def _log_ratio(self, ctx: Context, policy: HybridAction) -> Tensor:
-        """Return log π/μ [B, L−1] of the stored actions behind the first: tokens K+1 … W−1."""
-        batch, interior = ctx.batch, slice(ctx.burn_in + 1, None)
-        size, length = batch.z[:, interior].shape[:2]
-        return self.heads.log_ratio(
-            policy.map(lambda v: v.view(size, length + 1, -1)[:, :-1]),  # the last token has no action
-            batch.action_mask[:, ctx.burn_in + 1 : -1],
-            batch.action[:, interior],
-            batch.z[:, interior],
-            batch.behaviour_logp[:, interior],
-        )
-
-    def _taken_q(
-        self, batch: SequenceBatch, critics: Callable[[Tensor, Tensor], Tensor], state: Tensor
-    ) -> Tensor:
-        """Return Q of the stored actions at the learned positions, [E, B, T], from their states [B, T, S]."""
-        action = flatten_time(batch.action[:, self._burn_in : self._burn_in + self._learn])
-        q = critics(flatten_time(state), action[:, self._continuous])
-        return self.heads.q_of_action(q, action).view(-1, *state.shape[:2])
-
-    def _update_critic(self, ctx: Context, y: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        batch, valid = ctx.batch, ctx.batch.valid[:, ctx.learned]
-        q = ctx.q(ctx.state[:, ctx.learned])
-        loss, metrics = self._critic_loss(q, y, lambda: ctx.target_q(ctx.target_learned), batch.weight, valid)
-        auxiliary = {x: x.auxiliary_losses(ctx) for x in self.extensions}
-        norm = self._descend(loss, auxiliary)
-        detached = q.detach()
-        return detached - y, {
-            **metrics,
-            "loss/q": loss.detach(),
-            "value/q_mean": detached / self.return_scale.factor,
-            "optim/grad_norm": norm,
-            **{name: value for losses in auxiliary.values() for name, value in _named(losses).items()},
-        }
-
-    def _descend(self, loss: Tensor, auxiliary: Mapping[Extension, Mapping[str, Tensor]]) -> Tensor:
-        """Take one step of encoder and critics, and of the joint parts; return the former's gradient norm."""
-        steps = [step for step in (self._critic_step, self._joint_step) if step]
-        free = [v for x, losses in auxiliary.items() if not x.gated for v in losses.values()]
-        gated = [v for x, losses in auxiliary.items() if x.gated for v in losses.values()]
-        for step in steps:
-            step.gradient.zero_()
-        if gated:  # compared with the critics' own gradient, so free losses come last
-            loss.backward(retain_graph=True)
-            self._add_where_it_agrees(torch.stack(gated).sum(), retain_graph=bool(free))
-            if free:
-                torch.stack(free).sum().backward()
-        else:
-            sum(free, start=loss).backward()
-        norms = [step.move() for step in steps]
-        return norms[0]
-
-    def _add_where_it_agrees(self, loss: Tensor, *, retain_graph: bool) -> None:
-        """Add the gradient of ``loss``; on the encoder only if its cosine with the other is positive."""
-        encoder = self._critic_step.gradient[self._encoder]
-        before = encoder.clone()
-        encoder.zero_()
-        loss.backward(retain_graph=retain_graph)
-        encoder.mul_(torch.dot(before, encoder) > 0.0).add_(before)
 
     def _update_policy(self, ctx: Context) -> dict[str, Tensor]:
         learned = ctx.learned
@@ -293,8 +203,7 @@ class Sac:
         every_q = self.model.q.frozen(state, u)
         mask = flatten_time(ctx.batch.action_mask[:, learned])
         choice = self.heads.choose(policy, mask, lambda: every_q.mean(0))
-        # REDQ, algorithm 1: the policy maximises the mean where targets use a subset, the minimum otherwise.
-        q = every_q.min(0).values if self._subset == self._num_critics else every_q.mean(0)
+        q = self._climbed(every_q)
         share = flatten_time(valid_share(ctx.batch.valid[:, learned], logp.dtype))
         losses = self.heads.losses(choice, logp, q, share)
         if losses:  # greedy actions alone have no policy to learn
@@ -304,15 +213,9 @@ class Sac:
         metrics = self.heads.metrics(choice, u, logp)
         shape = (-1, ctx.learn)
         return {
-            **_named(losses),
+            **{f"loss/{name}": loss.detach() for name, loss in losses.items()},
             **{name: value.unflatten(-1, shape) if value.dim() else value for name, value in metrics.items()},
         }
-
-    def _draw_subset(self) -> list[int] | None:
-        """Draw the M critics of this update's targets; None stands for all."""
-        if self._subset == self._num_critics:
-            return None
-        return torch.randperm(self._num_critics, generator=self._subset_generator)[: self._subset].tolist()
 
     def tensors(self) -> dict[str, dict[str, Tensor]]:
         """Return the learner's tensors by checkpoint file: ``model`` (all networks, targets, temperature) and
@@ -320,7 +223,7 @@ class Sac:
         """
         optim = {f"{group}.{k}": v for group, adam in self._steps() for k, v in adam.tensors().items()}
         optim["random.update"] = self._generator.get_state()
-        optim["random.subset"] = self._subset_generator.get_state()
+        optim["random.subset"] = self.critics.subset_generator.get_state()
         optim |= {f"returns.{k}": v for k, v in self.return_scale.tensors().items()}
         return {"model": self._modules().state_dict(), "optim": optim}
 
@@ -336,7 +239,7 @@ class Sac:
         """
         self.roll_back(tensors)
         optim = tensors["optim"]
-        self._subset_generator.set_state(optim["random.subset"])
+        self.critics.subset_generator.set_state(optim["random.subset"])
         self.return_scale.load_tensors(below("returns.", optim))
         self.updates = updates
         return restore_generator(self._generator, optim["random.update"])
@@ -372,10 +275,10 @@ class Sac:
 
     def _steps(self) -> list[tuple[str, FlatAdam]]:
         groups = {
-            "critic": self._critic_step,
+            "critic": self.critics.step,
             "policy": self._policy_step,
             "alpha": self._alpha_step,
-            "joint": self._joint_step,
+            "joint": self.critics.joint,
             **self._own.optimisers,
         }
         return [(name, adam) for name, adam in groups.items() if adam]
@@ -383,10 +286,6 @@ class Sac:
     def _modules(self) -> nn.Module:
         extensions = nn.ModuleList(self.extensions)
         return nn.ModuleDict({"model": self.model, "composition": self.heads, "extensions": extensions})
-
-
-def _named(losses: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {f"loss/{name}": loss.detach() for name, loss in losses.items()}
 
 
 def _no_carry(_: Context) -> None: ...

@@ -70,10 +70,6 @@ class Model(ActingModel):
         """Return online and target states of a batch's tokens, from one carry; ``obs`` are normalised."""
         return self._encoding(self.rep, self.target_rep, obs, batch, burn_in=burn_in, learn=learn)
 
-    def min_target_q(self, state: Tensor, c_action: Tensor, members: list[int] | None) -> Tensor:
-        """Return the minimum over the target critics ``members`` (REDQ, arXiv 2101.05982): [..., N]."""
-        return self.target_q.frozen(state, c_action, members=members).amin(0)
-
 
 def flatten_time(x: Tensor) -> Tensor:
     """Return [B, T, ...] as [B·T, ...], contiguous: the fastest layout for networks."""

@@ -300,10 +300,10 @@ def test_extreme_rewards_everywhere_roll_back_to_the_checkpoint_and_then_end_the
     seen: list[bool] = []
 
     def restore() -> dict:
-        seen.append(torch.equal(agent.sac._critic_step.flat.data, flat_of_saved))
+        seen.append(torch.equal(agent.sac.critics.step.flat.data, flat_of_saved))
         return saved
 
-    flat_of_saved = agent.sac._critic_step.flat.data.clone() - 1.0
+    flat_of_saved = agent.sac.critics.step.flat.data.clone() - 1.0
     agent._guard.attach(restore=restore, report=told)
     with pytest.raises(NumericalError) as caught:
         train(agent, rollout, 2000)

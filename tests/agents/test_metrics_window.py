@@ -129,7 +129,18 @@ def test_what_a_new_setting_brings_is_averaged_over_the_updates_that_have_it():
         assert values["vtrace/rho_mean"] == float(
             torch.stack([result.metrics["vtrace/rho_mean"] for _, result in late]).mean()
         )
-        assert "old" not in values
+        assert "old" in values, "an update in the window has it"
+    for _ in range(KEPT):
+        resumed.add(*an_update(rng, ("loss/q",)))
+    assert set(resumed.metrics(0)) & {"old", "vtrace/rho_mean"} == set()
+
+
+def test_a_value_that_not_every_update_has_stays():
+    """A policy that is trained every third time."""
+    rng, recent = np.random.default_rng(3), MetricsWindow()
+    for step in range(6):
+        recent.add(*an_update(rng, ("loss/q", "loss/policy") if step % 3 == 2 else ("loss/q",)))
+        assert ("loss/policy" in recent.metrics(0)) == (step >= 2)
 
 
 def test_nothing_is_copied_until_it_is_asked_for():

@@ -176,7 +176,7 @@ def test_gradient_reaches_learned_states_and_no_target():
 def test_neither_target_nor_policy_gets_a_gradient(kind):
     sac = learner(MIXED, seq_encoder=kind, **MEMORIES[kind])
     losses = sac.extensions[0].auxiliary_losses(sac._encode(batch_for(sac, MIXED)))
-    for step in (sac._critic_step, sac._joint_step):
+    for step in (sac.critics.step, sac.critics.joint):
         step.gradient.zero_()
     sum(losses.values()).backward()
     assert all(p.grad.any() for p in sac.extensions[0].joint.parameters() if p.dim() > 1)
@@ -195,11 +195,11 @@ def test_what_does_not_exist_changes_nothing(kind):
     batch = batch_for(sac, MIXED, exists=torch.arange(8) % (window + 1))
 
     def gradients(batch):
-        for step in (sac._critic_step, sac._joint_step):
+        for step in (sac.critics.step, sac.critics.joint):
             step.gradient.zero_()
         losses = sac.extensions[0].auxiliary_losses(sac._encode(batch))
         sum(losses.values()).backward()
-        return [*losses.values(), sac._critic_step.gradient.clone(), sac._joint_step.gradient.clone()]
+        return [*losses.values(), sac.critics.step.gradient.clone(), sac.critics.joint.gradient.clone()]
 
     def other(x, there):
         missing = ~there.view(*there.shape, *[1] * (x.dim() - 2)).expand_as(x)

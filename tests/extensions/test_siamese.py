@@ -239,8 +239,8 @@ def test_the_encoder_and_the_joint_parts_learn_and_the_policy_does_not():
         for step in sac._steps():
             step[1].gradient.zero_()
         loss.backward()
-        assert sac._critic_step.gradient[sac._encoder].any()
-        assert not sac._critic_step.gradient[sac._encoder.stop :].any()  # the critics
+        assert sac.critics.step.gradient[sac.critics.encoder].any()
+        assert not sac.critics.step.gradient[sac.critics.encoder.stop :].any()  # the critics
         assert all(p.grad.any() for p in extension.joint.parameters() if p.dim() > 1)
         assert not sac._policy_step.gradient.any()
 
@@ -250,7 +250,7 @@ def test_agreement_of_values_reaches_encoder_and_critics():
     sac = make_sac("ATC", siamese_use_q=True, seq_encoder="RNN")
     (extension,) = sac.extensions
     with torch.no_grad():  # the targets have fallen behind
-        sac._critic_step.flat.data.add_(0.1 * torch.randn_like(sac._critic_step.flat.data))
+        sac.critics.step.flat.data.add_(0.1 * torch.randn_like(sac.critics.step.flat.data))
     batch = make_batch(sac)
     ctx = sac._encode(batch)
     drawn = ctx.generator.get_state()
@@ -258,14 +258,14 @@ def test_agreement_of_values_reaches_encoder_and_critics():
     ctx.generator.set_state(drawn)
     view = extension._view(ctx)
     valid = batch.valid[:, 2:5]
-    difference = ctx.q(view.learned) - sac._taken_q(
+    difference = ctx.q(view.learned) - sac.critics.taken_q(
         batch, sac.model.target_q.frozen, ctx.states.target_learned
     )
     torch.testing.assert_close(losses["siamese_q"], window_mean(difference.square().mean(0), valid))
-    sac._critic_step.gradient.zero_()
+    sac.critics.step.gradient.zero_()
     losses["siamese_q"].backward()
-    assert sac._critic_step.gradient[sac._encoder].any()
-    assert sac._critic_step.gradient[sac._encoder.stop :].any()
+    assert sac.critics.step.gradient[sac.critics.encoder].any()
+    assert sac.critics.step.gradient[sac.critics.encoder.stop :].any()
     plain = make_sac("ATC", seq_encoder="RNN")
     assert set(plain.extensions[0].auxiliary_losses(plain._encode(batch))) == {"siamese"}
 
@@ -300,9 +300,9 @@ def test_windows_of_which_nothing_exists_teach_nothing(siamese):
     nothing = replace(batch, valid=batch.valid & False, obs_valid=batch.obs_valid & False)
     losses = sac.extensions[0].auxiliary_losses(sac._encode(nothing))
     assert [loss.item() for loss in losses.values()] == [0.0, 0.0]
-    sac._critic_step.gradient.zero_()
+    sac.critics.step.gradient.zero_()
     sum(losses.values()).backward()
-    assert not sac._critic_step.gradient.any()
+    assert not sac.critics.step.gradient.any()
 
 
 @pytest.mark.parametrize("siamese", KINDS)
@@ -321,7 +321,7 @@ def test_works_with_every_action(siamese, action, options):
 @pytest.mark.parametrize("adaptive", [False, True])
 def test_an_encoder_without_parameters_is_no_reason_to_fail(siamese, adaptive):
     sac = make_sac(siamese, rep={"dense_depth": 0}, siamese_use_q=True, siamese_use_adaptive=adaptive)
-    assert sac._encoder == slice(0, 0)
+    assert sac.critics.encoder == slice(0, 0)
     for _ in range(2):
         assert all(value.isfinite().all() for value in sac.update(make_batch(sac)).metrics.values())
     assert sac.skipped == 0

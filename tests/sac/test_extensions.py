@@ -12,8 +12,8 @@ from tests.batches import random_batch, small_sac
 
 def gradients(sac: Sac) -> tuple[torch.Tensor, torch.Tensor]:
     """Views of the encoder's and the critics' part."""
-    gradient = sac._critic_step.gradient
-    return gradient[sac._encoder], gradient[sac._encoder.stop :]
+    gradient = sac.critics.step.gradient
+    return gradient[sac.critics.encoder], gradient[sac.critics.encoder.stop :]
 
 
 @pytest.mark.parametrize(
@@ -24,12 +24,12 @@ def test_the_encoder_keeps_what_does_not_work_against_the_critics(angle, kept):
     """What is there: 2 along the first parameter; what comes: ``angle`` along it and 3 along the second."""
     sac = small_sac(rep_depth=1)
     encoder, critics = gradients(sac)
-    sac._critic_step.gradient.zero_()
+    sac.critics.step.gradient.zero_()
     encoder[0], critics[:] = 2.0, 5.0
     parameters = list(sac.model.rep.parameters())
     first, second = parameters[0].flatten()[:2]
     q = next(sac.model.q.parameters())
-    sac._add_where_it_agrees(angle * first + 3.0 * second + 7.0 * q.flatten()[0], retain_graph=False)
+    sac.critics._add_where_it_agrees(angle * first + 3.0 * second + 7.0 * q.flatten()[0], retain_graph=False)
     expected = torch.zeros_like(encoder)
     expected[0], expected[1] = 2.0 + angle * kept, 3.0 * kept
     torch.testing.assert_close(encoder, expected)
@@ -53,18 +53,18 @@ def step(monkeypatch, *extensions: Extension) -> tuple[torch.Tensor, torch.Tenso
     """Gradients of encoder and critics that one update's step is taken with; the critics' loss is mean Q."""
     sac = small_sac(rep_depth=1, extensions=extensions)
     seen = []
-    move = type(sac._critic_step).move
+    move = type(sac.critics.step).move
 
     def watched(adam):
-        if adam is sac._critic_step:
+        if adam is sac.critics.step:
             seen.append([part.clone() for part in gradients(sac)])
         return move(adam)
 
-    monkeypatch.setattr(type(sac._critic_step), "move", watched)
-    sac._critic_loss = lambda q, *_: (q.mean(), {})
+    monkeypatch.setattr(type(sac.critics.step), "move", watched)
+    sac.critics._loss = lambda q, *_: (q.mean(), {})
     sac.update(random_batch())
     if extensions:
-        assert sac._joint_step.gradient.any()  # the joint parts are trained whatever the gate says
+        assert sac.critics.joint.gradient.any()  # the joint parts are trained whatever the gate says
     return tuple(seen[0])
 
 

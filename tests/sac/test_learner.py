@@ -203,11 +203,11 @@ def test_td_error_is_the_priority_of_the_next_update_and_changes_no_weight():
 def test_a_subset_of_one_critic_gives_that_critics_value():
     """With M = 1 of 3 the target takes each critic in turn, never a minimum over others."""
     sac = small_sac(ensemble_q_num=3, ensemble_q_sample=1)
-    drawn = {tuple(sac._draw_subset()) for _ in range(50)}
+    drawn = {tuple(sac.critics._draw_subset()) for _ in range(50)}
     assert drawn == {(0,), (1,), (2,)}
     state, action = torch.randn(4, 3), torch.rand(4, 2)
     for index in range(3):
-        value = sac.model.min_target_q(state, action, [index])
+        value = sac.model.target_q.frozen(state, action, members=[index]).squeeze(0)
         torch.testing.assert_close(value, sac.model.target_q.frozen(state, action)[index])
 
 
@@ -288,7 +288,7 @@ def test_the_target_is_made_of_the_right_states_actions_and_networks(use_is):
         sac.update(random_batch(8, 3, seed=step))
     batch = random_batch(8, 3, seed=7, exists=torch.tensor([1, 2, 3, 3, 3, 2, 3, 3]))
     state = sac._generator.get_state()
-    y, _ = sac._target(sac._encode(batch))
+    y, _ = sac.critics._target(sac._encode(batch))
     noise = torch.randn(24, 2, generator=sac._generator.set_state(state)).view(8, 3, 2)
 
     with torch.no_grad():

@@ -42,7 +42,7 @@ def spied(sac: Sac) -> list[tuple[str, torch.Tensor]]:
         found.append(("policy", (weight / weight.sum()).view(BATCH, -1)))
         return losses(choice, logp, q, weight)
 
-    sac._critic_loss = critic
+    sac.critics._loss = critic
     sac.heads.losses = policy
     return found
 

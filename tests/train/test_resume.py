@@ -35,7 +35,7 @@ rnn:
   nn_config: {rep: {rnn_n: 8}}
   sac_config: {seq_encoder: RNN, burn_in_step: 3, learn_step: 4, refresh_carry: true, batch_size: 8}
 hybrid:
-  base_config: {env_name: "algorithm.env.toys:ToyHybrid-v0"}
+  base_config: {env_name: "algorithm.env.toys:ToyHybrid-v0", max_step: 400}
 images:
   base_config: {env_name: "algorithm.env.toys:ToyTwoCameras-v0", n_envs: 1, max_step: 400}
   nn_config: {rep: {random_shift: 2}}

@@ -21,9 +21,12 @@ class ModelRep(m.Rep):
 class ModelQ(nn.Module):
     """One critic; the framework makes as many as ``ensemble_q_num`` says."""
 
-    def __init__(self, spec: m.AgentSpec, state_size: int, dense_n: int = 64) -> None:
+    def __init__(
+        self, spec: m.AgentSpec, state_size: int, dense_n: int = 64, norm: m.Norm | None = None
+    ) -> None:
         super().__init__()
-        self.net = m.mlp(state_size + spec.action.continuous, [dense_n, dense_n], m.q_size(spec.action))
+        in_size = state_size + spec.action.continuous
+        self.net = m.mlp(in_size, [dense_n, dense_n], m.q_size(spec.action), norm=norm)
 
     def forward(self, state: Tensor, c_action: Tensor) -> Tensor:
         """state [..., 3], c_action [..., 1] -> q [..., 1]."""
@@ -33,9 +36,11 @@ class ModelQ(nn.Module):
 class ModelPolicy(nn.Module):
     """A squashed Gaussian over the torque; ``dense_n`` comes from ``nn_config.policy``."""
 
-    def __init__(self, spec: m.AgentSpec, state_size: int, dense_n: int = 64) -> None:
+    def __init__(
+        self, spec: m.AgentSpec, state_size: int, dense_n: int = 64, norm: m.Norm | None = None
+    ) -> None:
         super().__init__()
-        self.net = m.mlp(state_size, [dense_n, dense_n])
+        self.net = m.mlp(state_size, [dense_n, dense_n], norm=norm)
         self.head = m.ActionHead(dense_n, spec.action)
 
     def forward(self, state: Tensor, obs: Mapping[str, Tensor]) -> m.HybridAction:

@@ -1,0 +1,72 @@
+"""Blocks for vectors against torch's own layers, and what they refuse."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from algorithm.nn.defaults import ModelPolicy, ModelQ
+from algorithm.nn.mlp import hidden_layers, mlp, residual_mlp
+from algorithm.nn.protocols import q_size
+from algorithm.spec import ActionSpec, AgentSpec, ObsSpec
+
+SPEC = AgentSpec(ObsSpec(("obs",), ((3,),), ("float32",)), ActionSpec(branches=(2,), continuous=2))
+
+
+def test_layer_norm_stands_before_the_activation_and_not_behind_the_last_layer():
+    net = mlp(3, [4, 4], 2, norm="layer")
+    kinds = [nn.Linear, nn.LayerNorm, nn.ReLU, nn.Linear, nn.LayerNorm, nn.ReLU, nn.Linear]
+    assert [type(layer) for layer in net] == kinds
+    x = torch.randn(5, 3)
+    h = x
+    for linear in (net[0], net[3]):
+        h = F.relu(F.layer_norm(F.linear(h, linear.weight, linear.bias), (4,)))
+    torch.testing.assert_close(net(x), net[6](h))
+
+
+def test_a_residual_block_adds_to_its_input():
+    torch.manual_seed(0)
+    net = residual_mlp(3, 4, 2, 2)
+    x = torch.randn(5, 3)
+    h = net[0](x)
+    for block in (net[1], net[2]):
+        _, first, _, second = block.net
+        assert first.weight.shape == (16, 4)
+        h = h + second(F.relu(first(F.layer_norm(h, (4,)))))
+    torch.testing.assert_close(net(x), net[4](F.layer_norm(h, (4,))))
+
+
+@pytest.mark.parametrize("options", [{}, {"norm": "layer"}, {"block": "residual"}])
+@pytest.mark.parametrize("size", [{}, {"dense_n": 8, "dense_depth": 3}, {"hidden": [8, 8]}])
+def test_default_networks_have_every_kind(options, size):
+    torch.manual_seed(0)
+    q, policy = ModelQ(SPEC, 3, **size, **options), ModelPolicy(SPEC, 3, **size, **options)
+    assert q(torch.randn(7, 3), torch.randn(7, 2)).shape == (7, q_size(SPEC.action))
+    found = policy(torch.randn(7, 3), {})
+    assert found.logits.shape == (7, 2) and found.continuous.mean.shape == (7, 2)
+
+
+def test_what_does_not_fit_is_refused():
+    for options, message in (
+        ({"norm": "group"}, "norm is 'group'; known: null, layer"),
+        ({"block": "dense"}, "block is 'dense'; known: plain, residual"),
+        ({"block": "residual", "norm": "layer"}, "leave norm: layer out"),
+        ({"block": "residual", "hidden": [8, 4]}, "one width"),
+        ({"block": "residual", "dense_depth": 0}, "one width"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            ModelQ(SPEC, 3, **options)
+    with pytest.raises(ValueError, match="leave noisy out"):
+        ModelPolicy(SPEC, 3, noisy=True, block="residual")
+
+
+def test_nothing_set_is_the_plain_network():
+    torch.manual_seed(0)
+    plain = mlp(3, [4], 2)
+    torch.manual_seed(0)
+    same = hidden_layers(3, [4], 2)
+    assert plain.state_dict().keys() == same.state_dict().keys()
+    x = torch.randn(2, 3)
+    assert torch.equal(plain(x), same(x))

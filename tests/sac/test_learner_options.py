@@ -1,0 +1,170 @@
+"""Options of the learner that say how often, from what and how far a step goes."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from algorithm.nn.flat import weight_matrices
+from algorithm.nn.optimiser import BETA_1, BETA_2, EPSILON, FlatAdam
+from algorithm.sac.learner import Sac
+from algorithm.spec import ActionSpec, AgentSpec
+from tests.batches import SMALL, random_batch, small_sac, weights
+
+HYBRID = AgentSpec(SMALL.obs, ActionSpec(branches=(2, 3), continuous=2))
+
+
+def counts(sac: Sac) -> tuple[float, float, float]:
+    """Steps that critics, policy and temperature have taken."""
+    return tuple(float(adam.tensors()["step"]) for name, adam in sac._steps()[:3])
+
+
+# ---- a delayed policy
+
+
+def test_the_policy_takes_every_third_step():
+    sac = small_sac(policy_update_per_step=3)
+    named = []
+    for step in range(10):
+        before = sac._generator.get_state()
+        metrics = sac.update(random_batch(seed=step)).metrics
+        named.append("loss/policy" in metrics and "policy/entropy_c" in metrics)
+        assert not torch.equal(sac._generator.get_state(), before)  # the targets' actions
+    assert counts(sac) == (10, 3, 3)
+    assert named == [(step + 1) % 3 == 0 for step in range(10)]
+
+
+def test_a_turn_that_is_left_out_draws_nothing():
+    one, three = small_sac(), small_sac(policy_update_per_step=3)
+    batch = random_batch()
+    drawn = []
+    for sac in (one, three):
+        sac.update(batch)
+        drawn.append(sac._generator.get_state())
+    one._generator.set_state(drawn[1])
+    one._update_policy(one._encode(batch))
+    assert torch.equal(one._generator.get_state(), drawn[0])
+
+
+def test_a_run_that_is_resumed_between_two_turns_goes_on_as_it_would_have():
+    straight, saved = (small_sac(policy_update_per_step=3) for _ in range(2))
+    for step in range(4):
+        straight.update(random_batch(seed=step))
+        saved.update(random_batch(seed=step))
+    resumed = small_sac(seed=9, policy_update_per_step=3)
+    resumed.load_tensors(saved.tensors(), saved.updates)
+    for step in range(4, 8):
+        straight.update(random_batch(seed=step))
+        resumed.update(random_batch(seed=step))
+    for name, value in weights(straight).items():
+        assert torch.equal(value, weights(resumed)[name]), name
+
+
+# ---- what is taken of several critics
+
+
+@pytest.mark.parametrize("drawn", [2, 3])
+@pytest.mark.parametrize("reduce", ["min", "mean"])
+def test_targets_and_policy_take_the_minimum_or_the_mean(reduce, drawn):
+    sac = small_sac(ensemble_q_num=3, ensemble_q_sample=drawn, ensemble_q_reduce=reduce)
+    q = torch.tensor([[1.0, 5.0], [2.0, 3.0], [6.0, 4.0]])
+    least = [1.0, 3.0] if reduce == "min" else [3.0, 4.0]
+    assert sac.critics._reduce(q).tolist() == least
+    # REDQ: the policy climbs the mean of all where targets have a subset
+    assert sac._climbed(q).tolist() == (least if drawn == 3 else [3.0, 4.0])
+
+
+def test_the_mean_of_two_critics_is_above_their_minimum():
+    batch, targets = random_batch(), []
+    for reduce in ("min", "mean"):
+        sac = small_sac(ensemble_q_reduce=reduce)
+        targets.append(sac.critics._target(sac._encode(batch))[0])
+    ends = batch.terminated | ~batch.valid
+    assert (targets[1] >= targets[0]).all()
+    assert (targets[1] > targets[0])[~ends].all()
+
+
+# ---- weight decay and the encoder's learning rate
+
+
+def test_matrices_decay_and_nothing_else():
+    sac = small_sac(spec=HYBRID, rep_depth=1, weight_decay=0.5, learning_rate=0.1)
+    plain = small_sac(spec=HYBRID, rep_depth=1, learning_rate=0.1)
+    for one in (sac, plain):  # without a gradient Adam leaves everything
+        for adam in (one.critics.step, one._policy_step):
+            adam.gradient.zero_()
+            adam.move()
+    for name, value in weights(plain).items():
+        if name.startswith(("model.rep", "model.q.", "model.policy")) and name.endswith("weight"):
+            value = value * (1 - 0.1 * 0.5)
+        torch.testing.assert_close(weights(sac)[name], value, msg=name)
+
+
+def test_a_skipped_step_decays_nothing():
+    sac = small_sac(weight_decay=0.5)
+    before = weights(sac)
+    batch = random_batch()
+    batch.reward[0] = torch.nan
+    sac.update(batch)
+    assert sac.skipped
+    name = "model.q.net/0/weight"
+    assert torch.equal(weights(sac)[name], before[name])
+
+
+def test_decay_is_that_of_adamw():
+    torch.manual_seed(0)
+    own, other = torch.nn.Linear(4, 3), torch.nn.Linear(4, 3)
+    other.load_state_dict(own.state_dict())
+    ours = FlatAdam([own], 0.01, weight_decay=0.1)
+    theirs = torch.optim.AdamW(
+        [{"params": [other.weight], "weight_decay": 0.1}, {"params": [other.bias], "weight_decay": 0.0}],
+        0.01,
+        betas=(BETA_1, BETA_2),
+        eps=EPSILON,
+    )
+    for _ in range(5):
+        x = torch.randn(8, 4)
+        ours.step(own(x).square().mean())
+        theirs.zero_grad()
+        other(x).square().mean().backward()
+        theirs.step()
+    torch.testing.assert_close(own.weight, other.weight)
+    torch.testing.assert_close(own.bias, other.bias)
+
+
+def test_the_members_of_an_ensemble_have_matrices_of_their_own():
+    sac = small_sac(spec=HYBRID)
+    matrices = weight_matrices([sac.model.q])
+    parts = dict(sac.model.q.named_parameters())
+    shown = {}
+    for name, part in parts.items():
+        mask, matrices = matrices[: part.numel()], matrices[part.numel() :]
+        assert mask.min() == mask.max()
+        shown[name] = bool(mask.any())
+    assert shown == {name: name.endswith("weight") for name in parts}
+
+
+def test_the_encoder_has_its_own_rate_and_one_count_is_kept():
+    slow, plain = (
+        small_sac(rep_depth=1, learning_rate=0.01, encoder_learning_rate=own) for own in (0.001, None)
+    )
+    batch = random_batch()
+    before = weights(plain)
+    for sac in (slow, plain):
+        sac.update(batch)
+    for name, value in weights(slow).items():
+        step, usual = value - before[name], weights(plain)[name] - before[name]
+        if name.startswith("model.rep."):
+            torch.testing.assert_close(step, usual / 10, atol=1e-6, rtol=1e-3)
+        elif name.startswith("model.q."):
+            assert torch.equal(step, usual), name
+    assert counts(slow)[0] == counts(plain)[0] == 1
+
+
+def test_the_same_rate_of_its_own_changes_nothing():
+    own, plain = (small_sac(rep_depth=1, learning_rate=0.01, encoder_learning_rate=x) for x in (0.01, None))
+    for step in range(3):
+        own.update(random_batch(seed=step))
+        plain.update(random_batch(seed=step))
+    for name, value in weights(own).items():
+        torch.testing.assert_close(value, weights(plain)[name], msg=name)
