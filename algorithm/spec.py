@@ -93,12 +93,14 @@ class ActionSpec:
     continuous:  size of the continuous part; 0 when there is none.
     description: mapping to the environment's own action, for a person.
     squash:      function from the policy's z to the continuous part u, a family's; ``clip`` cuts z off at ±1.
+    values:      K, outputs of a critic for each of its values.
     """
 
     branches: tuple[int, ...] = ()
     continuous: int = 0
     description: str = field(default="", compare=False)
     squash: Literal["tanh", "clip"] = "tanh"
+    values: int = field(default=1, compare=False)
 
     def __post_init__(self) -> None:
         if self.continuous < 0 or any(n < 1 for n in self.branches):

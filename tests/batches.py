@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import torch
 
 from algorithm.data import SequenceBatch
@@ -9,6 +11,7 @@ from algorithm.nn.loader import Networks, load_networks
 from algorithm.sac.config import SacConfig
 from algorithm.sac.learner import Sac
 from algorithm.sac.model import NETWORKS
+from algorithm.sac.values import with_values
 from algorithm.spec import ActionSpec, AgentSpec, ObsSpec
 
 SMALL = AgentSpec(ObsSpec(("obs",), ((3,),), ("float32",)), ActionSpec(continuous=2))
@@ -92,11 +95,24 @@ def random_onehot(spec: AgentSpec, mask: torch.Tensor, *, generator: torch.Gener
     return torch.cat([scores[..., :0], *parts], -1)
 
 
-def small_networks(spec: AgentSpec = SMALL, *, rep_depth: int = 0) -> Networks:
-    """Default networks with 8 units, the same at every call."""
+def small_networks(
+    spec: AgentSpec = SMALL,
+    *,
+    rep_depth: int = 0,
+    q: Mapping[str, object] | None = None,
+    policy: Mapping[str, object] | None = None,
+) -> Networks:
+    """Default networks with 8 units, the same at every call; ``q`` and ``policy``: more arguments."""
     torch.manual_seed(0)
     sizes = {"dense_n": 8}
-    return load_networks(spec, None, NETWORKS, rep={**sizes, "dense_depth": rep_depth}, q=sizes, policy=sizes)
+    return load_networks(
+        spec,
+        None,
+        NETWORKS,
+        rep={**sizes, "dense_depth": rep_depth},
+        q={**sizes, **(q or {})},
+        policy={**sizes, **(policy or {})},
+    )
 
 
 def small_sac(
@@ -105,10 +121,11 @@ def small_sac(
     seed: int = 0,
     rep_depth: int = 0,
     extensions: tuple = (),
+    q: Mapping[str, object] | None = None,
+    policy: Mapping[str, object] | None = None,
     **options: object,
 ) -> Sac:
     """A learner with those networks; ``options`` are keys of ``sac_config``."""
-    networks = small_networks(spec, rep_depth=rep_depth)
     plain = {
         "n_step": 1,
         "use_normalization": False,
@@ -116,9 +133,16 @@ def small_sac(
         "discrete_soft_target": True,
     }
     config = SacConfig(**{**plain, **options})
+    networks = small_networks(with_values(spec, config), rep_depth=rep_depth, q=q, policy=policy)
     return Sac(spec, networks, config, device=CPU, seed=seed, extensions=extensions)
 
 
 def weights(sac: Sac) -> dict[str, torch.Tensor]:
     """Every saved tensor of the networks, copied."""
     return {name: value.clone() for name, value in sac.tensors()["model"].items()}
+
+
+@torch.no_grad()
+def target_of(sac: Sac, batch: SequenceBatch) -> torch.Tensor:
+    """y [B, T] of a batch, by the networks as they are."""
+    return sac.critics._evaluate(sac._encode(batch), sac.critics._apart)[1].y

@@ -40,6 +40,7 @@ class Actor:
     seed:      of the sampled actions
     extensions: those of the learner
     noise:     added to actions that are not greedy
+    value_of:  values [..., N] of a critic's outputs [..., N·K]; None: the outputs are values
     """
 
     def __init__(
@@ -52,7 +53,9 @@ class Actor:
         seed: int,
         extensions: Sequence[Extension] = (),
         noise: Noise | None = None,
+        value_of: Callable[[Tensor], Tensor] | None = None,
     ) -> None:
+        self._value_of = value_of or _as_it_is
         self._model, self._parts, self._device = model, parts, device
         self._noise = noise or NoNoise()
         self._scorers = [x for x in extensions if exploring and x.num_candidates > 1]
@@ -121,7 +124,7 @@ class Actor:
         onehot, d_logp = parts.discrete.act(
             policy,
             mask,
-            lambda: self._model.q.frozen(state, z.tanh()).mean(0),
+            lambda: self._value_of(self._model.q.frozen(state, z.tanh())).mean(0),
             self._generator,
             greedy=greedy,
             noise=noise,
@@ -181,3 +184,7 @@ class Actor:
 
     def _tensor(self, array: Array) -> Tensor:
         return torch.from_numpy(array).to(self._device)
+
+
+def _as_it_is(q: Tensor) -> Tensor:
+    return q

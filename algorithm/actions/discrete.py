@@ -26,6 +26,10 @@ class DiscretePolicy:
     log_probs: Tensor  # [P, ΣN] 0 there
     mask: Tensor  # [P, ΣN] bool
 
+    def at(self, rows: Tensor) -> DiscretePolicy:
+        """Return those of some positions alone."""
+        return DiscretePolicy(probs=self.probs[rows], log_probs=self.log_probs[rows], mask=self.mask[rows])
+
 
 class Categorical:
     """Categorical distribution per branch, with log-probabilities summed over branches.

@@ -188,7 +188,16 @@ def check_q(q: nn.Module, spec: AgentSpec, state_size: int, where: str) -> None:
     for batch, _ in _LEADS:
         with blame("ModelQ", "forward", where):
             value = q(torch.zeros(batch, state_size), torch.zeros(batch, spec.action.continuous))
-        _expect("ModelQ", "forward", where, "shape", (batch, q_size(spec.action)), tuple(value.shape))
+        expected, got = (batch, q_size(spec.action)), tuple(value.shape)
+        if spec.action.values > 1 and got != expected:
+            raise ModelError(
+                "ModelQ.forward returned a wrong shape",
+                where=where,
+                why=f"expected {expected}, got {got}: sac_config.value_head has {spec.action.values} outputs "
+                "for each value",
+                fix="take m.q_size(spec.action) for the width of the last layer",
+            )
+        _expect("ModelQ", "forward", where, "shape", expected, got)
 
 
 @torch.no_grad()

@@ -124,6 +124,8 @@ class _Whole(_Window):
 
     @cached_property
     def _frozen(self) -> Tensor:
+        if self.target is self.rep:
+            return self.online.detach()
         return self._run(self.target, self.batch.carry, slice(None), gradient=False)[0]
 
 
@@ -176,6 +178,8 @@ class TokenByToken(_Window):
     @cached_property
     def target_following(self) -> Tensor:
         """Target states of tokens K+1 … W, [B, W−K, S]."""
+        if self.target is self.rep:
+            return self.online[:, 1:].detach()
         return self._encode(self.target, slice(1, None), gradient=False)
 
     @cached_property

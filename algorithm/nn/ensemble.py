@@ -48,8 +48,9 @@ class Ensemble(nn.Module):
         self._names = {name: name.replace(".", "/") for name in (*params, *buffers)}  # "." is not allowed
         for name, value in params.items():
             self.register_parameter(self._names[name], nn.Parameter(value.detach().clone()))
+        saved = members[0].state_dict().keys()
         for name, value in buffers.items():
-            self.register_buffer(self._names[name], value.clone())
+            self.register_buffer(self._names[name], value.clone(), persistent=name in saved)
         # Lists in a tuple are invisible to nn.Module: members alias the stacked tensors and own nothing.
         self._members = (members, [copy.deepcopy(m).requires_grad_(False) for m in members])
         self._template = (copy.deepcopy(members[0]).to("meta"),)
@@ -86,10 +87,15 @@ class Ensemble(nn.Module):
         """The single critics; their tensors are parts of the stacked ones."""
         return self._members[0]
 
+    @property
+    def copies(self) -> list[nn.Module]:
+        """Every module that a call may run: members, those with detached parameters, the one of ``vmap``."""
+        return [*self._members[0], *self._members[1], *self._template]
+
     @override
     def train(self, mode: bool = True) -> Ensemble:
         """Set the mode of the members too, which ``nn.Module`` does not register."""
-        for module in (*self._members[0], *self._members[1], *self._template):
+        for module in self.copies:
             module.train(mode)
         return super().train(mode)
 

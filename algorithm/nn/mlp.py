@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from algorithm.nn.distributions import HybridAction, TanhNormal
+from algorithm.nn.norm import BatchNorm, NormedLinear
 from algorithm.spec import ActionSpec
 
 LOG_STD_RANGE = (-20.0, 2.0)
@@ -17,8 +18,8 @@ LOG_STD_RANGE = (-20.0, 2.0)
 Linear = Callable[[int, int], nn.Module]
 """(in_size, out_size) -> a layer [..., in_size] -> [..., out_size]."""
 
-Norm = Literal["layer"]
-"""Kinds of normalised layers."""
+Norm = Literal["layer", "batch", "batch_first"]
+"""Kinds of normalised layers; see :func:`mlp`."""
 
 Body = Literal["plain", "residual"]
 """Kinds of hidden layers: one after the other, or blocks that add to their input."""
@@ -46,18 +47,26 @@ def mlp(
     activation: builds one; the default works in place, which halves the memory a layer touches.
     linear:     builds a layer from its widths, such as :class:`~algorithm.nn.noisy.NoisyLinear`.
     norm:       ``layer``: layer norm (arXiv 1607.06450) between each hidden layer and its activation, as in
-                DroQ (arXiv 2110.02034)
+                DroQ (arXiv 2110.02034). ``batch``: batch norm of the input and behind each activation, as in
+                CrossQ (arXiv 1902.05605). ``batch_first``: of the input and in front of each activation, and
+                no biases, as in XQC (arXiv 2509.25174)
     Returns a module [..., in_size] -> [..., out_size or hidden[-1] or in_size].
-    Raises ValueError for an unknown norm.
+    Raises ValueError for an unknown norm, and for batch norm behind other layers than ``nn.Linear``.
     """
     _check_choice("norm", norm, (None, *get_args(Norm)))
-    layers: list[nn.Module] = []
+    of_batch = norm in ("batch", "batch_first")
+    if of_batch and linear is not nn.Linear:
+        raise ValueError(f"norm: {norm} is for plain linear layers; leave noisy out")
+    layers: list[nn.Module] = [BatchNorm(in_size)] if of_batch else []
     width = in_size
     for size in hidden:
-        layers.append(linear(width, size))
-        if norm == "layer":
-            layers.append(nn.LayerNorm(size))
-        layers.append(activation())
+        if norm == "batch":
+            layers += [NormedLinear(width, size), activation(), BatchNorm(size)]
+        elif norm == "batch_first":
+            layers += [NormedLinear(width, size, bias=False), BatchNorm(size), activation()]
+        else:
+            between = [nn.LayerNorm(size)] if norm == "layer" else []
+            layers += [linear(width, size), *between, activation()]
         width = size
     if out_size is not None:
         layers.append(linear(width, out_size))
@@ -132,7 +141,7 @@ def hidden_layers(
     if block == "plain":
         return mlp(in_size, widths, out_size, linear=linear, norm=norm)
     if norm is not None:
-        raise ValueError(f"residual blocks have their own layer norm; leave norm: {norm} out")
+        raise ValueError(f"residual blocks have a layer norm of their own; leave norm: {norm} out")
     if linear is not nn.Linear:
         raise ValueError("residual blocks have no noisy layers; leave noisy out")
     if not widths or len(set(widths)) > 1:

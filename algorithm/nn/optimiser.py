@@ -79,6 +79,11 @@ class FlatOptimiser(ABC):
         assert self.flat.grad is not None
         return self.flat.grad
 
+    @property
+    def usable(self) -> Tensor:
+        """Whether the last step was taken: [] bool, on the device."""
+        return self._unusable == 0.0
+
     def move(self) -> Tensor:
         """Step along the gradient, unless that is not finite.
 

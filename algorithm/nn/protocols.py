@@ -24,8 +24,8 @@ Memory = Literal["RNN", "ATTN"]
 
 
 def q_size(action: ActionSpec) -> int:
-    """Return N, the outputs of one critic: a value per discrete choice, or one if there is none."""
-    return max(1, action.discrete)
+    """Return N·K, the outputs of one critic: K for each discrete choice, or for the one value without any."""
+    return max(1, action.discrete) * action.values
 
 
 class Rep(nn.Module):
@@ -76,7 +76,7 @@ class QFunction(Protocol):
     """Protocol of ``ModelQ(spec, state_size, **nn_config.q)``."""
 
     def __call__(self, state: Tensor, c_action: Tensor) -> Tensor:
-        """Return q [..., N], N = :func:`q_size`, of state [..., S] and c_action [..., A_c] in [-1, 1]."""
+        """Return q [..., q_size] of state [..., S] and c_action [..., A_c] in [-1, 1]."""
         ...
 
 

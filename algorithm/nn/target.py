@@ -32,3 +32,16 @@ class Target:
         for original, module in zip(self._originals, self.modules, strict=True):
             for own, source in zip(module.buffers(), original.buffers(), strict=True):
                 own.copy_(source)
+
+
+class NoTarget:
+    """Absent target networks: the online ones stand for them (CrossQ, arXiv 1902.05605).
+
+    modules: the online networks
+    """
+
+    def __init__(self, modules: Sequence[nn.Module]) -> None:
+        self.modules = tuple(modules)
+
+    def polyak_(self, tau: float) -> None:
+        """Do nothing: nothing follows."""

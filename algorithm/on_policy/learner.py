@@ -27,7 +27,7 @@ from algorithm.on_policy.acting import make_acting_model
 from algorithm.on_policy.bonuses import Bonuses
 from algorithm.on_policy.cloning import Cloning
 from algorithm.on_policy.config import A2cConfig, PpoConfig
-from algorithm.on_policy.networks import make_encoders
+from algorithm.on_policy.networks import check_norms, make_encoders
 from algorithm.on_policy.rollout import Minibatch, Rollout, explained_variance, standardised
 from algorithm.ops.densities import normal_entropy
 from algorithm.ops.discrete import branch_log_probs
@@ -95,6 +95,7 @@ class OnPolicyLearner:
         extensions: Sequence[Extension] = (),
     ) -> None:
         self.device, self._own, self._gamma, self._burn_in = device, own, gamma, burn_in
+        check_norms(networks)
         self._encoders = make_encoders(networks, shared=own.shared, device=device)
         self.model = make_acting_model(spec, networks, normalised=normalised, device=device)
         self._v = networks.built["ModelV"].to(device).eval()

@@ -15,6 +15,7 @@ from algorithm.nn.distributions import HybridAction, TanhNormal
 from algorithm.nn.dry_run import check_policy, check_v
 from algorithm.nn.loader import Network, Networks
 from algorithm.nn.mlp import LOG_STD_RANGE, ActionHead, hidden_widths, mlp
+from algorithm.nn.norm import has_batch_norm
 from algorithm.nn.protocols import Obs, Rep
 from algorithm.spec import AgentSpec
 
@@ -161,6 +162,17 @@ class SeparateEncoders(SharedEncoder):
     @override
     def own(self) -> dict[str, nn.Module]:
         return {"value_encoder": self.value_rep}
+
+
+def check_norms(networks: Networks) -> None:
+    """Raise ModelError for a batch norm: a ratio of 1 needs the networks to act as they are trained."""
+    for name, network in {"ModelRep": networks.rep, **networks.built}.items():
+        if has_batch_norm(network):
+            raise ModelError(
+                f"{name} has a batch norm",
+                why="while learning it would give other actions and values than while acting",
+                fix="take layer norm there, or SAC",
+            )
 
 
 def make_encoders(networks: Networks, *, shared: bool, device: torch.device) -> SharedEncoder:

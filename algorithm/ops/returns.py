@@ -58,6 +58,29 @@ def soft_n_step(
     return (before * (exists * gained + is_last * bootstrap)).sum(-1)
 
 
+def last_of_n(valid: Tensor, n: int) -> Tensor:
+    """Return the column of the last of the n transitions from each learned one that exist: ``t + k − 1``.
+
+    valid: [B, L], L = T + n − 1, one run of True in each row
+    Returns [B, T] int64; the learned transition itself where nothing exists.
+    """
+    count = valid.unfold(1, n, 1).sum(-1).clamp_(min=1)
+    first = torch.arange(count.shape[1], device=valid.device)
+    return first + count - 1
+
+
+def n_step_discount(terminated: Tensor, valid: Tensor, *, gamma: float, n: int) -> Tensor:
+    """Return the factor ``γ^k d`` of V(s_k) in :func:`soft_n_step`.
+
+    terminated, valid: [B, L]. Returns [B, T]; 0 where nothing exists.
+    """
+    check_shapes("n_step_discount", terminated.shape, {"valid": valid})
+    exists = valid.unfold(1, n, 1)
+    steps = (gamma * (~terminated).float()).unfold(1, n, 1)
+    product = torch.where(exists, steps, 1.0).prod(-1)
+    return product.masked_fill(~exists.any(-1), 0.0)
+
+
 def soft_vtrace(
     reward: Tensor,
     terminated: Tensor,

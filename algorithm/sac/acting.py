@@ -21,6 +21,7 @@ from algorithm.nn.normalise import NoNormaliser, Normaliser
 from algorithm.roles import Acting, BehaviourConfig
 from algorithm.sac.config import SacConfig
 from algorithm.sac.model import NETWORKS
+from algorithm.sac.values import make_values, with_values
 from algorithm.seeding import stream, stream_seed
 from algorithm.spec import ActionSpec, AgentSpec
 
@@ -42,7 +43,14 @@ def new_actor(
     epsilon = sac.discrete_dqn_epsilon if exploring else 0.0
     parts = make_parts(spec.action, greedy_branches=sac.discrete_dqn_like, epsilon=epsilon)
     return Actor(
-        model, parts, device=device, exploring=exploring, seed=seed, extensions=extensions, noise=noise
+        model,
+        parts,
+        device=device,
+        exploring=exploring,
+        seed=seed,
+        extensions=extensions,
+        noise=noise,
+        value_of=make_values(sac, spec.action, device).point,
     )
 
 
@@ -77,7 +85,7 @@ def make_acting(
 ) -> Acting:
     """Build the exploring policy of a remote actor, and the modules that its weights are loaded into."""
     sac = config.sac_config
-    networks = make_networks(spec, config, nn_file, NETWORKS, run_seed, behaviour)
+    networks = make_networks(with_values(spec, sac), config, nn_file, NETWORKS, run_seed, behaviour)
     extensions = [one.to(device) for one in extensions_of(spec, config, networks, run_seed, behaviour)]
     make_q = partial(networks.make, "ModelQ")
     model = ActingModel(

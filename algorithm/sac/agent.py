@@ -38,6 +38,7 @@ from algorithm.sac.initial_priority import LargestPriority, OwnTdError
 from algorithm.sac.learner import Sac
 from algorithm.sac.model import NETWORKS
 from algorithm.sac.stored_states import NoStoredStates, StoredStateRefresher, StoredStates
+from algorithm.sac.values import with_values
 from algorithm.seeding import stream, stream_seed
 from algorithm.spec import AgentSpec
 from algorithm.timing import Stopwatch
@@ -64,7 +65,7 @@ class SacAgent:
         self.spec, self.config = spec, config
         self._reward_scale = np.float32(config.base_config.reward_scale)
         sac = config.sac_config
-        networks = make_networks(spec, config, nn_file, NETWORKS, seed, behaviour)
+        networks = make_networks(with_values(spec, sac), config, nn_file, NETWORKS, seed, behaviour)
         self._rep, self._sources = networks.rep, networks.sources
         _reserve(memory, behaviour, spec, config, networks.rep.stored_carry_shape)
         self._demonstrations: DemoStore | None = None

@@ -155,6 +155,13 @@ class SacConfig(Block):
         0.01, "How far target networks move towards the online ones at each of their updates.", gt=0, le=1
     )
     update_target_per_step: Whole = option(1, "Gradient updates between two updates of the targets.", ge=1)
+    use_target_network: bool = option(
+        True,
+        "Targets come from slowly following copies of encoder and critics. false: from these themselves, "
+        "which needs batch norm in the critics (CrossQ).",
+        new=True,
+        resume="fixed: a checkpoint holds target networks or none",
+    )
     policy_update_per_step: Whole = option(
         1,
         "Gradient updates of the critics for one of the policy and its temperature. 3 takes 29 % less time.",
@@ -208,6 +215,13 @@ class SacConfig(Block):
         new=True,
         ge=0,
     )
+    unit_weights: bool = option(
+        False,
+        "After each step every row of a layer in front of a batch norm is brought to length 1; so the step "
+        "size stays what it is as weights would grow.",
+        new=True,
+        resume="free: the networks' outputs stay the same",
+    )
     learning_rate_schedule: Literal["constant", "linear"] = option(
         "constant",
         "linear: the step size falls to 0 at max_step.",
@@ -232,6 +246,35 @@ class SacConfig(Block):
     v_c: Finite = option(1.0, "V-trace: the ratio in the trace is clipped to this; at most v_rho.", ge=0)
     clip_epsilon: Finite = option(
         0.0, "How far a critic may usefully move from its target critic in one update. 0 or less: off."
+    )
+
+    value_head: Literal["scalar", "quantile", "categorical"] = option(
+        "scalar",
+        "What a critic gives for a value: a number, quantiles of the return whose largest are dropped from "
+        "targets (TQC), or a histogram of it (HL-Gauss).",
+        new=True,
+        resume=_OTHER_NETWORKS,
+        shared=True,
+    )
+    quantile_num: Whole = option(
+        25, "Quantiles of a value.", new=True, ge=1, resume=_OTHER_NETWORKS, shared=True
+    )
+    quantile_drop: Whole = option(
+        2, "Largest quantiles that a target leaves out, for each of its critics.", new=True, ge=0
+    )
+    categorical_num: Whole = option(
+        101, "Bins of a histogram.", new=True, ge=2, resume=_OTHER_NETWORKS, shared=True
+    )
+    categorical_range: Finite = option(
+        5.0,
+        "Largest return, scaled by reward_scaling, that a histogram can hold; they reach from minus that on.",
+        new=True,
+        gt=0,
+        resume="fixed: the critics have learned histograms of that range",
+        shared=True,
+    )
+    categorical_sigma: Finite = option(
+        0.75, "Standard deviation by which a histogram of a target is spread, in bins.", new=True, gt=0
     )
 
     discrete_soft_target: bool = option(

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from torch import Tensor
 
-from algorithm.ops.returns import one_step, soft_n_step, soft_vtrace
+from algorithm.ops.returns import last_of_n, n_step_discount, one_step, soft_n_step, soft_vtrace
 from algorithm.ops.sac import clip_binds, clipped_critic_loss, critic_loss
 from algorithm.ops.shapes import masked_mean
 from algorithm.sac.config import SacConfig
@@ -30,8 +30,11 @@ def average(q: Tensor) -> Tensor:
 def choose_reduce(config: SacConfig) -> tuple[Reduce, Reduce]:
     """Return what targets take of the drawn critics, and what the policy climbs of all of them.
 
-    REDQ (arXiv 2101.05982, algorithm 1): the policy climbs the mean where targets use a subset.
+    REDQ (arXiv 2101.05982, algorithm 1): the policy climbs the mean where targets use a subset. So it does
+    with quantiles, of which targets drop the largest instead (TQC, arXiv 2005.04269).
     """
+    if config.value_head == "quantile":
+        return average, average
     target = average if config.ensemble_q_reduce == "mean" else smallest
     return target, target if config.ensemble_q_sample == config.ensemble_q_num else average
 
@@ -91,8 +94,19 @@ class Steps:
 class ReturnTarget(Protocol):
     """y [B, T] from the steps, with values to log as the second result."""
 
+    def rows(self, valid: Tensor) -> Tensor | None:
+        """Return the transitions [B, T] behind which y bootstraps, of valid [B, L]; None: behind all."""
+        ...
+
     def __call__(self, steps: Steps) -> tuple[Tensor, dict[str, Tensor]]:
         """Return y, computed by a function of :mod:`algorithm.ops.returns`, and values to log."""
+        ...
+
+    def spread(self, centred: Tensor, steps: Steps) -> Tensor:
+        """Return deviations of the return from y [J, B, T], of deviations [J, B, L] of the bootstrap's value.
+
+        With ``rows`` they are [J, B, T], of those alone.
+        """
         ...
 
 
@@ -102,9 +116,16 @@ class OneStepTarget:
 
     gamma: float
 
+    def rows(self, valid: Tensor) -> None:
+        """Return None: every transition is bootstrapped from."""
+
     def __call__(self, steps: Steps) -> tuple[Tensor, dict[str, Tensor]]:
         """Return :func:`algorithm.ops.returns.one_step`."""
         return one_step(steps.reward, steps.terminated, steps.next_value, gamma=self.gamma), {}
+
+    def spread(self, centred: Tensor, steps: Steps) -> Tensor:
+        """Return γ d times it."""
+        return self.gamma * centred.masked_fill(steps.terminated, 0.0)
 
 
 @dataclass(frozen=True)
@@ -113,6 +134,10 @@ class NStepTarget:
 
     gamma: float
     n: int
+
+    def rows(self, valid: Tensor) -> Tensor:
+        """Return the last of the n transitions from each learned one that exist; itself if none does."""
+        return last_of_n(valid, self.n)
 
     def __call__(self, steps: Steps) -> tuple[Tensor, dict[str, Tensor]]:
         """Return :func:`algorithm.ops.returns.soft_n_step`."""
@@ -127,6 +152,10 @@ class NStepTarget:
         )
         return y, {}
 
+    def spread(self, centred: Tensor, steps: Steps) -> Tensor:
+        """Return γ^k Π d times it, [J, B, T] of [J, B, T]."""
+        return centred * n_step_discount(steps.terminated, steps.valid, gamma=self.gamma, n=self.n)
+
 
 @dataclass(frozen=True)
 class VTraceTarget:
@@ -137,6 +166,15 @@ class VTraceTarget:
     trace_decay: float
     rho_max: float
     c_max: float
+
+    def rows(self, valid: Tensor) -> None:
+        """Return None: every state has a part in the trace."""
+
+    def spread(self, centred: Tensor, steps: Steps) -> Tensor:
+        """Return that of one step, γ d: the mean is exact, the spread an approximation."""
+        size = steps.reward.shape[1] - self.n + 1
+        ended = steps.terminated[:, :size]
+        return self.gamma * centred[..., :size].masked_fill(ended, 0.0)
 
     def __call__(self, steps: Steps) -> tuple[Tensor, dict[str, Tensor]]:
         """Return :func:`algorithm.ops.returns.soft_vtrace`, the mean ratio and the clipped share."""

@@ -14,6 +14,7 @@ from algorithm.data import Segment, SequenceBatch, StepBatch, UpdateResult
 from algorithm.extensions.base import Context, Extension, OwnSteps
 from algorithm.nn.layer_noise import LayerNoise
 from algorithm.nn.loader import Networks
+from algorithm.nn.norm import BatchStatistics
 from algorithm.nn.normalise import NoNormaliser, Normaliser
 from algorithm.nn.optimiser import FlatAdam, below, if_any
 from algorithm.nn.return_scale import NoReturnScale, ReturnScale
@@ -23,7 +24,8 @@ from algorithm.sac.config import SacConfig
 from algorithm.sac.critic import choose_reduce
 from algorithm.sac.critic_update import CriticUpdate
 from algorithm.sac.heads import make_heads
-from algorithm.sac.model import Model, flatten_time
+from algorithm.sac.model import Model, check_norms, flatten_time
+from algorithm.sac.values import make_values
 from algorithm.seeding import restore_generator
 from algorithm.spec import AgentSpec
 
@@ -58,12 +60,14 @@ class Sac:
             ensemble_size=config.ensemble_q_num,
             device=device,
         )
+        check_norms(self.model, config)
         self.return_scale = ReturnScale(config.gamma) if config.reward_scaling else NoReturnScale()
         self.heads = make_heads(spec.action, config).to(device)
         self._skipped, rate = torch.zeros((), device=device), config.learning_rate
         max_norm = config.max_grad_norm or math.inf
         make_step = partial(FlatAdam, learning_rate=rate, max_norm=max_norm, skipped=self._skipped)
         self._generator = torch.Generator(device).manual_seed(seed)
+        self._values = make_values(config, spec.action, device)
         self.critics = CriticUpdate(
             self.model,
             self.heads,
@@ -72,10 +76,13 @@ class Sac:
             make_step=make_step,
             return_scale=self.return_scale,
             extensions=self.extensions,
+            values=self._values,
             generator=self._generator,
             seed=seed,
         )
         self._policy_step = make_step([self.model.policy], weight_decay=config.weight_decay)
+        self._policy_norms = BatchStatistics([self.model.policy])
+        self._unify = config.unit_weights
         make_alpha_step = partial(
             make_step, learning_rate=config.alpha_learning_rate or rate, max_norm=math.inf
         )
@@ -198,19 +205,25 @@ class Sac:
     def _update_policy(self, ctx: Context) -> dict[str, Tensor]:
         learned = ctx.learned
         state = flatten_time(ctx.state[:, learned].detach())
-        policy = self.model.policy(state, {k: flatten_time(v[:, learned]) for k, v in ctx.obs.items()})
+        valid = ctx.batch.valid[:, learned]
+        share = flatten_time(valid_share(valid, ctx.batch.weight.dtype))
+        with self._policy_norms.of_batch(None if self._learn == 1 else share / share.sum().clamp(min=1.0)):
+            policy = self.model.policy(state, {k: flatten_time(v[:, learned]) for k, v in ctx.obs.items()})
         u, logp = self.heads.sample(policy, self._generator)
-        every_q = self.model.q.frozen(state, u)
+        every_q = self._values.point(self.model.q.frozen(state, u))
         mask = flatten_time(ctx.batch.action_mask[:, learned])
         choice = self.heads.choose(policy, mask, lambda: every_q.mean(0))
         q = self._climbed(every_q)
-        share = flatten_time(valid_share(ctx.batch.valid[:, learned], logp.dtype))
         losses = self.heads.losses(choice, logp, q, share)
         if losses:  # greedy actions alone have no policy to learn
             self._policy_step.step(losses["policy"])
             if self._alpha_step:
                 self._alpha_step.step(losses["alpha"])
         metrics = self.heads.metrics(choice, u, logp)
+        if losses and self._policy_norms:
+            metrics["norm/shift_policy"] = self._policy_norms.settle(
+                self._policy_step.usable, unify=self._unify
+            )
         shape = (-1, ctx.learn)
         return {
             **{f"loss/{name}": loss.detach() for name, loss in losses.items()},

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from algorithm.data import SequenceBatch
+from algorithm.errors import ModelError
 from algorithm.nn import defaults
 from algorithm.nn.acting_model import ActingModel, TrainingMode
 from algorithm.nn.dry_run import check_policy, check_q
@@ -16,15 +17,21 @@ from algorithm.nn.encoding import States, make_encoding
 from algorithm.nn.ensemble import Backend, Ensemble
 from algorithm.nn.flat import FlatParameters
 from algorithm.nn.loader import Network, Networks
+from algorithm.nn.norm import has_batch_norm
 from algorithm.nn.normalise import NoNormaliser, Normaliser
 from algorithm.nn.protocols import Obs, Rep
-from algorithm.nn.target import Target
+from algorithm.nn.target import NoTarget, Target
+from algorithm.sac.config import SacConfig
 
 NETWORKS = {
     "ModelQ": Network("q", check_q, defaults.ModelQ),
     "ModelPolicy": Network("policy", check_policy, defaults.ModelPolicy),
 }
 """Classes of an ``nn.py``."""
+
+
+SMALLEST_BATCH = 16
+"""Rows from which a batch norm is allowed."""
 
 
 class Model(ActingModel):
@@ -60,11 +67,18 @@ class Model(ActingModel):
         self._encoding = make_encoding(self.rep)
         self.training_mode = TrainingMode([self.rep, self.q, self.policy])
 
-    def follow(self, online: FlatParameters) -> None:
-        """Create the target networks; encoder and critics lie in their optimiser's storage ``online``."""
-        self.target = Target([self.rep, self.q], online)
-        self.target_rep = cast(Rep, self.target.modules[0])
-        self.target_q = cast(Ensemble, self.target.modules[1])
+    def follow(self, online: FlatParameters | None) -> None:
+        """Create the target networks; encoder and critics lie in their optimiser's storage ``online``.
+
+        None: there are no target networks, and the online ones stand for them.
+        """
+        networks = [self.rep, self.q]
+        self.target = NoTarget(networks) if online is None else Target(networks, online)
+        rep, q = cast(tuple[Rep, Ensemble], self.target.modules)
+        if online is None:  # not registered a second time, so that a checkpoint holds them once
+            vars(self).update(target_rep=rep, target_q=q)
+        else:
+            self.target_rep, self.target_q = rep, q
 
     def encode(self, obs: Obs, batch: SequenceBatch, *, burn_in: int, learn: int) -> States:
         """Return online and target states of a batch's tokens, from one carry; ``obs`` are normalised."""
@@ -74,3 +88,33 @@ class Model(ActingModel):
 def flatten_time(x: Tensor) -> Tensor:
     """Return [B, T, ...] as [B·T, ...], contiguous: the fastest layout for networks."""
     return x.flatten(0, 1)
+
+
+def check_norms(model: Model, config: SacConfig) -> None:
+    """Raise ModelError for batch norm where it cannot be, and for what needs it where it is not."""
+    critics = has_batch_norm(model.q.members[0])
+    if has_batch_norm(model.rep):
+        raise ModelError(
+            "ModelRep has a batch norm",
+            why="its states are made one token at a time while acting, from windows with padding in updates",
+            fix="take layer norm there, or batch norm in ModelQ and ModelPolicy",
+        )
+    if not config.use_target_network and not critics:
+        raise ModelError(
+            "sac_config.use_target_network is false, and the critics have no batch norm",
+            why="one pass of what was done and what follows, normalised together, is what makes target "
+            "networks dispensable (CrossQ)",
+            fix="set nn_config.q: {norm: batch}, or use_target_network: true",
+        )
+    if (critics or has_batch_norm(model.policy)) and config.batch_size * config.learn_step < SMALLEST_BATCH:
+        raise ModelError(
+            f"sac_config.batch_size is {config.batch_size}, and there is a batch norm",
+            why=f"the mean and the variance of {config.batch_size * config.learn_step} rows say too little",
+            fix=f"set it to {SMALLEST_BATCH} or more, or norm to layer",
+        )
+    if config.unit_weights and not (critics or has_batch_norm(model.policy)):
+        raise ModelError(
+            "sac_config.unit_weights is true, and there is no batch norm",
+            why="without a norm behind it the length of a row of weights matters",
+            fix="set nn_config.q: {norm: batch_first}, or unit_weights: false",
+        )

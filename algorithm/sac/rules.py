@@ -29,6 +29,7 @@ def of_block(sac: AnyConfig) -> Iterator[Contradiction]:
         )
     yield from _of_memory(sac)
     yield from _of_siamese(sac)
+    yield from _of_values(sac)
     if sac.use_rnd and sac.rnd_n_sample == 1:
         yield Contradiction(
             ("use_rnd", "rnd_n_sample"),
@@ -40,6 +41,49 @@ def of_block(sac: AnyConfig) -> Iterator[Contradiction]:
             ("use_add_with_td", "use_priority", "use_replay_buffer"),
             "a TD error at insertion is a priority, and there are none",
             "turn use_add_with_td off, or use_priority and use_replay_buffer on",
+        )
+
+
+def _of_values(sac: AnyConfig) -> Iterator[Contradiction]:
+    clips = sac.clip_epsilon > 0
+    if not sac.use_target_network and clips:
+        yield Contradiction(
+            ("use_target_network", "clip_epsilon"),
+            "critics are clipped around their targets, and there are none",
+            "set clip_epsilon: 0, or use_target_network: true",
+        )
+    if not sac.use_target_network and sac.siamese:
+        yield Contradiction(
+            ("use_target_network", "siamese"),
+            f"{sac.siamese} compares with a slowly following encoder, and there is none",
+            "set siamese: null, or use_target_network: true",
+        )
+    if sac.value_head != "scalar" and clips:
+        yield Contradiction(
+            ("value_head", "clip_epsilon"),
+            "the clip is of critics that give a number",
+            "set clip_epsilon: 0, or value_head: scalar",
+        )
+    fields = type(sac).model_fields
+    for key in (name for name in fields if name.startswith(("quantile_", "categorical_"))):
+        head = key.partition("_")[0]
+        if getattr(sac, key) != fields[key].default and sac.value_head != head:
+            yield Contradiction(
+                (key, "value_head"),
+                f"it is of critics that give a {head} value, and these give a {sac.value_head} one",
+                f"set value_head: {head}, or leave {key} out",
+            )
+    if sac.value_head == "quantile" and sac.quantile_drop >= sac.quantile_num:
+        yield Contradiction(
+            ("quantile_drop", "quantile_num"),
+            f"of {sac.quantile_num} quantiles {sac.quantile_drop} are dropped: none is left",
+            "lower quantile_drop or raise quantile_num",
+        )
+    if sac.value_head == "categorical" and not sac.reward_scaling:
+        yield Contradiction(
+            ("value_head", "reward_scaling"),
+            "a histogram has a fixed range, and returns as they come fit none",
+            "set reward_scaling: true, or another value_head",
         )
 
 

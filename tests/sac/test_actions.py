@@ -12,7 +12,7 @@ from algorithm.nn.distributions import HybridAction, TanhNormal
 from algorithm.sac.config import SacConfig
 from algorithm.sac.heads import make_heads
 from algorithm.spec import ActionSpec, AgentSpec, ObsSpec
-from tests.batches import random_batch, small_sac, weights
+from tests.batches import random_batch, small_sac, target_of, weights
 from tests.oracles import n_step_target, vtrace_target
 
 OBS = ObsSpec(("obs",), ((3,),), ("float32",))
@@ -88,7 +88,7 @@ def test_the_target_is_that_of_loops_over_states_and_branches(kind, use_is, gree
         sac.update(random_batch(8, 3, spec=spec, seed=step))
     batch = random_batch(8, 3, spec=spec, seed=7, exists=torch.tensor([1, 2, 3, 3, 3, 2, 3, 3]))
     state = sac._generator.get_state()
-    y, _ = sac.critics._target(sac._encode(batch))
+    y = target_of(sac, batch)
     size = spec.action.continuous
     noise = torch.randn(24, size, generator=sac._generator.set_state(state)).view(8, 3, size)
 
@@ -141,7 +141,7 @@ def test_a_greedy_agent_has_the_plain_n_step_target_with_and_without_correction(
     targets = []
     for use_is in (True, False):
         sac = small_sac(spec=BRANCHES, n_step=3, discrete_dqn_like=True, use_n_step_is=use_is)
-        targets.append(sac.critics._target(sac._encode(random_batch(16, 3, spec=BRANCHES)))[0])
+        targets.append(target_of(sac, random_batch(16, 3, spec=BRANCHES)))
     torch.testing.assert_close(*targets)
 
 
@@ -238,7 +238,7 @@ def test_what_a_mask_forbids_changes_nothing(kind, greedy):
             batch.action[..., where.stop - 1] = 1.0
         object.__setattr__(batch, "action_mask", mask)
         _shift(sac, forbidden)
-        y, _ = sac.critics._target(sac._encode(batch))
+        y = target_of(sac, batch)
         sac._update_policy(sac._encode(batch))
         results.append(torch.cat([y.flatten(), *(p.flatten() for p in _before_the_last_layer(sac))]))
     torch.testing.assert_close(*results)

@@ -14,7 +14,7 @@ from algorithm.nn.noisy import NoisyLinear
 from algorithm.sac.critic import make_critic_loss
 from algorithm.sac.learner import Sac
 from algorithm.spec import ActionSpec, AgentSpec
-from tests.batches import CPU, SMALL, random_batch, small_networks, small_sac, weights
+from tests.batches import CPU, SMALL, random_batch, small_networks, small_sac, target_of, weights
 from tests.oracles import PlainSac, n_step_target, vtrace_target
 
 
@@ -288,7 +288,7 @@ def test_the_target_is_made_of_the_right_states_actions_and_networks(use_is):
         sac.update(random_batch(8, 3, seed=step))
     batch = random_batch(8, 3, seed=7, exists=torch.tensor([1, 2, 3, 3, 3, 2, 3, 3]))
     state = sac._generator.get_state()
-    y, _ = sac.critics._target(sac._encode(batch))
+    y = target_of(sac, batch)
     noise = torch.randn(24, 2, generator=sac._generator.set_state(state)).view(8, 3, 2)
 
     with torch.no_grad():

@@ -9,7 +9,7 @@ from algorithm.nn.flat import weight_matrices
 from algorithm.nn.optimiser import BETA_1, BETA_2, EPSILON, FlatAdam
 from algorithm.sac.learner import Sac
 from algorithm.spec import ActionSpec, AgentSpec
-from tests.batches import SMALL, random_batch, small_sac, weights
+from tests.batches import SMALL, random_batch, small_sac, target_of, weights
 
 HYBRID = AgentSpec(SMALL.obs, ActionSpec(branches=(2, 3), continuous=2))
 
@@ -69,7 +69,7 @@ def test_targets_and_policy_take_the_minimum_or_the_mean(reduce, drawn):
     sac = small_sac(ensemble_q_num=3, ensemble_q_sample=drawn, ensemble_q_reduce=reduce)
     q = torch.tensor([[1.0, 5.0], [2.0, 3.0], [6.0, 4.0]])
     least = [1.0, 3.0] if reduce == "min" else [3.0, 4.0]
-    assert sac.critics._reduce(q).tolist() == least
+    assert sac.critics._values.reduce(q).tolist() == least
     # REDQ: the policy climbs the mean of all where targets have a subset
     assert sac._climbed(q).tolist() == (least if drawn == 3 else [3.0, 4.0])
 
@@ -78,7 +78,7 @@ def test_the_mean_of_two_critics_is_above_their_minimum():
     batch, targets = random_batch(), []
     for reduce in ("min", "mean"):
         sac = small_sac(ensemble_q_reduce=reduce)
-        targets.append(sac.critics._target(sac._encode(batch))[0])
+        targets.append(target_of(sac, batch))
     ends = batch.terminated | ~batch.valid
     assert (targets[1] >= targets[0]).all()
     assert (targets[1] > targets[0])[~ends].all()

@@ -1,0 +1,177 @@
+"""Batch normalisation whose statistics move only behind a step that was taken."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import TypeVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from typing_extensions import override
+
+_Layer = TypeVar("_Layer", bound=nn.Module)
+
+EPSILON = 1e-3
+"""Addend of the variance (sbx and sb3-contrib: CrossQ)."""
+
+MOMENTUM = 0.01
+"""How far the running statistics move towards those of a batch."""
+
+WARM_UP = 100_000
+"""Steps of a layer without the correction of batch renormalisation, as in CrossQ (arXiv 1902.05605)."""
+
+LARGEST_R, LARGEST_D = 3.0, 5.0
+"""Bounds of that correction (arXiv 1702.03275, section 3)."""
+
+
+class BatchNorm(nn.Module):
+    """Normalisation of features by mean and variance over the batch (arXiv 1502.03167, 1702.03275).
+
+    By itself, and while acting, it normalises by the running statistics. Inside
+    :meth:`BatchStatistics.of_batch` it normalises by those of the batch, which have a gradient, and notes
+    them. :meth:`commit` moves the running ones. Nothing else does.
+
+    After ``WARM_UP`` steps of its own it renormalises: ``x̂ = (x − μ_B)/σ_B · r + d`` with ``r = clip(σ_B/σ)``
+    and ``d = clip((μ_B − μ)/σ)``, neither with a gradient. Variances are biased, divided by the rows.
+
+    size: features
+    """
+
+    mean: Tensor
+    var: Tensor
+    steps: Tensor
+    seen_mean: Tensor
+    seen_var: Tensor
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.weight, self.bias = nn.Parameter(torch.ones(size)), nn.Parameter(torch.zeros(size))
+        self.register_buffer("mean", torch.zeros(size))
+        self.register_buffer("var", torch.ones(size))
+        self.register_buffer("steps", torch.zeros(()))
+        self.register_buffer("seen_mean", torch.zeros(size), persistent=False)
+        self.register_buffer("seen_var", torch.ones(size), persistent=False)
+        self.uses_batch = False
+        self.share: Tensor | None = None  # [rows, 1] of each row in the statistics; None: all alike
+
+    @override
+    def forward(self, x: Tensor) -> Tensor:
+        """Return [..., size] of x [..., size]."""
+        if not self.uses_batch:
+            factor = self.weight * torch.rsqrt(self.var + EPSILON)
+            return torch.addcmul(self.bias - self.mean * factor, x, factor)
+        if self.share is not None:
+            return self._weighted(x, self.share)
+        with torch.no_grad():
+            var, mean = torch.var_mean(x, 0, correction=0)
+            r, d = self._correction(mean, var)
+        # r and d act as a factor and an addend behind the plain norm: γ (x̂ r + d) + β.
+        return F.batch_norm(x, None, None, self.weight * r, self.weight * d + self.bias, True, 0.0, EPSILON)
+
+    def _weighted(self, x: Tensor, share: Tensor) -> Tensor:
+        mean = (x * share).sum(0)
+        centred = x - mean
+        var = (centred.square() * share).sum(0)
+        with torch.no_grad():
+            r, d = self._correction(mean, var)
+        return centred * (torch.rsqrt(var + EPSILON) * (self.weight * r)) + (self.weight * d + self.bias)
+
+    def _correction(self, mean: Tensor, var: Tensor) -> tuple[Tensor, Tensor]:
+        """Note the batch's statistics; return r and d, which are 1 and 0 while the layer warms up."""
+        self.seen_mean.copy_(mean)
+        self.seen_var.copy_(var)
+        std = torch.sqrt(self.var + EPSILON)
+        r = (torch.sqrt(var + EPSILON) / std).clamp(1 / LARGEST_R, LARGEST_R)
+        d = ((mean - self.mean) / std).clamp(-LARGEST_D, LARGEST_D)
+        warm = self.steps >= WARM_UP
+        return torch.where(warm, r, 1.0), torch.where(warm, d, 0.0)
+
+    @torch.no_grad()
+    def commit(self, usable: Tensor) -> None:
+        """Move the running statistics towards those that were noted; ``usable`` [] 0 leaves them."""
+        for own, seen in ((self.mean, self.seen_mean), (self.var, self.seen_var)):
+            own.copy_(torch.where(usable, own.lerp(seen, MOMENTUM), own))
+        self.steps.add_(usable)
+
+    def shift(self) -> Tensor:
+        """Return the largest |μ_B − μ|/σ over the features, a scalar."""
+        return ((self.seen_mean - self.mean).abs() / torch.sqrt(self.var + EPSILON)).amax()
+
+
+class NormedLinear(nn.Linear):
+    """Linear layer whose outputs a batch norm follows, with at most an activation between.
+
+    The norm takes away the length of each row, which then only sets how far a step turns it
+    (arXiv 2502.07523).
+    """
+
+    @torch.no_grad()
+    def unify(self, usable: Tensor) -> None:
+        """Divide each row of weights, its bias included, by its norm; ``usable`` [] 0 leaves them."""
+        bias = self.bias
+        square = self.weight.square().sum(-1)
+        if bias is not None:
+            square = square + bias.square()
+        factor = torch.where(usable, torch.rsqrt(square.clamp(min=1e-24)), torch.ones_like(square))
+        self.weight.mul_(factor.unsqueeze(-1))
+        if bias is not None:
+            bias.mul_(factor)
+
+
+class BatchStatistics:
+    """Batch norms of networks, by the statistics of a batch inside :meth:`of_batch`, else by running ones.
+
+    own:    networks whose running statistics move
+    copies: other modules that run in their place, such as those of an ensemble's back ends
+    """
+
+    def __init__(self, own: Iterable[nn.Module], copies: Iterable[nn.Module] = ()) -> None:
+        own = list(own)
+        self._own = _layers(own, BatchNorm)
+        self._all = [*self._own, *_layers(copies, BatchNorm)]
+        self._linear = _layers(own, NormedLinear)
+
+    def __bool__(self) -> bool:
+        """Whether there are any."""
+        return bool(self._own)
+
+    @contextmanager
+    def of_batch(self, share: Tensor | None = None) -> Iterator[None]:
+        """Normalise by the batches of the passes inside, and note their statistics.
+
+        share: [rows] of each row in the statistics, with the sum 1; None: all rows alike
+        """
+        column = None if share is None else share.unsqueeze(-1)
+        for layer in self._all:
+            layer.uses_batch, layer.share = True, column
+        try:
+            yield
+        finally:
+            for layer in self._all:
+                layer.uses_batch, layer.share = False, None
+
+    @torch.no_grad()
+    def settle(self, usable: Tensor, *, unify: bool) -> Tensor:
+        """Move the running statistics towards those of the last batch, if its step was taken.
+
+        usable: [] bool, whether it was; else everything stays as it is
+        unify:  bring the rows of every layer in front of a norm to length 1
+        Returns the largest |μ_B − μ|/σ of that batch, a scalar: how far its means lie off.
+        """
+        shift = torch.stack([layer.shift() for layer in self._own]).amax()
+        for layer in self._own:
+            layer.commit(usable)
+        for linear in self._linear if unify else ():
+            linear.unify(usable)
+        return shift
+
+
+def _layers(modules: Iterable[nn.Module], kind: type[_Layer]) -> list[_Layer]:
+    return [layer for module in modules for layer in module.modules() if isinstance(layer, kind)]
+
+
+def has_batch_norm(module: nn.Module) -> bool:
+    """Return whether the network normalises by a batch."""
+    return bool(_layers([module], BatchNorm))

@@ -1,0 +1,93 @@
+"""Losses of critics that give a distribution of returns: quantiles, or a histogram.
+
+Quantiles: QR-DQN (arXiv 1710.10044), truncated as in TQC (arXiv 2005.04269). Histogram: HL-Gauss
+(arXiv 2403.03950), a scalar target spread over bins by a normal distribution.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+from typing_extensions import override
+
+from algorithm.ops.shapes import check_shapes
+
+
+def midpoints(num: int, device: torch.device | None = None) -> Tensor:
+    """Return the levels of K quantiles, ``τ_k = (k − ½)/K``: [K]."""
+    return (torch.arange(num, device=device) + 0.5) / num
+
+
+def truncated(z: Tensor, drop: int) -> Tensor:
+    """Return the atoms of M critics pooled and sorted, without the ``drop`` · M largest (TQC, eq. 8).
+
+    z: [M, K, P]. Returns [M·(K − drop), P], ascending. ``drop`` is below K.
+    """
+    kept = z.shape[0] * (z.shape[1] - drop)
+    return z.flatten(0, 1).sort(0).values[:kept]
+
+
+class _QuantileHuber(torch.autograd.Function):
+    """Quantile Huber loss with its gradient computed beside it: one pass over all pairs instead of three."""
+
+    @staticmethod
+    @override
+    def forward(ctx: Any, theta: Tensor, atoms: Tensor, level: Tensor, kappa: float) -> Tensor:
+        """Return the loss [E, P] of theta [E, K, P] against atoms [J, P]; level [K]."""
+        level = level.view(-1, 1)
+        delta = atoms - theta.unsqueeze(2)  # [E, K, J, P]
+        cut = delta.clamp(-kappa, kappa)
+        # |τ − 1{δ<0}| x = τ x + (1 − 2τ) x 1{δ<0}, of the gradient, x = cut, and of H, x = cut (δ − cut/2)
+        below = cut.clamp(max=0.0)
+        grad = -(level * cut.mean(2) + (1.0 - 2.0 * level) * below.mean(2)) / kappa
+        rest = delta.sub_(cut, alpha=0.5)
+        loss = level * (cut.mul_(rest)).mean(2) + (1.0 - 2.0 * level) * (below.mul_(rest)).mean(2)
+        ctx.save_for_backward(grad / theta.shape[1])
+        return loss.mean(1) / kappa
+
+    @staticmethod
+    @override
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None]:
+        """Return the gradient of theta."""
+        (grad,) = ctx.saved_tensors
+        return grads[0].unsqueeze(1) * grad, None, None, None
+
+
+def quantile_huber(theta: Tensor, atoms: Tensor, level: Tensor, *, kappa: float) -> Tensor:
+    """Return ``mean_{k,j} |τ_k − 1{δ<0}| H_κ(δ)/κ``, ``δ = z_j − θ_k`` (QR-DQN, eq. 10).
+
+    theta: [E, K, P] quantiles, with gradient
+    atoms: [J, P]    of the target, without
+    level: [K]       τ
+    kappa: κ > 0, the size of δ from which the loss is linear
+    Returns [E, P].
+    """
+    check_shapes("quantile_huber", theta.shape[2:], {"atoms": atoms[0]})
+    check_shapes("quantile_huber", theta.shape[1:2], {"level": level})
+    loss: Tensor = _QuantileHuber.apply(theta, atoms, level, kappa)  # type: ignore[no-untyped-call]
+    return loss
+
+
+def histogram(y: Tensor, edges: Tensor, *, sigma: float) -> Tensor:
+    """Return the mass of a normal around y in each bin: ``p_i = [Φ((e_{i+1} − y)/σ) − Φ((e_i − y)/σ)]/Z``.
+
+    y:     [P] within the edges
+    edges: [K + 1] ascending
+    sigma: σ > 0
+    Returns p [K, P], whose sum over bins is 1 (HL-Gauss, arXiv 2403.03950, eq. 6).
+    """
+    below = torch.erf((edges.unsqueeze(-1) - y) / (sigma * math.sqrt(2.0)))
+    mass = below[1:] - below[:-1]
+    return mass / (below[-1] - below[0])
+
+
+def histogram_loss(log_probs: Tensor, y: Tensor, edges: Tensor, *, sigma: float) -> Tensor:
+    """Return the cross-entropy ``−Σ_i p_i log q_i`` of predictions and the histogram of y.
+
+    log_probs: [E, K, P]; y: [P], edges: [K + 1], sigma: as of :func:`histogram`. Returns [E, P].
+    """
+    check_shapes("histogram_loss", log_probs.shape[2:], {"y": y})
+    return -(log_probs * histogram(y, edges, sigma=sigma)).sum(1)
