@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import itertools
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -240,3 +242,33 @@ def step_by_step(
                 now = torch.stack(layers, -2)
             after[row, t] = now.detach()
     return out, after
+
+
+def quantile_loss(theta, atoms, kappa):
+    """Of one critic's K quantiles against atoms: the mean over all pairs (QR-DQN, eq. 10)."""
+    total = 0.0
+    for k, quantile in enumerate(theta):
+        level = (k + 0.5) / len(theta)
+        for atom in atoms:
+            delta = atom - quantile
+            huber = delta**2 / 2 if abs(delta) <= kappa else kappa * (abs(delta) - kappa / 2)
+            total += abs(level - (delta < 0)) * huber / kappa
+    return total / (len(theta) * len(atoms))
+
+
+def histogram(y, edges, sigma):
+    """Mass of a normal around y in each bin, as shares of what lies in all of them."""
+    cdf = [0.5 * (1 + math.erf((edge - y) / (sigma * math.sqrt(2)))) for edge in edges]
+    return [(high - low) / (cdf[-1] - cdf[0]) for low, high in itertools.pairwise(cdf)]
+
+
+def last_and_discount(terminated, valid, gamma, n):
+    """Of each learned position: the step whose end is bootstrapped from, and γ^k d."""
+    found = []
+    for t in range(len(valid) - n + 1):
+        steps = [j for j in range(t, t + n) if valid[j]]
+        factor = 1.0 if steps else 0.0
+        for j in steps:
+            factor *= gamma * (not terminated[j])
+        found.append((steps[-1] if steps else t, factor))
+    return found

@@ -8,7 +8,6 @@ from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 from typing_extensions import override
 
 _Layer = TypeVar("_Layer", bound=nn.Module)
@@ -53,7 +52,7 @@ class BatchNorm(nn.Module):
         self.register_buffer("steps", torch.zeros(()))
         self.register_buffer("seen_mean", torch.zeros(size), persistent=False)
         self.register_buffer("seen_var", torch.ones(size), persistent=False)
-        self.uses_batch = False
+        self.uses_batch = self.corrects = False
         self.share: Tensor | None = None  # [rows, 1] of each row in the statistics; None: all alike
 
     @override
@@ -64,24 +63,35 @@ class BatchNorm(nn.Module):
             return torch.addcmul(self.bias - self.mean * factor, x, factor)
         if self.share is not None:
             return self._weighted(x, self.share)
-        with torch.no_grad():
-            var, mean = torch.var_mean(x, 0, correction=0)
-            r, d = self._correction(mean, var)
-        # r and d act as a factor and an addend behind the plain norm: γ (x̂ r + d) + β.
-        return F.batch_norm(x, None, None, self.weight * r, self.weight * d + self.bias, True, 0.0, EPSILON)
+        weight: Tensor = self.weight
+        bias: Tensor = self.bias
+        if self.corrects:
+            with torch.no_grad():
+                r, d = self._correction(*_moments(x))
+            # r and d are a factor and an addend behind the plain norm: γ (x̂ r + d) + β.
+            weight, bias = weight * r, weight * d + bias
+        out, mean, inverse = torch.native_batch_norm(x, weight, bias, None, None, True, 0.0, EPSILON)
+        self._note(mean.detach(), inverse.detach().pow(-2.0).sub_(EPSILON))
+        return out
 
     def _weighted(self, x: Tensor, share: Tensor) -> Tensor:
         mean = (x * share).sum(0)
         centred = x - mean
         var = (centred.square() * share).sum(0)
-        with torch.no_grad():
-            r, d = self._correction(mean, var)
-        return centred * (torch.rsqrt(var + EPSILON) * (self.weight * r)) + (self.weight * d + self.bias)
+        self._note(mean.detach(), var.detach())
+        weight: Tensor = self.weight
+        bias: Tensor = self.bias
+        if self.corrects:
+            r, d = self._correction(mean.detach(), var.detach())
+            weight, bias = weight * r, weight * d + bias
+        return torch.addcmul(bias, centred, torch.rsqrt(var + EPSILON) * weight)
 
-    def _correction(self, mean: Tensor, var: Tensor) -> tuple[Tensor, Tensor]:
-        """Note the batch's statistics; return r and d, which are 1 and 0 while the layer warms up."""
+    def _note(self, mean: Tensor, var: Tensor) -> None:
         self.seen_mean.copy_(mean)
         self.seen_var.copy_(var)
+
+    def _correction(self, mean: Tensor, var: Tensor) -> tuple[Tensor, Tensor]:
+        """Return r and d, which are 1 and 0 while the layer warms up."""
         std = torch.sqrt(self.var + EPSILON)
         r = (torch.sqrt(var + EPSILON) / std).clamp(1 / LARGEST_R, LARGEST_R)
         d = ((mean - self.mean) / std).clamp(-LARGEST_D, LARGEST_D)
@@ -144,13 +154,19 @@ class BatchStatistics:
         share: [rows] of each row in the statistics, with the sum 1; None: all rows alike
         """
         column = None if share is None else share.unsqueeze(-1)
+        corrects = self._corrects()
         for layer in self._all:
-            layer.uses_batch, layer.share = True, column
+            layer.uses_batch, layer.corrects, layer.share = True, corrects, column
         try:
             yield
         finally:
             for layer in self._all:
                 layer.uses_batch, layer.share = False, None
+
+    def _corrects(self) -> bool:
+        """Return whether a layer may be past its warm-up; reading that would wait for a GPU."""
+        steps = self._all[0].steps if self._all else None
+        return steps is not None and (steps.device.type != "cpu" or float(steps) >= WARM_UP)
 
     @torch.no_grad()
     def settle(self, usable: Tensor, *, unify: bool) -> Tensor:
@@ -166,6 +182,12 @@ class BatchStatistics:
         for linear in self._linear if unify else ():
             linear.unify(usable)
         return shift
+
+
+def _moments(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Return mean and biased variance over the rows; torch's var_mean takes five times as long on a CPU."""
+    _, mean, inverse = torch.native_batch_norm(x, None, None, None, None, True, 0.0, EPSILON)
+    return mean, inverse.pow(-2.0).sub_(EPSILON)
 
 
 def _layers(modules: Iterable[nn.Module], kind: type[_Layer]) -> list[_Layer]:

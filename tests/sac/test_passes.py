@@ -1,0 +1,238 @@
+"""One pass of what was done and what follows, against plain modules; statistics that only a step moves."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+from algorithm.errors import ModelError
+from algorithm.nn.norm import EPSILON, MOMENTUM
+from algorithm.sac.learner import Sac
+from algorithm.sac.passes import Joint, Separate
+from algorithm.spec import ActionSpec, AgentSpec
+from tests.batches import SMALL, random_batch, small_sac, weights
+
+BATCH = {"norm": "batch"}
+CROSS = {"q": BATCH, "policy": BATCH, "use_target_network": False}
+HYBRID = AgentSpec(SMALL.obs, ActionSpec(branches=(2, 3), continuous=2))
+
+
+class PlainNet(nn.Module):
+    """The same network out of torch's own layers, with the batch norm in training mode."""
+
+    def __init__(self, net: nn.Sequential) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList()
+        for layer in copy.deepcopy(net):
+            if isinstance(layer, nn.Linear | nn.ReLU):
+                self.layers.append(layer)
+                continue
+            norm = nn.BatchNorm1d(len(layer.weight), eps=EPSILON, momentum=MOMENTUM)
+            norm.weight, norm.bias = layer.weight, layer.bias
+            self.layers.append(norm)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            x = layer(x)
+        return x
+
+
+@pytest.mark.parametrize("critics", [1, 2, 5])
+@pytest.mark.parametrize("kind", ["batch", "batch_first"])
+@pytest.mark.parametrize("own_target", [False, True], ids=["none", "target"])
+def test_an_update_is_a_pass_over_both_halves(critics, kind, own_target):
+    norm = {"norm": kind}
+    sac = small_sac(
+        q=norm,
+        policy=norm,
+        ensemble_q_num=critics,
+        ensemble_q_sample=critics,
+        gamma=0.9,
+        use_target_network=own_target,
+    )
+    if own_target:  # targets that differ
+        with torch.no_grad():
+            for value in sac.model.target_q.parameters():
+                value.add_(0.1 * torch.randn_like(value))
+    batch = random_batch(32)
+    plain = [PlainNet(member.net) for member in sac.model.q.members]
+    sac.model.target_q.realias()
+    targets = [PlainNet(member.net) for member in sac.model.target_q.members] if own_target else plain
+    generator = torch.Generator().manual_seed(0)
+    generator.set_state(sac._generator.get_state())
+    with torch.no_grad():
+        u, logp = sac.heads.sample(sac.model.policy(batch.obs["obs"][:, 1], {}), generator)
+    now = torch.cat([batch.obs["obs"][:, 0], batch.action[:, 0]], -1)
+    then = torch.cat([batch.obs["obs"][:, 1], u], -1)
+    both = [net(torch.cat([now, then])) for net in plain]
+    with torch.no_grad():
+        ahead = [net(torch.cat([now, then])) for net in targets] if own_target else both
+    next_q = torch.stack([out[32:, 0] for out in ahead]).min(0).values.detach()
+    value = next_q + sac.heads.continuous.bonus(logp)
+    y = batch.reward[:, 0] + 0.9 * value.masked_fill(batch.terminated[:, 0], 0.0)
+    loss = 0.5 * sum((batch.weight * (out[:32, 0] - y).square()).mean() for out in both)
+    loss.backward()
+    result = sac.update(batch)
+    torch.testing.assert_close(result.metrics["loss/q"], loss.detach(), atol=1e-5, rtol=1e-5)
+    for member, net in zip(sac.model.q.members, plain, strict=True):
+        theirs = [p.grad for layer in net.layers for p in layer.parameters()]
+        ours = [p.grad for p in member.net.parameters()] if sac.model.q.backend == "loop" else None
+        if ours is None:
+            index = sac.model.q.members.index(member)
+            names = [name.replace(".", "/") for name, _ in member.named_parameters()]
+            ours = [sac.model.q.get_parameter(name).grad[index] for name in names]
+        for one, two in zip(ours, theirs, strict=True):
+            torch.testing.assert_close(one, two, atol=1e-5, rtol=1e-4)
+
+
+def test_without_a_norm_both_passes_say_the_same():
+
+    sac = small_sac()
+    state, action = torch.randn(8, 3), torch.rand(8, 2)
+    exists = torch.ones(8, dtype=torch.bool)
+    found = []
+    for passes in (Separate(sac.model), Joint(sac.model, own_target=True, all_rows_exist=True, unify=False)):
+        found.append(passes((state, action), (state + 1, action), None, now_valid=exists, then_valid=exists))
+    for one, two in zip(*found, strict=True):
+        torch.testing.assert_close(one, two, atol=1e-6, rtol=1e-6)
+
+
+OPTIONS = [
+    {**CROSS},
+    {**CROSS, "n_step": 3},
+    {**CROSS, "n_step": 3, "use_n_step_is": False},
+    {**CROSS, "ensemble_q_num": 5, "ensemble_q_sample": 2, "spec": HYBRID},
+    {"q": {"norm": "batch_first"}, "policy": {"norm": "batch_first"}, "unit_weights": True, "n_step": 2},
+    {"policy": BATCH},
+    {**CROSS, "value_head": "quantile", "n_step": 3, "spec": HYBRID, "policy_update_per_step": 3},
+    {"value_head": "quantile", "quantile_num": 5, "n_step": 3, "use_n_step_is": False},
+    {"value_head": "categorical", "categorical_num": 11, "spec": HYBRID},
+]
+
+
+def batch_of(options: dict, seed: int = 0, size: int = 16):
+    window = options.get("n_step", 1)
+    exists = torch.randint(1, window + 1, (size,), generator=torch.Generator().manual_seed(seed))
+    return random_batch(size, window, seed=seed, exists=exists, spec=options.get("spec", SMALL))
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_saved_in_the_middle_it_goes_on_as_it_would_have(options):
+    straight, saved = small_sac(**options), small_sac(**options)
+    for step in range(4):
+        straight.update(batch_of(options, step))
+        saved.update(batch_of(options, step))
+    resumed = small_sac(seed=99, **options)
+    tensors = {file: {k: v.clone() for k, v in named.items()} for file, named in saved.tensors().items()}
+    resumed.load_tensors(tensors, saved.updates)
+    for step in range(4, 8):
+        straight.update(batch_of(options, step))
+        resumed.update(batch_of(options, step))
+    for name, value in weights(straight).items():
+        assert torch.isfinite(value).all(), name
+        assert torch.equal(value, weights(resumed)[name]), name
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_a_bad_batch_changes_nothing_but_the_counters(options):
+    sac = small_sac(**options)
+    for step in range(3):
+        sac.update(batch_of(options, step))
+    saved = {file: {k: v.clone() for k, v in named.items()} for file, named in sac.tensors().items()}
+    batch = batch_of(options, 7)
+    for value in (batch.reward, *batch.obs.values()):
+        value[0] = torch.nan
+    sac.update(batch)
+    for file, named in sac.tensors().items():
+        for name, value in named.items():
+            if not name.startswith(("model.target", "random.")):  # targets follow what stayed as it was
+                assert torch.equal(value, saved[file][name]), name
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_what_does_not_exist_changes_nothing(options):
+    found = []
+    for filling in (0.0, 50.0):
+        sac, batch = small_sac(**options), batch_of(options, 3)
+        batch.reward[~batch.valid] = filling
+        batch.obs["obs"][~batch.obs_valid] = filling
+        for value in (batch.action, batch.z, batch.behaviour_logp):
+            value[~batch.valid] = filling
+        sac.update(batch)
+        found.append(weights(sac))
+    for name, value in found[0].items():
+        torch.testing.assert_close(value, found[1][name], atol=1e-6, rtol=1e-5, msg=name)
+
+
+def statistics(sac: Sac) -> dict[str, torch.Tensor]:
+    ends = ("/mean", "/var", "/steps", ".mean", ".var", ".steps")
+    return {name: value for name, value in weights(sac).items() if name.endswith(ends)}
+
+
+def test_only_an_update_moves_the_statistics():
+    sac = small_sac(**CROSS)
+    before = statistics(sac)
+    assert len(before) == 3 * (3 + 3)  # three norms of the critics, three of the policy
+    batch = random_batch(16)
+    sac.td_error(batch)
+    sac.staleness(batch, torch.zeros(16, 1, 0))
+    sac.model.policy(torch.randn(4, 3), {})
+    for name, value in statistics(sac).items():
+        assert torch.equal(value, before[name]), name
+    sac.update(batch)
+    assert all(not torch.equal(value, before[name]) for name, value in statistics(sac).items())
+
+
+def test_the_policy_s_statistics_wait_for_its_turn():
+    sac = small_sac(**CROSS, policy_update_per_step=2)
+    before = statistics(sac)
+    for turn in range(2):
+        result = sac.update(random_batch(16, seed=turn))
+        moved = {name for name, value in statistics(sac).items() if not torch.equal(value, before[name])}
+        assert any(name.startswith("model.policy") for name in moved) == (turn == 1)
+        assert any(name.startswith("model.q") for name in moved)
+        assert "norm/shift" in result.metrics
+        assert ("norm/shift_policy" in result.metrics) == (turn == 1)
+
+
+def test_without_target_networks_a_checkpoint_holds_none_and_the_online_ones_stand_for_them():
+    sac = small_sac(**CROSS, rep_depth=1)
+    assert sac.model.target_q is sac.model.q and sac.model.target_rep is sac.model.rep
+    names = sac.tensors()["model"]
+    assert not [name for name in names if "target" in name]
+    assert [name for name in small_sac(q=BATCH).tensors()["model"] if "target" in name]
+    sac.update(random_batch(16))
+
+
+def test_an_uncorrected_target_evaluates_its_bootstrap_row_alone(monkeypatch):
+    for corrected, rows in ((True, 5 * 16), (False, 16)):
+        sac = small_sac(n_step=5, use_n_step_is=corrected)
+        seen = []
+        frozen = type(sac.model.q).frozen
+
+        def counted(q, *inputs, members=None, seen=seen, sac=sac, frozen=frozen):
+            if q is sac.model.target_q:
+                seen.append(len(inputs[0]))
+            return frozen(q, *inputs, members=members)
+
+        monkeypatch.setattr(type(sac.model.q), "frozen", counted)
+        sac.update(random_batch(16, 5, exists=torch.randint(1, 6, (16,))))
+        assert seen == [rows]
+        monkeypatch.undo()
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"use_target_network": False}, "the critics have no batch norm"),
+        ({"q": BATCH, "batch_size": 8}, "batch_size is 8"),
+        ({"policy": BATCH, "batch_size": 8}, "batch_size is 8"),
+        ({"unit_weights": True}, "there is no batch norm"),
+    ],
+)
+def test_what_cannot_be_is_refused(options, message):
+    with pytest.raises(ModelError, match=message):
+        small_sac(**options)
