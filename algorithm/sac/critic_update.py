@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from algorithm.actions.discrete import DiscretePolicy
 from algorithm.data import SequenceBatch
 from algorithm.extensions.base import Context, Extension
 from algorithm.nn.distributions import HybridAction
-from algorithm.nn.norm import has_batch_norm
+from algorithm.nn.norm import BatchNorm, has_batch_norm
 from algorithm.nn.optimiser import FlatAdam, if_any
 from algorithm.nn.return_scale import NoReturnScale, ReturnScale
 from algorithm.sac.config import SacConfig
@@ -92,6 +92,10 @@ class CriticUpdate:
                 all_rows_exist=alike,
                 unify=config.unit_weights,
             )
+        norms = (
+            layer for layer in model.q.members[0].modules() if isinstance(layer, nn.LayerNorm | BatchNorm)
+        )
+        self._weighs = config.weight_decay > 0.0 or any(norms)
         self._continuous = slice(action.discrete, None)
         self._learned = slice(config.burn_in_step, config.burn_in_step + config.learn_step)
         self._num_critics, self._subset = config.ensemble_q_num, config.ensemble_q_sample
@@ -112,8 +116,13 @@ class CriticUpdate:
             "value/q_mean": q / self._return_scale.factor,
             "optim/grad_norm": norm,
             **self._passes.settle(self.step.usable),
+            **self._weight_norm(),
             **{f"loss/{k}": v.detach() for losses in auxiliary.values() for k, v in losses.items()},
         }
+
+    def _weight_norm(self) -> dict[str, Tensor]:
+        """Return the length of the parameters where it counts: behind a norm longer rows learn more slowly."""
+        return {"optim/weight_norm": torch.linalg.vector_norm(self.step.flat.data)} if self._weighs else {}
 
     @torch.no_grad()
     def td_error(self, ctx: Context) -> Tensor:

@@ -19,7 +19,13 @@ METRICS: Mapping[str, str] = {
     "value/q_mean": "mean of what the critics say about the stored actions",
     "value/target": "mean of the targets they are trained towards",
     "value/clipped": "share of the learned values that clip_epsilon holds back: they have no gradient",
+    "value/spread": "standard deviation of the quantiles of value_head: quantile",
+    "value/clamped": "share of the targets beyond categorical_range, which count as its end",
     "value/return_scale": "what rewards are divided by, with reward_scaling",
+    "norm/shift": "critics' batch norms: largest distance of a mean in a batch from the running one, in "
+    "standard deviations",
+    "norm/shift_policy": "the same of the policy's batch norms",
+    "optim/weight_norm": "length of all parameters of encoder and critics, with a norm or weight decay",
     "policy/entropy_c": "entropy of the continuous part of the policy",
     "policy/target_entropy_c": "what that entropy is steered to",
     "policy/alpha_c": "temperature of the continuous part: the worth of a unit of entropy in reward",
