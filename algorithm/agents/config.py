@@ -1,9 +1,9 @@
-"""The keys of ``reward_signals`` and ``behavioral_cloning``, which any family may have. Imports no torch."""
+"""The keys of ``nn_config``, ``reward_signals`` and ``behavioral_cloning``, which any family may have."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
@@ -21,6 +21,43 @@ def _on_as_before(read: Callable[[AnyConfig], float]) -> Callable[[AnyConfig, An
         return "free" if (read(old) > 0) == (read(new) > 0) else _UNTRAINED
 
     return rule
+
+
+class NnConfig(Block):
+    """Keyword arguments of the network classes, the task's own or the default ones.
+
+    Declared here and not beside the networks because importing ``algorithm.nn`` imports torch.
+    """
+
+    rep: dict[str, Any] | None = option(
+        None,
+        "Keyword arguments of ModelRep; the default one takes dense_n, dense_depth, conv (simple, nature or "
+        "resnet), random_shift and bounded.",
+        resume=_OTHER_NETWORKS,
+        shared=True,
+    )
+    policy: dict[str, Any] | None = option(
+        None,
+        "Keyword arguments of ModelPolicy; the default one takes dense_n and dense_depth or hidden, norm, "
+        "block, noisy; that of PPO and A2C std and log_std_init instead of the last three.",
+        resume=_OTHER_NETWORKS,
+        shared=True,
+    )
+    q: dict[str, Any] | None = option(
+        None,
+        "Keyword arguments of ModelQ; the default one takes dense_n and dense_depth or hidden, norm (layer), "
+        "block (residual).",
+        new=True,
+        resume=_OTHER_NETWORKS,
+        shared=True,
+    )
+    v: dict[str, Any] | None = option(
+        None,
+        "Keyword arguments of ModelV, of PPO and A2C; the default one takes dense_n, dense_depth, hidden.",
+        new=True,
+        resume=_OTHER_NETWORKS,
+        shared=True,
+    )
 
 
 class ExtrinsicSignal(Block):

@@ -104,6 +104,7 @@ class TrainOptions:
     networks: str | None = None
     profile: bool = False
     name: str | None = None
+    preset: str | None = None
     directory: Path = MODELS
     disable_sample: bool = False
     use_env_nn: bool = False
@@ -130,6 +131,7 @@ def config_flags(options: TrainOptions) -> dict[str, object]:
         "base_config.max_iter": options.max_iter,
         "base_config.max_step": options.max_step,
         "base_config.name": options.name,
+        "base_config.preset": options.preset,
         "base_config.env_args": options.env_args,
         "base_config.unity_args.port": options.port,
         "base_config.unity_args.fixed_port": None if options.port is None else True,
@@ -323,6 +325,7 @@ def add_training(parser: argparse._ActionsContainer) -> None:
     parser.add_argument(
         "--profile", action="store_true", help="write where the time of the training goes: profile.txt"
     )
+    parser.add_argument("--preset", help="a better learner: lean, cross, tqc, xqc, simba, droq")
     parser.add_argument("--seed", type=natural, help="seed of the run; default: the file's, else a fresh one")
     parser.add_argument(
         "--override",

@@ -21,7 +21,7 @@ from algorithm.config.locate import (
 )
 from algorithm.config.random_params import Distribution, draw
 from algorithm.config.schema import BEHAVIOUR_KEYS, Config, field_at, fields, value_at
-from algorithm.config.shipped_sections import under_memory
+from algorithm.config.shipped_sections import Preset, under_memory, under_preset
 from algorithm.config.tree import MappingNode, ValueNode, find, from_value_at, merge, to_value
 from algorithm.config.validation import build, refuse_misplaced
 from algorithm.config.yaml_io import inline, parse_value, read_yaml, shown, write_yaml
@@ -47,6 +47,7 @@ class LoadedConfig:
     for_memory: what was not set and is not the default either, because there is a seq_encoder.
     distributions: what each value of ``drawn`` was drawn from, by the same path.
     shipped:   sections of the framework that lie below.
+    preset:    the one that ``base_config.preset`` has laid below all, and what it sets.
     """
 
     env_dir: Path
@@ -61,6 +62,7 @@ class LoadedConfig:
     for_memory: Mapping[str, object] = field(default_factory=dict)
     distributions: Mapping[str, Distribution] = field(default_factory=dict)
     shipped: tuple[str, ...] = ()
+    preset: Preset | None = None
 
     @property
     def source(self) -> str:
@@ -139,7 +141,7 @@ def load_config(
     tree = _with_values(MappingNode(), defaults, "the defaults of this command")
     tree = merge(tree, layered(source, problems)) if source else tree
     tree = _with_values(tree, folder.given if folder else {}, "command line")
-    tree = _overridden(tree, overrides, flags, problems)
+    tree, preset = under_preset(_overridden(tree, overrides, flags, problems))
     file = shown(source.file) if source and source.file else "command line"
     runnable = f"{file}, section {source.section}" if source and require_runnable else None
     result = _resolve(tree, seed, problems, runnable=runnable)
@@ -160,6 +162,7 @@ def load_config(
         *result[2:5],
         distributions=result[5],
         shipped=shipped_below(source),
+        preset=preset,
     )
 
 

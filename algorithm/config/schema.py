@@ -14,7 +14,7 @@ from pydantic import Strict
 from pydantic.fields import FieldInfo
 from typing_extensions import override
 
-from algorithm.agents.config import BehavioralCloning, RewardSignals
+from algorithm.agents.config import BehavioralCloning, NnConfig, RewardSignals
 from algorithm.demos.config import DemoConfig
 from algorithm.env.config import EnvConfig, WrapperEntry
 from algorithm.families import FAMILIES, contradictions
@@ -44,7 +44,6 @@ MAX_ENVS = 2**16
 """Largest number of sub-environments; each takes memory before its spaces are read."""
 _NO_WRAPPERS = "a Unity player is no Gymnasium environment, which the wrappers are for"
 _LEAVE_WRAPPERS = "leave the wrappers out, and change the scene or the networks"
-_OTHER_NETWORKS = "fixed: the networks would be others than those that were trained"
 
 
 def _new_end(old: Config, new: Config) -> str:
@@ -66,6 +65,13 @@ class BaseConfig(EnvConfig):
         "Name of the run; may contain {time} (of the start) and {hostname}.",
         min_length=1,
         resume="ignored",
+    )
+    preset: Literal["lean", "cross", "tqc", "xqc", "simba", "droq"] | None = option(
+        None,
+        "A better learner than plain SAC: a section that ships with the framework, below all that the task "
+        "sets; see docs/learners.md.",
+        new=True,
+        resume="fixed: what it has set stands in the run's config.yaml, key by key",
     )
     update_sac_bak_per_step: Whole = option(
         200, "Updates between two versions of the weights for actors. PPO, A2C: a rollout.", ge=1
@@ -226,43 +232,6 @@ class NetConfig(Block):
     )
     patience: Limit = option(
         600, "Seconds an actor waits for a learner to come, or to come back. -1: for ever.", new=True
-    )
-
-
-class NnConfig(Block):
-    """Keyword arguments of the network classes, the task's own or the default ones.
-
-    Declared here and not beside the networks because importing ``algorithm.nn`` imports torch.
-    """
-
-    rep: dict[str, Any] | None = option(
-        None,
-        "Keyword arguments of ModelRep; the default one takes dense_n, dense_depth, conv (simple, nature or "
-        "resnet), random_shift and bounded.",
-        resume=_OTHER_NETWORKS,
-        shared=True,
-    )
-    policy: dict[str, Any] | None = option(
-        None,
-        "Keyword arguments of ModelPolicy; the default one takes dense_n and dense_depth or hidden, norm, "
-        "block, noisy; that of PPO and A2C std and log_std_init instead of the last three.",
-        resume=_OTHER_NETWORKS,
-        shared=True,
-    )
-    q: dict[str, Any] | None = option(
-        None,
-        "Keyword arguments of ModelQ; the default one takes dense_n and dense_depth or hidden, norm (layer), "
-        "block (residual).",
-        new=True,
-        resume=_OTHER_NETWORKS,
-        shared=True,
-    )
-    v: dict[str, Any] | None = option(
-        None,
-        "Keyword arguments of ModelV, of PPO and A2C; the default one takes dense_n, dense_depth, hidden.",
-        new=True,
-        resume=_OTHER_NETWORKS,
-        shared=True,
     )
 
 

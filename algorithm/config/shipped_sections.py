@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 from algorithm.config.errors import Problem
 from algorithm.config.random_params import draw
@@ -76,6 +77,27 @@ def under_memory(tree: MappingNode, seed: object, prefix: str) -> tuple[MappingN
             if find(drawn, path) is None:
                 taken[".".join(path)] = node.value
     return tree, taken
+
+
+class Preset(NamedTuple):
+    """A preset and its values by dotted path: those that are taken, and those that a task has set itself."""
+
+    name: str
+    taken: dict[str, object]
+    overridden: dict[str, object]
+
+
+def under_preset(tree: MappingNode) -> tuple[MappingNode, Preset | None]:
+    """Lay the section that ``base_config.preset`` names below the tree; a wrong name is told elsewhere."""
+    name = to_value(find(tree, ("base_config", "preset")) or ValueNode(None, ""))
+    if not isinstance(name, str) or name in (SEED, RAW, MEMORY) or name not in sections().children:
+        return tree, None
+    below = sections().children[name]
+    assert isinstance(below, MappingNode)
+    taken, overridden = dict[str, object](), dict[str, object]()
+    for path, leaf in _leaves(below, ()):
+        (taken if find(tree, path) is None else overridden)[".".join(path)] = leaf.value
+    return merge(below, tree), Preset(name, taken, overridden)
 
 
 def _leaves(node: Node, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], ValueNode]]:

@@ -221,6 +221,12 @@ def contradictions(config: AnyConfig) -> Iterator[Contradiction]:
             yield Contradiction(
                 (f"sac_config.{key}", "algorithm"), f"not with {config.algorithm}: {why}", f"leave {key} out"
             )
+    if config.base_config.preset:
+        yield Contradiction(
+            ("base_config.preset", "algorithm"),
+            f"not with {config.algorithm}: presets are of SAC's critics",
+            "leave preset out",
+        )
     if config.base_config.noise_increasing_rate:
         yield Contradiction(
             ("base_config.noise_increasing_rate", "algorithm"),

@@ -22,7 +22,7 @@ def midpoints(num: int, device: torch.device | None = None) -> Tensor:
 
 
 def truncated(z: Tensor, drop: int) -> Tensor:
-    """Return the atoms of M critics pooled and sorted, without the ``drop`` · M largest (TQC, eq. 8).
+    """Return the atoms of M critics pooled and sorted, without the ``drop`` · M largest (arXiv 2005.04269, eq. 8).
 
     z: [M, K, P]. Returns [M·(K − drop), P], ascending. ``drop`` is below K.
     """
@@ -57,7 +57,7 @@ class _QuantileHuber(torch.autograd.Function):
 
 
 def quantile_huber(theta: Tensor, atoms: Tensor, level: Tensor, *, kappa: float) -> Tensor:
-    """Return ``mean_{k,j} |τ_k − 1{δ<0}| H_κ(δ)/κ``, ``δ = z_j − θ_k`` (QR-DQN, eq. 10).
+    """Return ``mean_{k,j} |τ_k − 1{δ<0}| H_κ(δ)/κ``, ``δ = z_j − θ_k`` (arXiv 1710.10044, eq. 10).
 
     theta: [E, K, P] quantiles, with gradient
     atoms: [J, P]    of the target, without

@@ -70,7 +70,7 @@ def last_of_n(valid: Tensor, n: int) -> Tensor:
 
 
 def n_step_discount(terminated: Tensor, valid: Tensor, *, gamma: float, n: int) -> Tensor:
-    """Return the factor ``γ^k d`` of V(s_k) in :func:`soft_n_step`.
+    """Return the factor of V(s_k) in :func:`soft_n_step`: ``y = … + γ^k d V(s_k)``.
 
     terminated, valid: [B, L]. Returns [B, T]; 0 where nothing exists.
     """

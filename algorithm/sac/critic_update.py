@@ -20,7 +20,7 @@ from algorithm.sac.critic import Steps, make_target
 from algorithm.sac.heads import ActionHeads
 from algorithm.sac.model import Model, flatten_time
 from algorithm.sac.passes import Joint, Passes, Separate
-from algorithm.sac.values import Target, Values
+from algorithm.sac.values import LearningTarget, Values
 from algorithm.spec import ActionSpec
 
 
@@ -121,7 +121,7 @@ class CriticUpdate:
         }
 
     def _weight_norm(self) -> dict[str, Tensor]:
-        """Return the length of the parameters where it counts: behind a norm longer rows learn more slowly."""
+        """Return the length of the parameters where it counts: behind a norm long rows learn slowly."""
         return {"optim/weight_norm": torch.linalg.vector_norm(self.step.flat.data)} if self._weighs else {}
 
     @torch.no_grad()
@@ -143,7 +143,7 @@ class CriticUpdate:
         taken = self._values.taken(out, lambda q: self._heads.q_of_action(q, action))
         return taken.view(*taken.shape[:-1], *shape)
 
-    def _evaluate(self, ctx: Context, passes: Passes) -> tuple[Tensor, Target, dict[str, Tensor]]:
+    def _evaluate(self, ctx: Context, passes: Passes) -> tuple[Tensor, LearningTarget, dict[str, Tensor]]:
         """Return what the critics say of the stored actions, with gradient, what they should, and metrics."""
         batch, learned = ctx.batch, ctx.learned
         action = flatten_time(batch.action[:, learned])
@@ -182,7 +182,9 @@ class CriticUpdate:
         return Ahead(policy, u, logp, self._heads.choose(policy, mask, mean_q), rows)
 
     @torch.no_grad()
-    def _target(self, ctx: Context, ahead: Ahead, following: Tensor) -> tuple[Target, dict[str, Tensor]]:
+    def _target(
+        self, ctx: Context, ahead: Ahead, following: Tensor
+    ) -> tuple[LearningTarget, dict[str, Tensor]]:
         """Return the target of the learned positions: π and u on online states, Q' on target states.
 
         following: outputs [M, P, N·K] of the drawn target critics behind all transitions, or ``ahead.rows``
@@ -207,7 +209,7 @@ class CriticUpdate:
         spread = found.spread
         if spread is not None:
             spread = self._return_target.spread(spread.unflatten(-1, (len(y), -1)), steps)
-        target = Target(
+        target = LearningTarget(
             y=y,
             spread=spread,
             q_target=lambda: ctx.target_q(ctx.target_learned),

@@ -58,10 +58,7 @@ def _algorithm(config: BehaviourConfig, spec: AgentSpec) -> str:
         target = "1-step"
     else:
         target = f"{sac.n_step}-step " + ("V-trace" if sac.use_n_step_is else "uncorrected")
-    drawn, every = sac.ensemble_q_sample, sac.ensemble_q_num
-    critics = f"{sac.ensemble_q_reduce} of {every if drawn == every else f'{drawn} among {every}'} critics"
-    if every == 1:
-        critics = "one critic"
+    critics = _critics(sac)
     if not sac.use_replay_buffer:
         data = f"each window once, batch {sac.batch_size}"
     else:
@@ -81,6 +78,24 @@ def _algorithm(config: BehaviourConfig, spec: AgentSpec) -> str:
     return ", ".join(parts)
 
 
+def _critics(sac: SacConfig) -> str:
+    drawn, every = sac.ensemble_q_sample, sac.ensemble_q_num
+    critics = f"{sac.ensemble_q_reduce} of {every if drawn == every else f'{drawn} among {every}'} critics"
+    if every == 1:
+        critics = "one critic"
+    if sac.value_head == "quantile":
+        kept = f"{sac.quantile_num - sac.quantile_drop} of {sac.quantile_num} quantiles"
+        critics = f"{kept} of {'one critic' if every == 1 else f'{every} critics'}"
+    if sac.value_head == "categorical":
+        critics += f", histograms of {sac.categorical_num} bins"
+    if not sac.use_target_network:
+        critics += ", no target networks"
+    return critics
+
+
+_DEFAULT = SacConfig.model_fields
+
+
 def notices(spec: AgentSpec, sac: SacConfig, *, has_encoder: bool) -> list[str]:
     """Return a line for each key that is set and has no effect, or less than expected."""
     found = []
@@ -89,6 +104,9 @@ def notices(spec: AgentSpec, sac: SacConfig, *, has_encoder: bool) -> list[str]:
     greedy = sac.discrete_dqn_like and spec.action.branches and not spec.action.continuous
     if greedy and sac.policy_update_per_step > 1:
         found.append("sac_config.policy_update_per_step has no effect: there is no policy to update")
+    moot = [key for key in ("tau", "update_target_per_step") if getattr(sac, key) != _DEFAULT[key].default]
+    if not sac.use_target_network and moot:
+        found.append(f"sac_config.{moot[0]} has no effect: there are no target networks")
     if sac.encoder_learning_rate is not None and not has_encoder:
         found.append("sac_config.encoder_learning_rate has no effect: the encoder has nothing to learn")
     if sac.seq_encoder == "RNN" and sac.learn_step == 1:

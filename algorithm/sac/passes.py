@@ -10,7 +10,7 @@ from torch import Tensor
 from algorithm.nn.norm import BatchStatistics
 from algorithm.sac.model import Model
 
-Rows = tuple[Tensor, Tensor]
+StateActions = tuple[Tensor, Tensor]
 """States [P, S] and continuous actions [P, A_c]."""
 
 
@@ -18,7 +18,13 @@ class Passes(Protocol):
     """Outputs of the critics for what was done, and of the drawn target critics for what follows."""
 
     def __call__(
-        self, now: Rows, then: Rows, members: list[int] | None, *, now_valid: Tensor, then_valid: Tensor
+        self,
+        now: StateActions,
+        then: StateActions,
+        members: list[int] | None,
+        *,
+        now_valid: Tensor,
+        then_valid: Tensor,
     ) -> tuple[Tensor, Tensor]:
         """Return the outputs [E, P, N·K] of ``now``, with gradient, and [M, P', N·K] of ``then``, without.
 
@@ -39,7 +45,13 @@ class Separate:
         self._model = model
 
     def __call__(
-        self, now: Rows, then: Rows, members: list[int] | None, *, now_valid: Tensor, then_valid: Tensor
+        self,
+        now: StateActions,
+        then: StateActions,
+        members: list[int] | None,
+        *,
+        now_valid: Tensor,
+        then_valid: Tensor,
     ) -> tuple[Tensor, Tensor]:
         """Return both."""
         with torch.no_grad():
@@ -65,7 +77,13 @@ class Joint:
         self._target = BatchStatistics((), model.target_q.copies) if own_target else None
 
     def __call__(
-        self, now: Rows, then: Rows, members: list[int] | None, *, now_valid: Tensor, then_valid: Tensor
+        self,
+        now: StateActions,
+        then: StateActions,
+        members: list[int] | None,
+        *,
+        now_valid: Tensor,
+        then_valid: Tensor,
     ) -> tuple[Tensor, Tensor]:
         """Return both."""
         state, action = (torch.cat(pair) for pair in zip(now, then, strict=True))

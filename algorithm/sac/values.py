@@ -20,7 +20,7 @@ from algorithm.sac.config import SacConfig
 from algorithm.sac.critic import CriticLoss, Reduce, choose_reduce, make_critic_loss
 from algorithm.spec import ActionSpec, AgentSpec
 
-Choose = Callable[[Tensor], Tensor]
+ReduceChoices = Callable[[Tensor], Tensor]
 """Reduction over discrete choices, [..., P, N] -> [..., P]; linear in its argument."""
 
 
@@ -36,7 +36,7 @@ class Bootstrap:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Target:
+class LearningTarget:
     """What the critics are trained towards.
 
     unit: size of a unit of reward, in what the critics learn: 1 without ``reward_scaling``
@@ -62,7 +62,7 @@ class Values(Protocol):
         """Return the mean return [..., P, N] of outputs [..., P, N·K]."""
         ...
 
-    def taken(self, out: Tensor, choose: Choose) -> Tensor:
+    def taken(self, out: Tensor, choose: ReduceChoices) -> Tensor:
         """Return what the outputs [E, P, N·K] say of one action, [E, P] or [E, K, P]."""
         ...
 
@@ -70,11 +70,11 @@ class Values(Protocol):
         """Return the mean return [E, B, T] of ``taken`` [E, B, T] or [E, K, B, T]."""
         ...
 
-    def bootstrap(self, out: Tensor, choose: Choose) -> Bootstrap:
+    def bootstrap(self, out: Tensor, choose: ReduceChoices) -> Bootstrap:
         """Return the value of a state by the drawn target critics' outputs [M, P, N·K]."""
         ...
 
-    def loss(self, taken: Tensor, target: Target) -> tuple[Tensor, dict[str, Tensor]]:
+    def loss(self, taken: Tensor, target: LearningTarget) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the scalar loss of ``taken`` [E, B, T] or [E, K, B, T], and values to log."""
         ...
 
@@ -94,7 +94,7 @@ class ScalarValues:
         """Return the outputs."""
         return out
 
-    def taken(self, out: Tensor, choose: Choose) -> Tensor:
+    def taken(self, out: Tensor, choose: ReduceChoices) -> Tensor:
         """Return Q(s, a)."""
         return choose(out)
 
@@ -102,11 +102,11 @@ class ScalarValues:
         """Return it as it is."""
         return taken
 
-    def bootstrap(self, out: Tensor, choose: Choose) -> Bootstrap:
+    def bootstrap(self, out: Tensor, choose: ReduceChoices) -> Bootstrap:
         """Return the value of what the critics agree on."""
         return Bootstrap(choose(self.reduce(out)))
 
-    def loss(self, taken: Tensor, target: Target) -> tuple[Tensor, dict[str, Tensor]]:
+    def loss(self, taken: Tensor, target: LearningTarget) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the squared error, clipped or not."""
         return self.critic_loss(taken, target.y, target.q_target, target.weight, target.valid)
 
@@ -127,7 +127,7 @@ class QuantileValues:
         """Return the mean of the quantiles."""
         return _by_value(out, self.per_value).mean(-1)
 
-    def taken(self, out: Tensor, choose: Choose) -> Tensor:
+    def taken(self, out: Tensor, choose: ReduceChoices) -> Tensor:
         """Return the quantiles of one action: exact in the mean, and as if its branches moved together."""
         return choose(_bins_first(out, self.per_value))
 
@@ -135,13 +135,13 @@ class QuantileValues:
         """Return the mean of the quantiles."""
         return taken.mean(-3)
 
-    def bootstrap(self, out: Tensor, choose: Choose) -> Bootstrap:
+    def bootstrap(self, out: Tensor, choose: ReduceChoices) -> Bootstrap:
         """Return the mean of the atoms that are kept, and their deviations from it."""
         atoms = truncated(choose(_bins_first(out, self.per_value)), self._drop)
         value = atoms.mean(0)
         return Bootstrap(value, atoms - value)
 
-    def loss(self, taken: Tensor, target: Target) -> tuple[Tensor, dict[str, Tensor]]:
+    def loss(self, taken: Tensor, target: LearningTarget) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the quantile Huber loss, linear from one unit of reward on."""
         assert target.spread is not None
         atoms = (target.y + target.spread).flatten(1)
@@ -172,7 +172,7 @@ class CategoricalValues:
         """Return the means of the histograms."""
         return _by_value(out, self.per_value).softmax(-1) @ self._centres
 
-    def taken(self, out: Tensor, choose: Choose) -> Tensor:
+    def taken(self, out: Tensor, choose: ReduceChoices) -> Tensor:
         """Return the logarithms of the masses."""
         bins = _bins_first(out, self.per_value)
         if self._mixes:
@@ -183,11 +183,11 @@ class CategoricalValues:
         """Return the mean of the histogram."""
         return (taken.exp() * self._centres.view(-1, 1, 1)).sum(-3)
 
-    def bootstrap(self, out: Tensor, choose: Choose) -> Bootstrap:
+    def bootstrap(self, out: Tensor, choose: ReduceChoices) -> Bootstrap:
         """Return the value of the means that the critics agree on."""
         return Bootstrap(choose(self._reduce(self.point(out))))
 
-    def loss(self, taken: Tensor, target: Target) -> tuple[Tensor, dict[str, Tensor]]:
+    def loss(self, taken: Tensor, target: LearningTarget) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the cross-entropy; a target beyond the range counts as its end, and is logged."""
         y = target.y.clamp(-self._limit, self._limit)
         each = histogram_loss(taken.flatten(2), y.flatten(), self._edges, sigma=self._sigma)
@@ -207,7 +207,7 @@ def _bins_first(out: Tensor, num: int) -> Tensor:
     return _by_value(out, num).movedim(-1, -3)
 
 
-def _weighted(each: Tensor, target: Target) -> Tensor:
+def _weighted(each: Tensor, target: LearningTarget) -> Tensor:
     """Return ``Σ_e mean_B w · mean_t`` of losses [E, B·T]."""
     share = valid_share(target.valid, each.dtype) * (target.weight / len(target.weight)).unsqueeze(-1)
     return (each * share.flatten()).sum()

@@ -182,12 +182,24 @@ def _actions(spec: AgentSpec) -> str:
 def _config(loaded: LoadedConfig) -> list[tuple[str, str]]:
     rows = [("file", loaded.source)]
     rows += [("inherited", f"{name}, which ships with the framework") for name in loaded.shipped]
+    if loaded.preset:
+        rows.append(("preset", _preset(loaded)))
     why = " (default with a memory)"
     rows += [
         (path, f"{value}{why * (path in loaded.for_memory)}") for path, value in loaded.differences().items()
     ]
     rows += [("override", text) for text in loaded.overrides]
     return rows + [("drawn", f"{path} = {value}") for path, value in loaded.drawn.items()]
+
+
+def _preset(loaded: LoadedConfig) -> str:
+    assert loaded.preset
+    name, taken, overridden = loaded.preset
+    sets = (
+        "sets " + ", ".join(f"{path} = {value}" for path, value in taken.items()) if taken else "sets nothing"
+    )
+    keeps = f"; the task sets {', '.join(overridden)} itself" if overridden else ""
+    return f"{name}: {sets}{keeps}"
 
 
 def _performance(step: int, performance: Performance) -> str:

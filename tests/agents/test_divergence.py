@@ -13,9 +13,10 @@ import torch
 from safetensors.numpy import load_file
 
 from algorithm.agents import divergence as divergence
+from algorithm.agents.config import NnConfig
 from algorithm.agents.divergence import EXTREME_PATIENCE, PATIENCE, RECOVERY, ROLL_BACKS, DivergenceMonitor
 from algorithm.config import load_config_file
-from algorithm.config.schema import BaseConfig, Config, NnConfig, ReplayConfig
+from algorithm.config.schema import BaseConfig, Config, ReplayConfig
 from algorithm.data import State
 from algorithm.env.registry import make_vec_env
 from algorithm.errors import NumericalError

@@ -51,6 +51,7 @@ SAMPLES = {
     **{"seed": "1", "ckpt": "5", "nn": "x", "num_actors": "2", "ray": "auto", "scale": "2"},
     **{"learner_cpus": "2", "actor_cpus": "2", "num_learners": "2", "evaluations": "3", "networks": "x"},
     "directory": "runs",
+    "preset": "lean",
 }
 
 

@@ -36,7 +36,8 @@ def test_each_is_checked_like_any_other(name):
         tree = merge(tree, from_value_at(("sac_config", "seq_encoder"), "RNN", "here"))
     build(tree, problems)
     assert problems == []
-    assert all(field_at(tuple(key.split("."))) for key in leaves(name))
+    keys = [tuple(key.split(".")) for key in leaves(name)]
+    assert all(field_at(key[:2] if key[0] == "nn_config" else key) for key in keys)
 
 
 def test_an_unknown_key_in_one_would_be_told_with_its_place(task, monkeypatch):
@@ -99,9 +100,15 @@ def test_they_are_named_where_a_name_is_wrong(task):
     assert "did you mean `seed`?" in problem.fix
     task(PENDULUM)
     (problem,) = refusal("gym/task", "sed").problems
-    assert "did you mean `seed`? sections for every task: memory, raw, seed" in problem.fix
+    assert (
+        "did you mean `seed`? sections for every task: cross, droq, lean, memory, raw, seed, simba, tqc, xqc"
+        in problem.fix
+    )
     (problem,) = refusal("CartPole-v1", "sed").problems
-    assert "did you mean `seed`? sections for every task: memory, raw, seed" in problem.fix
+    assert (
+        "did you mean `seed`? sections for every task: cross, droq, lean, memory, raw, seed, simba, tqc, xqc"
+        in problem.fix
+    )
 
 
 def test_without_a_memory_nothing_of_it_counts(task):
@@ -182,3 +189,62 @@ def test_it_hides_no_fault(task):
 
 def test_it_has_only_what_a_behaviour_may_have():
     assert {key.partition(".")[0] for key in OF_MEMORY} <= set(BEHAVIOUR_KEYS)
+
+
+# ---- presets
+
+PRESETS = [name for name in sections().children if name not in ("seed", "raw", MEMORY)]
+
+
+def test_the_key_names_every_preset():
+    literal = str(field_at(("base_config", "preset")).annotation)
+    assert all(f"'{name}'" in literal for name in PRESETS) and literal.count("'") == 2 * len(PRESETS)
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_preset_lies_below_all_that_the_task_sets(task, name):
+    task(
+        PENDULUM + "  nn_config: {q: {dense_n: 32}}\n  sac_config: {policy_update_per_step: 7}\n"
+        "fast:\n  sac_config: {use_priority: true}\n"
+    )
+    loaded = load_config("gym/task", "fast", flags={"base_config.preset": name})
+    expected = leaves(name)
+    assert loaded.preset.name == name
+    assert loaded.preset.taken | loaded.preset.overridden == expected
+    mine = {"sac_config.policy_update_per_step", "nn_config.q.dense_n", "sac_config.use_priority"}
+    assert loaded.preset.overridden.keys() == mine & expected.keys()
+    sac, q = loaded.config.sac_config, loaded.config.nn_config.q
+    assert (sac.policy_update_per_step, sac.use_priority, q["dense_n"]) == (7, True, 32)
+    for path, value in loaded.preset.taken.items():
+        block, key, *inner = path.split(".")
+        found = getattr(getattr(loaded.config, block), key)
+        assert (found[inner[0]] if inner else found) == value, path
+
+
+def test_a_task_may_name_its_preset_and_a_run_keeps_what_it_says(task, tmp_path):
+    task(PENDULUM)
+    loaded = load_config("gym/task", overrides=["base_config.preset=cross"])
+    file = tmp_path / "config.yaml"
+    file.write_text(dump_config(loaded))
+    back = load_config_file(file)
+    assert back.config == loaded.config and back.preset is None
+    assert back.config.sac_config.use_target_network is False
+
+
+def test_without_one_nothing_changes(task):
+    task(PENDULUM)
+    assert load_config("gym/task").preset is None
+
+
+def test_an_unknown_preset_is_told_with_what_is_like_it(task):
+    task(PENDULUM)
+    (problem,) = refusal("gym/task", overrides=["base_config.preset=crss"]).problems
+    assert "did you mean `cross`" in problem.fix
+    (problem,) = refusal("gym/task", overrides=["base_config.preset=seed"]).problems
+    assert problem.what == "wrong value `base_config.preset: seed`"
+
+
+def test_a_preset_is_of_sac(task):
+    task(PENDULUM)
+    (problem,) = refusal("gym/task", overrides=["base_config.preset=lean", "algorithm=PPO"]).problems
+    assert "presets are of SAC's critics" in problem.why

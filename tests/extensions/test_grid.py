@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from algorithm.agents.config import RewardSignals
-from algorithm.config.schema import BaseConfig, Config, NnConfig, ReplayConfig
+from algorithm.agents.config import NnConfig, RewardSignals
+from algorithm.config.schema import BaseConfig, Config, ReplayConfig
 from algorithm.data import Segment, State
 from algorithm.extensions import make_extensions
 from algorithm.extensions.options import Build

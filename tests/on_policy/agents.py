@@ -7,7 +7,8 @@ from typing import Any
 
 import torch
 
-from algorithm.config.schema import BaseConfig, Config, NnConfig
+from algorithm.agents.config import NnConfig
+from algorithm.config.schema import BaseConfig, Config
 from algorithm.data import Demonstrations
 from algorithm.env.registry import make_vec_env
 from algorithm.experience.collector import LocalCollector

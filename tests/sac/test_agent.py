@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 import torch
 
+from algorithm.agents.config import NnConfig
 from algorithm.agents.schedules import FifoUpdates
-from algorithm.config.schema import BaseConfig, Config, NnConfig, ReplayConfig
+from algorithm.config.schema import BaseConfig, Config, ReplayConfig
 from algorithm.env.registry import make_vec_env
 from algorithm.errors import UsageError
 from algorithm.experience.collector import LocalCollector

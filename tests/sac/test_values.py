@@ -16,8 +16,8 @@ from algorithm.sac.learner import Sac
 from algorithm.sac.model import NETWORKS
 from algorithm.sac.values import (
     CategoricalValues,
+    LearningTarget,
     QuantileValues,
-    Target,
     make_values,
     with_values,
 )
@@ -122,8 +122,8 @@ def test_a_target_beyond_the_range_counts_as_its_end_and_is_logged():
     values = CategoricalValues(5, 1.0, 0.75, lambda q: q.min(0).values, CPU, mixes=False)
     taken = torch.zeros(1, 5, 4, 1).log_softmax(1)
 
-    def target(y: list[float]) -> Target:
-        return Target(
+    def target(y: list[float]) -> LearningTarget:
+        return LearningTarget(
             y=torch.tensor(y).view(4, 1),
             spread=None,
             q_target=lambda: torch.zeros(1, 4, 1),
@@ -142,7 +142,7 @@ def test_a_row_weighs_as_it_is_drawn():
     taken, y = torch.randn(2, 3, 2, 1), torch.randn(2, 1)
 
     def loss(weight: list[float], valid: list[bool]) -> torch.Tensor:
-        target = Target(
+        target = LearningTarget(
             y=y,
             spread=torch.zeros(1, 2, 1),
             q_target=lambda: y.unsqueeze(0),

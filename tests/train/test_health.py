@@ -432,6 +432,33 @@ def test_the_history_by_hand():
     assert len(history.rows) == WINDOW
 
 
+HISTOGRAMS = {"value_head": "categorical", "reward_scaling": True}
+
+
+def test_targets_beyond_the_range_of_histograms_are_told():
+    ((step, line),) = watch(monitor(config(**HISTOGRAMS)), summaries(**{"value/clamped": 0.02}))
+    assert step == 5000
+    assert line == (
+        "targets do not fit the histograms of the critics: value/clamped is 0.02, and counts as the end of "
+        "the range · begin anew with sac_config.categorical_range above 5"
+    )
+    for rows in ({"value/clamped": 0.009}, {"value/clamped": lambda k: 0.02 * (k % 5 > 0)}):
+        assert watch(monitor(config(**HISTOGRAMS)), summaries(**rows)) == []
+    assert watch(monitor(config()), summaries(**{"value/clamped": 0.5})) == []
+
+
+@pytest.mark.parametrize("name", ["norm/shift", "norm/shift_policy"])
+def test_statistics_that_run_away_are_told(name):
+    ((step, line),) = watch(monitor(config()), summaries(**{name: lambda k: 3.0 + k}))
+    assert step == 6000
+    assert line == (
+        f"the statistics of a batch norm run away: {name} is 8 standard deviations · lower "
+        "sac_config.learning_rate (0.0003), or take norm: layer"
+    )
+    for rows in ({name: 2.9}, {name: lambda k: 2.0 if k % 6 == 0 else 9.0}):
+        assert watch(monitor(config()), summaries(**rows)) == []
+
+
 def test_what_is_watched_is_logged():
     assert set(WATCHED) <= set(METRICS)
 
@@ -450,6 +477,9 @@ def test_every_line_names_a_key():
         *watch(monitor(config()), never_finishing()),
     ]
     assert len(told) == 8
+    told += watch(monitor(config(**HISTOGRAMS)), summaries(**{"value/clamped": 0.02}))
+    told += watch(monitor(config()), summaries(**{"norm/shift": 3.5}))
+    assert len(told) == 10
     for _, line in told:
         what, fix = line.split(" · ")
         assert "\n" not in what
@@ -457,9 +487,10 @@ def test_every_line_names_a_key():
 
 
 def test_rules_fit_the_configuration():
-    plain = {"diverging", "values_of_entropy", "saturated", "ratio", "starved"}
+    plain = {"diverging", "values_of_entropy", "saturated", "ratio", "starved", "statistics"}
     assert set(make_rules(config(use_auto_alpha=False, use_priority=False, clip_epsilon=0.0))) == plain
     assert set(make_rules(config(use_auto_alpha=False, clip_epsilon=0.2))) == plain | {
         "held_back",
         "priorities",
     }
+    assert "clamped" in make_rules(config(**HISTOGRAMS))
