@@ -22,7 +22,9 @@ def midpoints(num: int, device: torch.device | None = None) -> Tensor:
 
 
 def truncated(z: Tensor, drop: int) -> Tensor:
-    """Return the atoms of M critics pooled and sorted, without the ``drop`` · M largest (arXiv 2005.04269, eq. 8).
+    """Return the atoms of M critics pooled and sorted, without the ``drop`` · M largest.
+
+    The truncated mixture of TQC (arXiv 2005.04269, eq. 8).
 
     z: [M, K, P]. Returns [M·(K − drop), P], ascending. ``drop`` is below K.
     """

@@ -155,9 +155,11 @@ class CriticUpdate:
         out, following = passes(
             (flatten_time(ctx.state[:, learned]), action[:, self._continuous]),
             then,
+            (
+                flatten_time(batch.valid[:, learned]),
+                valid.flatten() if ahead.rows is None else valid.flatten()[ahead.rows],
+            ),
             self._draw_subset(),
-            now_valid=flatten_time(batch.valid[:, learned]),
-            then_valid=valid.flatten() if ahead.rows is None else valid.flatten()[ahead.rows],
         )
         target, metrics = self._target(ctx, ahead, following)
         return self._of_stored(out, action, batch.valid[:, learned].shape), target, metrics

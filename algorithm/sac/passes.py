@@ -14,22 +14,20 @@ StateActions = tuple[Tensor, Tensor]
 """States [P, S] and continuous actions [P, A_c]."""
 
 
+Masks = tuple[Tensor, Tensor]
+"""Rows that exist, [P] and [P'] bool."""
+
+
 class Passes(Protocol):
     """Outputs of the critics for what was done, and of the drawn target critics for what follows."""
 
     def __call__(
-        self,
-        now: StateActions,
-        then: StateActions,
-        members: list[int] | None,
-        *,
-        now_valid: Tensor,
-        then_valid: Tensor,
+        self, now: StateActions, then: StateActions, exist: Masks, members: list[int] | None
     ) -> tuple[Tensor, Tensor]:
         """Return the outputs [E, P, N·K] of ``now``, with gradient, and [M, P', N·K] of ``then``, without.
 
-        members:               the drawn target critics; None: all
-        now_valid, then_valid: [P] and [P'] bool, rows that exist
+        exist:   rows of both that exist
+        members: the drawn target critics; None: all
         """
         ...
 
@@ -45,13 +43,7 @@ class Separate:
         self._model = model
 
     def __call__(
-        self,
-        now: StateActions,
-        then: StateActions,
-        members: list[int] | None,
-        *,
-        now_valid: Tensor,
-        then_valid: Tensor,
+        self, now: StateActions, then: StateActions, exist: Masks, members: list[int] | None
     ) -> tuple[Tensor, Tensor]:
         """Return both."""
         with torch.no_grad():
@@ -77,17 +69,11 @@ class Joint:
         self._target = BatchStatistics((), model.target_q.copies) if own_target else None
 
     def __call__(
-        self,
-        now: StateActions,
-        then: StateActions,
-        members: list[int] | None,
-        *,
-        now_valid: Tensor,
-        then_valid: Tensor,
+        self, now: StateActions, then: StateActions, exist: Masks, members: list[int] | None
     ) -> tuple[Tensor, Tensor]:
         """Return both."""
         state, action = (torch.cat(pair) for pair in zip(now, then, strict=True))
-        share = None if self._all_rows_exist else halves(now_valid, then_valid)
+        share = None if self._all_rows_exist else halves(*exist)
         size = len(now[0])
         with self._statistics.of_batch(share):
             out = self._model.q(state, action)

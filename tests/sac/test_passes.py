@@ -95,7 +95,7 @@ def test_without_a_norm_both_passes_say_the_same():
     exists = torch.ones(8, dtype=torch.bool)
     found = []
     for passes in (Separate(sac.model), Joint(sac.model, own_target=True, all_rows_exist=True, unify=False)):
-        found.append(passes((state, action), (state + 1, action), None, now_valid=exists, then_valid=exists))
+        found.append(passes((state, action), (state + 1, action), (exists, exists), None))
     for one, two in zip(*found, strict=True):
         torch.testing.assert_close(one, two, atol=1e-6, rtol=1e-6)
 
