@@ -147,6 +147,23 @@ def test_a_section_wastes_no_data_and_ends(label: str, section: str) -> None:
         assert config.replay_config.capacity >= min(base.max_step, 300_000), "it would forget early"
 
 
+@pytest.mark.parametrize("preset", ["lean", "cross", "tqc", "xqc", "simba", "droq"])
+def test_a_preset_of_learners_trains_resumes_and_plays(
+    preset: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A task of which nothing is known but its name; the run knows by itself what the preset has set."""
+    monkeypatch.chdir(tmp_path)
+    small = [*shrunk(), "-o", "sac_config.batch_size=16"]
+    assert main(["Pendulum-v1", "--preset", preset, *small, "--seed=1", "-n=a"]) == 0, capsys.readouterr()
+    assert re.search(rf"preset +{preset} sets ", capsys.readouterr().out)
+    assert main(["Pendulum-v1", "-n=a", "--resume", "--max_step=300"]) == 0, capsys.readouterr()
+    assert main(["Pendulum-v1", "-n=a", "--eval=1"]) == 0, capsys.readouterr()
+    (run,) = (tmp_path / "models").rglob("metrics.jsonl")
+    rows = [json.loads(line) for line in run.read_text().splitlines()]
+    losses = [value for row in rows for key, value in row.items() if key.startswith("loss/")]
+    assert losses and all(map(math.isfinite, losses))
+
+
 def test_mountain_car_holds_each_action_for_eight_steps() -> None:
     config = load_config("gym/mountain_car", seed=1).config
     env = make_env(config, 1)

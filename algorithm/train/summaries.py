@@ -195,11 +195,8 @@ def _config(loaded: LoadedConfig) -> list[tuple[str, str]]:
 def _preset(loaded: LoadedConfig) -> str:
     assert loaded.preset
     name, taken, overridden = loaded.preset
-    sets = (
-        "sets " + ", ".join(f"{path} = {value}" for path, value in taken.items()) if taken else "sets nothing"
-    )
-    keeps = f"; the task sets {', '.join(overridden)} itself" if overridden else ""
-    return f"{name}: {sets}{keeps}"
+    sets = ", ".join(f"{path} = {value}" for path, value in taken.items()) or "nothing"
+    return f"{name} sets {sets}" + f"; the task itself sets {', '.join(overridden)}" * bool(overridden)
 
 
 def _performance(step: int, performance: Performance) -> str:

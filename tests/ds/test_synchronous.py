@@ -17,6 +17,8 @@ SLOW = {
     "ppo_memory": 300,
     "a2c": 300,
     "rnn": 260,
+    "cross": 260,
+    "quantiles": 300,
     "default": 700,
     "images": 400,
     "fresh": 600,

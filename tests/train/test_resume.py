@@ -51,6 +51,14 @@ extended: # all that can be attached at once
     rnd_n_sample: 3
     batch_size: 8
     replay_ratio: 0.25
+cross: # batch norm over windows with padding, no target networks, a policy every third update
+  inherited: rnn
+  nn_config: {q: {norm: batch}, policy: {norm: batch}}
+  sac_config: {use_target_network: false, policy_update_per_step: 3, batch_size: 16}
+quantiles:
+  base_config: {env_name: "algorithm.env.toys:ToyHybrid-v0", max_step: 400}
+  nn_config: {q: {block: residual}}
+  sac_config: {value_head: quantile, quantile_num: 5, weight_decay: 0.01, policy_update_per_step: 2}
 fresh: # every transition once
   sac_config: {use_replay_buffer: false, use_priority: false}
 ppo: # rollouts of 96 steps, checkpoints every 70
