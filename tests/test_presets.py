@@ -147,7 +147,16 @@ def test_a_section_wastes_no_data_and_ends(label: str, section: str) -> None:
         assert config.replay_config.capacity >= min(base.max_step, 300_000), "it would forget early"
 
 
-@pytest.mark.parametrize("preset", ["lean", "cross", "tqc", "xqc", "simba", "droq"])
+@pytest.mark.parametrize(
+    "preset",
+    [
+        "lean",
+        "cross",
+        "tqc",
+        "droq",
+        *(pytest.param(one, marks=pytest.mark.slow) for one in ("xqc", "simba")),
+    ],
+)
 def test_a_preset_of_learners_trains_resumes_and_plays(
     preset: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
