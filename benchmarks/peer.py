@@ -10,6 +10,7 @@ from importlib.metadata import version
 from benchmarks.harness import PEER, PEER_PYTHON, SHARED
 
 PEER_VERSION = "2.9.2"
+"""Of Stable-Baselines3 and of sb3-contrib, which has CrossQ and TQC."""
 TASKS = (
     "pybullet",
     "pybullet-envs-gymnasium",
@@ -23,9 +24,9 @@ TASKS = (
 
 
 def requirements() -> list[str]:
-    """The peer, and our own versions of what both use."""
+    """The peers, and our own versions of what both use."""
     both = [f"{name}=={version(name).partition('+')[0]}" for name in (*SHARED, *TASKS)]
-    return [f"stable-baselines3=={PEER_VERSION}", *both]
+    return [f"stable-baselines3=={PEER_VERSION}", f"sb3-contrib=={PEER_VERSION}", *both]
 
 
 def set_up() -> None:
