@@ -246,6 +246,7 @@ _SINGLE: Mapping[str, Operation] = {
     "logical_not": np.logical_not,
     "neg": np.negative,
     "relu": lambda x: np.maximum(x, 0),
+    "rsqrt": lambda x: np.float32(1) / np.sqrt(x),
     "sigmoid": _sigmoid,
     "silu": lambda x: x * _sigmoid(x),
     "sin": np.sin,

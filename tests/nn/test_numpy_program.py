@@ -80,6 +80,7 @@ CASES = {
     "silu.default": lambda x, m: functional.silu(x),
     "sin.default": lambda x, m: x.sin(),
     "softplus.default": lambda x, m: functional.softplus(x * 20, 2.0),
+    "rsqrt.default": lambda x, m: (x.abs() + 0.1).rsqrt(),
     "sqrt.default": lambda x, m: x.abs().sqrt(),
     "square.default": lambda x, m: x.square(),
     "tanh.default": lambda x, m: x.tanh(),

@@ -298,3 +298,18 @@ def test_numpy_computes_what_torch_does(kind, options, monkeypatch):
             left, right = getattr(one, field), getattr(other, field)
             assert left.dtype == right.dtype
             np.testing.assert_allclose(left, right, rtol=1e-4, atol=1e-5, err_msg=field)
+
+
+@pytest.mark.parametrize(
+    "options", [{"norm": "layer"}, {"norm": "batch"}, {"norm": "batch_first"}, {"block": "residual"}], ids=str
+)
+def test_a_policy_of_any_norm_is_computed_by_numpy_with_the_statistics_of_now(options):
+    sac = small_sac(policy=options)
+    one = actor(sac.model)
+    for step in range(3):
+        _, out = act(one, greedy=True)
+        obs, _ = act(one, greedy=True)
+        mean = sac.model.policy(torch.from_numpy(obs["obs"]), {}).continuous.mean.detach().numpy()
+        np.testing.assert_allclose(out.z, mean, rtol=1e-4, atol=1e-5)
+        sac.update(random_batch(32, seed=step))
+    assert all(program is not None for program in one._act[True]._programs.values())
