@@ -4,7 +4,7 @@ ENV := gym/pendulum
 ARGS :=
 JOBS := 2
 PYTHON :=
-BENCHES := updates steps memory replay pixels workers checkpoints rollouts inbox learning bare
+BENCHES := updates steps memory replay pixels workers checkpoints rollouts inbox learners learning bare
 ONLY := $(BENCHES)
 
 PY := .venv/bin/python

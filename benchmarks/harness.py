@@ -46,6 +46,7 @@ QUESTIONS = {
     "checkpoints": "checkpoints",
     "rollouts": "speed",
     "inbox": "inbox",
+    "learners": "learners",
     "learning": "learning",
     "bare": "bare",
 }

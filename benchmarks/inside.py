@@ -33,7 +33,7 @@ def fill(replay: ReplayBuffer, segment: Segment, rows: int) -> None:
         replay.add(segment)
 
 
-def make_agent(spec: AgentSpec, folder: str, section: str, changes: list[str], seed: int) -> SacAgent:
+def make_agent(spec: AgentSpec, folder: str, section: str | None, changes: list[str], seed: int) -> SacAgent:
     """The agent that ``main.py`` would train with the default networks."""
     config = load_config(folder, section, changes).config
     device, budget = torch.device("cpu"), MemoryBudget()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from statistics import fmean
+from statistics import fmean, median
 from typing import Any
 
 from benchmarks.cells import Results, commit, pick, short, table
@@ -107,6 +107,17 @@ def replay_time(results: Results) -> str:
         for operation in runs[0][kinds[0]]
     ]
     return table(["µs a call", *kinds], rows)
+
+
+def learners(results: Results) -> str:
+    """Time of an update by learner, in units of the plain one's of the same round."""
+    found = results["learners"]["milliseconds"]
+    rows = []
+    for name, values in found.items():
+        ratios = sorted(value / plain for value, plain in zip(values, found["plain"], strict=True))
+        spread = f"{median(ratios):.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f})"
+        rows.append([name, f"{median(values):.1f}", spread])
+    return table(["learner", "ms an update", "of the plain one"], rows)
 
 
 def workers(results: Results) -> str:
@@ -229,6 +240,7 @@ TABLES: dict[str, Callable[[Results], str]] = {
     "workers": workers,
     "checkpoints": checkpoints,
     "rollouts": rollouts,
+    "learners": learners,
     "inbox-receive": inbox_receive,
     "inbox-weights": inbox_weights,
     "learning": learning,

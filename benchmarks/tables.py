@@ -16,8 +16,8 @@ from benchmarks.cells import Missing, Results
 from benchmarks.harness import RESULTS, ROOT
 from benchmarks.rendering import TABLES
 
-NAMES = ("performance", "ablation", "toys", "memory", "representation", "world_model", "distributed_speed")
-PAGES = tuple(ROOT / "docs" / f"{name}.md" for name in NAMES)
+NAMES = "performance|ablation|toys|memory|representation|world_model|distributed_speed|learners"
+PAGES = tuple(ROOT / "docs" / f"{name}.md" for name in NAMES.split("|"))
 """Pages that hold tables; links in a table are relative to them."""
 
 _BLOCK = re.compile(

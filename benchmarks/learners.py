@@ -1,0 +1,57 @@
+"""What an update costs with each option of a better learner, in units of the plain one."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+from benchmarks.harness import Bench, smoke
+from benchmarks.inside import fill, make_agent
+from benchmarks.samples import make_segment, make_spec
+
+PLAIN = "sac_config.n_step=1 sac_config.use_priority=false replay_config.capacity=4096"
+LAYER, BATCH = "nn_config.q.norm=layer", "nn_config.q.norm=batch nn_config.policy.norm=batch"
+THIRD, ALONE = "sac_config.policy_update_per_step=3", "sac_config.use_target_network=false"
+LEARNERS = {
+    "plain": "",
+    "policy every third": THIRD,
+    "critics with layer norm": LAYER,
+    "the same, policy every third": f"{LAYER} {THIRD}",
+    "the same with one critic": f"{LAYER} {THIRD} sac_config.ensemble_q_num=1 sac_config.ensemble_q_sample=1",
+    "batch norm, target networks, policy every third": f"{BATCH} {THIRD}",
+    "batch norm, no target networks, policy every third": f"{BATCH} {THIRD} {ALONE}",
+    "quantiles": "sac_config.value_head=quantile",
+    "histograms": "sac_config.value_head=categorical",
+}
+
+
+@smoke(rounds=1, updates=1)
+def learners(bench: Bench, _: Any, *, rounds: int = 5, updates: int = 100) -> Iterator[Mapping[str, Any]]:
+    """Time of an update with each option of a better learner."""
+    yield {"milliseconds": bench.ours("learners:times", rounds=rounds, updates=updates)}
+
+
+def times(rounds: int, updates: int) -> dict[str, list[float]]:
+    """CPU milliseconds of an update, one value a round; the learners take turns, the first round warms up."""
+    torch.set_num_threads(1)
+    spec = make_spec(17, action=6)
+    agents = {
+        name: make_agent(spec, "Pendulum-v1", None, f"{PLAIN} {changes}".split(), 0)
+        for name, changes in LEARNERS.items()
+    }
+    for agent in agents.values():
+        fill(agent.replay, make_segment(spec, np.random.default_rng(0), 1000), 4000)
+    found: dict[str, list[float]] = {name: [] for name in agents}
+    for _ in range(rounds + 1):
+        for name, agent in agents.items():
+            batch = agent.replay.sample()
+            assert batch is not None
+            begin = time.process_time()
+            for _ in range(updates):
+                agent.sac.update(batch)
+            found[name].append((time.process_time() - begin) / updates * 1e3)
+    return {name: values[1:] for name, values in found.items()}
