@@ -111,12 +111,11 @@ def replay_time(results: Results) -> str:
 
 def learners(results: Results) -> str:
     """Time of an update by learner, in units of the plain one's of the same round."""
-    found = results["learners"]["milliseconds"]
-    rows = []
-    for name, values in found.items():
-        ratios = sorted(value / plain for value, plain in zip(values, found["plain"], strict=True))
+    found, rows = results["learners"]["milliseconds"], []
+    for name, ms in found.items():
+        ratios = sorted(value / plain for value, plain in zip(ms, found["plain"], strict=True))
         spread = f"{median(ratios):.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f})"
-        rows.append([name, f"{median(values):.1f}", spread])
+        rows.append([name, f"{median(ms):.1f}", spread])
     return table(["learner", "ms an update", "of the plain one"], rows)
 
 
