@@ -48,7 +48,8 @@ def times(rounds: int, updates: int) -> dict[str, list[float]]:
         fill(agent.replay, make_segment(spec, np.random.default_rng(0), 1000), 4000)
     found: dict[str, list[float]] = {name: [] for name in agents}
     for _, (name, agent) in product(range(rounds + 1), agents.items()):
-        batch, begin = agent.replay.sample(), time.process_time()
+        batch: Any = agent.replay.sample()
+        begin = time.process_time()
         for _ in range(updates):
             agent.sac.update(batch)
         found[name].append((time.process_time() - begin) / updates * 1e3)
