@@ -39,16 +39,22 @@ class _QuantileHuber(torch.autograd.Function):
     @override
     def forward(ctx: Any, theta: Tensor, atoms: Tensor, level: Tensor, kappa: float) -> Tensor:
         """Return the loss [E, P] of theta [E, K, P] against atoms [J, P]; level [K]."""
-        level = level.view(-1, 1)
-        delta = atoms - theta.unsqueeze(2)  # [E, K, J, P]
-        cut = delta.clamp(-kappa, kappa)
-        # |τ − 1{δ<0}| x = τ x + (1 − 2τ) x 1{δ<0}, of the gradient, x = cut, and of H, x = cut (δ − cut/2)
-        below = cut.clamp(max=0.0)
-        grad = -(level * cut.mean(2) + (1.0 - 2.0 * level) * below.mean(2)) / kappa
-        rest = delta.sub_(cut, alpha=0.5)
-        loss = level * (cut.mul_(rest)).mean(2) + (1.0 - 2.0 * level) * (below.mul_(rest)).mean(2)
-        ctx.save_for_backward(grad / theta.shape[1])
-        return loss.mean(1) / kappa
+        level, atoms = level.view(-1, 1), atoms.contiguous()
+        turned = 1.0 - 2.0 * level
+        # |τ − 1{δ<0}| x = τ x + (1 − 2τ) x 1{δ<0}, of the gradient, x = cut, and of H, x = cut (δ − cut/2).
+        # A critic at a time: the pairs of one fit into a cache.
+        found = []
+        for one in theta.contiguous():
+            rest = atoms - one.unsqueeze(1)  # [K, J, P] δ
+            cut = rest.clamp(-kappa, kappa)
+            below = cut.clamp(max=0.0)
+            rest.sub_(cut, alpha=0.5)
+            grad = level * cut.mean(1) + turned * below.mean(1)
+            loss = level * cut.mul_(rest).mean(1) + turned * below.mul_(rest).mean(1)
+            found.append((loss.mean(0), grad))
+        loss, grad = (torch.stack(each) for each in zip(*found, strict=True))
+        ctx.save_for_backward(grad * (-1.0 / (kappa * theta.shape[1])))
+        return loss / kappa
 
     @staticmethod
     @override
