@@ -69,7 +69,7 @@ class CriticUpdate:
         size = sum(p.numel() for p in model.rep.parameters())
         self.encoder = slice(0, size)
         own = config.encoder_learning_rate
-        first = (size, own) if own is not None else None
+        first = (size, own) if size and own is not None else None
         self.step = make_step([model.rep, model.q], weight_decay=config.weight_decay, first=first)
         self.joint = if_any(make_step, [one.joint for one in extensions])
         model.follow(self.step.flat if config.use_target_network else None)
