@@ -23,7 +23,7 @@ from algorithm.errors import UsageError
 from algorithm.nn.normalise import vector_names
 from algorithm.on_policy.acting import acting_parts, clipping, new_actor
 from algorithm.on_policy.cloning import Cloning
-from algorithm.on_policy.config import BLOCKS, own_block
+from algorithm.on_policy.config import BLOCKS, idle, own_block
 from algorithm.on_policy.learner import OnPolicyLearner
 from algorithm.on_policy.networks import NETWORKS
 from algorithm.replay.budget import MemoryBudget
@@ -181,7 +181,7 @@ class OnPolicyAgent:
     @property
     def notices(self) -> list[str]:
         """Lines on keys that are set and have no effect."""
-        lines = unused(self.config)
+        lines = [*unused(self.config), *idle(self.config)]
         if not self._own.shared and not any(True for _ in self.learner.model.rep.parameters()):
             why = "the encoder learns nothing, so policy and values share nothing anyway"
             lines.append(f"{BLOCKS[self.config.algorithm]}.shared: false has no effect: {why}")

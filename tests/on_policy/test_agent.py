@@ -126,3 +126,14 @@ def test_values_are_those_of_the_windows_and_each_row_is_encoded_once():
     torch.testing.assert_close(found, windows * batch.obs_valid)
     rows = len(np.unique(batch.ids[batch.obs_valid]))
     assert encoded == [(rows, 1)] and rows < 0.7 * batch.obs_valid.sum()
+
+
+def test_keys_without_an_effect_are_told_and_a_training_that_learns_nothing():
+    agent, _ = make(sequence_step=8)
+    (line,) = agent.notices
+    assert line == "ppo_config.sequence_step has no effect: there is no memory (sac_config.seq_encoder)"
+    assert not make(sac={"seq_encoder": "RNN"}, sequence_step=8, rep={"rnn_n": 8})[0].notices
+    agent, _ = make(rollout_step=600, n=2)
+    (line,) = agent.notices
+    assert line.startswith("nothing will be learned: a rollout has 1,200 steps")
+    assert not make(rollout_step=500, n=2)[0].notices
