@@ -9,6 +9,7 @@ import torch
 from algorithm.errors import StorageError
 from algorithm.train import profile as module
 from algorithm.train.profile import TrainingProfile, shares
+from main import main
 
 
 class Heard:
@@ -92,3 +93,15 @@ def test_a_full_disk_is_a_warning(tmp_path, monkeypatch):
 def test_shares_of_a_hundredth_and_more_are_shown():
     assert shares({"act": 2.0, "update": 6.0, "store": 0.05, "other": 0.0}) == "update 75% · act 25%"
     assert shares(dict.fromkeys(("act", "update"), 0.0)) == ""
+
+
+def test_a_trainer_interrupts_its_profile_for_each_evaluation(tmp_path, monkeypatch, capsys):
+    interrupted = []
+    monkeypatch.setattr(TrainingProfile, "interrupt", lambda profile: interrupted.append(profile))
+    monkeypatch.chdir(tmp_path)
+    keys = ("sac_config.start_step=20", "sac_config.batch_size=8", "eval_config.per_step=40")
+    flags = [word for key in (*keys, "eval_config.episodes=1") for word in ("-o", key)]
+    assert main(["Pendulum-v1", "--max_step=120", "--profile", "--device=cpu", *flags]) == 0, (
+        capsys.readouterr()
+    )
+    assert len(interrupted) >= 3
