@@ -26,7 +26,7 @@ train: venv ## train a task: make train ENV=gym/pendulum ARGS="--seed 1"
 	@$(PY) main.py $(ENV) $(ARGS)
 
 test: venv ## run the test suite: make test ARGS="-k replay" JOBS=2
-	@$(THREADS) $(PY) -m pytest -n $(JOBS) $(ARGS)
+	@$(THREADS) $(PY) -m pytest -n $(JOBS) --dist worksteal $(ARGS)
 
 lint: venv ## ruff, mypy, and whether the generated files are up to date
 	@$(PY) -m ruff check .

@@ -15,8 +15,8 @@ from benchmarks.inside import fill, make_agent
 from benchmarks.samples import make_segment, make_spec
 
 PLAIN = "sac_config.n_step=1 sac_config.use_priority=false replay_config.capacity=4096"
-LAYER, BATCH = "nn_config.q.norm=layer", "nn_config.q.norm=batch nn_config.policy.norm=batch"
-THIRD, ALONE = "sac_config.policy_update_per_step=3", "sac_config.use_target_network=false"
+BATCH, ALONE = "nn_config.q.norm=batch nn_config.policy.norm=batch", "sac_config.use_target_network=false"
+LAYER, THIRD = "nn_config.q.norm=layer", "sac_config.policy_update_per_step=3"
 LEARNERS = {
     "plain": "",
     "policy every third": THIRD,
@@ -39,13 +39,10 @@ def learners(bench: Bench, _: Any, *, rounds: int = 5, updates: int = 100) -> It
 def times(rounds: int, updates: int) -> dict[str, list[float]]:
     """CPU milliseconds of an update, one value a round; the learners take turns, the first round warms up."""
     torch.set_num_threads(1)
-    spec = make_spec(17, action=6)
-    agents = {
-        name: make_agent(spec, "Pendulum-v1", None, f"{PLAIN} {changes}".split(), 0)
-        for name, changes in LEARNERS.items()
-    }
-    for agent in agents.values():
-        fill(agent.replay, make_segment(spec, np.random.default_rng(0), 1000), 4000)
+    spec, agents = make_spec(17, action=6), {}
+    for name, changes in LEARNERS.items():
+        agents[name] = make_agent(spec, "Pendulum-v1", None, f"{PLAIN} {changes}".split(), 0)
+        fill(agents[name].replay, make_segment(spec, np.random.default_rng(0), 1000), 4000)
     found: dict[str, list[float]] = {name: [] for name in agents}
     for _, (name, agent) in product(range(rounds + 1), agents.items()):
         batch: Any = agent.replay.sample()

@@ -242,6 +242,7 @@ def test_images_that_the_user_has_switched_off(monkeypatch):
     assert "unset it" in caught.value.fix
 
 
+@pytest.mark.slow
 def test_its_check_finds_nothing_wrong(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     few = CheckLimits(steps=60, compared=20, episodes=2, seconds=60.0, total=300.0)

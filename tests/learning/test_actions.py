@@ -41,9 +41,8 @@ def test_discrete_toys_come_near_their_optimum(tmp_path, monkeypatch, section, k
     assert reached > share
 
 
-@pytest.mark.parametrize(
-    "greedy", [pytest.param(False, id="sac"), pytest.param(True, id="dqn-like", marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("greedy", [False, True], ids=["sac", "dqn-like"])
 def test_the_right_value_for_the_right_choice(tmp_path, monkeypatch, greedy):
     """More than a policy blind to one of the observations can get."""
     monkeypatch.chdir(tmp_path)

@@ -71,6 +71,7 @@ def test_a_sound_task_returns_0_and_is_compared_with_a_plain_loop(task, capfd, t
     assert [path.name for path in tmp_path.iterdir()] == ["task"]
 
 
+@pytest.mark.slow
 def test_large_rewards_are_sound_where_the_configuration_scales_them(task, capfd):
     command = task("Rich")
     main([*command, "-o", "sac_config.reward_scaling=false"])

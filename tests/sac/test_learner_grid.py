@@ -93,7 +93,13 @@ def train(agent, rng):
     assert agent.sac.updates >= 2 and agent.sac.skipped == 0
 
 
-@pytest.mark.parametrize("row", ROWS, ids="-".join)
+@pytest.mark.parametrize(
+    "row",
+    [
+        pytest.param(row, marks=pytest.mark.slow if i % 3 else [], id="-".join(row))
+        for i, row in enumerate(ROWS)
+    ],
+)
 def test_it_trains_acts_and_goes_on_exactly_where_it_was_saved(row):
     one, other = make_agent(row, 1), make_agent(row, 2)
     train(one, np.random.default_rng(0))

@@ -185,6 +185,7 @@ def learn_from(training: Training, steps: int, base: dict[str, Any], **env_args:
     return check(training)
 
 
+@pytest.mark.slow
 def test_what_two_actors_made_is_in_the_learner_s_replay(training: Training) -> None:
     base = {"max_episode_length": 3}  # most episodes come in several messages
     results = learn_from(training, 600, base, agents=2, period=4, offsets=True, destroy=0.01)
