@@ -191,7 +191,11 @@ def test_what_is_trained_is_what_lies_in_an_optimisers_storage(row):
     assert len(expected) < len(model), "targets are none of them"
 
 
-@pytest.mark.parametrize("row", ROWS, ids="-".join)
+@pytest.mark.parametrize(
+    "row",
+    [pytest.param(row, marks=pytest.mark.slow) if i % 2 else row for i, row in enumerate(ROWS)],
+    ids=str,
+)
 def test_it_trains_acts_and_goes_on_exactly_where_it_was_saved(row):
     one, other = make_agent(row, 1), make_agent(row, 2)
     assert len(one.sac.extensions) >= {"none": 0, "all": 4}.get(row[0], 1)

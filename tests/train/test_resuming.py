@@ -229,7 +229,7 @@ def _dies(*_: object) -> None:
 
 
 @pytest.mark.fault("F22")
-@pytest.mark.parametrize("stopped", [False, True])
+@pytest.mark.parametrize("stopped", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_the_last_evaluation_is_made_up_for(task, monkeypatch, stopped):
     """The last checkpoint is there, and the process is killed, or asked to end, while it evaluates."""
     flags = ("--seed=1", "--quiet", *SHORT, "-o", "eval_config.per_step=150")
@@ -289,8 +289,8 @@ def test_on_another_kind_of_device_random_numbers_begin_anew(task, monkeypatch, 
     ("replay", "flags", "said"),
     [
         ("never", (), "begins empty"),
-        ("last", ("--ckpt=200",), "begins empty"),
-        ("last", (), "resumed exactly"),
+        pytest.param("last", ("--ckpt=200",), "begins empty", marks=pytest.mark.slow),
+        pytest.param("last", (), "resumed exactly", marks=pytest.mark.slow),
     ],
 )
 def test_without_its_replay_a_run_begins_to_fill_one(task, capsys, replay, flags, said):

@@ -271,7 +271,12 @@ def start(*flags: str) -> subprocess.Popen:
 @pytest.mark.fault("F22")
 @pytest.mark.fault("F38")
 @pytest.mark.parametrize(
-    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
+    ("number", "code"),
+    [
+        pytest.param(signal.SIGINT, 130, marks=pytest.mark.slow),
+        (signal.SIGTERM, 143),
+        pytest.param(signal.SIGHUP, 129, marks=pytest.mark.slow),
+    ],
 )
 def test_a_signal_saves_and_ends(task, number, code):
     process = start("-n", "a", "-o", "base_config.max_step=-1", "-o", "eval_config.per_step=-1")
