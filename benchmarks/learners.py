@@ -1,4 +1,4 @@
-"""What an update costs with each option of a better learner, in units of the plain one."""
+"""Cost of an update with each option of a better learner, in units of the plain one."""
 
 from __future__ import annotations
 

@@ -245,7 +245,7 @@ def step_by_step(
 
 
 def quantile_loss(theta, atoms, kappa):
-    """Of one critic's K quantiles against atoms: the mean over all pairs (QR-DQN, eq. 10)."""
+    """Loss of one critic's K quantiles against atoms: the mean over all pairs (QR-DQN, eq. 10)."""
     total = 0.0
     for k, quantile in enumerate(theta):
         level = (k + 0.5) / len(theta)
@@ -263,7 +263,7 @@ def histogram(y, edges, sigma):
 
 
 def last_and_discount(terminated, valid, gamma, n):
-    """Of each learned position: the step whose end is bootstrapped from, and γ^k d."""
+    """Bootstrap step and γ^k d of each learned position."""
     found = []
     for t in range(len(valid) - n + 1):
         steps = [j for j in range(t, t + n) if valid[j]]

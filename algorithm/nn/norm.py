@@ -16,7 +16,7 @@ EPSILON = 1e-3
 """Addend of the variance (sbx and sb3-contrib: CrossQ)."""
 
 MOMENTUM = 0.01
-"""How far the running statistics move towards those of a batch."""
+"""Share of a batch's statistics in the running ones, at each step."""
 
 WARM_UP = 100_000
 """Steps of a layer without the correction of batch renormalisation, as in CrossQ (arXiv 1902.05605)."""
@@ -144,7 +144,7 @@ class BatchStatistics:
         self._linear = _layers(own, NormedLinear)
 
     def __bool__(self) -> bool:
-        """Whether there are any."""
+        """Return whether there are any."""
         return bool(self._own)
 
     @contextmanager

@@ -81,7 +81,7 @@ class FlatOptimiser(ABC):
 
     @property
     def usable(self) -> Tensor:
-        """Whether the last step was taken: [] bool, on the device."""
+        """Success of the last step, [] bool, on the device: false where it was skipped."""
         return self._unusable == 0.0
 
     def move(self) -> Tensor:

@@ -26,7 +26,7 @@ from algorithm.spec import ActionSpec
 
 @dataclass(frozen=True)
 class Ahead:
-    """What the policy would do behind the learned transitions and their n steps, at P = B · L tokens.
+    """Actions of the policy behind the learned transitions and their n steps, at P = B · L tokens.
 
     rows: those that are bootstrapped from, [B·T] of the P; None: all
     """

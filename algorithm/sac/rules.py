@@ -1,4 +1,4 @@
-"""What the keys of SAC exclude, among themselves and of other blocks. Imports no torch, as ``config.py``."""
+"""Contradictions between the keys of SAC, and with other blocks. Imports no torch, as ``config.py``."""
 
 from __future__ import annotations
 

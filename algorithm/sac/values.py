@@ -1,4 +1,4 @@
-"""What a critic's outputs say of a return: a number, quantiles, or a histogram. Chosen at construction."""
+"""Meanings of a critic's outputs: a number, quantiles, or a histogram. Chosen at construction."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Bootstrap:
 
 @dataclass(frozen=True, kw_only=True)
 class LearningTarget:
-    """What the critics are trained towards.
+    """Target of the critics' loss, with the weights of its rows.
 
     unit: size of a unit of reward, in what the critics learn: 1 without ``reward_scaling``
     """

@@ -25,7 +25,7 @@ class Silent(gym.Env):
 
 
 def layers(module: torch.nn.Module) -> list[torch.nn.Module]:
-    """Those with parameters, in order."""
+    """Layers with parameters, in order."""
     return [x for x in module.modules() if isinstance(x, torch.nn.Linear | BatchRenorm1d)]
 
 
