@@ -60,7 +60,9 @@ def commits(figures: Mapping[str, Any]) -> list[str]:
     made = [one.get("runs", []) for one in (figures, *dict(figures.get("tasks", {})).values())]
     sides = [side for runs in made for side in (runs.values() if isinstance(runs, dict) else [runs])]
     named = ((row.get("library", row.get("side")), row["version"]) for side in sides for row in side)
-    ours = {version for name, version in named if name not in ("stable-baselines3", "sb3")}
+    ours = {
+        version for name, version in named if name not in ("stable-baselines3", "sb3", "sb3-contrib", "sbx")
+    }
     return sorted({commit(one) for one in ours}) or [commit(figures["version"])]
 
 

@@ -35,6 +35,7 @@ SHARED = ("torch", "numpy", "gymnasium")
 """Packages of which the peer gets our version, since they are not compared."""
 
 ONE_THREAD = {f"{library}_NUM_THREADS": "1" for library in ("OMP", "MKL", "OPENBLAS", "NUMEXPR")}
+ONE_THREAD["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
 
 QUESTIONS = {
     "updates": "speed",
@@ -48,6 +49,7 @@ QUESTIONS = {
     "inbox": "inbox",
     "learners": "learners",
     "learning": "learning",
+    "gains": "gains",
     "bare": "bare",
 }
 """Question → its module. The Makefile has the same names and refuses others early."""
@@ -102,8 +104,10 @@ class Bench:
             raise WorkerError(f"there is no {self.python}: install Stable-Baselines3 with `make bench-peers`")
         return self._run(self.python, target, arguments)
 
-    def run(self, command: Sequence[str], log: Path, *, cwd: Path = ROOT, path: Sequence[Path] = ()) -> float:
-        """Run a command to its end; its output goes to ``log``. Returns the most memory it had, in MB.
+    def run(
+        self, command: Sequence[str], log: Path, *, cwd: Path = ROOT, path: Sequence[Path] = ()
+    ) -> Answer:
+        """Run a command to its end; its output goes to ``log``. Returns ``peak_rss_mb`` and ``cpu_seconds``.
 
         path: where it finds modules, besides its own. Raises WorkerError if it fails.
         """
@@ -126,7 +130,7 @@ class Bench:
             said = log.read_text(errors="replace").splitlines()[-LAST_LINES:]
             text = f"`{' '.join(command)}` ended with exit code {process.returncode}; {log} ends with:"
             raise WorkerError("\n  ".join([text, *said]))
-        return used.ru_maxrss / 1024
+        return {"peak_rss_mb": used.ru_maxrss / 1024, "cpu_seconds": used.ru_utime + used.ru_stime}
 
     def each(
         self, jobs: Iterable[Job], make: Callable[[Job], Made], *, at_a_time: int
@@ -153,8 +157,8 @@ class Bench:
         command = [str(python), "-m", "benchmarks.worker", target, json.dumps(arguments)]
         with tempfile.TemporaryDirectory() as folder:
             log = Path(folder) / "output.txt"
-            self.run(command, log, path=[ROOT, ENVS])
-            return read_answer(log.read_text(errors="replace"), of=target)
+            used = self.run(command, log, path=[ROOT, ENVS])
+            return used | read_answer(log.read_text(errors="replace"), of=target)
 
 
 def in_pairs(

@@ -10,6 +10,7 @@ from importlib.metadata import version
 from benchmarks.harness import PEER, PEER_PYTHON, SHARED
 
 PEER_VERSION = "2.9.2"  # of Stable-Baselines3 and of sb3-contrib, which has CrossQ and TQC
+SBX_VERSION = "0.28.0"  # the same algorithms in JAX
 TASKS = "pybullet pybullet-envs-gymnasium box2d pygame-ce minigrid ale-py opencv-python-headless"
 """Packages of the compared environments; the same versions on both sides."""
 
@@ -17,7 +18,12 @@ TASKS = "pybullet pybullet-envs-gymnasium box2d pygame-ce minigrid ale-py opencv
 def requirements() -> list[str]:
     """The peers, and our own versions of what both use."""
     both = [f"{name}=={version(name).partition('+')[0]}" for name in (*SHARED, *TASKS.split())]
-    return [f"stable-baselines3=={PEER_VERSION}", f"sb3-contrib=={PEER_VERSION}", *both]
+    return [
+        f"stable-baselines3=={PEER_VERSION}",
+        f"sb3-contrib=={PEER_VERSION}",
+        f"sbx-rl=={SBX_VERSION}",
+        *both,
+    ]
 
 
 def set_up() -> None:

@@ -196,6 +196,32 @@ def learning(results: Results) -> str:
     return table(head, rows)
 
 
+def gains(results: Results) -> str:
+    """Every task and side: the last evaluation of each seed, the mean of all evaluations, the CPU seconds."""
+    found, rows = results["gains"], []
+    for task, about in found["tasks"].items():
+        for side in dict.fromkeys(run["side"] for run in found["runs"]):
+            runs = [run for run in found["runs"] if (run["task"], run["side"]) == (task, side)]
+            if not runs:
+                continue
+            curves = [[mean for _, mean in run["curve"]] for run in runs]
+            cells = [short(about["env_id"]), side, f"{runs[0]['curve'][-1][0]:,}"]
+            cells += [_finals([curve[-1] for curve in curves]), f"{fmean(map(fmean, curves)):.4g}"]
+            rows.append([*cells, f"{fmean(run['cpu_seconds'] for run in runs):.0f}"])
+    head = ["task", "side", "steps", "last evaluation", "mean evaluation", "CPU seconds"]
+    return table(head, rows)
+
+
+def gains_score(results: Results) -> str:
+    """How much higher the first side's scaled curves are than each other side's."""
+    rows = []
+    for side, found in results["gains"]["against"].items():
+        gaps = [found[unit] for unit in ("steps", "cpu_seconds")]
+        cells = [f"{gap['difference']:+.2f} [{gap['ci95'][0]:+.2f}, {gap['ci95'][1]:+.2f}]" for gap in gaps]
+        rows.append([side, str(len(found["tasks"])), *cells])
+    return table(["beside", "tasks", "at equal steps", "at equal CPU seconds"], rows)
+
+
 def _difference(found: Mapping[str, Any]) -> str:
     low, high = found["ci95"]
     return f"{found['difference']:+.1f} [{low:+.1f}, {high:+.1f}], {found['verdict']}"
@@ -243,6 +269,8 @@ TABLES: dict[str, Callable[[Results], str]] = {
     "inbox-receive": inbox_receive,
     "inbox-weights": inbox_weights,
     "learning": learning,
+    "gains": gains,
+    "gains-score": gains_score,
     "bare": bare,
 }
 """Tables of the pages; a name begins with that of its question."""

@@ -52,14 +52,16 @@ def timed(bench: Bench, env: str, *words: str, seed: int, **keys: Any) -> Answer
     with tempfile.TemporaryDirectory() as folder:
         changes = overriding({**QUIET, **{key.replace("__", "."): value for key, value in keys.items()}})
         words = (env, *words, *changes, f"--seed={seed}", "--name=run", "--device=cpu", "--quiet")
-        peak = train(bench, words, Path(folder))
+        used = train(bench, words, Path(folder))
         (result,) = Path(folder).glob("models/*/**/run/result.json")
         networks = hashlib.sha256(last_model(result.parent).read_bytes()).hexdigest()
-        return {**read(result.parent), "peak_rss_mb": peak, "sha256": networks}
+        return {**read(result.parent), **used, "sha256": networks}
 
 
-def train(bench: Bench, words: Sequence[str], folder: Path, checkout: Path = ROOT, log: str = "log") -> float:
-    """``python main.py WORDS`` of a checkout, in a folder. Returns the most memory it had, in MB.
+def train(
+    bench: Bench, words: Sequence[str], folder: Path, checkout: Path = ROOT, log: str = "log"
+) -> Answer:
+    """``python main.py WORDS`` of a checkout, in a folder. Returns ``peak_rss_mb`` and ``cpu_seconds``.
 
     Raises WorkerError if it fails; what it said is in ``<folder>/<log>.txt``.
     """
@@ -72,7 +74,7 @@ def train(bench: Bench, words: Sequence[str], folder: Path, checkout: Path = ROO
         code = main(words)
     if code:
         raise WorkerError(f"`main.py {' '.join(words)}` ended with exit code {code}")
-    return 0.0
+    return {"peak_rss_mb": 0.0, "cpu_seconds": 1.0}
 
 
 @contextmanager

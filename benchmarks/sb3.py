@@ -5,6 +5,7 @@ from __future__ import annotations
 import resource
 from collections.abc import Callable, Mapping
 from functools import partial
+from importlib import import_module
 from statistics import fmean
 from time import perf_counter
 from typing import Any
@@ -32,14 +33,25 @@ WATCHED = {
 
 
 def train(
-    algorithm: str, policy: str, env: Mapping[str, Any], seed: int, fit: Mapping[str, Any], **settings: Any
+    algorithm: str,
+    policy: str,
+    env: Mapping[str, Any],
+    seed: int,
+    fit: Mapping[str, Any],
+    library: str = "stable_baselines3",
+    **settings: Any,
 ) -> Answer:
-    """Train with settings that are like ours; ``parameters``: how many weights, without target networks."""
-    kind = getattr(stable_baselines3, algorithm)
+    """Train with settings that are like ours; ``parameters``: torch's weights, without target networks.
+
+    library: its module; of ``sb3_contrib`` and ``sbx`` too, whose classes are used alike
+    """
+    kind = getattr(import_module(library), algorithm)
     model = kind(policy, make_env(**env), seed=seed, device="cpu", **settings)
     trained = (getattr(model, name, None) for name in ("critic", "actor", "q_net"))
-    sizes = [p.numel() for module in trained if module for p in module.parameters() if p.requires_grad]
-    return {**_fit(model, env, seed, **fit), "parameters": sum(sizes)}
+    torches = [module for module in trained if isinstance(module, torch.nn.Module)]
+    sizes = [p.numel() for module in torches for p in module.parameters() if p.requires_grad]
+    named = {"library": library.replace("_", "-"), "version": import_module(library).__version__}
+    return {**_fit(model, env, seed, **fit), **named, "parameters": sum(sizes)}
 
 
 def bare(env: Mapping[str, Any], seed: int, fit: Mapping[str, Any], algorithm: str) -> Answer:
