@@ -33,7 +33,7 @@ from algorithm.roles import (
     Tensors,
 )
 from algorithm.sac.acting import acting_parts, new_actor
-from algorithm.sac.description import describe, notices
+from algorithm.sac.description import describe, notices, update_cost
 from algorithm.sac.initial_priority import LargestPriority, OwnTdError
 from algorithm.sac.learner import Sac
 from algorithm.sac.model import NETWORKS
@@ -66,7 +66,7 @@ class SacAgent:
         self._reward_scale = np.float32(config.base_config.reward_scale)
         sac = config.sac_config
         networks = make_networks(with_values(spec, sac), config, nn_file, NETWORKS, seed, behaviour)
-        self._rep, self._sources = networks.rep, networks.sources
+        self._rep, self._sources, self._state_size = networks.rep, networks.sources, networks.state_size
         _reserve(memory, behaviour, spec, config, networks.rep.stored_carry_shape)
         self._demonstrations: DemoStore | None = None
         if demonstrations is not None:
@@ -180,8 +180,10 @@ class SacAgent:
     def rows(self) -> Rows:
         """Return lines for the start screen."""
         rows = describe(self.spec, self.config, self._sources, self.num_parameters(), self.replay)
+        model, sac = self.sac.model, self.config.sac_config
+        cost = update_cost(self.spec, sac, self._state_size, model.q.members[0], model.policy)
         shown = self._demonstrations.rows() if self._demonstrations else []
-        return [*rows, *shown, *signal_rows(self.config)]
+        return [*rows, *cost, *shown, *signal_rows(self.config)]
 
     def _new_actor(self, purpose: str, *, exploring: bool) -> Actor:
         return new_actor(

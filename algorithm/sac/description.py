@@ -5,14 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import psutil
+from torch import nn
 
 from algorithm.nn.augment import Augmentation
+from algorithm.nn.flat import weight_matrices
+from algorithm.nn.norm import has_batch_norm
 from algorithm.nn.normalise import vector_names
 from algorithm.replay.buffer import ReplayBuffer
 from algorithm.roles import BehaviourConfig
 from algorithm.sac.config import SacConfig
 from algorithm.spec import AgentSpec
 from algorithm.wording import Rows
+
+_UNITS = 256
+"""Of each of the two layers of the default networks."""
 
 
 def describe(
@@ -37,6 +43,47 @@ def describe(
         ("replay", memory),
         ("algorithm", _algorithm(config, spec)),
     ]
+
+
+def update_cost(
+    spec: AgentSpec, sac: SacConfig, state_size: int, critic: nn.Module, policy: nn.Module
+) -> Rows:
+    """Return a row on the multiplications of a step's updates, beside plain SAC's; none where they are alike.
+
+    The encoder is left out. With a memory or images it costs the most, and the same in both.
+
+    state_size: S · critic: one of them
+    """
+    action, joint = spec.action, has_batch_norm(critic)
+    sizes = [int(weight_matrices([network]).sum()) for network in (critic, policy)]
+    ends = (
+        (state_size + action.continuous, max(1, action.discrete)),
+        (state_size, action.discrete + 2 * action.continuous),
+    )
+    plain = [_UNITS * (first + _UNITS + last) for first, last in ends]
+    usual = SacConfig(n_step=1)  # otherwise the defaults, which are plain SAC
+    rows, updates = sac.batch_size * sac.learn_step, sac.replay_ratio if sac.use_replay_buffer else 1.0
+    ratio = rows * _multiplications(sac, *sizes, joint=joint)
+    ratio *= updates / usual.batch_size / _multiplications(usual, *plain, joint=False)
+    if abs(ratio - 1.0) < 0.05:
+        return []
+    what = "an update takes" if updates == 1.0 else f"{updates:g} updates a step take"
+    times = f"{ratio:.{2 if ratio < 10 else 0}f} times the multiplications of one of plain SAC"
+    return [("cost", f"{what} {times} (2 × {_UNITS} units, {usual.batch_size} rows)")]
+
+
+def _multiplications(sac: SacConfig, q: int, policy: int, *, joint: bool) -> float:
+    """Return those of an update for each learned row: a backward pass costs as much as two forward passes.
+
+    The policy's loss needs that half of the critics' backward pass alone that leads to its actions.
+    """
+    tokens = (sac.learn_step + sac.n_step - 1) / sac.learn_step  # behind the learned ones
+    following = tokens if sac.use_n_step_is else 1.0
+    every, drawn = q * sac.ensemble_q_num, q * sac.ensemble_q_sample
+    seen = 1.0 + following if joint else 1.0
+    targets = drawn * (1.0 + following if joint else following) if sac.use_target_network else 0.0
+    critics = 3.0 * every * seen + targets
+    return critics + policy * tokens + (3.0 * policy + 2.0 * every) / sac.policy_update_per_step
 
 
 def _memory(sac: SacConfig) -> Rows:

@@ -6,7 +6,10 @@ import pytest
 import torch
 
 from algorithm.nn.flat import weight_matrices
+from algorithm.nn.mlp import mlp
 from algorithm.nn.optimiser import BETA_1, BETA_2, EPSILON, FlatAdam
+from algorithm.sac.config import SacConfig
+from algorithm.sac.description import update_cost
 from algorithm.sac.learner import Sac
 from algorithm.spec import ActionSpec, AgentSpec
 from tests.batches import SMALL, random_batch, small_sac, target_of, weights
@@ -168,3 +171,25 @@ def test_the_same_rate_of_its_own_changes_nothing():
         plain.update(random_batch(seed=step))
     for name, value in weights(own).items():
         torch.testing.assert_close(value, weights(plain)[name], msg=name)
+
+
+@pytest.mark.parametrize(
+    ("keys", "norm", "said"),
+    [
+        # q = 256 (23 + 256 + 1) = 71,680 and p = 256 (17 + 256 + 12) = 72,960; plain is 12 q + 4 p
+        ({}, None, None),
+        ({"policy_update_per_step": 3}, "layer", "an update takes 0.71 times"),  # 28/3 q + 2 p
+        ({"policy_update_per_step": 3, "use_target_network": False}, "batch", None),  # 40/3 q + 2 p: 0.96
+        ({}, "batch", "an update takes 1.50 times"),  # 20 q + 4 p
+        ({"n_step": 3}, None, "an update takes 1.38 times"),  # 16 q + 6 p
+        ({"n_step": 3, "use_n_step_is": False}, None, "an update takes 1.13 times"),  # 12 q + 6 p
+        ({"replay_ratio": 20.0, "batch_size": 128}, None, "20 updates a step take 10 times"),
+        ({"ensemble_q_num": 10, "ensemble_q_sample": 2}, None, "an update takes 3.49 times"),  # 52 q + 4 p
+    ],
+)
+def test_what_an_update_costs_by_the_sizes_of_the_layers(keys, norm, said):
+    spec = AgentSpec(obs={}, action=ActionSpec(continuous=6))
+    critic = mlp(23, [256, 256], 1, norm=norm)
+    policy = mlp(17, [256, 256], 12, norm=norm)
+    rows = update_cost(spec, SacConfig(**{"n_step": 1, **keys}), 17, critic, policy)
+    assert [text.split(" the ")[0] for _, text in rows] == ([said] if said else [])
