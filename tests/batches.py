@@ -146,3 +146,23 @@ def weights(sac: Sac) -> dict[str, torch.Tensor]:
 def target_of(sac: Sac, batch: SequenceBatch) -> torch.Tensor:
     """y [B, T] of a batch, by the networks as they are."""
     return sac.critics._evaluate(sac._encode(batch), sac.critics._apart)[1].y
+
+
+def assert_resumes(options, batch_of, steps):
+    """Train for twice as many steps; compare with a learner that takes over in the middle, bit for bit.
+
+    batch_of: of the options and a step
+    """
+    straight, saved = small_sac(**options), small_sac(**options)
+    for step in range(steps):
+        straight.update(batch_of(options, step))
+        saved.update(batch_of(options, step))
+    resumed = small_sac(seed=99, **options)
+    tensors = {file: {k: v.clone() for k, v in named.items()} for file, named in saved.tensors().items()}
+    resumed.load_tensors(tensors, saved.updates)
+    for step in range(steps, 2 * steps):
+        straight.update(batch_of(options, step))
+        resumed.update(batch_of(options, step))
+    for name, value in weights(straight).items():
+        assert torch.isfinite(value).all(), name
+        assert torch.equal(value, weights(resumed)[name]), name

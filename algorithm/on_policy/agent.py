@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from algorithm.actions.actor import Actor
 from algorithm.agents.behaviour_policy import BehaviourPolicy
-from algorithm.agents.demonstrations import DemoStore, signal_rows, unused
+from algorithm.agents.demonstrations import DemoStore, signal_rows, store_of, unused
 from algorithm.agents.divergence import DivergenceMonitor
 from algorithm.agents.networks import extensions_of, make_networks
 from algorithm.data import Demonstrations, Int, Segment, State, StepBatch
@@ -72,28 +72,17 @@ class OnPolicyAgent:
         self._sequence: int = own.sequence_step if sac.seq_encoder else 1
         carry_shape = networks.rep.stored_carry_shape
         self._size: int = own.rollout_step * config.base_config.n_envs
-        rows = self._ring_rows()
-        memory.reserve(
-            behaviour,
-            capacity=rows,
-            needed=replay_bytes(spec, rows, carry_shape, prioritised=False),
-            largest_capacity=lambda n: self._longest(
-                largest_capacity(spec, n, carry_shape, prioritised=False)
-            ),
-            key=f"{BLOCKS[config.algorithm]}.rollout_step",
+        self._reserve(memory, carry_shape)
+        self._demonstrations = store_of(
+            demonstrations,
+            spec,
+            # A recurrent state is not known: it is made of a whole sequence before the learned one.
+            burn_in=self._sequence if sac.seq_encoder == "RNN" else self._burn_in,
+            learn=self._sequence,
+            carry_shape=carry_shape,
+            memory=memory,
+            behaviour=behaviour,
         )
-        self._demonstrations: DemoStore | None = None
-        if demonstrations is not None:
-            self._demonstrations = DemoStore(
-                demonstrations,
-                spec,
-                # A recurrent state is not known: it is made of a whole sequence before the learned one.
-                burn_in=self._sequence if sac.seq_encoder == "RNN" else self._burn_in,
-                learn=self._sequence,
-                carry_shape=carry_shape,
-                memory=memory,
-                behaviour=behaviour,
-            )
         self.learner = OnPolicyLearner(
             spec,
             networks,
@@ -108,27 +97,8 @@ class OnPolicyAgent:
             extensions=extensions_of(spec, config, networks, seed, behaviour, self._demonstrations),
         )
         if self._demonstrations:
-            self._demonstrations.show(self.learner.model.normaliser)
-            cloning, sequences = config.behavioral_cloning, self._size // (own.num_minibatch * self._sequence)
-            if cloning.strength:
-                make_cloning = partial(
-                    Cloning,
-                    store=self._demonstrations,
-                    batch_size=cloning.batch_size or max(1, sequences),
-                    learning_rate=cloning.strength * own.learning_rate,
-                )
-                self.learner.begin_cloning(make_cloning)
-        self.ring = ReplayBuffer(
-            spec,
-            capacity=rows,
-            batch_size=1,
-            burn_in=self._burn_in,
-            learn=self._sequence,
-            n_step=1,
-            carry_shape=carry_shape,
-            sampler=UniformSampler(),
-            seed=stream_seed(seed, "replay", behaviour),
-        )
+            self._learn_from(self._demonstrations)
+        self.ring = self._make_ring(carry_shape)
         self.policy: ExploringPolicy = BehaviourPolicy(
             spec,
             self._new_actor("acting"),
@@ -144,6 +114,42 @@ class OnPolicyAgent:
         self._pretrained = False
         self._metrics: dict[str, float] = {}
         self._falls = sac.learning_rate_schedule == "linear", own.clip_schedule == "linear"
+
+    def _reserve(self, memory: MemoryBudget, carry_shape: tuple[int, ...]) -> None:
+        """Reserve the ring. Raises UsageError if it does not fit."""
+        spec, rows = self.spec, self._ring_rows()
+        memory.reserve(
+            self._behaviour,
+            capacity=rows,
+            needed=replay_bytes(spec, rows, carry_shape, prioritised=False),
+            largest_capacity=lambda n: self._longest(
+                largest_capacity(spec, n, carry_shape, prioritised=False)
+            ),
+            key=f"{BLOCKS[self.config.algorithm]}.rollout_step",
+        )
+
+    def _make_ring(self, carry_shape: tuple[int, ...]) -> ReplayBuffer:
+        return ReplayBuffer(
+            self.spec,
+            capacity=self._ring_rows(),
+            batch_size=1,
+            burn_in=self._burn_in,
+            learn=self._sequence,
+            n_step=1,
+            carry_shape=carry_shape,
+            sampler=UniformSampler(),
+            seed=stream_seed(self._seed, "replay", self._behaviour),
+        )
+
+    def _learn_from(self, demonstrations: DemoStore) -> None:
+        """Measure the observations of demonstrations, and clone them if that is wanted."""
+        demonstrations.show(self.learner.model.normaliser)
+        cloning, own = self.config.behavioral_cloning, self._own
+        if cloning.strength:
+            sequences = max(1, self._size // (own.num_minibatch * self._sequence))
+            size, rate = cloning.batch_size or sequences, cloning.strength * own.learning_rate
+            make = partial(Cloning, store=demonstrations, batch_size=size, learning_rate=rate)
+            self.learner.begin_cloning(make)
 
     def _ring_rows(self) -> int:
         """Return room for two rollouts of the shortest episodes, and for what lies before open ones."""

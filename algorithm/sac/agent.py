@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from algorithm.actions.actor import Actor
 from algorithm.agents.behaviour_policy import BehaviourPolicy
-from algorithm.agents.demonstrations import DemoStore, signal_rows, unused
+from algorithm.agents.demonstrations import signal_rows, store_of, unused
 from algorithm.agents.divergence import DivergenceMonitor
 from algorithm.agents.metrics_window import MetricsWindow
 from algorithm.agents.networks import extensions_of, make_networks
@@ -68,17 +68,15 @@ class SacAgent:
         networks = make_networks(with_values(spec, sac), config, nn_file, NETWORKS, seed, behaviour)
         self._rep, self._sources, self._state_size = networks.rep, networks.sources, networks.state_size
         _reserve(memory, behaviour, spec, config, networks.rep.stored_carry_shape)
-        self._demonstrations: DemoStore | None = None
-        if demonstrations is not None:
-            self._demonstrations = DemoStore(
-                demonstrations,
-                spec,
-                burn_in=sac.burn_in_step,
-                learn=sac.learn_step,
-                carry_shape=networks.rep.stored_carry_shape,
-                memory=memory,
-                behaviour=behaviour,
-            )
+        self._demonstrations = store_of(
+            demonstrations,
+            spec,
+            burn_in=sac.burn_in_step,
+            learn=sac.learn_step,
+            carry_shape=networks.rep.stored_carry_shape,
+            memory=memory,
+            behaviour=behaviour,
+        )
         self.sac = Sac(
             spec,
             networks,
@@ -112,8 +110,7 @@ class SacAgent:
         self._insertion: LargestPriority | OwnTdError = LargestPriority()
         if sac.use_add_with_td:
             self._insertion = OwnTdError(self.replay, self.sac)
-        linear = sac.learning_rate_schedule == "linear"
-        self._falls_until = config.base_config.max_step if linear else None
+        self._falls_until = config.base_config.max_step if sac.learning_rate_schedule == "linear" else None
         self._anneals_until = _end_of_annealing(config)
 
     @property

@@ -172,6 +172,24 @@ def tensors_of(sac):
     return {f"{file}/{name}": v for file, part in sac.tensors().items() for name, v in part.items()}
 
 
+def continued(one, other):
+    """Load the state of one agent into another."""
+    saved = {file: {k: v.clone() for k, v in part.items()} for file, part in one.sac.tensors().items()}
+    other.sac.load_tensors(saved, one.sac.updates)
+    other.load_state(copied(one.state()))
+
+
+def assert_alike(one, other):
+    """Compare all tensors, which must be finite, and the next actions."""
+    after, expected = tensors_of(other.sac), tensors_of(one.sac)
+    assert after.keys() == expected.keys()
+    for name, value in expected.items():
+        assert value.isfinite().all() and torch.equal(value, after[name]), name
+    actions = [vars(act(agent, np.random.default_rng(2))) for agent in (one, other)]
+    for name, value in actions[0].items():
+        assert np.array_equal(value, actions[1][name]), name
+
+
 def train(agent, rng):
     """Two updates at least, with data that is new between them."""
     for step in (1, 2):
@@ -203,21 +221,13 @@ def test_it_trains_acts_and_goes_on_exactly_where_it_was_saved(row):
     assert all(np.isfinite(v) for v in one.metrics(2).values()) and set(one.metrics(2)) <= set(METRICS)
     act(one, np.random.default_rng(1))
 
-    saved = {file: {k: v.clone() for k, v in part.items()} for file, part in one.sac.tensors().items()}
-    other.sac.load_tensors(saved, one.sac.updates)
-    other.load_state(copied(one.state()))
+    continued(one, other)
 
     batch = one.replay.windows(one.replay.spread(6))
     for seed, agent in enumerate((one, other)):
         torch.manual_seed(seed)  # whatever is random in an update comes from the learner's own generator
         agent.sac.update(batch)
-    after, expected = tensors_of(other.sac), tensors_of(one.sac)
-    assert after.keys() == expected.keys()
-    for name, value in expected.items():
-        assert value.isfinite().all() and torch.equal(value, after[name]), name
-    actions = [vars(act(agent, np.random.default_rng(2))) for agent in (one, other)]
-    for name, value in actions[0].items():
-        assert np.array_equal(value, actions[1][name]), name
+    assert_alike(one, other)
 
 
 def test_every_pair_is_there_and_no_more_than_can_be_run():

@@ -14,7 +14,16 @@ from algorithm.nn.noisy import NoisyLinear
 from algorithm.sac.critic import make_critic_loss
 from algorithm.sac.learner import Sac
 from algorithm.spec import ActionSpec, AgentSpec
-from tests.batches import CPU, SMALL, random_batch, small_networks, small_sac, target_of, weights
+from tests.batches import (
+    CPU,
+    SMALL,
+    assert_resumes,
+    random_batch,
+    small_networks,
+    small_sac,
+    target_of,
+    weights,
+)
 from tests.oracles import PlainSac, n_step_target, vtrace_target
 
 
@@ -114,17 +123,7 @@ def test_the_same_seed_gives_the_same_weights_and_another_does_not(options):
 
 @pytest.mark.parametrize("options", OPTIONS, ids=ids)
 def test_saved_in_the_middle_and_continued_is_trained_straight_through(options):
-    straight, saved = small_sac(**options), small_sac(**options)
-    for step in range(3):
-        straight.update(batch_for(options, step))
-        saved.update(batch_for(options, step))
-    continued = small_sac(seed=99, **options)
-    tensors = {file: {k: v.clone() for k, v in named.items()} for file, named in saved.tensors().items()}
-    continued.load_tensors(tensors, saved.updates)
-    for step in range(3, 6):
-        straight.update(batch_for(options, step))
-        continued.update(batch_for(options, step))
-    assert torch.equal(flat_hash(straight), flat_hash(continued))
+    assert_resumes(options, batch_for, steps=3)
 
 
 def test_padding_changes_nothing():

@@ -6,7 +6,6 @@ from itertools import combinations, product
 
 import numpy as np
 import pytest
-import torch
 
 from algorithm.agents.config import NnConfig
 from algorithm.config.schema import BaseConfig, Config, ReplayConfig
@@ -21,11 +20,11 @@ from tests.extensions.test_grid import (
     ENCODERS,
     OBSERVATIONS,
     act,
-    copied,
+    assert_alike,
+    continued,
     covering_rows,
     pairs,
     segments,
-    tensors_of,
 )
 
 HEADS = {
@@ -106,20 +105,12 @@ def test_it_trains_acts_and_goes_on_exactly_where_it_was_saved(row):
     metrics = one.metrics(2)
     assert all(np.isfinite(value) for value in metrics.values()) and set(metrics) <= set(METRICS)
     act(one, np.random.default_rng(1))
-    saved = {file: {k: v.clone() for k, v in part.items()} for file, part in one.sac.tensors().items()}
-    other.sac.load_tensors(saved, one.sac.updates)
-    other.load_state(copied(one.state()))
+    continued(one, other)
     batch = one.replay.windows(one.replay.spread(16))
     for _ in range(2):  # a turn of the policy is among them
         for agent in (one, other):
             agent.sac.update(batch)
-    after, expected = tensors_of(other.sac), tensors_of(one.sac)
-    assert after.keys() == expected.keys()
-    for name, value in expected.items():
-        assert value.isfinite().all() and torch.equal(value, after[name]), name
-    actions = [vars(act(agent, np.random.default_rng(2))) for agent in (one, other)]
-    for name, value in actions[0].items():
-        assert np.array_equal(value, actions[1][name]), name
+    assert_alike(one, other)
 
 
 def test_every_pair_that_can_be_is_there():

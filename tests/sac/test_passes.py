@@ -13,7 +13,7 @@ from algorithm.nn.norm import EPSILON, MOMENTUM
 from algorithm.sac.learner import Sac
 from algorithm.sac.passes import Joint, Separate
 from algorithm.spec import ActionSpec, AgentSpec
-from tests.batches import SMALL, random_batch, small_sac, weights
+from tests.batches import SMALL, assert_resumes, random_batch, small_sac, weights
 
 BATCH = {"norm": "batch"}
 CROSS = {"q": BATCH, "policy": BATCH, "use_target_network": False}
@@ -121,19 +121,7 @@ def batch_of(options: dict, seed: int = 0, size: int = 16):
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 def test_saved_in_the_middle_it_goes_on_as_it_would_have(options):
-    straight, saved = small_sac(**options), small_sac(**options)
-    for step in range(4):
-        straight.update(batch_of(options, step))
-        saved.update(batch_of(options, step))
-    resumed = small_sac(seed=99, **options)
-    tensors = {file: {k: v.clone() for k, v in named.items()} for file, named in saved.tensors().items()}
-    resumed.load_tensors(tensors, saved.updates)
-    for step in range(4, 8):
-        straight.update(batch_of(options, step))
-        resumed.update(batch_of(options, step))
-    for name, value in weights(straight).items():
-        assert torch.isfinite(value).all(), name
-        assert torch.equal(value, weights(resumed)[name]), name
+    assert_resumes(options, batch_of, steps=4)
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
