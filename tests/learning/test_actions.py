@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from pathlib import Path
 
@@ -49,3 +50,17 @@ def test_the_right_value_for_the_right_choice(tmp_path, monkeypatch, greedy):
     options = ["-o", f"sac_config.discrete_dqn_like={str(greedy).lower()}", "-o", "base_config.max_step=1200"]
     assert main(["toy/hybrid", "--seed=1", "--device=cpu", "--quiet", *options]) == 0
     assert final_return("toy/hybrid") > toy.ToyHybrid.chance + 0.1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_goal_is_worth_no_more_than_its_reward(tmp_path, monkeypatch, seed):
+    """MiniGrid pays once, at the end, and less than 1. The bonus for entropy may not add to that."""
+    monkeypatch.chdir(tmp_path)
+    wrappers = "base_config.wrappers=['minigrid.wrappers:ImgObsWrapper']"
+    words = ["minigrid:MiniGrid-Empty-5x5-v0", f"--seed={seed}", "--device=cpu", "--quiet", "--max_step=2500"]
+    assert main([*words, "-o", wrappers, "-o", "sac_config.write_summary_per_step=250"]) == 0
+    (metrics,) = Path("models").rglob("metrics.csv")
+    with metrics.open(newline="") as file:
+        values = [float(row["value/q_mean"]) for row in csv.DictReader(file) if row["value/q_mean"]]
+    assert len(values) > 4 and max(values) < 1.0
