@@ -94,7 +94,7 @@ class Bench:
         """What a function of this package answers in our interpreter. Raises WorkerError."""
         if self.smoke:
             return call(target, arguments)
-        return self._run(Path(sys.executable), target, arguments)
+        return self._run(Path(sys.executable), target, arguments)[0]
 
     def theirs(self, target: str, **arguments: Any) -> Answer | None:
         """The same in the peer's; None if there shall be no peer."""
@@ -102,7 +102,8 @@ class Bench:
             return None
         if not self.python.exists():
             raise WorkerError(f"there is no {self.python}: install Stable-Baselines3 with `make bench-peers`")
-        return self._run(self.python, target, arguments)
+        answer, used = self._run(self.python, target, arguments)
+        return used | answer
 
     def run(
         self, command: Sequence[str], log: Path, *, cwd: Path = ROOT, path: Sequence[Path] = ()
@@ -153,12 +154,13 @@ class Bench:
                     process.terminate()
                 raise
 
-    def _run(self, python: Path, target: str, arguments: Mapping[str, Any]) -> Answer:
+    def _run(self, python: Path, target: str, arguments: Mapping[str, Any]) -> tuple[Answer, Answer]:
+        """What a function answered, and what its process used."""
         command = [str(python), "-m", "benchmarks.worker", target, json.dumps(arguments)]
         with tempfile.TemporaryDirectory() as folder:
             log = Path(folder) / "output.txt"
             used = self.run(command, log, path=[ROOT, ENVS])
-            return used | read_answer(log.read_text(errors="replace"), of=target)
+            return read_answer(log.read_text(errors="replace"), of=target), used
 
 
 def in_pairs(

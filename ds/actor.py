@@ -16,8 +16,6 @@ from functools import partial
 from importlib.metadata import version
 from pathlib import Path, PurePosixPath
 
-import torch
-
 from algorithm.agents.networks import pick_device
 from algorithm.config.cli import notices
 from algorithm.config.cli_ds import DistributedOptions
@@ -33,6 +31,7 @@ from algorithm.experience.failure_dump import FailureDumps
 from algorithm.experience.faults import Faults
 from algorithm.experience.non_finite import Drop, OnNonFinite, Stop
 from algorithm.families import family
+from algorithm.nn.process import set_matmul_precision, set_up_process
 from algorithm.roles import Acting
 from algorithm.train.assembly import check_behaviours, close_env, make_env, nn_file
 from algorithm.train.signals import StopRequest
@@ -58,7 +57,7 @@ _LAST_S = 2.0  # for what waits to be sent when the user ends the actor
 def act(options: DistributedOptions, arguments: Sequence[str]) -> int:
     """Act until the training is complete or a signal comes; return the exit code."""
     first = _load(options, seed=0)  # where the learner is; all else is drawn from the run's own seed
-    torch.set_num_threads(1)  # more would only wait for each other beside other actors
+    set_up_process(1)  # more would only wait for each other beside other actors
     with ExitStack() as stack:
         console = stack.enter_context(open_console(quiet=options.train.quiet))
         for text in notices(options.train, first.config.base_config):
@@ -256,6 +255,8 @@ class _Work:
                 own_seed=seed,
                 device=device,
             )
+        modules = [part for acting in made.values() for part in acting.parts.values()]
+        set_matmul_precision(self.loaded.config.sac_config.matmul_precision, modules, device)
         return made
 
     def _max_length(self, env: VecEnv) -> int:

@@ -38,6 +38,7 @@ settings.load_profile("ci" if os.environ.get("CI") else "here")
 def _seeded() -> None:
     """Tests give the same numbers alone, together and in any order."""
     torch.manual_seed(0)
+    torch.set_float32_matmul_precision("highest")  # a run in this process may have set another one
 
 
 @pytest.fixture(autouse=True)

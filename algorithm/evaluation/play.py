@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import torch
 
 from algorithm.agents.networks import pick_device
 from algorithm.config.cli import TrainOptions, config_flags, notices
@@ -31,6 +30,7 @@ from algorithm.evaluation.recording import Recording
 from algorithm.evaluation.video import VideoRecorder, VideoRecorders
 from algorithm.experience.collector import Iteration
 from algorithm.experience.faults import Faults
+from algorithm.nn.process import set_up_process
 from algorithm.replay.budget import MemoryBudget
 from algorithm.roles import Agent, Episode
 from algorithm.runs.checkpoints.manager import find_checkpoint
@@ -68,7 +68,7 @@ def play(options: TrainOptions, folder: EnvFolder) -> int:
         run.config, overrides, config_flags(options), options.seed, env=folder, require_runnable=True
     )
     _refuse_other_algorithm(run, loaded, folder)
-    torch.set_num_threads(loaded.threads)
+    set_up_process(loaded.threads)
     with ExitStack() as stack:
         console = stack.enter_context(open_console(quiet=options.quiet))
         stop = stack.enter_context(StopRequest())

@@ -162,6 +162,7 @@ SHARED = frozenset(
         "seed",
         "network_seed",
         "threads",
+        "matmul_precision",
         "gamma",
         "seq_encoder",
         "burn_in_step",

@@ -11,7 +11,6 @@ from functools import partial
 from pathlib import Path
 
 import psutil
-import torch
 
 from algorithm.agents.networks import pick_device
 from algorithm.config.cli import MODELS, TrainOptions, notices
@@ -23,6 +22,7 @@ from algorithm.env.base import VecEnv
 from algorithm.errors import UsageError
 from algorithm.experience.faults import Faults
 from algorithm.experience.non_finite import Stop
+from algorithm.nn.process import set_up_process
 from algorithm.preflight.commands import command
 from algorithm.preflight.cost import Plan, Sizes, Speed, measure
 from algorithm.replay.budget import MemoryBudget, format_bytes, free_memory
@@ -62,7 +62,7 @@ def dry_run(options: TrainOptions, loaded: LoadedConfig, *, seconds: float = SEC
             fix="set base_config.unity_args.build_path and leave --editor out",
         )
     RunDir.check_free(loaded.env_label, base.name, models=options.directory, argument=options.env)
-    torch.set_num_threads(loaded.threads)
+    set_up_process(loaded.threads)
     device = pick_device(options.device)
     with ExitStack() as stack:
         console = stack.enter_context(open_console(quiet=options.quiet))

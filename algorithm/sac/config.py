@@ -61,6 +61,13 @@ class SacConfig(Block):
         reserved_values={"auto": "measured thread numbers"},
         resume="free: sums may be rounded otherwise, so the run is not bit for bit what it would have been",
     )
+    matmul_precision: Literal["auto", "highest", "high", "medium"] = option(
+        "auto",
+        "Precision of matrix products, as in torch.set_float32_matmul_precision. auto: medium where this CPU "
+        "rounds as in highest then, for it is faster on some, and where networks are large; else highest.",
+        new=True,
+        resume="free: sums may be rounded otherwise, so the run is not bit for bit what it would have been",
+    )
     write_summary_per_step: Whole = option(1000, "Environment steps between two points of the curves.", ge=1)
     save_model_per_step: Whole = option(
         5000, "Environment steps between two checkpoints.", ge=1, distributed_default=100_000

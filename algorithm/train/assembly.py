@@ -23,6 +23,7 @@ from algorithm.errors import EnvError, ModelError, StorageError, UsageError
 from algorithm.evaluation.video import video_path
 from algorithm.experience.faults import Faults
 from algorithm.families import family
+from algorithm.nn.process import set_matmul_precision
 from algorithm.replay.budget import MemoryBudget
 from algorithm.replay.buffer import ReplayBuffer
 from algorithm.roles import Agent, MakeReplay
@@ -145,7 +146,7 @@ def make_agents(
         keys = loaded.for_behaviour(name).demonstrations
         return load_demonstrations(keys, spec, name, loaded.env_dir) if learning else None
 
-    return {
+    agents = {
         name: family(loaded.for_behaviour(name)).make_agent(
             spec,
             loaded.for_behaviour(name),
@@ -160,6 +161,9 @@ def make_agents(
         )
         for name, spec in specs.items()
     }
+    modules = [module for agent in agents.values() for module in agent.acting_parts().values()]
+    set_matmul_precision(loaded.config.sac_config.matmul_precision, modules, device)
+    return agents
 
 
 def check_behaviours(loaded: LoadedConfig, specs: Mapping[str, AgentSpec]) -> None:

@@ -25,6 +25,7 @@ from algorithm.evaluation.video import VideoRecorders, no_video
 from algorithm.experience.failure_dump import FailureDumps
 from algorithm.experience.faults import Faults
 from algorithm.experience.non_finite import Drop, OnNonFinite, Stop
+from algorithm.nn.process import set_up_process
 from algorithm.replay.budget import MemoryBudget
 from algorithm.report.curves import plot_curve, read_series
 from algorithm.report.report import write_report
@@ -118,7 +119,7 @@ def run_training(
     """
     if options.evaluations is not None:
         check_evaluations(loaded)
-    torch.set_num_threads(loaded.threads)
+    set_up_process(loaded.threads)
     device = pick_device(options.device)
     with ExitStack() as stack:
         logger = setup_logging(run.train_log, debug=options.logger_in_file)

@@ -14,6 +14,7 @@ from algorithm.config.loader import LoadedConfig
 from algorithm.config.schema import Config
 from algorithm.console.offers import has_display, playing_commands
 from algorithm.evaluation.evaluate import Performance
+from algorithm.nn.process import medium_is_single
 from algorithm.roles import Agent
 from algorithm.runs.rundir import RunDir
 from algorithm.spec import DEFAULT_BEHAVIOUR, AgentSpec
@@ -37,7 +38,7 @@ def start_screen(
         f"python {platform.python_version()}, torch {torch.__version__}, "
         f"numpy {np.__version__}, gymnasium {gymnasium.__version__}"
     )
-    threads = torch.get_num_threads()
+    threads, precision = torch.get_num_threads(), torch.get_float32_matmul_precision()
     sections: list[tuple[str, Rows]] = [
         (
             "run",
@@ -46,7 +47,7 @@ def start_screen(
                 ("folder", run.shown(run.path)),
                 ("seed", str(loaded.seed)),
                 ("ends", _end(loaded)),
-                ("device", f"{device}, {threads} thread{'s' * (threads > 1)}"),
+                ("device", f"{device}, {threads} thread{'s' * (threads > 1)}{_products(precision, device)}"),
                 ("versions", versions),
             ],
         ),
@@ -59,6 +60,14 @@ def start_screen(
         sections.append((title, agent.rows()))
     sections.append(("config", _config(loaded)))
     return sections
+
+
+def _products(precision: str, device: torch.device) -> str:
+    """Name the precision of matrix products where it is not the usual one, and what this CPU makes of it."""
+    if precision == "highest":
+        return ""
+    single = device.type == "cpu" and (precision == "high" or medium_is_single())
+    return f", matrix products in {precision} precision{', single on this CPU' if single else ''}"
 
 
 def finish_screen(

@@ -1,0 +1,86 @@
+"""Settings of this process that hold for all networks in it: threads, kept memory, matrix products."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from collections.abc import Iterable
+from functools import cache
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+Precision = Literal["highest", "high", "medium"]
+"""Values of :func:`torch.set_float32_matmul_precision`."""
+
+LARGE = 2**14
+"""Elements of a weight matrix from which products are worth a library's call that takes longer to begin."""
+
+_TRIM, _MMAP = -1, -3  # M_TRIM_THRESHOLD and M_MMAP_THRESHOLD of mallopt(3)
+_KEPT, _SEPARATE = 2**28, 2**25  # bytes; the second is the largest that glibc takes
+
+
+def set_up_process(threads: int) -> None:
+    """Give torch its threads, and let freed memory stay in the process."""
+    torch.set_num_threads(threads)
+    keep_freed_memory()
+
+
+def keep_freed_memory() -> None:
+    """Keep up to 256 MB of freed memory, instead of giving it back to the system at once.
+
+    An update frees some hundred blocks of 256 KB and asks for them again. Each time the kernel hands out
+    empty pages, some 300 an update, which took a twentieth of it. Does nothing without glibc.
+    """
+    if sys.platform != "linux":
+        return
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        mallopt(_TRIM, _KEPT)
+        mallopt(_MMAP, _SEPARATE)
+
+
+def set_matmul_precision(
+    wanted: Literal["auto"] | Precision, modules: Iterable[nn.Module], device: torch.device
+) -> Precision:
+    """Set the precision of matrix products; return it.
+
+    ``auto`` is ``medium`` on a CPU that rounds as single precision does then, for large networks, and
+    ``highest`` elsewhere. ``medium`` hands products to oneDNN. Where a CPU has units for bfloat16 (AMX) that
+    rounds to it, and elsewhere it does not, and is the faster library on some.
+
+    modules: networks that will be used
+    """
+    chosen = wanted
+    if chosen == "auto":
+        sizes = (p.numel() for module in modules for p in module.parameters() if p.dim() == 2)
+        large = device.type == "cpu" and max(sizes, default=0) >= LARGE
+        chosen = "medium" if large and medium_is_single() else "highest"
+    torch.set_float32_matmul_precision(chosen)
+    return chosen
+
+
+@cache
+def medium_is_single() -> bool:
+    """Return whether this CPU's products in ``medium`` are as exact as in ``highest``, by trying some.
+
+    Products of positive numbers, forward and backward, of the sizes of usual layers: an error beyond 1e-5 of
+    the result means that factors were rounded; bfloat16 has 4e-3 for each of them.
+    """
+    before, generator = torch.get_float32_matmul_precision(), torch.Generator().manual_seed(0)
+    torch.set_float32_matmul_precision("medium")
+    try:
+        return all(
+            _error(torch.rand(256, inner, generator=generator), torch.rand(inner, outer, generator=generator))
+            < 1e-5
+            for inner, outer in ((256, 256), (23, 256), (256, 12), (512, 512))
+        )
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+def _error(x: Tensor, y: Tensor) -> float:
+    """Return the largest relative error of x y and of both transposed factors' products."""
+    pairs = (x, y), (y.t(), x.t()), (x.t(), x)
+    return max(float(((a @ b).double() / (a.double() @ b.double()) - 1.0).abs().max()) for a, b in pairs)

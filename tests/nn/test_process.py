@@ -1,0 +1,83 @@
+"""Settings of a process: memory that stays, and the precision of matrix products."""
+
+from __future__ import annotations
+
+import platform
+import subprocess
+import sys
+
+import pytest
+import torch
+from torch import nn
+
+from algorithm.nn import process
+from algorithm.nn.process import set_matmul_precision
+from main import main
+
+CPU = torch.device("cpu")
+LARGE, SMALL = nn.Linear(128, 128), nn.Linear(64, 64)
+
+FAULTS = """
+import resource, sys
+import torch
+from algorithm.nn.process import set_up_process
+
+if sys.argv[1] == "kept":
+    set_up_process(1)
+for count in (2, 10):
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(count):
+        blocks = [torch.ones(1024, 1024) for _ in range(25)]
+        del blocks
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="mallopt is glibc's")
+def test_memory_that_is_freed_is_there_when_it_is_wanted_again(root):
+    def faults(how: str) -> int:
+        words = [sys.executable, "-c", FAULTS, how]
+        return int(subprocess.run(words, cwd=root, capture_output=True, text=True, check=True).stdout)
+
+    assert faults("kept") < 100 < faults("as it is")  # 25,000 pages, of which none or all are new each time
+
+
+@pytest.mark.parametrize(
+    ("wanted", "modules", "single", "device", "chosen"),
+    [
+        ("auto", [SMALL, LARGE], True, CPU, "medium"),
+        ("auto", [SMALL, LARGE], False, CPU, "highest"),
+        ("auto", [SMALL], True, CPU, "highest"),
+        ("auto", [], True, CPU, "highest"),
+        ("auto", [LARGE], True, torch.device("meta"), "highest"),
+        ("medium", [SMALL], False, CPU, "medium"),
+        ("high", [LARGE], True, CPU, "high"),
+    ],
+)
+def test_auto_is_medium_for_large_networks_where_that_is_exact(
+    monkeypatch, wanted, modules, single, device, chosen
+):
+    monkeypatch.setattr(process, "medium_is_single", lambda: single)
+    assert set_matmul_precision(wanted, modules, device) == chosen
+    assert torch.get_float32_matmul_precision() == chosen
+
+
+def test_products_of_rounded_factors_are_found_out():
+    x, y = torch.rand(256, 64), torch.rand(64, 32)
+    assert process._error(x, y) < 1e-5
+    rounded = x.bfloat16().float() @ y.bfloat16().float()
+    assert float((rounded / (x @ y) - 1.0).abs().max()) > 1e-5
+    assert process.medium_is_single() in (True, False)
+    assert torch.get_float32_matmul_precision() == "highest"
+
+
+def test_a_training_has_the_precision_that_its_configuration_says(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(process, "medium_is_single", lambda: True)
+    words = ["toy/identity", "-c", "discrete", "--device=cpu", "--max_step=20", "--seed=1"]
+    for precision, said in (("highest", "cpu, 1 thread\n"), ("medium", "in medium precision")):
+        assert main([*words, "-o", f"sac_config.matmul_precision={precision}"]) == 0
+        assert torch.get_float32_matmul_precision() == precision
+        assert said in capsys.readouterr().out
+    assert main([*words, "-o", "sac_config.matmul_precision=best"]) == 2
+    assert "matmul_precision" in capsys.readouterr().err
