@@ -113,11 +113,9 @@ class SegmentRecorder(Protocol):
 
     def add(self, segment: Segment) -> None:
         """Store consecutive transitions of one agent."""
-        ...
 
     def close(self, stream: int) -> None:
         """End the agent's unfinished episode as truncated."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -178,11 +176,12 @@ class DivergenceReport(Protocol):
 
     def skipped(self, line: str) -> None:
         """Report skipped steps; not called for every one."""
-        ...
 
     def rolled_back(self, line: str) -> None:
         """Report that the networks went back to a checkpoint."""
-        ...
+
+    def told(self, line: str) -> None:
+        """Report something that is no fault."""
 
 
 class Agent(Recorder, SegmentRecorder, Protocol):

@@ -123,6 +123,7 @@ def small_sac(
     extensions: tuple = (),
     q: Mapping[str, object] | None = None,
     policy: Mapping[str, object] | None = None,
+    compiled: bool = False,
     **options: object,
 ) -> Sac:
     """A learner with those networks; ``options`` are keys of ``sac_config``."""
@@ -134,7 +135,7 @@ def small_sac(
     }
     config = SacConfig(**{**plain, **options})
     networks = small_networks(with_values(spec, config), rep_depth=rep_depth, q=q, policy=policy)
-    return Sac(spec, networks, config, device=CPU, seed=seed, extensions=extensions)
+    return Sac(spec, networks, config, device=CPU, seed=seed, extensions=extensions, compiled=compiled)
 
 
 def weights(sac: Sac) -> dict[str, torch.Tensor]:

@@ -203,3 +203,6 @@ class _Logged:
 
     def rolled_back(self, line: str) -> None:
         _LOGGER.warning(line)
+
+    def told(self, line: str) -> None:
+        _LOGGER.info(line)

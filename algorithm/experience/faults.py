@@ -59,6 +59,10 @@ class Faults:
         self.rollbacks += 1
         self._console.warn(line)
 
+    def told(self, line: str) -> None:
+        """Show what is no fault."""
+        self._console.message(line)
+
     @property
     def counts(self) -> dict[str, int]:
         """Counts by kind, as ``result.json`` holds them."""

@@ -154,7 +154,7 @@ class BatchStatistics:
         share: [rows] of each row in the statistics, with the sum 1; None: all rows alike
         """
         column = None if share is None else share.unsqueeze(-1)
-        corrects = self._corrects()
+        corrects = self.corrects
         for layer in self._all:
             layer.uses_batch, layer.corrects, layer.share = True, corrects, column
         try:
@@ -163,10 +163,11 @@ class BatchStatistics:
             for layer in self._all:
                 layer.uses_batch, layer.share = False, None
 
-    def _corrects(self) -> bool:
-        """Return whether a layer may be past its warm-up; reading that would wait for a GPU."""
+    @property
+    def corrects(self) -> bool:
+        """Possibility that a layer is past its warm-up. Reading that from a GPU would wait for it."""
         steps = self._all[0].steps if self._all else None
-        return steps is not None and (steps.device.type != "cpu" or float(steps) >= WARM_UP)
+        return steps is not None and (steps.device.type != "cpu" or float(steps.numpy()) >= WARM_UP)
 
     @torch.no_grad()
     def settle(self, usable: Tensor, *, unify: bool) -> Tensor:

@@ -52,12 +52,23 @@ class FlatOptimiser(ABC):
         skipped: Tensor | None = None,
     ) -> None:
         self.flat = modules if isinstance(modules, FlatParameters) else FlatParameters(modules)
-        self.learning_rate, self.factor = learning_rate, 1.0
+        self.learning_rate, self._factor = learning_rate, 1.0
+        self._rate = torch.tensor(learning_rate, dtype=torch.float64)  # which a compiled step reads
         self._shorten = ClipGradNorm(max_norm) if math.isfinite(max_norm) else _leave
         device, dtype = self.flat.data.device, self.flat.data.dtype
         self._longest = torch.tensor(math.sqrt(torch.finfo(dtype).max), dtype=dtype, device=device)
         self._unusable = torch.zeros((), device=device)  # 1 or 0, which is what the fused kernel reads
         self.skipped = torch.zeros((), device=device) if skipped is None else skipped
+
+    @property
+    def factor(self) -> float:
+        """Share of ``learning_rate`` in the next step."""
+        return self._factor
+
+    @factor.setter
+    def factor(self, factor: float) -> None:
+        self._factor = factor
+        self._rate.fill_(self.learning_rate * factor)
 
     @abstractmethod
     def _move(self, gradient: Tensor) -> None:
@@ -159,9 +170,9 @@ class FlatAdam(FlatOptimiser):
         for index, (part, share) in enumerate(self._rates):
             if index:
                 self._count.copy_(before)  # each call counts a step, and it is one
-            self._step(part, gradient, self.learning_rate * self.factor * share)
+            self._step(part, gradient, self._rate if share == 1.0 else self._rate * share)
 
-    def _step(self, part: slice, gradient: Tensor, rate: float) -> None:
+    def _step(self, part: slice, gradient: Tensor, rate: Tensor) -> None:
         mean, square = self._moments
         adam(
             [self.flat.data[part]],

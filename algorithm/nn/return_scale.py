@@ -31,7 +31,7 @@ class OpenReturn(NamedTuple):
 class NoReturnScale:
     """Absent scaling: rewards as they are."""
 
-    factor = 1.0
+    factor = scale = 1.0
 
     def observe(self, new: Segment | StepBatch) -> None:
         """Do nothing: there are no statistics."""
@@ -68,6 +68,7 @@ class ReturnScale:
     square:  sum of their squared deviations from the mean
     largest: the largest |G|
     factor:  of rewards, from the four above
+    scale:   the factor as a tensor [], float64, which updates read
     """
 
     def __init__(self, gamma: float) -> None:
@@ -75,6 +76,7 @@ class ReturnScale:
         self._open: dict[int, OpenReturn] = {}
         self.count = self.mean = self.square = self.largest = 0.0
         self.factor = 1.0
+        self.scale = torch.ones((), dtype=torch.float64)
 
     def observe(self, new: Segment | StepBatch) -> None:
         """Take the rewards of new transitions into the statistics.
@@ -92,6 +94,7 @@ class ReturnScale:
     def _set_factor(self) -> None:
         spread = max((self.square / self.count) ** 0.5, self.largest / LARGEST) if self.count else 0.0
         self.factor = 1.0 / spread if spread > SMALLEST else 1.0
+        self.scale.fill_(self.factor)
 
     def _follow(self, stream: int, start: int, rewards: list[float], *, ended: bool) -> None:
         """Take G after each of the stream's ``rewards`` from step ``start`` on, where it is usable."""
@@ -117,7 +120,7 @@ class ReturnScale:
 
     def metrics(self) -> dict[str, Tensor]:
         """Return the divisor of rewards."""
-        return {"value/return_scale": torch.tensor(1.0 / self.factor)}
+        return {"value/return_scale": self.scale.reciprocal().float()}
 
     def tensors(self) -> dict[str, Tensor]:
         """Return ``statistics`` [4] float64: count, mean, square, largest.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -33,6 +34,7 @@ from algorithm.roles import (
     Tensors,
 )
 from algorithm.sac.acting import acting_parts, new_actor
+from algorithm.sac.compiled_update import reason_against
 from algorithm.sac.description import describe, notices, update_cost
 from algorithm.sac.initial_priority import LargestPriority, OwnTdError
 from algorithm.sac.learner import Sac
@@ -77,13 +79,19 @@ class SacAgent:
             memory=memory,
             behaviour=behaviour,
         )
+        extensions = extensions_of(spec, config, networks, seed, behaviour, self._demonstrations)
+        last = config.base_config.max_step
+        self._not_compiled = reason_against(
+            sac, device, extensions=extensions, max_step=last if last >= 0 else math.inf
+        )
         self.sac = Sac(
             spec,
             networks,
             sac,
             device=device,
             seed=stream_seed(seed, "learner", behaviour),
-            extensions=extensions_of(spec, config, networks, seed, behaviour, self._demonstrations),
+            extensions=extensions,
+            compiled=self._not_compiled is None,
         )
         if self._demonstrations:
             self._demonstrations.show(self.sac.model.normaliser)
@@ -173,6 +181,7 @@ class SacAgent:
     def attach(self, *, restore: Callable[[], Tensors | None], report: DivergenceReport) -> None:
         """Go back to what ``restore`` returns when training diverges."""
         self._guard.attach(restore=restore, report=report)
+        self.sac.tell(report.told)
 
     def rows(self) -> Rows:
         """Return lines for the start screen."""
@@ -294,6 +303,8 @@ class SacAgent:
         """Lines on keys that are set and have no effect, or less than expected."""
         has_encoder = any(True for _ in self._rep.parameters())
         own = notices(self.spec, self.config.sac_config, has_encoder=has_encoder)
+        if self.config.sac_config.compile == "on" and self._not_compiled is not None:
+            own.append(f"sac_config.compile has no effect: {self._not_compiled}")
         return [*own, *unused(self.config)]
 
     def state(self) -> State:

@@ -18,6 +18,11 @@ _OTHER_NETWORKS = "fixed: the networks would be others than those that were trai
 _OTHER_REPLAY = "fixed: the replay keeps other numbers with its rows"
 
 
+def _switch(value: object) -> object:
+    """Return ``on`` and ``off`` for what YAML makes of them."""
+    return {True: "on", False: "off"}.get(value, value) if isinstance(value, bool) else value
+
+
 def _new_context(old: AnyConfig, new: AnyConfig) -> str:
     """Return the effect of another ``burn_in_step``; attention was trained on a context of that length."""
     steps = old.sac_config.burn_in_step
@@ -65,6 +70,13 @@ class SacConfig(Block):
         "auto",
         "Precision of matrix products, as in torch.set_float32_matmul_precision. auto: medium where this CPU "
         "rounds as in highest then, for it is faster on some, and where networks are large; else highest.",
+        new=True,
+        resume="free: sums may be rounded otherwise, so the run is not bit for bit what it would have been",
+    )
+    compile: Annotated[Literal["off", "auto", "on"], BeforeValidator(_switch)] = option(
+        "off",
+        "on: updates are compiled, which takes up to a minute; what cannot be compiled is told, and training "
+        "goes on without. auto: on where many updates are planned (docs/performance.md).",
         new=True,
         resume="free: sums may be rounded otherwise, so the run is not bit for bit what it would have been",
     )

@@ -102,6 +102,11 @@ class CriticUpdate:
         self._generator = generator
         self.subset_generator = torch.Generator().manual_seed(seed)
 
+    @property
+    def corrects(self) -> bool:
+        """Possibility that a batch norm is past its warm-up."""
+        return self._passes.corrects
+
     def update(self, ctx: Context) -> tuple[Tensor, dict[str, Tensor]]:
         """Take a step; return the TD errors [E, B, T] before it, and values to log."""
         taken, target, target_metrics = self._evaluate(ctx, self._passes)
@@ -113,7 +118,7 @@ class CriticUpdate:
             **target_metrics,
             **metrics,
             "loss/q": loss.detach(),
-            "value/q_mean": q / self._return_scale.factor,
+            "value/q_mean": q / self._return_scale.scale,
             "optim/grad_norm": norm,
             **self._passes.settle(self.step.usable),
             **self._weight_norm(),
@@ -219,9 +224,7 @@ class CriticUpdate:
             valid=batch.valid[:, ctx.learned],
             unit=self._return_scale.factor,
         )
-        return target, metrics | self._return_scale.metrics() | {
-            "value/target": y / self._return_scale.factor
-        }
+        return target, metrics | self._return_scale.metrics() | {"value/target": y / self._return_scale.scale}
 
     def _log_ratio(self, ctx: Context, policy: HybridAction) -> Tensor:
         """Return log π/μ [B, L−1] of the stored actions behind the first: tokens K+1 … W−1."""

@@ -20,6 +20,7 @@ from algorithm.nn.optimiser import FlatAdam, below, if_any
 from algorithm.nn.return_scale import NoReturnScale, ReturnScale
 from algorithm.ops.priority import sequence_priority
 from algorithm.ops.shapes import masked_mean, valid_share
+from algorithm.sac.compiled_update import CompiledUpdates, EagerUpdates, Turn, Updates
 from algorithm.sac.config import SacConfig
 from algorithm.sac.critic import choose_reduce
 from algorithm.sac.critic_update import CriticUpdate
@@ -39,6 +40,7 @@ class Sac:
     device:     where networks live and updates run
     seed:       of all random numbers drawn in updates
     extensions: attached through :class:`~algorithm.extensions.base.Extension` only
+    compiled:   updates are; see :func:`~algorithm.sac.compiled_update.reason_against`
     """
 
     def __init__(
@@ -50,6 +52,7 @@ class Sac:
         device: torch.device,
         seed: int,
         extensions: Sequence[Extension] = (),
+        compiled: bool = False,
     ) -> None:
         self.device = device
         self.extensions = tuple(extension.to(device) for extension in extensions)
@@ -94,6 +97,9 @@ class Sac:
         self._tau, self._target_interval = config.tau, config.update_target_per_step
         _, self._climbed = choose_reduce(config)
         self._policy_interval = config.policy_update_per_step
+        make_updates = CompiledUpdates if compiled else EagerUpdates
+        self._take: Updates = make_updates(self._update, self._generator)
+        self.tell = self._take.tell
         self.updates = 0
 
     def update(self, batch: SequenceBatch) -> UpdateResult:
@@ -103,16 +109,22 @@ class Sac:
         finite is skipped (see :class:`~algorithm.nn.optimiser.FlatAdam`) and counted in ``skipped``; then
         ``priority`` may hold NaN. The target follows nevertheless, since the parameters stay finite.
         """
-        batch = batch.to(self.device)
+        self.updates += 1
+        turn = Turn(
+            policy=self.updates % self._policy_interval == 0,
+            target=self.updates % self._target_interval == 0,
+            corrects=self.critics.corrects or self._policy_norms.corrects,
+        )
+        return self._take(batch.to(self.device), turn)
+
+    def _update(self, batch: SequenceBatch, turn: Turn) -> UpdateResult:
         self._layer_noise.apply(self._generator)
         with self.model.training_mode():
             ctx = self._encode(batch)
             td_error, critic_metrics = self.critics.update(ctx)
-            due = (self.updates + 1) % self._policy_interval == 0
-            policy_metrics = self._update_policy(ctx) if due else {}
+            policy_metrics = self._update_policy(ctx) if turn.policy else {}
             own_metrics = self._own.update(ctx)
-        self.updates += 1
-        if self.updates % self._target_interval == 0:
+        if turn.target:
             self.model.target.polyak_(self._tau)
             for extension in self.extensions:
                 extension.updated(self._tau)
@@ -186,7 +198,7 @@ class Sac:
 
     def _encode(self, batch: SequenceBatch) -> Context:
         """Encode a batch; its observations and rewards are on one scale, the same for all losses."""
-        batch = replace(batch, reward=batch.reward * self.return_scale.factor)
+        batch = replace(batch, reward=batch.reward * self.return_scale.scale)
         obs = self.model.normaliser(batch.obs)
         recode = partial(self.model.encode, batch=batch, burn_in=self._burn_in, learn=self._learn)
         return Context(

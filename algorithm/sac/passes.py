@@ -31,6 +31,11 @@ class Passes(Protocol):
         """
         ...
 
+    @property
+    def corrects(self) -> bool:
+        """Possibility that a norm is past its warm-up, see :class:`~algorithm.nn.norm.BatchStatistics`."""
+        ...
+
     def settle(self, usable: Tensor) -> dict[str, Tensor]:
         """Take over what the passes noted, if the step was ``usable`` [] bool; return values to log."""
         ...
@@ -38,6 +43,8 @@ class Passes(Protocol):
 
 class Separate:
     """Two passes, by the critics and by their targets."""
+
+    corrects = False
 
     def __init__(self, model: Model) -> None:
         self._model = model
@@ -83,6 +90,11 @@ class Joint:
         with torch.no_grad(), self._target.of_batch(share):
             following = self._model.target_q.frozen(state.detach(), action, members=members)[:, size:]
         return out[:, :size], following
+
+    @property
+    def corrects(self) -> bool:
+        """Possibility that a norm is past its warm-up."""
+        return self._statistics.corrects
 
     def settle(self, usable: Tensor) -> dict[str, Tensor]:
         """Move the running statistics."""

@@ -1,0 +1,166 @@
+"""Compiled updates are the updates. But for the slow tests, recorded graphs run operation by operation."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from algorithm.config.schema import Config
+from algorithm.sac.compiled_update import reason_against
+from algorithm.sac.config import SacConfig
+from algorithm.spec import ActionSpec, AgentSpec
+from main import main
+from tests.batches import CPU, SMALL, random_batch, small_sac, weights
+
+BATCH = {"norm": "batch"}
+HYBRID = AgentSpec(SMALL.obs, ActionSpec(branches=(2, 3), continuous=2))
+DISCRETE = AgentSpec(SMALL.obs, ActionSpec(branches=(4,)))
+CROSS = {"q": BATCH, "policy": BATCH, "use_target_network": False, "policy_update_per_step": 3}
+OPTIONS = {
+    "plain": {},
+    "hybrid": {"spec": HYBRID, "n_step": 3},
+    "discrete": {"spec": DISCRETE, "discrete_soft_target": False},
+    "greedy": {"spec": DISCRETE, "discrete_dqn_like": True},
+    "uncorrected": {"n_step": 3, "use_n_step_is": False, "update_target_per_step": 2},
+    "cross": CROSS,
+    "batch-target": {"q": BATCH, "spec": HYBRID, "n_step": 2},
+    "quantiles": {"value_head": "quantile", "quantile_num": 5, "spec": HYBRID},
+    "histograms": {"value_head": "categorical", "reward_scaling": True, "categorical_num": 11},
+    "clipped": {"clip_epsilon": 0.2, "max_grad_norm": 0.5, "weight_decay": 0.01},
+    "many": {"ensemble_q_num": 5, "ensemble_q_sample": 5, "q": {"norm": "layer"}},
+    "residual": {"q": {"block": "residual"}, "rep_depth": 1, "encoder_learning_rate": 1e-4},
+    "normalised": {"use_normalization": True, "reward_scaling": True},
+}
+
+
+@pytest.fixture
+def as_recorded(monkeypatch):
+    """Graphs run operation by operation."""
+    monkeypatch.setattr(torch, "compile", lambda function, **_: function)
+
+
+def compare(options, steps=7):
+    """Train with and without; weights, results, moments and random numbers are alike."""
+    plain, other = small_sac(**options), small_sac(**options, compiled=True)
+    said: list[str] = []
+    other.tell(said.append)
+    window = options.get("n_step", 1)
+    for step in range(steps):
+        exists = torch.randint(1, window + 1, (16,), generator=torch.Generator().manual_seed(step))
+        spec = options.get("spec", SMALL)
+        batch = random_batch(16, window, seed=step, exists=exists, spec=spec)
+        if options.get("reward_scaling"):  # between two updates the scale is another one
+            for sac in (plain, other):
+                sac.return_scale._count(float(step))
+                sac.return_scale._set_factor()
+        expected, found = plain.update(batch), other.update(batch)
+        assert torch.allclose(expected.priority, found.priority, atol=1e-4)
+        assert expected.metrics.keys() == found.metrics.keys()
+        for name, value in expected.metrics.items():
+            assert value.shape == found.metrics[name].shape, name
+            assert torch.allclose(value.float(), found.metrics[name].float(), rtol=1e-3, atol=1e-3), name
+    assert said and all(line.startswith("compiling") for line in said)
+    for name, value in weights(plain).items():
+        assert torch.allclose(value.float(), weights(other)[name].float(), atol=2e-4), name
+    states = [sac.tensors()["optim"]["random.update"] for sac in (plain, other)]
+    assert torch.equal(*states) and plain.skipped == other.skipped
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_a_recorded_update_is_the_update(as_recorded, name):
+    compare(OPTIONS[name])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["hybrid", "cross", "histograms", "clipped", "many"])
+def test_a_compiled_update_is_the_update(name):
+    compare(OPTIONS[name])
+
+
+def test_what_cannot_be_compiled_goes_on_as_it_is(monkeypatch):
+    def fails(function, **_):
+        raise RuntimeError("no compiler")
+
+    monkeypatch.setattr(torch, "compile", fails)
+    plain, other = small_sac(), small_sac(compiled=True)
+    said: list[str] = []
+    other.tell(said.append)
+    for step in range(3):
+        batch = random_batch(8, 1, seed=step)
+        plain.update(batch)
+        other.update(batch)
+    assert said[-1] == "the update is not compiled, the training goes on without that: no compiler"
+    assert len(said) == 2
+    for name, value in weights(plain).items():
+        assert torch.equal(value, weights(other)[name]), name
+
+
+def test_a_batch_that_is_not_finite_is_skipped(as_recorded):
+    sac = small_sac(**CROSS, compiled=True)
+    for step in range(3):
+        sac.update(random_batch(16, 1, seed=step))
+    before, bad = weights(sac), random_batch(16, 1, seed=3)
+    sac.update(replace(bad, reward=bad.reward * float("nan")))
+    assert sac.skipped
+    for name, value in before.items():
+        if name.startswith("model.q."):
+            assert torch.equal(value, weights(sac)[name]), name
+
+
+@pytest.mark.parametrize(
+    ("keys", "max_step", "reason"),
+    [
+        ({"compile": "on"}, 100, None),
+        ({"compile": True}, 100, None),
+        ({"compile": False}, 1e9, "it is off"),
+        ({"compile": "auto"}, 1e9, None),
+        ({"compile": "auto"}, 1000, "1,000 updates are too few for it"),
+        ({"compile": "auto", "replay_ratio": 0.001}, 1e6, "1,000 updates are too few for it"),
+        ({"compile": "on", "ensemble_q_num": 4}, 1e6, "ensemble_q_sample draws"),
+        ({"compile": "on", "learning_rate_schedule": "linear"}, 1e6, None),
+        ({"compile": "on", "learning_rate_schedule": "linear", "weight_decay": 0.1}, 1e6, "weight_decay"),
+        ({"compile": "on", "value_head": "quantile", "reward_scaling": True}, 1e6, "quantiles of scaled"),
+    ],
+)
+def test_why_not(monkeypatch, keys, max_step, reason):
+    monkeypatch.setattr("algorithm.sac.compiled_update.shutil.which", lambda _: "/usr/bin/g++")
+    found = reason_against(SacConfig(**keys), CPU, extensions=(), max_step=max_step)
+    assert found is None if reason is None else found.startswith(reason)
+
+
+def test_without_a_compiler_there_is_a_reason(monkeypatch):
+    monkeypatch.setattr("algorithm.sac.compiled_update.shutil.which", lambda _: None)
+    config = SacConfig(compile="on")
+    assert "there is no C++ compiler" in reason_against(config, CPU, extensions=(), max_step=1)
+    assert "object is not compiled" in reason_against(config, CPU, extensions=(object(),), max_step=1)
+
+
+TRAINING = [
+    "toy/identity", "-c", "discrete", "--seed=1", "--device=cpu", "-o", "sac_config.compile=on", "-o",
+    "sac_config.start_step=50", "-o", "sac_config.save_model_per_step=100",
+]  # fmt: skip
+
+
+def test_a_training_that_goes_on_ends_as_one_that_did_not_stop(as_recorded, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main([*TRAINING, "--max_step=300", "-n", "straight"]) == 0
+    assert "compiling the update" in capsys.readouterr().out
+    assert main([*TRAINING, "--max_step=200", "-n", "stopped"]) == 0
+    assert main(["toy/identity", "--resume", "-n", "stopped", "--max_step=300", "--device=cpu"]) == 0
+    models = [
+        (
+            tmp_path / "models/toy/identity" / name / "checkpoints/step_000000300/model.safetensors"
+        ).read_bytes()
+        for name in ("straight", "stopped")
+    ]
+    assert models[0] == models[1]
+
+
+def test_compile_without_effect_is_told(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main([*TRAINING, "--max_step=60", "-o", "sac_config.ensemble_q_num=4"]) == 0
+    captured = capsys.readouterr()
+    assert "sac_config.compile has no effect: ensemble_q_sample" in captured.out + captured.err
+    assert Config().sac_config.compile in ("off", "auto")
