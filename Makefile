@@ -4,7 +4,7 @@ ENV := gym/pendulum
 ARGS :=
 JOBS := 2
 PYTHON :=
-BENCHES := updates steps memory replay pixels workers checkpoints rollouts inbox learners learning gains bare
+BENCHES := updates steps memory replay pixels workers checkpoints rollouts inbox learners engines learning gains bare
 ONLY := $(BENCHES)
 
 PY := .venv/bin/python
@@ -45,7 +45,7 @@ ifneq (,$(and $(filter bench,$(MAKECMDGOALS)),$(filter-out $(BENCHES),$(ONLY))))
 $(error make bench: there is no question $(filter-out $(BENCHES),$(ONLY)); ONLY knows: $(BENCHES))
 endif
 
-bench: venv $(if $(filter updates steps pixels rollouts learning gains bare,$(ONLY)),bench-peers) ## measure and fill the tables of docs/: make bench ONLY="updates bare"
+bench: venv $(if $(filter updates steps pixels rollouts engines learning gains bare,$(ONLY)),bench-peers) ## measure and fill the tables of docs/: make bench ONLY="updates bare"
 	@$(THREADS) $(PY) -m benchmarks $(ONLY) $(ARGS)
 
 bench-peers: venv ## an environment of its own for the library that the benchmark compares with

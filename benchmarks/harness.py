@@ -48,6 +48,7 @@ QUESTIONS = {
     "rollouts": "speed",
     "inbox": "inbox",
     "learners": "learners",
+    "engines": "engines",
     "learning": "learning",
     "gains": "gains",
     "bare": "bare",

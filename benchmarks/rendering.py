@@ -119,6 +119,18 @@ def learners(results: Results) -> str:
     return table(["learner", "ms an update", "of the plain one"], rows)
 
 
+def engines(results: Results) -> str:
+    """Milliseconds and rate of an update by side, and how much faster than each peer the side is."""
+    found = results["engines"]["milliseconds"]
+    peers = [side for side in found if side.startswith(("Stable", "sbx"))]
+    rows = []
+    for side, ms in found.items():
+        ratios = [median(theirs / own for theirs, own in zip(found[peer], ms, strict=True)) for peer in peers]
+        cells = [f"{median(ms):.2f}", f"{1e3 / median(ms):.0f}", *(f"{ratio:.2f}" for ratio in ratios)]
+        rows.append([side, *cells])
+    return table(["", "ms an update", "updates/s", *(f"of {peer}" for peer in peers)], rows)
+
+
 def workers(results: Results) -> str:
     """Environment steps per second for every number of copies and arrangement."""
     figures = results["workers"]
@@ -266,6 +278,7 @@ TABLES: dict[str, Callable[[Results], str]] = {
     "checkpoints": checkpoints,
     "rollouts": rollouts,
     "learners": learners,
+    "engines": engines,
     "inbox-receive": inbox_receive,
     "inbox-weights": inbox_weights,
     "learning": learning,

@@ -11,6 +11,7 @@ from time import perf_counter
 from typing import Any
 
 import gymnasium as gym
+import numpy as np
 import stable_baselines3
 import torch
 from stable_baselines3.common.callbacks import BaseCallback
@@ -18,6 +19,7 @@ from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.logger import configure
 from stable_baselines3.common.monitor import Monitor
+from typing_extensions import override
 
 from benchmarks.worker import Answer, make_env
 
@@ -52,6 +54,44 @@ def train(
     sizes = [p.numel() for module in torches for p in module.parameters() if p.requires_grad]
     named = {"library": library.replace("_", "-"), "version": import_module(library).__version__}
     return {**_fit(model, env, seed, **fit), **named, "parameters": sum(sizes)}
+
+
+class _Noise(gym.Env):
+    """Observations and rewards of normal numbers."""
+
+    def __init__(self, obs: int, action: int) -> None:
+        self.observation_space = gym.spaces.Box(-np.inf, np.inf, (obs,), np.float32)
+        self.action_space = gym.spaces.Box(-1.0, 1.0, (action,), np.float32)
+
+    @override
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        return self.np_random.standard_normal(self.observation_space.shape, np.float32), {}
+
+    @override
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        obs = self.np_random.standard_normal(self.observation_space.shape, np.float32)
+        return obs, float(obs[0]), False, False, {}
+
+
+def updates(library: str, a_call: int, updates: int, filled: int, seed: int, sizes: list[int]) -> Answer:
+    """Milliseconds of sampling and an update of SAC, ``a_call`` of them in a call; the first ones apart."""
+    torch.set_num_threads(1)
+    obs, action, units, batch = sizes
+    kind, arch = import_module(library).SAC, [units, units]
+    net_arch = {"pi": arch, "qf": arch} if library == "sbx" else arch
+    same = {"batch_size": batch, "learning_starts": filled, "buffer_size": filled, "seed": seed}
+    model = kind("MlpPolicy", _Noise(obs, action), policy_kwargs={"net_arch": net_arch}, device="cpu", **same)
+    model.set_logger(configure(None, []))
+    model.learn(filled)  # random actions
+    for _ in range(max(2, updates // 10 // a_call)):
+        model.train(a_call, batch)
+    begin = perf_counter()
+    for _ in range(max(1, updates // a_call)):
+        model.train(a_call, batch)
+    if library == "sbx":
+        import_module("jax").block_until_ready(model.policy.qf_state.params)
+    return {"ms": (perf_counter() - begin) / max(1, updates // a_call) / a_call * 1e3}
 
 
 def bare(env: Mapping[str, Any], seed: int, fit: Mapping[str, Any], algorithm: str) -> Answer:
