@@ -29,6 +29,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def guarded(command: Callable[[], int], *, debug: bool) -> int:
     """Run a command and return its exit code; an error is shown in its form for a person."""
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # threads that wait leave the cores to others
     try:
         return command()
     except SystemExit as left:  # a library's exit does not end the program

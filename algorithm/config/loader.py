@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -87,10 +87,15 @@ class LoadedConfig:
 
     @property
     def threads(self) -> int:
-        """Number of torch's threads; every loaded configuration has one."""
+        """Number of torch's threads, once ``auto`` has been measured; see :meth:`with_threads`."""
         threads = self.config.sac_config.threads
-        assert threads != "auto", "the loader refuses reserved values"
+        assert threads != "auto", "it has not been measured"
         return threads
+
+    def with_threads(self, number: int) -> LoadedConfig:
+        """Return the configuration with that number of threads."""
+        sac = self.config.sac_config.model_copy(update={"threads": number})
+        return replace(self, config=self.config.model_copy(update={"sac_config": sac}))
 
     def is_set(self, dotted: str) -> bool:
         """Return whether a file, an override, a flag or a draw sets the key; else it has its default."""

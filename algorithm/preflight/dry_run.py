@@ -22,7 +22,6 @@ from algorithm.env.base import VecEnv
 from algorithm.errors import UsageError
 from algorithm.experience.faults import Faults
 from algorithm.experience.non_finite import Stop
-from algorithm.nn.process import set_up_process
 from algorithm.preflight.commands import command
 from algorithm.preflight.cost import Plan, Sizes, Speed, measure
 from algorithm.replay.budget import MemoryBudget, format_bytes, free_memory
@@ -30,7 +29,7 @@ from algorithm.roles import Agent
 from algorithm.runs.files import json_text
 from algorithm.runs.names import expand_name
 from algorithm.runs.rundir import RunDir
-from algorithm.train.assembly import check_eval_spaces, close_env, make_agents, make_env
+from algorithm.train.assembly import check_eval_spaces, close_env, make_agents, make_env, set_up
 from algorithm.train.checkpointer import kept_replays
 from algorithm.train.randomness import seed_globally
 from algorithm.train.runtime import local_collector
@@ -62,10 +61,12 @@ def dry_run(options: TrainOptions, loaded: LoadedConfig, *, seconds: float = SEC
             fix="set base_config.unity_args.build_path and leave --editor out",
         )
     RunDir.check_free(loaded.env_label, base.name, models=options.directory, argument=options.env)
-    set_up_process(loaded.threads)
+    loaded, measured = set_up(loaded)
     device = pick_device(options.device)
     with ExitStack() as stack:
         console = stack.enter_context(open_console(quiet=options.quiet))
+        for line in measured:
+            console.message(line)
         budget, faults = MemoryBudget(), Faults(console)
         seed_globally(loaded.seed)
         env = make_env(loaded, "train", base.n_envs, faults=faults, workers=base.workers)

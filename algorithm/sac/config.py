@@ -61,9 +61,9 @@ class SacConfig(Block):
     )
     threads: Annotated[int, Field(ge=1), BeforeValidator(to_whole)] | Literal["auto"] = option(
         1,
-        "Threads torch may use. One is fastest on a machine that does anything else besides.",
+        "Threads torch may use. One is fastest on a machine that does anything else besides. auto: measured "
+        "when the run begins, which keeps that number.",
         new=True,
-        reserved_values={"auto": "measured thread numbers"},
         resume="free: sums may be rounded otherwise, so the run is not bit for bit what it would have been",
     )
     matmul_precision: Literal["auto", "highest", "high", "medium"] = option(

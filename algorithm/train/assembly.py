@@ -23,7 +23,7 @@ from algorithm.errors import EnvError, ModelError, StorageError, UsageError
 from algorithm.evaluation.video import video_path
 from algorithm.experience.faults import Faults
 from algorithm.families import family
-from algorithm.nn.process import set_matmul_precision
+from algorithm.nn.process import fastest, measure_threads, set_matmul_precision, set_up_process
 from algorithm.replay.budget import MemoryBudget
 from algorithm.replay.buffer import ReplayBuffer
 from algorithm.roles import Agent, MakeReplay
@@ -121,6 +121,18 @@ def close_env(env: VecEnv, warn: Callable[[str], None]) -> None:
         env.close()
     except EnvError as error:
         warn(error.line)
+
+
+def set_up(loaded: LoadedConfig) -> tuple[LoadedConfig, list[str]]:
+    """Give torch its threads. Return the configuration, ``threads: auto`` replaced, and lines on that."""
+    said = []
+    if loaded.config.sac_config.threads == "auto":
+        seconds = measure_threads()
+        loaded = loaded.with_threads(fastest(seconds))
+        each = ", ".join(f"{1e3 * taken:.1f} ms with {n}" for n, taken in seconds.items())
+        said = [f"threads: {loaded.threads}, measured: {each}"]
+    set_up_process(loaded.threads)
+    return loaded, said
 
 
 def make_agents(

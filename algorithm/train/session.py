@@ -25,7 +25,6 @@ from algorithm.evaluation.video import VideoRecorders, no_video
 from algorithm.experience.failure_dump import FailureDumps
 from algorithm.experience.faults import Faults
 from algorithm.experience.non_finite import Drop, OnNonFinite, Stop
-from algorithm.nn.process import set_up_process
 from algorithm.replay.budget import MemoryBudget
 from algorithm.report.curves import plot_curve, read_series
 from algorithm.report.report import write_report
@@ -45,6 +44,7 @@ from algorithm.train.assembly import (
     make_env,
     make_metrics,
     nn_file,
+    set_up,
 )
 from algorithm.train.checkpointer import Checkpointer, kept_replays
 from algorithm.train.profile import TrainingProfile
@@ -119,12 +119,14 @@ def run_training(
     """
     if options.evaluations is not None:
         check_evaluations(loaded)
-    set_up_process(loaded.threads)
+    loaded, measured = set_up(loaded)
     device = pick_device(options.device)
     with ExitStack() as stack:
         logger = setup_logging(run.train_log, debug=options.logger_in_file)
         stack.callback(close_logging)
         console = stack.enter_context(open_console(quiet=options.quiet, logger=logger))
+        for line in measured:
+            console.message(line)
         lock = stack.enter_context(RunLock(run.lock, notice=console.message))
         monitor_process().run_started(f"run {run.name} of {loaded.env_label}")
         stack.callback(monitor_process().run_finished)

@@ -215,7 +215,6 @@ def test_distributions_are_handed_out_beside_what_was_drawn(task):
         ("{nn: {std: 1}}", "is not a number"),
         ("3", "it must be a mapping"),
         ("{tau: {in: [7]}}", "wrong value `sac_config.tau: 7`"),
-        ("{threads: {in: [auto]}}", "not available in this version"),
     ],
 )
 def test_wrong_draws_are_told_with_their_line(task, params, said):

@@ -56,7 +56,6 @@ SINGLE = {
     "a batch of none": ("  behavioral_cloning: {batch_size: 0}", "wrong value `behavioral_cloning.batch_size: 0`", 5, "a whole number ≥ 1 or null"),
     "a strength below 0": ("  reward_signals: {rnd: {strength: -1}}", "wrong value `reward_signals.rnd.strength: -1`", 5, "a number ≥ 0"),
     "no file": ("  demonstrations: {path: 3}", "wrong value `demonstrations.path: 3`", 5, "text or a list of texts or null"),
-    "reserved value": ("  sac_config: {threads: auto}", "`sac_config.threads: auto` is not available", 5, "default 1"),
     "an algorithm to come": ("  algorithm: ACKTR", "`algorithm: ACKTR` is not available in this version", 5, "default SAC"),
     "an algorithm to come, spelt small": ("  algorithm: acktr", "`algorithm: acktr` is not available", 5, "default SAC"),
     "an algorithm spelt small": ("  algorithm: sac", "wrong value `algorithm: sac`", 5, "did you mean `SAC`?"),
@@ -170,7 +169,7 @@ def test_all_faults_are_told_at_once(task):
         bad:
           inherited: [bad, nowhere]
           replay_config: {alpha: high}
-          sac_config: {threads: auto}
+          algorithm: ACKTR
         """)
     error = refusal("gym/task", "bad", ["sac_config.lr=1", "noequals"], {"base_config.n_envs": 0}, seed=-3)
     text = str(error)
@@ -182,7 +181,7 @@ def test_all_faults_are_told_at_once(task):
         (11, "goes in a circle"),
         (11, "unknown section `nowhere`"),
         (12, "wrong value `replay_config.alpha: high`"),
-        (13, "`sac_config.threads: auto` is not available in this version"),
+        (13, "`algorithm: ACKTR` is not available in this version"),
     ]:
         assert any(said in p.what and p.where == f"{FILE}:{line}" for p in error.problems), said
     assert "-o sac_config.lr=1" in text and "cannot read the override `noequals`" in text
@@ -431,7 +430,7 @@ def test_the_choice_that_was_meant_is_suggested(task, written, meant):
 
 
 @pytest.mark.parametrize(
-    "written", ["sac_config: {threads: AUTO}", "sac_config: {siamese: 3}", "sac_config: {n_step: none}"]
+    "written", ["algorithm: Acktr", "sac_config: {siamese: 3}", "sac_config: {n_step: none}"]
 )
 def test_nothing_is_suggested_that_would_be_refused(task, written):
     task(f"default:\n  {written}\n")

@@ -199,8 +199,8 @@ def test_the_two_files_of_a_cycle_free_diamond_load(task):
 
 
 def test_an_unused_section_is_not_judged(task):
-    task(PENDULUM + "later:\n  sac_config: {threads: auto}\n")
-    assert load_config("gym/task").config.sac_config.threads == 1
+    task(PENDULUM + "later:\n  algorithm: ACKTR\n")
+    assert load_config("gym/task").config.algorithm == "SAC"
     assert "not available" in str(refusal("gym/task", "later"))
 
 

@@ -81,3 +81,32 @@ def test_a_training_has_the_precision_that_its_configuration_says(tmp_path, monk
         assert said in capsys.readouterr().out
     assert main([*words, "-o", "sac_config.matmul_precision=best"]) == 2
     assert "matmul_precision" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("seconds", "number"),
+    [({1: 1.0}, 1), ({1: 1.0, 2: 0.6}, 2), ({1: 1.0, 2: 0.95}, 1), ({1: 1.0, 2: 0.6, 4: 0.55, 8: 0.4}, 8)],
+)
+def test_threads_have_to_pay(seconds, number):
+    assert process.fastest(seconds) == number
+
+
+def test_threads_are_measured_in_turns_and_set_back():
+    found = process.measure_threads(3)
+    assert list(found) == [1, 2] and all(0.0 < taken < 10.0 for taken in found.values())
+    assert torch.get_num_threads() == 1
+
+
+def test_a_run_keeps_the_threads_that_were_measured(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("algorithm.train.assembly.measure_threads", lambda: {1: 0.010, 2: 0.005})
+    words = ["toy/identity", "-c", "discrete", "--device=cpu", "--seed=1", "-n", "run"]
+    try:
+        assert main([*words, "--max_step=20", "-o", "sac_config.threads=auto"]) == 0
+        assert "threads: 2, measured: 10.0 ms with 1, 5.0 ms with 2" in capsys.readouterr().out
+        (config,) = tmp_path.glob("models/toy/identity/run/config.yaml")
+        assert "threads: 2" in config.read_text()
+        monkeypatch.setattr("algorithm.train.assembly.measure_threads", dict)  # not asked again
+        assert main(["toy/identity", "-n", "run", "--resume", "--max_step=30", "--device=cpu"]) == 0
+    finally:
+        torch.set_num_threads(1)
