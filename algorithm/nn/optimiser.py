@@ -130,6 +130,7 @@ class FlatAdam(FlatOptimiser):
     The functional form: for one tensor the bookkeeping of ``torch.optim.Adam`` costs more than the step.
 
     epsilon:      addend of the root of the second moment
+    beta_1:       decay of the mean of gradients
     weight_decay: λ of ``θ ← θ (1 − rate · λ)`` before a step, on weight matrices alone (arXiv 1711.05101)
     first:        number of the first parameters with a learning rate of their own, and that rate
     """
@@ -142,13 +143,14 @@ class FlatAdam(FlatOptimiser):
         max_norm: float = math.inf,
         skipped: Tensor | None = None,
         epsilon: float = EPSILON,
+        beta_1: float = BETA_1,
         weight_decay: float = 0.0,
         first: tuple[int, float] | None = None,
     ) -> None:
         super().__init__(modules, learning_rate, max_norm=max_norm, skipped=skipped)
         self._moments = torch.zeros_like(self.flat.data), torch.zeros_like(self.flat.data)
         self._count = torch.zeros((), device=self.flat.data.device)
-        self._epsilon = epsilon
+        self._epsilon, self._beta_1 = epsilon, beta_1
         self._rates = [(slice(None), 1.0)]  # parts of the storage, their rates as shares of learning_rate
         if first is not None:
             size, rate = first
@@ -184,7 +186,7 @@ class FlatAdam(FlatOptimiser):
             fused=True,
             found_inf=self._unusable,
             amsgrad=False,
-            beta1=BETA_1,
+            beta1=self._beta_1,
             beta2=BETA_2,
             lr=rate,
             weight_decay=0.0,

@@ -227,6 +227,13 @@ class SacConfig(Block):
         "learning_rate.",
         new=True,
     )
+    adam_beta_1: Finite = option(
+        0.9,
+        "Decay of Adam's mean of gradients, in every optimiser. CrossQ: 0.5.",
+        new=True,
+        ge=0,
+        lt=1,
+    )
     weight_decay: Finite = option(
         0.0,
         "Share of the weight matrices of critics, encoder and policy that each step takes away, times the "

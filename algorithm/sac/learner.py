@@ -68,7 +68,13 @@ class Sac:
         self.heads = make_heads(spec.action, config).to(device)
         self._skipped, rate = torch.zeros((), device=device), config.learning_rate
         max_norm = config.max_grad_norm or math.inf
-        make_step = partial(FlatAdam, learning_rate=rate, max_norm=max_norm, skipped=self._skipped)
+        make_step = partial(
+            FlatAdam,
+            learning_rate=rate,
+            max_norm=max_norm,
+            skipped=self._skipped,
+            beta_1=config.adam_beta_1,
+        )
         self._generator = torch.Generator(device).manual_seed(seed)
         self._values = make_values(config, spec.action, device)
         self.critics = CriticUpdate(

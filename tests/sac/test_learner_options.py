@@ -114,15 +114,16 @@ def test_a_skipped_step_decays_nothing():
     assert torch.equal(weights(sac)[name], before[name])
 
 
-def test_decay_is_that_of_adamw():
+@pytest.mark.parametrize("beta", [BETA_1, 0.5])
+def test_decays_are_those_of_adamw(beta):
     torch.manual_seed(0)
     own, other = torch.nn.Linear(4, 3), torch.nn.Linear(4, 3)
     other.load_state_dict(own.state_dict())
-    ours = FlatAdam([own], 0.01, weight_decay=0.1)
+    ours = FlatAdam([own], 0.01, beta_1=beta, weight_decay=0.1)
     theirs = torch.optim.AdamW(
         [{"params": [other.weight], "weight_decay": 0.1}, {"params": [other.bias], "weight_decay": 0.0}],
         0.01,
-        betas=(BETA_1, BETA_2),
+        betas=(beta, BETA_2),
         eps=EPSILON,
     )
     for _ in range(5):
@@ -193,3 +194,11 @@ def test_what_an_update_costs_by_the_sizes_of_the_layers(keys, norm, said):
     policy = mlp(17, [256, 256], 12, norm=norm)
     rows = update_cost(spec, SacConfig(**{"n_step": 1, **keys}), 17, critic, policy)
     assert [text.split(" the ")[0] for _, text in rows] == ([said] if said else [])
+
+
+def test_every_optimiser_has_the_same_mean_of_gradients():
+    sac = small_sac(adam_beta_1=0.5)
+    sac.update(random_batch())
+    for _, adam in sac._steps():
+        mean, square = (adam.tensors()[name] for name in ("exp_avg", "exp_avg_sq"))
+        torch.testing.assert_close(mean.square() / 0.25, square / (1.0 - BETA_2), rtol=1e-4, atol=1e-12)
