@@ -17,7 +17,7 @@ from torch import Tensor, nn
 Precision = Literal["highest", "high", "medium"]
 """Values of :func:`torch.set_float32_matmul_precision`."""
 
-LARGE = 2**14
+LARGE = 2**16
 """Elements of a weight matrix from which products are worth a library's call that takes longer to begin."""
 
 _ROUNDS, _STEPS = 5, 10

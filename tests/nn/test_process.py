@@ -15,7 +15,7 @@ from algorithm.nn.process import set_matmul_precision
 from main import main
 
 CPU = torch.device("cpu")
-LARGE, SMALL = nn.Linear(128, 128), nn.Linear(64, 64)
+LARGE, SMALL = nn.Linear(256, 256), nn.Linear(128, 128)
 
 FAULTS = """
 import resource, sys
