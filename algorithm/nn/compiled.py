@@ -28,6 +28,9 @@ Adam's first step has the size of the learning rate, whatever that of the gradie
 rounding, so is the direction.
 """
 
+MOST = 16
+"""Graphs of a function; one that needs more is of a kind that changes all the time."""
+
 _aten = torch.ops.aten
 
 
@@ -43,7 +46,7 @@ class CompiledFunction:
     part of the key. Random numbers are drawn before a graph runs, in the order in which the function draws
     them, so they are the same ones. A graph's first results are compared with the function's own.
 
-    function:  it draws random numbers from ``generator`` alone
+    function:  it leaves its inputs as they are, and draws random numbers from ``generator`` alone
     """
 
     def __init__(self, function: InPlace, generator: torch.Generator) -> None:
@@ -58,6 +61,8 @@ class CompiledFunction:
         full_key = key, tuple((x.shape, x.stride(), x.storage_offset(), x.dtype) for x in inputs)
         graph = self._graphs.get(full_key)
         if graph is None:
+            if len(self._graphs) == MOST:
+                raise NotCompilableError(f"there are more than {MOST} kinds of it")
             graph = self._compile(inputs)
             self._graphs[full_key] = graph
         return graph(inputs)

@@ -103,6 +103,16 @@ def test_the_learning_rate_is_read_by_each_step(as_recorded):
     alike(before[:4], learner.state()[:4], exactly=True)
 
 
+def test_a_function_of_ever_new_layouts_is_given_up(as_recorded):
+    learner = Learner()
+    compiled = CompiledFunction(lambda inputs: [inputs[0] * 2.0], learner.generator)
+    for n in range(16):
+        compiled(None, [torch.ones(n + 1)])
+    compiled(None, [torch.ones(3)])
+    with pytest.raises(NotCompilableError, match="more than 16 kinds"):
+        compiled(None, [torch.ones(17)])
+
+
 FOREIGN = torch.Generator().manual_seed(9)
 
 
