@@ -16,6 +16,7 @@ MAX_SEED = 2**32 - 1
 
 _OTHER_NETWORKS = "fixed: the networks would be others than those that were trained"
 _OTHER_REPLAY = "fixed: the replay keeps other numbers with its rows"
+_OTHER_ROUNDING = "free: sums may be rounded otherwise, so the run is not bit for bit what it would have been"
 
 
 def _switch(value: object) -> object:
@@ -54,31 +55,29 @@ class SacConfig(Block):
     )
     network_seed: Annotated[int, Field(ge=0, le=MAX_SEED), BeforeValidator(to_whole)] | None = option(
         None,
-        "Seed of the first networks alone, with which runs of different seeds begin alike. null: that of the "
-        "run.",
+        "Seed of the first networks alone, with which runs of other seeds begin alike. null: the run's.",
         new=True,
         resume="free: the networks have begun",
     )
     threads: Annotated[int, Field(ge=1), BeforeValidator(to_whole)] | Literal["auto"] = option(
         1,
-        "Threads torch may use. One is fastest on a machine that does anything else besides. auto: measured "
-        "when the run begins, which keeps that number.",
+        "Threads torch may use. One is best on a machine that does anything else. auto: measured at the start.",
         new=True,
-        resume="free: sums may be rounded otherwise, so the run is not bit for bit what it would have been",
+        resume=_OTHER_ROUNDING,
     )
     matmul_precision: Literal["auto", "highest", "high", "medium"] = option(
         "auto",
         "Precision of matrix products, as in torch.set_float32_matmul_precision. auto: medium where this CPU "
         "rounds as in highest then, for it is faster on some, and where networks are large; else highest.",
         new=True,
-        resume="free: sums may be rounded otherwise, so the run is not bit for bit what it would have been",
+        resume=_OTHER_ROUNDING,
     )
     compile: Annotated[Literal["off", "auto", "on"], BeforeValidator(_switch)] = option(
         "off",
         "on: updates are compiled, which takes up to a minute; what cannot be compiled is told, and training "
         "goes on without. auto: on where many updates are planned (docs/performance.md).",
         new=True,
-        resume="free: sums may be rounded otherwise, so the run is not bit for bit what it would have been",
+        resume=_OTHER_ROUNDING,
     )
     write_summary_per_step: Whole = option(1000, "Environment steps between two points of the curves.", ge=1)
     save_model_per_step: Whole = option(
