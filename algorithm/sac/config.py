@@ -61,21 +61,19 @@ class SacConfig(Block):
     )
     threads: Annotated[int, Field(ge=1), BeforeValidator(to_whole)] | Literal["auto"] = option(
         1,
-        "Threads torch may use. One is best on a machine that does anything else. auto: measured at the start.",
+        "Threads of torch. One is best on a machine that does anything else. auto: measured at the start.",
         new=True,
         resume=_OTHER_ROUNDING,
     )
     matmul_precision: Literal["auto", "highest", "high", "medium"] = option(
         "auto",
-        "Precision of matrix products, as in torch.set_float32_matmul_precision. auto: medium where this CPU "
-        "rounds as in highest then, for it is faster on some, and where networks are large; else highest.",
+        "torch.set_float32_matmul_precision. auto: medium for large networks where a CPU rounds alike then.",
         new=True,
         resume=_OTHER_ROUNDING,
     )
     compile: Annotated[Literal["off", "auto", "on"], BeforeValidator(_switch)] = option(
         "off",
-        "on: updates are compiled, which takes up to a minute; what cannot be compiled is told, and training "
-        "goes on without. auto: on where many updates are planned (docs/performance.md).",
+        "on: updates are compiled if they can be, for up to a minute. auto: for 20,000 of them and more.",
         new=True,
         resume=_OTHER_ROUNDING,
     )
