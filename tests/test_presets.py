@@ -44,7 +44,7 @@ SMALL = (
 SMALL_BY_FAMILY = {
     "SAC": (
         "sac_config.start_step=100",
-        "sac_config.batch_size=8",
+        "sac_config.batch_size=16",
         "sac_config.replay_ratio=0.05",
         "replay_config.capacity=1000",
     ),
@@ -162,7 +162,7 @@ def test_a_preset_of_learners_trains_resumes_and_plays(
 ) -> None:
     """A task of which nothing is known but its name; the run knows by itself what the preset has set."""
     monkeypatch.chdir(tmp_path)
-    small = [*shrunk(), "-o", "sac_config.batch_size=16"]
+    small = shrunk()
     assert main(["Pendulum-v1", "--preset", preset, *small, "--seed=1", "-n=a"]) == 0, capsys.readouterr()
     assert re.search(rf"preset +{preset} sets ", capsys.readouterr().out)
     assert main(["Pendulum-v1", "-n=a", "--resume", "--max_step=300"]) == 0, capsys.readouterr()
