@@ -50,7 +50,7 @@ def gains(
     jobs: int = 2,
     steps: int = 0,
 ) -> Iterator[Mapping[str, Any]]:
-    """What is learned with a preset and by the peers; runs that the results have are not trained again."""
+    """Learning with a preset and by the peers; runs that the results have are not trained again."""
     if unknown := set(sides) - {*OURS, *PEERS}:
         raise WorkerError(
             f"there is no side {', '.join(sorted(unknown))}; known are {', '.join((*OURS, *PEERS))}"

@@ -156,7 +156,7 @@ class Bench:
                 raise
 
     def _run(self, python: Path, target: str, arguments: Mapping[str, Any]) -> tuple[Answer, Answer]:
-        """What a function answered, and what its process used."""
+        """Return the answer of a function, and the memory and time of its process."""
         command = [str(python), "-m", "benchmarks.worker", target, json.dumps(arguments)]
         with tempfile.TemporaryDirectory() as folder:
             log = Path(folder) / "output.txt"

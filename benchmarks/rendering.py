@@ -225,7 +225,7 @@ def gains(results: Results) -> str:
 
 
 def gains_score(results: Results) -> str:
-    """How much higher the first side's scaled curves are than each other side's."""
+    """Height of the first side's scaled curves above each other side's."""
     rows = []
     for side, found in results["gains"]["against"].items():
         gaps = [found[unit] for unit in ("steps", "cpu_seconds")]

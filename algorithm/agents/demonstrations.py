@@ -116,30 +116,6 @@ class DemoStore:
         )
 
 
-def store_of(
-    found: Demonstrations | None,
-    spec: AgentSpec,
-    *,
-    burn_in: int,
-    learn: int,
-    carry_shape: tuple[int, ...],
-    memory: MemoryBudget,
-    behaviour: str,
-) -> DemoStore | None:
-    """Return a :class:`DemoStore` of what was found; None of nothing. Raises UsageError as that does."""
-    if found is None:
-        return None
-    return DemoStore(
-        found,
-        spec,
-        burn_in=burn_in,
-        learn=learn,
-        carry_shape=carry_shape,
-        memory=memory,
-        behaviour=behaviour,
-    )
-
-
 def signal_rows(config: BehaviourConfig) -> Rows:
     """Return a line on what is rewarded and cloned, for the start screen; none if that is as usual."""
     signals, cloning = config.reward_signals, config.behavioral_cloning

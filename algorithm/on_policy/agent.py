@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from algorithm.actions.actor import Actor
 from algorithm.agents.behaviour_policy import BehaviourPolicy
-from algorithm.agents.demonstrations import DemoStore, signal_rows, store_of, unused
+from algorithm.agents.demonstrations import DemoStore, signal_rows, unused
 from algorithm.agents.divergence import DivergenceMonitor
 from algorithm.agents.networks import extensions_of, make_networks
 from algorithm.data import Demonstrations, Int, Segment, State, StepBatch
@@ -73,9 +73,9 @@ class OnPolicyAgent:
         carry_shape = networks.rep.stored_carry_shape
         self._size: int = own.rollout_step * config.base_config.n_envs
         self._reserve(memory, carry_shape)
-        self._demonstrations = store_of(
-            demonstrations,
-            spec,
+        make_store = partial(
+            DemoStore,
+            spec=spec,
             # A recurrent state is not known: it is made of a whole sequence before the learned one.
             burn_in=self._sequence if sac.seq_encoder == "RNN" else self._burn_in,
             learn=self._sequence,
@@ -83,6 +83,7 @@ class OnPolicyAgent:
             memory=memory,
             behaviour=behaviour,
         )
+        self._demonstrations = make_store(demonstrations) if demonstrations is not None else None
         self.learner = OnPolicyLearner(
             spec,
             networks,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,7 @@ from torch import Tensor, nn
 
 from algorithm.actions.actor import Actor
 from algorithm.agents.behaviour_policy import BehaviourPolicy
-from algorithm.agents.demonstrations import signal_rows, store_of, unused
+from algorithm.agents.demonstrations import DemoStore, signal_rows, unused
 from algorithm.agents.divergence import DivergenceMonitor
 from algorithm.agents.metrics_window import MetricsWindow
 from algorithm.agents.networks import extensions_of, make_networks
@@ -70,15 +71,16 @@ class SacAgent:
         networks = make_networks(with_values(spec, sac), config, nn_file, NETWORKS, seed, behaviour)
         self._rep, self._sources, self._state_size = networks.rep, networks.sources, networks.state_size
         _reserve(memory, behaviour, spec, config, networks.rep.stored_carry_shape)
-        self._demonstrations = store_of(
-            demonstrations,
-            spec,
+        make_store = partial(
+            DemoStore,
+            spec=spec,
             burn_in=sac.burn_in_step,
             learn=sac.learn_step,
             carry_shape=networks.rep.stored_carry_shape,
             memory=memory,
             behaviour=behaviour,
         )
+        self._demonstrations = make_store(demonstrations) if demonstrations is not None else None
         extensions = extensions_of(spec, config, networks, seed, behaviour, self._demonstrations)
         last = config.base_config.max_step
         self._not_compiled = reason_against(

@@ -23,7 +23,7 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Turn:
-    """What this update does besides updating the critics, and how."""
+    """Parts of an update besides that of the critics, and the way of its norms."""
 
     policy: bool  # the policy and its temperature are updated
     target: bool  # the target networks follow

@@ -18,7 +18,7 @@ from algorithm.spec import AgentSpec
 from algorithm.wording import Rows
 
 _UNITS = 256
-"""Of each of the two layers of the default networks."""
+"""Width of each of the two layers of the default networks."""
 
 
 def describe(
