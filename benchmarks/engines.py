@@ -14,7 +14,7 @@ from algorithm.nn.process import set_up_process
 from benchmarks.harness import Bench, smoke
 from benchmarks.inside import fill, make_agent
 from benchmarks.samples import make_segment, make_spec
-from benchmarks.worker import Answer
+from benchmarks.worker import Answer, stay_on_one_core
 
 OBS, ACTION, UNITS, BATCH = 17, 6, 256, 256
 PLAIN = "n_step=1 use_priority=false clip_epsilon=0 init_log_alpha=0 reward_scaling=false"
@@ -64,10 +64,19 @@ def engines(
 
 def times(precision: str, compile_: str, updates: int, filled: int, seed: int) -> Answer:
     """Milliseconds of sampling and an update, behind some that are not counted."""
+    stay_on_one_core()
     set_up_process(1)
     torch.set_float32_matmul_precision(precision)
     spec = make_spec(OBS, action=ACTION)
-    keys = [f"sac_config.{key}" for key in (*PLAIN.split(), "use_normalization=false", f"compile={compile_}")]
+    keys = [
+        f"sac_config.{key}"
+        for key in (
+            *PLAIN.split(),
+            "use_normalization=false",
+            f"compile={compile_}",
+            f"matmul_precision={precision}",
+        )
+    ]
     agent = make_agent(spec, "Pendulum-v1", None, [*keys, f"replay_config.capacity={filled}"], seed)
     length = min(1000, filled - 1)
     fill(agent.replay, make_segment(spec, np.random.default_rng(seed), length), filled)
@@ -82,6 +91,7 @@ def times(precision: str, compile_: str, updates: int, filled: int, seed: int) -
 
 def products(precision: str, updates: int) -> Answer:
     """Milliseconds of an update's matrix products in their shapes, each into memory that is there."""
+    stay_on_one_core()
     set_up_process(1)
     torch.set_float32_matmul_precision(precision)
     critic, policy = (OBS + ACTION, UNITS, UNITS, 1), (OBS, UNITS, UNITS, 2 * ACTION)

@@ -22,7 +22,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, TypeVar
 
-from benchmarks.worker import Answer, WorkerError, call, read_answer
+from benchmarks.worker import WORKER, Answer, WorkerError, call, read_answer
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
@@ -35,6 +35,7 @@ SHARED = ("torch", "numpy", "gymnasium")
 """Packages of which the peer gets our version, since they are not compared."""
 
 ONE_THREAD = {f"{library}_NUM_THREADS": "1" for library in ("OMP", "MKL", "OPENBLAS", "NUMEXPR")}
+ONE_THREAD[WORKER] = "1"
 ONE_THREAD["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
 
 QUESTIONS = {
@@ -49,6 +50,7 @@ QUESTIONS = {
     "inbox": "inbox",
     "learners": "learners",
     "engines": "engines",
+    "scaling": "scaling",
     "learning": "learning",
     "gains": "gains",
     "bare": "bare",

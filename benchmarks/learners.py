@@ -14,7 +14,8 @@ from benchmarks.harness import Bench, smoke
 from benchmarks.inside import fill, make_agent
 from benchmarks.samples import make_segment, make_spec
 
-PLAIN = "sac_config.n_step=1 sac_config.use_priority=false replay_config.capacity=4096"
+OFF = "sac_config.use_priority=false sac_config.compile=off"
+PLAIN = f"sac_config.n_step=1 {OFF} replay_config.capacity=4096"
 BATCH, ALONE = "nn_config.q.norm=batch nn_config.policy.norm=batch", "sac_config.use_target_network=false"
 LAYER, THIRD = "nn_config.q.norm=layer", "sac_config.policy_update_per_step=3"
 LEARNERS = {

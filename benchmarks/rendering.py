@@ -119,6 +119,16 @@ def learners(results: Results) -> str:
     return table(["learner", "ms an update", "of the plain one"], rows)
 
 
+def scaling(results: Results) -> str:
+    """Median costs by size, a row for each way."""
+    rows = [
+        [title, way, ", ".join(f"{size}: {median(values):.3g}" for size, values in found.items())]
+        for title, ways in results["scaling"]["costs"].items()
+        for way, found in ways.items()
+    ]
+    return table(["cost", "", "size: median"], rows)
+
+
 def engines(results: Results) -> str:
     """Milliseconds and rate of an update by side, and how much faster than each peer the side is."""
     found = results["engines"]["milliseconds"]
@@ -279,6 +289,7 @@ TABLES: dict[str, Callable[[Results], str]] = {
     "rollouts": rollouts,
     "learners": learners,
     "engines": engines,
+    "scaling": scaling,
     "inbox-receive": inbox_receive,
     "inbox-weights": inbox_weights,
     "learning": learning,

@@ -21,7 +21,7 @@ from stable_baselines3.common.logger import configure
 from stable_baselines3.common.monitor import Monitor
 from typing_extensions import override
 
-from benchmarks.worker import Answer, make_env
+from benchmarks.worker import Answer, make_env, stay_on_one_core
 
 LIBRARY = {"library": "stable-baselines3", "version": stable_baselines3.__version__}
 WATCHED = {
@@ -76,6 +76,7 @@ class _Noise(gym.Env):
 
 def updates(library: str, a_call: int, updates: int, filled: int, seed: int, sizes: list[int]) -> Answer:
     """Milliseconds of sampling and an update of SAC, ``a_call`` of them in a call; the first ones apart."""
+    stay_on_one_core()
     torch.set_num_threads(1)
     obs, action, units, batch = sizes
     kind, arch = import_module(library).SAC, [units, units]

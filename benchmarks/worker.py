@@ -7,10 +7,14 @@ JSON; libraries print to the same place before and after it.
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import Any
+
+WORKER = "BENCHMARK_WORKER"
+"""Set in the environment of a worker; a function that is tried out runs in another's process."""
 
 Answer = dict[str, Any]
 """Results of a worker."""
@@ -41,6 +45,12 @@ def read_answer(output: str, *, of: str) -> Answer:
                 continue
             return answer
     raise WorkerError(f"{of} printed no answer")
+
+
+def stay_on_one_core() -> None:
+    """Keep all threads of a worker on one core: those of JAX take a second one whatever they are told."""
+    if WORKER in os.environ and hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
 
 
 def make_env(env_id: str, args: Mapping[str, Any] | None = None, wrappers: Sequence[Any] = ()) -> Any:

@@ -27,7 +27,7 @@ from benchmarks.harness import QUESTIONS, RESULTS, ROOT, Bench
 from benchmarks.inbox_actor import AGREED, DIGEST
 from benchmarks.worker import WorkerError, make_env, read_answer
 
-LINES = 2900
+LINES = 3100
 """The benchmarks are a tool: they may not outgrow what they measure."""
 
 

@@ -19,9 +19,11 @@ from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 from typing_extensions import override
 
+from algorithm.nn.compiled_operations import PRODUCTS, GradientSums, adam, product
+
 InPlace = Callable[[Sequence[Tensor]], Sequence[Tensor]]
 
-_TOLERANCE, _OUTLIERS = 1e-3, 0.01
+_LIMITS, _ROUNDED_LIMITS = (1e-3, 0.01), (0.05, 0.05)
 """Largest difference from the function itself, and the share of numbers that may be further away.
 
 Adam's first step has the size of the learning rate, whatever that of the gradient. Where the gradient is
@@ -47,10 +49,11 @@ class CompiledFunction:
     them, so they are the same ones. A graph's first results are compared with the function's own.
 
     function:  it leaves its inputs as they are, and draws random numbers from ``generator`` alone
+    rounded:   large matrix products are those of factors in bfloat16
     """
 
-    def __init__(self, function: InPlace, generator: torch.Generator) -> None:
-        self._function, self._generator = function, generator
+    def __init__(self, function: InPlace, generator: torch.Generator, *, rounded: bool = False) -> None:
+        self._function, self._generator, self._rounded = function, generator, rounded
         self._graphs: dict[Hashable, _Graph] = {}
 
     def __call__(self, key: Hashable, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
@@ -74,7 +77,7 @@ class CompiledFunction:
             with recorder:
                 results = list(self._function(inputs))
             expected = recorder.written(), [x.clone() for x in results]
-            graph = _Graph(recorder, results)
+            graph = _Graph(recorder, results, rounded=self._rounded)
             recorder.restore()
             self._generator.set_state(random)
             with warnings.catch_warnings():
@@ -86,8 +89,9 @@ class CompiledFunction:
             lines = [line for line in str(error).splitlines() if line and not line.endswith(" raised:")]
             raise NotCompilableError((lines or [type(error).__name__])[0][:200]) from error
         else:
-            alike = map(_alike, [*recorder.written(), *found], [*expected[0], *expected[1]])
-            if not all(alike):
+            limits = _ROUNDED_LIMITS if self._rounded else _LIMITS
+            pairs = zip([*recorder.written(), *found], [*expected[0], *expected[1]], strict=True)
+            if not all(_alike(x, y, *limits) for x, y in pairs):
                 raise NotCompilableError("its results differ")
             return graph
         finally:
@@ -95,11 +99,10 @@ class CompiledFunction:
             self._generator.set_state(random)
 
 
-def _alike(found: Tensor, expected: Tensor) -> bool:
-    close = torch.isclose(found, expected, rtol=_TOLERANCE, atol=_TOLERANCE, equal_nan=True)
+def _alike(found: Tensor, expected: Tensor, tolerance: float, outliers: float) -> bool:
+    close = torch.isclose(found, expected, rtol=tolerance, atol=tolerance, equal_nan=True)
     return (
-        found.shape == expected.shape
-        and float((~close).float().mean() if close.numel() else 0.0) <= _OUTLIERS
+        found.shape == expected.shape and float((~close).float().mean() if close.numel() else 0.0) <= outliers
     )
 
 
@@ -205,12 +208,13 @@ class _Trace(TorchDispatchMode):
 class _Graph:
     """The recorded operations as a compiled graph of inputs, random numbers and whole storages."""
 
-    def __init__(self, recorder: _Trace, results: Sequence[Tensor]) -> None:
-        self._graph = fx.Graph()
+    def __init__(self, recorder: _Trace, results: Sequence[Tensor], *, rounded: bool) -> None:
+        self._graph, self._rounded = fx.Graph(), rounded
         self._nodes: dict[Hashable, fx.Node] = {}  # of tensors, by where they lie
         self._bases: dict[int, fx.Node] = {}  # of storages: the first tensor there
         self._own = [one.numbers for one in recorder.found.values()]
         self._draws: list[Callable[[], Tensor]] = []
+        self._gradients = GradientSums(self._graph)
         for index, x in enumerate(recorder.inputs):
             self._enter(x, self._graph.placeholder(f"input_{index}"))
         for index, x in enumerate(self._own):
@@ -223,6 +227,8 @@ class _Graph:
         for call in recorder.calls:
             if not call.drawn:
                 self._add(call)
+        for storage, base in self._bases.items():
+            self._gradients.end(storage, base)
         outputs = tuple(self._node(x) for x in results)
         if any(node is not None and not _matters(node) for node in drawn):
             raise NotCompilableError("a random number decides what is done")
@@ -271,23 +277,59 @@ class _Graph:
         return node
 
     def _add(self, call: _Recorded) -> None:
-        operation = call.operation
-        if "_fused_adam_" in str(operation):
-            operation = _adam
-        elif operation is _aten.view.default:  # the compiler may lay out what is viewed in another way
-            operation = _aten.reshape.default
+        if self._add_gradient(call):
+            return
+        if not getattr(call.operation, "is_view", False):
+            self._end_gradients(_tensors((call.args, call.kwargs)))
+        if self._add_product(call):
+            return
         drawn = [x for x in _tensors(call.result) if self._is_drawn(x)]
         if drawn and not _tensors((call.args, call.kwargs)):
             return  # the empty tensor that random numbers were drawn into
         args = tuple(map(self._argument, call.args))
         kwargs = {name: self._argument(value) for name, value in call.kwargs.items()}
-        node = self._graph.call_function(operation, args, kwargs)
+        node = self._graph.call_function(_substitute(call.operation), args, kwargs)
         if isinstance(call.result, Tensor):
             self._enter(call.result, node)
         elif isinstance(call.result, list | tuple):
             for index, x in enumerate(call.result):
                 if isinstance(x, Tensor):
                     self._enter(x, self._graph.call_function(operator.getitem, (node, index)))
+
+    def _add_gradient(self, call: _Recorded) -> bool:
+        """Note a gradient that is added to a zeroed storage; return whether there is nothing else to do."""
+        if call.operation is _aten.zero_.default:
+            whole = call.args[0]
+            base, nbytes = self._bases.get(_storage(whole)), whole.numel() * whole.element_size()
+            if base and base.name.startswith("own_") and nbytes == whole.untyped_storage().nbytes():
+                self._gradients.begin(_storage(whole), whole.numel())
+                return True
+        if call.operation is _aten.add_.Tensor and not call.kwargs:
+            into, term = call.args
+            if isinstance(term, Tensor) and into.is_contiguous() and term.shape == into.shape:
+                self._end_gradients([term])
+                part = range(into.storage_offset(), into.storage_offset() + into.numel())
+                return self._gradients.add(_storage(into), part, lambda: self._node(term))
+        return False
+
+    def _end_gradients(self, read: Sequence[Tensor]) -> None:
+        """Put together the gradients that these tensors are parts of."""
+        for storage in set(map(_storage, read)) & self._bases.keys():
+            self._gradients.end(storage, self._bases[storage])
+
+    def _add_product(self, call: _Recorded) -> bool:
+        """Add a product of matrices in a way that suits its factors; return whether there is one."""
+        if call.operation not in PRODUCTS or call.kwargs:
+            return False
+        *bias, left, right = call.args
+        compute = product(left, right, rounded=self._rounded)
+        if compute is None:
+            return False
+        node = self._graph.call_function(compute, (self._node(left), self._node(right)))
+        for x in bias:
+            node = self._graph.call_function(_aten.add.Tensor, (node, self._node(x)))
+        self._enter(call.result, node)
+        return True
 
     def _is_drawn(self, x: Tensor) -> bool:
         node = self._nodes.get(_place(x))
@@ -315,31 +357,12 @@ class _Graph:
         return self._nodes[place]
 
 
-def _adam(
-    parameters: list[Tensor],
-    gradients: list[Tensor],
-    means: list[Tensor],
-    squares: list[Tensor],
-    _: list[Tensor],
-    counts: list[Tensor],
-    *,
-    lr: float | Tensor,
-    beta1: float,
-    beta2: float,
-    eps: float,
-    found_inf: Tensor,
-    **unused: object,
-) -> None:
-    """Take the step of torch's fused kernel (arXiv 1412.6980), in operations that can be fused."""
-    usable, count = found_inf == 0.0, counts[0].double()
-    rate = (lr / (1.0 - beta1**count)).float()
-    root = (1.0 - beta2**count).sqrt().float()
-    for parameter, gradient, mean, square in zip(parameters, gradients, means, squares, strict=True):
-        new_mean = mean + (gradient - mean) * (1.0 - beta1)
-        new_square = square * beta2 + gradient * gradient * (1.0 - beta2)
-        moved = parameter - rate * new_mean / (new_square.sqrt() / root + eps)
-        for old, new in ((parameter, moved), (mean, new_mean), (square, new_square)):
-            old.copy_(torch.where(usable, new, old))
+def _substitute(operation: Callable[..., Any]) -> Callable[..., Any]:
+    """Return what takes the place of an operation in a graph, usually itself."""
+    if "_fused_adam_" in str(operation):
+        return adam
+    # The compiler may lay out what is viewed in another way.
+    return _aten.reshape.default if operation is _aten.view.default else operation
 
 
 def _matters(node: fx.Node) -> bool:

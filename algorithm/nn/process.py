@@ -21,6 +21,7 @@ LARGE = 2**16
 """Elements of a weight matrix from which products are worth a library's call that takes longer to begin."""
 
 _ROUNDS, _STEPS = 5, 10
+_WORTH = 1.3  # gain in speed from which another library is taken; measured ones were 1.05 and 2.1
 _TRIM, _MMAP = -1, -3  # M_TRIM_THRESHOLD and M_MMAP_THRESHOLD of mallopt(3)
 _KEPT, _SEPARATE = 2**28, 2**25  # bytes; the second is the largest that glibc takes
 
@@ -85,9 +86,9 @@ def set_matmul_precision(
 ) -> Precision:
     """Set the precision of matrix products; return it.
 
-    ``auto`` is ``medium`` on a CPU that rounds as single precision does then, for large networks, and
-    ``highest`` elsewhere. ``medium`` hands products to oneDNN. Where a CPU has units for bfloat16 (AMX) that
-    rounds to it, and elsewhere it does not, and is the faster library on some.
+    ``auto`` is ``medium`` on a CPU that rounds as single precision does then and is clearly faster, for
+    large networks, and ``highest`` elsewhere. ``medium`` hands products to oneDNN. Where a CPU has units for
+    bfloat16 (AMX) that rounds to it, and elsewhere it does not, and is the faster library on some.
 
     modules: networks that will be used
     """
@@ -95,7 +96,8 @@ def set_matmul_precision(
     if chosen == "auto":
         sizes = (p.numel() for module in modules for p in module.parameters() if p.dim() == 2)
         large = device.type == "cpu" and max(sizes, default=0) >= LARGE
-        chosen = "medium" if large and medium_is_single() else "highest"
+        pays = large and medium_is_single() and _medium_gain() >= _WORTH
+        chosen = "medium" if pays else "highest"
     torch.set_float32_matmul_precision(chosen)
     return chosen
 
@@ -117,6 +119,31 @@ def medium_is_single() -> bool:
         )
     finally:
         torch.set_float32_matmul_precision(before)
+
+
+@cache
+def _medium_gain() -> float:
+    """Return how many times as fast as in ``highest`` this CPU's products are in ``medium``."""
+    before, x, best = torch.get_float32_matmul_precision(), torch.ones(256, 256), dict[str, float]()
+    try:
+        for _ in range(_ROUNDS * _STEPS):
+            for precision in ("highest", "medium"):
+                torch.set_float32_matmul_precision(precision)
+                begin = perf_counter()
+                x @ x
+                best[precision] = min(best.get(precision, math.inf), perf_counter() - begin)
+    finally:
+        torch.set_float32_matmul_precision(before)
+    return best["highest"] / best["medium"]
+
+
+def graphs_round(device: torch.device) -> bool:
+    """Return whether compiled graphs are to round the factors of products for ``medium``.
+
+    A CPU may have instructions for bfloat16 (AVX-512) that torch does not use for single precision.
+    """
+    has_units = getattr(torch.cpu, "_is_avx512_bf16_supported", lambda: False)
+    return device.type == "cpu" and bool(has_units()) and medium_is_single()
 
 
 def _error(x: Tensor, y: Tensor) -> float:

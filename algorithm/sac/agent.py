@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -82,10 +81,8 @@ class SacAgent:
         )
         self._demonstrations = make_store(demonstrations) if demonstrations is not None else None
         extensions = extensions_of(spec, config, networks, seed, behaviour, self._demonstrations)
-        last = config.base_config.max_step
-        self._not_compiled = reason_against(
-            sac, device, extensions=extensions, max_step=last if last >= 0 else math.inf
-        )
+        images, last = any(len(shape) == 3 for shape in spec.obs.shapes), config.base_config.max_step
+        self._not_compiled = reason_against(sac, device, extensions=extensions, max_step=last, images=images)
         self.sac = Sac(
             spec,
             networks,
@@ -191,7 +188,14 @@ class SacAgent:
         model, sac = self.sac.model, self.config.sac_config
         cost = update_cost(self.spec, sac, self._state_size, model.q.members[0], model.policy)
         shown = self._demonstrations.rows() if self._demonstrations else []
-        return [*rows, *cost, *shown, *signal_rows(self.config)]
+        return [*rows, *cost, *self._way(), *shown, *signal_rows(self.config)]
+
+    def _way(self) -> Rows:
+        """Return a row on whether updates are compiled; none where that is off."""
+        if self.config.sac_config.compile == "off":
+            return []
+        why = self._not_compiled
+        return [("updates", "compiled" if why is None else f"not compiled: {why}")]
 
     def _new_actor(self, purpose: str, *, exploring: bool) -> Actor:
         return new_actor(

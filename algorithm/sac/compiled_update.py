@@ -14,9 +14,7 @@ from torch import Tensor
 from algorithm.data import SequenceBatch, UpdateResult
 from algorithm.nn.compiled import CompiledFunction, NotCompilableError
 from algorithm.sac.config import SacConfig
-
-WORTH = 20_000
-"""Planned updates from which ``auto`` compiles: that takes as long as some thousand of them."""
+from algorithm.sac.rules import WORTH, planned_updates
 
 Say = Callable[[str], None]
 
@@ -67,11 +65,12 @@ class CompiledUpdates:
 
     take:      one update
     generator: of all its random numbers
+    rounded:   large matrix products are those of factors in bfloat16
     """
 
-    def __init__(self, take: Take, generator: torch.Generator) -> None:
+    def __init__(self, take: Take, generator: torch.Generator, *, rounded: bool = False) -> None:
         self._take = take
-        self._function = CompiledFunction(self._taken, generator)
+        self._function = CompiledFunction(self._taken, generator, rounded=rounded)
         self._turn = Turn(policy=True, target=True, corrects=False)
         self._names: dict[Turn, list[str]] = {}  # of the results of a kind of turn
         self._obs: list[str] = []
@@ -88,7 +87,9 @@ class CompiledUpdates:
             return self._take(batch, turn)
         self._turn, self._obs = turn, list(batch.obs)
         if turn not in self._names:
-            self._say("compiling the update: up to a minute the first time, some seconds from then on")
+            self._say(
+                "compiling the update: a minute the first time, with a memory some, seconds from then on"
+            )
         others = [value for name, value in vars(batch).items() if name != "obs"]
         try:
             found = self._function(turn, [*batch.obs.values(), *others])
@@ -113,19 +114,26 @@ class CompiledUpdates:
 
 
 def reason_against(
-    config: SacConfig, device: torch.device, *, extensions: Sequence[object], max_step: float
+    config: SacConfig,
+    device: torch.device,
+    *,
+    extensions: Sequence[object],
+    max_step: float,
+    images: bool = False,
 ) -> str | None:
     """Return why updates are not compiled; None: they are.
 
-    max_step: environment steps of the training, infinity without an end
+    max_step: environment steps of the training; negative: it has no end
+    images:   some are observed; convolutions are no faster so
     """
-    planned = max_step * (config.replay_ratio if config.use_replay_buffer else 1 / config.batch_size)
+    planned = planned_updates(config, max_step)
     falls = config.learning_rate_schedule != "constant"
     compilers = [environ.get("CXX"), "g++", "clang++", "c++", "cl"]
     found = any(shutil.which(one) for one in compilers if one)
     reasons = (
         (config.compile == "off", "it is off"),
         (config.compile == "auto" and planned < WORTH, f"{planned:,.0f} updates are too few for it"),
+        (config.compile == "auto" and images, "convolutions are no faster then"),
         (bool(extensions), f"{', '.join(type(one).__name__ for one in extensions)} is not compiled"),
         (config.ensemble_q_sample < config.ensemble_q_num, "ensemble_q_sample draws critics for each update"),
         (falls and config.weight_decay > 0.0, "weight_decay changes with learning_rate_schedule"),

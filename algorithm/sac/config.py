@@ -72,7 +72,7 @@ class SacConfig(Block):
         resume=_OTHER_ROUNDING,
     )
     compile: Annotated[Literal["off", "auto", "on"], BeforeValidator(_switch)] = option(
-        "off",
+        "auto",
         "on: updates are compiled if they can be, for up to a minute. auto: for 20,000 of them and more.",
         new=True,
         resume=_OTHER_ROUNDING,

@@ -17,6 +17,7 @@ from algorithm.nn.loader import Networks
 from algorithm.nn.norm import BatchStatistics
 from algorithm.nn.normalise import NoNormaliser, Normaliser
 from algorithm.nn.optimiser import FlatAdam, below, if_any
+from algorithm.nn.process import graphs_round
 from algorithm.nn.return_scale import NoReturnScale, ReturnScale
 from algorithm.ops.priority import sequence_priority
 from algorithm.ops.shapes import masked_mean, valid_share
@@ -103,8 +104,10 @@ class Sac:
         self._tau, self._target_interval = config.tau, config.update_target_per_step
         _, self._climbed = choose_reduce(config)
         self._policy_interval = config.policy_update_per_step
-        make_updates = CompiledUpdates if compiled else EagerUpdates
-        self._take: Updates = make_updates(self._update, self._generator)
+        self._take: Updates = EagerUpdates(self._update, self._generator)
+        if compiled:
+            rounded = config.matmul_precision == "medium" and graphs_round(device)
+            self._take = CompiledUpdates(self._update, self._generator, rounded=rounded)
         self.tell = self._take.tell
         self.updates = 0
 

@@ -1,10 +1,20 @@
-"""Contradictions between the keys of SAC, and with other blocks. Imports no torch, as ``config.py``."""
+"""Contradictions between the keys of SAC, and with other blocks; the length of a training."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from algorithm.fields import AnyConfig, Contradiction
+
+WORTH = 20_000
+"""Planned updates from which ``compile: auto`` compiles: that takes as long as some thousand of them."""
+
+
+def planned_updates(sac: AnyConfig, max_step: float) -> float:
+    """Return the updates of a training of so many environment steps; negative: it has no end."""
+    each = sac.replay_ratio if sac.use_replay_buffer else 1 / sac.batch_size
+    return float(each * (max_step if max_step >= 0 else math.inf))
 
 
 def of_block(sac: AnyConfig) -> Iterator[Contradiction]:

@@ -63,6 +63,75 @@ def test_a_recorded_function_does_what_it_did(as_recorded):
     compare()
 
 
+class Gradients:
+    """A flat gradient whose parts are zeroed and added to, in any order, twice, and with gaps."""
+
+    def __init__(self) -> None:
+        self.flat, self.seen = torch.ones(10), torch.zeros(10)
+
+    def __call__(self, inputs):
+        x = inputs[0]
+        self.flat.zero_()
+        self.flat[6:8].add_(x[:2])
+        self.flat[0:4].view(2, 2).add_(x.view(2, 2))
+        self.flat[6:8].add_(x[2:])
+        self.seen.copy_(self.flat)
+        self.flat[1:3].add_(x[:2])  # no longer a sum of what it was zeroed to
+        self.flat.zero_()
+        self.flat[0:4].add_(x)
+        self.flat[2:6].add_(x)  # into two parts at once
+        self.flat[8:].add_(x[:2], alpha=2.0)
+        self.flat.zero_()
+        self.flat[0:4].add_(x)
+        product = self.flat[0:4].view(4, 1) @ self.flat[0:4].view(1, 4)  # of factors that were just added
+        self.flat.zero_()
+        self.flat[0:2].add_(x[:2])
+        self.flat[4:6].add_(self.flat[0:2])  # what is added lies in the same storage
+        return [self.flat.sum(), product]
+
+
+def test_gradients_are_put_together_as_they_were_added(as_recorded):
+    plain, other = Gradients(), Gradients()
+    compiled = CompiledFunction(other, torch.Generator())
+    for n in range(2):
+        x = torch.arange(4.0) + n
+        alike(plain([x]), compiled(None, [x]), exactly=True)
+        alike([plain.flat, plain.seen], [other.flat, other.seen], exactly=True)
+
+
+def test_a_storage_that_is_zeroed_alone_is_zero(as_recorded):
+    flat = torch.ones(3)
+    compiled = CompiledFunction(lambda inputs: [inputs[0] + 1.0, flat.zero_()][:1], torch.Generator())
+    compiled(None, [torch.zeros(2)])
+    assert not flat.any()
+
+
+def products(inputs):
+    wide, square, column, row = inputs
+    return [
+        wide @ square,
+        torch.addmm(row, wide, square),
+        square @ column,
+        torch.addmm(row[:1], square, column),
+        column @ row[None],
+        torch.bmm(square[None], square[None]),
+        wide @ square.t(),
+    ]
+
+
+@pytest.mark.parametrize("rounded", [False, True])
+def test_products_are_those_of_their_factors(as_recorded, rounded):
+    g = torch.Generator().manual_seed(0)
+    shapes = ((128, 128), (128, 128), (128, 1), (128,))
+    factors = [torch.rand(shape, generator=g) for shape in shapes]
+    found = CompiledFunction(products, torch.Generator(), rounded=rounded)(None, factors)
+    for index, (x, y) in enumerate(zip(products(factors), found, strict=True)):
+        error = float((y / x - 1.0).abs().max())
+        assert y.dtype == torch.float32 and y.shape == x.shape
+        large = rounded and index in (0, 1, 5, 6)
+        assert (1e-4 < error < 1e-2) if large else error < 1e-5, index
+
+
 @pytest.mark.slow
 def test_a_compiled_function_does_what_it_did():
     compare()

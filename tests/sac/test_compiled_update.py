@@ -130,6 +130,12 @@ def test_why_not(monkeypatch, keys, max_step, reason):
     assert found is None if reason is None else found.startswith(reason)
 
 
+def test_convolutions_are_compiled_if_that_is_asked_for():
+    auto, on = (SacConfig(compile=value) for value in ("auto", "on"))
+    found = [reason_against(one, CPU, extensions=(), max_step=-1, images=True) for one in (auto, on)]
+    assert found == ["convolutions are no faster then", None]
+
+
 def test_without_a_compiler_there_is_a_reason(monkeypatch):
     monkeypatch.setattr("algorithm.sac.compiled_update.shutil.which", lambda _: None)
     config = SacConfig(compile="on")
@@ -156,6 +162,21 @@ def test_a_training_that_goes_on_ends_as_one_that_did_not_stop(as_recorded, tmp_
         for name in ("straight", "stopped")
     ]
     assert models[0] == models[1]
+
+
+def test_a_short_run_is_never_compiled_and_a_long_one_says_that_it_is(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    short = ["toy/identity", "-c", "discrete", "--seed=1", "--device=cpu", "-n", "short"]
+    assert main([*short, "--max_step=40"]) == 0
+    assert "compile: 'off'" in (tmp_path / "models/toy/identity/short/config.yaml").read_text()
+    assert "sac_config.compile" not in capsys.readouterr().out, "nobody set it"
+    keys = ["-o", "sac_config.ensemble_q_num=3", "-o", "base_config.max_iter=1"]
+    long = ["toy/identity", "-c", "discrete", "--seed=1", "--device=cpu", "--max_step=30000"]
+    assert main([*long, *keys]) == 0
+    assert "not compiled: ensemble_q_sample draws" in capsys.readouterr().out
+    assert main([*long, "--dry_run"]) == 0
+    found = capsys.readouterr().out
+    assert "uncompiled; compiled it takes less" in found and "compiling" not in found
 
 
 def test_compile_without_effect_is_told(tmp_path, monkeypatch, capsys):
