@@ -1,0 +1,1 @@
+"""Soft Actor-Critic and its siblings, driven by a configuration."""

@@ -12,7 +12,7 @@ command -v uv >/dev/null || {
 
 for version in 3.10 3.11 3.12; do
   file=constraints/python$version.txt
-  resolved=$(uv pip compile --quiet --no-header --no-annotate --extra dev --extra tasks --extra ray --extra wandb \
+  resolved=$(uv pip compile --quiet --no-header --no-annotate --extra all --extra dev \
     --python-version "$version" --python-platform x86_64-manylinux_2_28 \
     --constraint <(echo "torch==$TORCH") pyproject.toml)
   {

@@ -82,7 +82,7 @@ install() {
   say "Installing the dependencies into $VENV with Python 3.$1 ($usual; 1.5 to 6 GB) …"
   local begin=$SECONDS
   "$VENV/bin/python" -m pip install --quiet --quiet --disable-pip-version-check --no-input \
-    --constraint "$constraints" --editable '.[dev,tasks,ray,wandb]' ||
+    --constraint "$constraints" --editable '.[all,dev]' ||
     stop "the installation failed; pip's message is above." \
       "Without a network nothing can be installed. Otherwise: rm -rf $VENV and run make again."
   "$VENV/bin/python" -m pip --disable-pip-version-check check >/dev/null ||

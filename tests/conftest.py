@@ -46,7 +46,7 @@ def _no_pages(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
     """Runs in this process end without picture and page, which take long; ``pages`` asks for them."""
     if request.node.get_closest_marker("pages") is None:
         for what in ("plot_curve", "write_report"):
-            monkeypatch.setattr(f"algorithm.train.session.{what}", lambda *_, **__: None)
+            monkeypatch.setattr(f"algorithm.train.summaries.{what}", lambda *_, **__: None)
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ def rng() -> np.random.Generator:
     return np.random.default_rng(0)
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def root() -> Path:
     """The folder that holds ``main.py``."""
     return Path(__file__).resolve().parents[1]

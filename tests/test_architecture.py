@@ -44,7 +44,7 @@ SOURCE = re.compile(r"arXiv[ :]\d{4}\.\d{4,5}|\S+ (==?|[≡≈←∝]) \S+|[Σ�
 def read_modules() -> list[Module]:
     """Every source file that the rules hold for."""
     files = [*ROOT.glob("main*.py")]
-    for folder in ("algorithm", "ds", "envs"):
+    for folder in ("algorithm", "asac", "ds", "envs"):
         files += sorted((ROOT / folder).rglob("*.py"))
     return [_read(file) for file in files]
 

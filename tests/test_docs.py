@@ -92,6 +92,8 @@ def check_command(words: list[str]) -> None:
         assert set(targets) <= set(known), f"the Makefile has no {set(targets) - set(known)}"
     elif program in ("python", "python3"):
         _check_python(arguments)
+    elif program in ("asac", "asac-ds"):
+        _check_python(["main.py" if program == "asac" else "main_ds.py", *arguments])
     else:
         assert program in UNCHECKED_COMMANDS, (
             f"no check for `{shlex.join(words)}`: teach test_docs or call it text"

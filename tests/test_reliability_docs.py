@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from algorithm.command import guarded
 from algorithm.errors import EnvError, UsageError
 from algorithm.train.signals import _HANDLED
-from main import guarded
 
 ROOT = Path(__file__).resolve().parents[1]
 FAULTS = [f"F{number:02d}" for number in range(1, 46)]

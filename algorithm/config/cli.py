@@ -28,11 +28,10 @@ from algorithm.config.flag_types import (
     port_number,
     positive,
 )
+from algorithm.config.program import VERSION, as_typed
 
 if TYPE_CHECKING:
     from algorithm.config.schema import BaseConfig
-
-_SCRIPTS = ("main.py", "main_ds.py")
 
 MODELS = Path("models")
 """Folder of all runs, below the current directory, unless ``--directory`` names another."""
@@ -94,6 +93,7 @@ class TrainOptions:
     failure: str | None = None
     dry_run: bool = False
     report: tuple[str, ...] = ()
+    list: bool = False
     logger_in_file: bool = False
     render: bool = False
     env_args: Mapping[str, Any] | None = None
@@ -172,8 +172,13 @@ def parse_args(argv: Sequence[str] | None = None) -> TrainOptions:
     Leaves by SystemExit: 0 after ``--help`` and ``--schema``, 2 with a message for anything that cannot be
     done, flags of later parts among it.
     """
-    given = vars(_train_parser().parse_args(argv))
+    parser = _train_parser()
+    given = vars(parser.parse_args(argv))
     given.pop("schema", None)
+    if given["env"] is None:
+        if not given["list"]:
+            parser.error("the following arguments are required: env")
+        given["env"] = ""
     if given.pop("watch"):
         given |= {"run": True, "render": True, "disable_sample": True}
     overrides, names = tuple(given.pop("override") or ()), tuple(given.pop("report") or ())
@@ -193,7 +198,7 @@ class _PrintSchema(argparse.Action):
 
 def _train_parser() -> argparse.ArgumentParser:
     parser = make_parser("main.py", "Train a Soft Actor-Critic agent, or let a trained one act.", _EXAMPLES)
-    parser.add_argument("env", help=ENV_HELP)
+    parser.add_argument("env", nargs="?", help=ENV_HELP)
     what = parser.add_argument_group("what to run")
     add_common(what)
     add_training(what)
@@ -215,6 +220,7 @@ def _train_parser() -> argparse.ArgumentParser:
     what.add_argument(
         "--report", nargs="+", metavar="NAME", help="write the page of a run or a population, or compare runs"
     )
+    what.add_argument("--list", action="store_true", help="list all tasks, or ENV's sections and runs")
     what.add_argument(
         "--repeat", type=positive, default=1, help="number of repeated experiments, seed + 1 each"
     )
@@ -240,6 +246,7 @@ def refuse_mixed(options: TrainOptions) -> None:
         "--check": options.check,
         "--dry_run": options.dry_run,
         "--report": bool(options.report),
+        "--list": options.list,
     }
     given_modes = [flag for flag, given in modes.items() if given]
     if len(given_modes) > 1:
@@ -268,19 +275,20 @@ class _Parser(argparse.ArgumentParser):
     @override
     def error(self, message: str) -> NoReturn:
         unknown = re.match(r"unrecognized arguments: (--?[\w-]+)", message)
+        named = f"python {self.prog}" if self.prog.endswith(".py") else self.prog
         close = unknown and did_you_mean(unknown[1], self._option_string_actions)
-        fix = f"did you mean {close}?" if close else f"python {self.prog} --help shows every flag"
+        fix = f"did you mean {close}?" if close else f"{named} --help shows every flag"
         if message.endswith("required: env"):
-            fix = f"name what to train: {_FIRST}; {fix}"
+            fix = f"name what to train: {as_typed(_FIRST)}; {fix}"
         leave(Problem("the command line cannot be read", f"arguments of {self.prog}", message, fix))
 
 
 def make_parser(prog: str, description: str, epilog: str) -> argparse.ArgumentParser:
     """Return a parser whose errors have the form of every other fault."""
     return _Parser(
-        prog=prog,
+        prog=as_typed(f"python {prog}").removeprefix("python "),
         description=description,
-        epilog=epilog,
+        epilog=as_typed(epilog),
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
@@ -337,7 +345,8 @@ def add_training(parser: argparse._ActionsContainer) -> None:
 
 
 def add_talk(parser: argparse._ActionsContainer) -> None:
-    """Add the flags for how much is printed."""
+    """Add the flags for what is printed."""
+    parser.add_argument("--version", action="version", version=VERSION, help="print the version and exit")
     parser.add_argument("--quiet", action="store_true", help="print only warnings and the result")
     parser.add_argument("--debug", action="store_true", help="print debug lines and whole tracebacks")
 
@@ -389,10 +398,3 @@ def leave(*problems: Problem) -> NoReturn:
     """Print the faults and end the process with the exit code of a wrong configuration."""
     print(f"error: {ConfigError(problems)}", file=sys.stderr)
     raise SystemExit(EXIT_CONFIG)
-
-
-def program(script: str = "main.py") -> list[str]:
-    """Return the first words of a command: ``python main.py``, or with the path that leads there."""
-    typed = Path(sys.argv[0])
-    here = typed.name not in _SCRIPTS or typed.parent.resolve() == Path.cwd()
-    return ["python", script if here else str(typed.parent / script)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -48,6 +48,7 @@ class LoadedConfig:
     distributions: what each value of ``drawn`` was drawn from, by the same path.
     shipped:   sections of the framework that lie below.
     preset:    the one that ``base_config.preset`` has laid below all, and what it sets.
+    decided:   keys that the run has decided itself; such as ``compile: auto``.
     """
 
     env_dir: Path
@@ -63,6 +64,7 @@ class LoadedConfig:
     distributions: Mapping[str, Distribution] = field(default_factory=dict)
     shipped: tuple[str, ...] = ()
     preset: Preset | None = None
+    decided: frozenset[str] = frozenset()
 
     @property
     def source(self) -> str:
@@ -87,15 +89,10 @@ class LoadedConfig:
 
     @property
     def threads(self) -> int:
-        """Number of torch's threads, once ``auto`` has been measured; see :meth:`with_threads`."""
+        """Number of torch's threads, once ``auto`` has been measured."""
         threads = self.config.sac_config.threads
         assert threads != "auto", "it has not been measured"
         return threads
-
-    def with_threads(self, number: int) -> LoadedConfig:
-        """Return the configuration with that number of threads."""
-        sac = self.config.sac_config.model_copy(update={"threads": number})
-        return replace(self, config=self.config.model_copy(update={"sac_config": sac}))
 
     def is_set(self, dotted: str) -> bool:
         """Return whether a file, an override, a flag or a draw sets the key; else it has its default."""
@@ -107,8 +104,8 @@ class LoadedConfig:
         return True
 
     def differences(self) -> dict[str, object]:
-        """Return dotted path → value of all that is not the default, less the seed; for a screen."""
-        found = dict(_differences(self.config, Config()))
+        """Return dotted path → value of all that is not the default, less the seed and what was decided."""
+        found = {k: v for k, v in _differences(self.config, Config()) if k not in self.decided}
         for name, config in self.behaviours.items():
             found |= {f"ma_config.{name}.{k}": v for k, v in _differences(config, self.config)}
         return found

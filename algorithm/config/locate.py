@@ -15,7 +15,9 @@ from algorithm.config.yaml_io import read_yaml, shown
 
 CONFIG_FILE = "config.yaml"
 DEFAULT_SECTION = "default"
-_PROJECT_ENVS = Path(__file__).resolve().parents[2] / "envs"
+_INSTALLED = Path(__file__).resolve().parents[1] / "shipped_envs"
+_PROJECT_ENVS = _INSTALLED if _INSTALLED.is_dir() else _INSTALLED.parents[1] / "envs"
+"""Tasks that come with the framework, of an installed package or of the checkout."""
 
 
 @dataclass(frozen=True)
@@ -247,14 +249,17 @@ def _label(folder: Path, roots: tuple[Path, ...]) -> str:
     return folder.name
 
 
-def _known_envs(roots: tuple[Path, ...]) -> Iterator[str]:
-    for root in roots:
+def known_tasks() -> dict[str, Path]:
+    """Return task → its config.yaml, of all that lie below ``envs/`` here and in the framework."""
+    found: dict[str, Path] = {}
+    for root in _roots():
         for file in sorted(root.rglob(CONFIG_FILE)):
-            yield file.parent.relative_to(root).as_posix()
+            found.setdefault(file.parent.relative_to(root).as_posix(), file)
+    return found
 
 
 def _no_env(env: str, roots: tuple[Path, ...], ids: list[str]) -> Problem:
-    known = list(dict.fromkeys(_known_envs(roots)))
+    known = list(known_tasks())
     close, folder = nearest_task(env, known), folder_of(env, known)
     inside = [name.rpartition("/")[2] for name in known if folder and name.rpartition("/")[0] == folder]
     near = " or ".join(f"`{name}`" for name in [*([close] if close else []), *ids])

@@ -33,6 +33,7 @@ from algorithm.on_policy.config import A2cConfig, PpoConfig
 from algorithm.replay.config import ReplayConfig
 from algorithm.runs.config import CheckpointConfig, WandbConfig
 from algorithm.sac.config import SacConfig
+from algorithm.sac.rules import WORTH, planned_updates
 
 if TYPE_CHECKING:
     Algorithm = str
@@ -98,6 +99,14 @@ class BaseConfig(EnvConfig):
         "At the end of an iteration reset every environment and truncate what is unfinished. With several "
         "environments false wastes no data.",
         shared=True,
+    )
+
+    callbacks: Annotated[tuple[WrapperEntry, ...], Strict(False)] = option(
+        (),
+        "Your own code at points of a training: module:Class or file.py:Class, alone or as {Name: {kwargs}}.",
+        new=True,
+        resume="free: what a callback remembers is not saved",
+        examples=[["module:Class", {"file.py:Class": {"argument": "value"}}]],
     )
 
     evolver_enabled: bool = option(
@@ -290,6 +299,11 @@ class Config(Block):
     wandb_config: WandbConfig = block(
         WandbConfig, "Metrics on Weights & Biases as well, once a project is named.", new=True
     )
+
+    @property
+    def worth_compiling(self) -> bool:
+        """True if so many updates are planned that it pays to compile them first."""
+        return planned_updates(self.sac_config, self.base_config.max_step) >= WORTH
 
     def wrappers_for(self, purpose: Literal["train", "evaluate"]) -> tuple[WrapperEntry, ...]:
         """Return the wrappers of the environments of one purpose, innermost first."""

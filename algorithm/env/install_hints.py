@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
 import gymnasium as gym
 
 _EXTRAS = {
@@ -11,9 +14,20 @@ _EXTRAS = {
     "popgym": "popgym",
     "minigrid": "minigrid",
     "mujoco": "mujoco",
+    "pybullet": "bullet",
     "dm_control": "dmc",
 }
 """Package named in an import error -> the extra of pyproject.toml that contains it."""
+
+
+_CHECKOUT = Path(__file__).resolve().parents[2] / "pyproject.toml"
+
+
+def install_command(extra: str) -> str:
+    """Return the command that installs an extra, of a checkout or of the installed package."""
+    if _CHECKOUT.is_file():
+        return f'in the project\'s folder: .venv/bin/python -m pip install -e ".[{extra}]"'
+    return f'{sys.executable} -m pip install "advanced-soft-actor-critic[{extra}]"'
 
 
 def advice(error: Exception, otherwise: str) -> str:
@@ -21,5 +35,5 @@ def advice(error: Exception, otherwise: str) -> str:
     if isinstance(error, ImportError | gym.error.DependencyNotInstalled):
         for package, extra in _EXTRAS.items():
             if package in str(error):
-                return f'in the project\'s folder: .venv/bin/python -m pip install -e ".[{extra}]"'
+                return install_command(extra)
     return otherwise

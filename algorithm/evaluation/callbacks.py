@@ -10,7 +10,7 @@ from algorithm.data import StepBatch
 from algorithm.roles import Episode, Recorder
 
 
-class Callback(Protocol):
+class EvalCallback(Protocol):
     """Hooks of an evaluation; they must leave environments and arrays unchanged."""
 
     def recorder(self, behaviour: str) -> Recorder | None:
@@ -57,7 +57,7 @@ NULL_CALLBACK = NullCallback()
 class CallbackList:
     """Several callbacks, run in their order."""
 
-    def __init__(self, *callbacks: Callback) -> None:
+    def __init__(self, *callbacks: EvalCallback) -> None:
         self._callbacks = callbacks
 
     def recorder(self, behaviour: str) -> Recorder | None:

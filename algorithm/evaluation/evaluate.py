@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from algorithm.data import ActorOutput, Array, Bool, Float
 from algorithm.env.base import VecEnv
 from algorithm.errors import EnvError
-from algorithm.evaluation.callbacks import NULL_CALLBACK, Callback
+from algorithm.evaluation.callbacks import NULL_CALLBACK, EvalCallback
 from algorithm.evaluation.statistics import Interval, mean_interval
 from algorithm.experience.collector import LocalCollector
 from algorithm.experience.non_finite import OnNonFinite
@@ -62,7 +62,7 @@ class EvalPolicy:
 class EvalLoop:
     """A rollout and its callback; made by :func:`eval_loop`."""
 
-    def __init__(self, rollout: LocalCollector, callback: Callback) -> None:
+    def __init__(self, rollout: LocalCollector, callback: EvalCallback) -> None:
         self.rollout, self._callback = rollout, callback
 
     def step(self) -> list[Episode]:
@@ -76,7 +76,7 @@ class EvalLoop:
 def eval_loop(
     env: VecEnv,
     players: Mapping[str, Policy],
-    callback: Callback,
+    callback: EvalCallback,
     *,
     num_envs: int | None = None,
     length_limit: int = -1,
@@ -111,7 +111,7 @@ def evaluate(
     length_limit: int = -1,
     stop: Callable[[], bool] = lambda: False,
     on_episode: Callable[[Episode], None] = lambda episode: None,
-    callback: Callback = NULL_CALLBACK,
+    callback: EvalCallback = NULL_CALLBACK,
     on_non_finite: OnNonFinite | None = None,
 ) -> dict[str, Performance] | None:
     """Play the first ``episodes`` episodes of every behaviour, in the order in which they begin.

@@ -24,7 +24,7 @@ from algorithm.console.output import open_console
 from algorithm.env.base import VecEnv
 from algorithm.env.unity.player import EditorStoppedError
 from algorithm.errors import UsageError
-from algorithm.evaluation.callbacks import NULL_CALLBACK, Callback, CallbackList
+from algorithm.evaluation.callbacks import NULL_CALLBACK, CallbackList, EvalCallback
 from algorithm.evaluation.evaluate import EvalPolicy, Performance, eval_loop, evaluate
 from algorithm.evaluation.recording import Recording
 from algorithm.evaluation.video import VideoRecorder, VideoRecorders
@@ -45,7 +45,7 @@ from algorithm.wording import Rows
 
 # Replace those of the training; the command line comes after them. max_step must be a number, since a
 # learning rate that falls to 0 needs one. Workers only train, and more of them than environments are refused.
-_LIMITS = (
+LIMITS = (
     f"base_config.max_step={10**15}",
     "base_config.max_iter=-1",
     "base_config.n_envs=1",
@@ -63,7 +63,7 @@ def play(options: TrainOptions, folder: EnvFolder) -> int:
     """
     _refuse_contradictions(options)
     run = find_run(options, folder)
-    overrides = (*_LIMITS, *options.overrides)
+    overrides = (*LIMITS, *options.overrides)
     loaded = load_config_file(
         run.config, overrides, config_flags(options), options.seed, env=folder, require_runnable=True
     )
@@ -155,7 +155,7 @@ class _Outputs:
         return cls(run, video, Recording(Path(options.record)) if options.record else None)
 
     @property
-    def callback(self) -> Callback:
+    def callback(self) -> EvalCallback:
         return CallbackList(*(one for one in (self.video, self.recording) if one is not None))
 
     @property
@@ -176,7 +176,7 @@ def _play(
     env: VecEnv,
     stop: StopRequest,
     options: TrainOptions,
-    callback: Callback = NULL_CALLBACK,
+    callback: EvalCallback = NULL_CALLBACK,
 ) -> Iterator[Episode]:
     base = loaded.config.base_config
     policies, limit = _policies(agents, greedy=options.disable_sample), base.max_step_each_iter
@@ -199,7 +199,7 @@ def _evaluate(
     env: VecEnv,
     stop: StopRequest,
     num_episodes: int,
-    callback: Callback,
+    callback: EvalCallback,
 ) -> list[Episode]:
     """Return the episodes that count, as many as were finished before a signal."""
     episodes: list[Episode] = []

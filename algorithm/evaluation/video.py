@@ -15,7 +15,7 @@ from typing_extensions import override
 
 from algorithm.env.base import Picture, VecEnv
 from algorithm.errors import EnvError
-from algorithm.evaluation.callbacks import NULL_CALLBACK, Callback, NullCallback
+from algorithm.evaluation.callbacks import NULL_CALLBACK, EvalCallback, NullCallback
 from algorithm.roles import Episode
 
 DEFAULT_FPS = 30.0
@@ -202,7 +202,7 @@ class VideoRecorders:
         return VideoRecorder(self._env, path, self._env.fps or DEFAULT_FPS, warn=self._warn)
 
 
-def no_video(step: int) -> Callback:
+def no_video(step: int) -> EvalCallback:
     """Return the callback of an evaluation without a video."""
     return NULL_CALLBACK
 

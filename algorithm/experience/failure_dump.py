@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from algorithm.config.cli import program
+from algorithm.config.program import program
 from algorithm.config.schema import Config
 from algorithm.env.base import Trace
 from algorithm.env.env_id import resolve_env_id

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import shlex
 
-from algorithm.config.cli import TrainOptions, program
+from algorithm.config.cli import TrainOptions
+from algorithm.config.program import program
 from algorithm.config.yaml_io import inline
 from algorithm.runs.names import directory_flags
 

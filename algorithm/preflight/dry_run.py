@@ -29,7 +29,7 @@ from algorithm.roles import Agent
 from algorithm.runs.files import json_text
 from algorithm.runs.names import expand_name
 from algorithm.runs.rundir import RunDir
-from algorithm.train.assembly import check_eval_spaces, close_env, make_agents, make_env, set_up
+from algorithm.train.assembly import check_eval_spaces, close_env, make_agents, make_env, set_up, with_sac
 from algorithm.train.checkpointer import kept_replays
 from algorithm.train.randomness import seed_globally
 from algorithm.train.runtime import local_collector
@@ -75,8 +75,9 @@ def dry_run(options: TrainOptions, loaded: LoadedConfig, *, seconds: float = SEC
         stack.callback(close_env, eval_env, console.warn)
         if config.eval_config.wrappers is not None:
             check_eval_spaces(env.specs, eval_env.specs)
+        as_written = with_sac(loaded, lambda _: {"compile": "off"})  # compiling may take longer than all else
         agents = make_agents(
-            loaded, env.specs, loaded.env_dir, device, memory=budget, greedy=options.disable_sample
+            as_written, env.specs, loaded.env_dir, device, memory=budget, greedy=options.disable_sample
         )
         console.start(start_screen(loaded, _folder(options, loaded), env, agents, device))
         for notice in (
@@ -146,7 +147,8 @@ def cost_rows(
 
     models: folder of all runs
     """
-    rows = [("speed", _speed_text(speed))]
+    compiled = config.sac_config.compile != "off"
+    rows = [("speed", _speed_text(speed) + ", uncompiled; compiled it takes less" * compiled)]
     if plan is None:
         rows.append(("time", "no limit is set (max_step, max_iter): it goes on until it is stopped"))
     else:

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast
 
-from algorithm.config.cli import MODELS, program
+from algorithm.config.cli import MODELS
+from algorithm.config.program import program
 from algorithm.errors import StorageError, UsageError
 from algorithm.reading import read_json, read_lines
 from algorithm.runs.files import finite_or_null, write_bytes, write_json, write_text

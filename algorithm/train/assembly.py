@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -124,15 +125,38 @@ def close_env(env: VecEnv, warn: Callable[[str], None]) -> None:
 
 
 def set_up(loaded: LoadedConfig) -> tuple[LoadedConfig, list[str]]:
-    """Give torch its threads. Return the configuration, ``threads: auto`` replaced, and lines on that."""
+    """Give torch its threads. Return the configuration as a run keeps it, and lines on what was measured.
+
+    ``threads: auto`` has become a number, and ``compile: auto`` is off where that is not worth it: a run that
+    is prolonged goes on as it began.
+    """
     said = []
+    loaded = with_sac(
+        loaded,
+        lambda config: (
+            {"compile": "off"} if config.sac_config.compile == "auto" and not config.worth_compiling else {}
+        ),
+    )
     if loaded.config.sac_config.threads == "auto":
         seconds = measure_threads()
-        loaded = loaded.with_threads(fastest(seconds))
+        number = fastest(seconds)
+        loaded = with_sac(loaded, lambda _: {"threads": number})
         each = ", ".join(f"{1e3 * taken:.1f} ms with {n}" for n, taken in seconds.items())
         said = [f"threads: {loaded.threads}, measured: {each}"]
     set_up_process(loaded.threads)
     return loaded, said
+
+
+def with_sac(loaded: LoadedConfig, decide: Callable[[Config], Mapping[str, object]]) -> LoadedConfig:
+    """Return the configuration with keys of ``sac_config`` as decided for all and for each behaviour."""
+
+    def decided(config: Config) -> Config:
+        sac = config.sac_config.model_copy(update=dict(decide(config)))
+        return config.model_copy(update={"sac_config": sac})
+
+    behaviours = {name: decided(config) for name, config in loaded.behaviours.items()}
+    names = loaded.decided | {f"sac_config.{key}" for key in decide(loaded.config)}
+    return replace(loaded, config=decided(loaded.config), behaviours=behaviours, decided=names)
 
 
 def make_agents(

@@ -16,6 +16,7 @@ from algorithm.runs.checkpoints.checkpoint import Checkpoint, checkpoint_steps
 from algorithm.runs.checkpoints.manager import find_checkpoint, intact_checkpoints
 from algorithm.runs.logs.wandb_sink import require_wandb
 from algorithm.runs.rundir import RunDir
+from algorithm.train.callbacks import Callback
 from algorithm.train.runtime import OneProcess, Wire
 from algorithm.train.session import run_training
 from algorithm.train.state import Start, fitting
@@ -29,10 +30,11 @@ def resume(
     wire: Wire = OneProcess,
     flags: Mapping[str, object] | None = None,
     defaults: Mapping[str, object] = MappingProxyType({}),
+    callbacks: Sequence[Callback] = (),
 ) -> int:
     """Continue the newest run of the environment, or that of ``--name``; returns the exit code.
 
-    wire: see :func:`~algorithm.train.session.run_training`; flags, defaults: see
+    wire, callbacks: see :func:`~algorithm.train.session.run_training`; flags, defaults: see
     :func:`~algorithm.config.loader.load_config`, by default the flags of ``options``
 
     The run's own configuration counts, with the command line's changes; with ``--config`` the task's does.
@@ -57,7 +59,8 @@ def resume(
         _refuse_if_done(saved, wanted, run, options.evaluations)
         return Start(saved, changed, older)
 
-    return run_training(options, wanted, arguments, run, start=start, wire=wire).exit_code
+    trained = run_training(options, wanted, arguments, run, start=start, wire=wire, callbacks=callbacks)
+    return trained.exit_code
 
 
 def find_run(options: TrainOptions, folder: EnvFolder) -> RunDir:

@@ -20,14 +20,12 @@ from algorithm.console.base import Console
 from algorithm.console.output import close_logging, open_console, setup_logging
 from algorithm.env.base import VecEnv
 from algorithm.env.pool.monitor_process import monitor_process
-from algorithm.errors import EnvError, StorageError, UsageError, UserError
+from algorithm.errors import EnvError, UsageError, UserError
 from algorithm.evaluation.video import VideoRecorders, no_video
 from algorithm.experience.failure_dump import FailureDumps
 from algorithm.experience.faults import Faults
 from algorithm.experience.non_finite import Drop, OnNonFinite, Stop
 from algorithm.replay.budget import MemoryBudget
-from algorithm.report.curves import plot_curve, read_series
-from algorithm.report.report import write_report
 from algorithm.roles import Agent
 from algorithm.runs.checkpoints.manager import CheckpointManager, passed_over
 from algorithm.runs.checkpoints.manifest import DamagedError
@@ -46,6 +44,7 @@ from algorithm.train.assembly import (
     nn_file,
     set_up,
 )
+from algorithm.train.callbacks import Callback, CallbackError, Callbacks, Training, load_callbacks
 from algorithm.train.checkpointer import Checkpointer, kept_replays
 from algorithm.train.profile import TrainingProfile
 from algorithm.train.randomness import seed_globally
@@ -60,8 +59,8 @@ from algorithm.train.state import (
     load_foreign_replays,
     load_replays,
 )
-from algorithm.train.summaries import finish_screen, result_json, start_screen
-from algorithm.train.trainer import Outcome, Trainer
+from algorithm.train.summaries import finish_screen, result_json, start_screen, write_outcome, write_page
+from algorithm.train.trainer import Trainer
 
 _DROPPED_IN_EVALUATIONS = 100  # episodes; an evaluation waits for whole ones
 
@@ -82,11 +81,12 @@ def train(
     *,
     name: str | None = None,
     wire: Wire = OneProcess,
+    callbacks: Sequence[Callback] = (),
 ) -> Trained:
     """Train one new run to its end.
 
-    arguments: the command line, for the manifest; name: of the run, instead of ``base_config.name``; wire:
-    see :func:`run_training`.
+    arguments: the command line, for the manifest; name: of the run, instead of ``base_config.name``; wire and
+    callbacks: see :func:`run_training`.
     """
     if options.ckpt is not None:
         raise UsageError(
@@ -98,7 +98,7 @@ def train(
     name = name or loaded.config.base_config.name
     run = RunDir.create(loaded.env_label, name, models=options.directory, argument=options.env)
     try:
-        return run_training(options, loaded, arguments, run, wire=wire)
+        return run_training(options, loaded, arguments, run, wire=wire, callbacks=callbacks)
     except BaseException:
         run.take_back()  # where nothing was trained the name stays free
         raise
@@ -112,13 +112,16 @@ def run_training(
     *,
     start: Callable[[Console], Start] | None = None,
     wire: Wire = OneProcess,
+    callbacks: Sequence[Callback] = (),
 ) -> Trained:
     """Train in the folder ``run``, from nothing or from the result of ``start``.
 
-    wire: constructor of the source of transitions
+    wire: constructor of the source of transitions; callbacks: behind those of the configuration
     """
     if options.evaluations is not None:
         check_evaluations(loaded)
+    own = load_callbacks(loaded.config.base_config.callbacks, loaded.env_dir)
+    called = Callbacks([*own, *callbacks])
     loaded, measured = set_up(loaded)
     device = pick_device(options.device)
     with ExitStack() as stack:
@@ -133,14 +136,18 @@ def run_training(
         stop = stack.enter_context(StopRequest())
         begun = start(console) if start else None
         since = begun.saved.step if begun else 0
-        session = Session(options, loaded, arguments, run, lock, device, console, stop, stack, wire, since)
+        session = Session(
+            options, loaded, arguments, run, lock, device, console, stop, stack, wire, called, since
+        )
         trainer: Trainer | None = None
 
         def end(error: Exception) -> None:
             logger.error("the run failed", exc_info=error)
-            if trainer is not None and isinstance(error, EnvError):
-                _save_cut_off(trainer, console)
-            _write_page(run, console)
+            if trainer is not None and isinstance(error, EnvError | CallbackError):
+                _save_cut_off(
+                    trainer, console, "an environment" if isinstance(error, EnvError) else "a callback"
+                )
+            write_page(run, console)
 
         def end_of_hang(error: EnvError) -> None:
             end(error)
@@ -156,39 +163,17 @@ def run_training(
             end(error)
             raise
         result = result_json(run, outcome, loaded.seed)
-        _write_outcome(loaded, run, outcome, result, console)
+        write_outcome(loaded, run, outcome, result, console)
         console.finish(*finish_screen(run, outcome, saver.summary, trainer.render_modes))
     return Trained(run, result, stop.exit_code)
 
 
-def _save_cut_off(trainer: Trainer, console: Console) -> None:
-    """Keep what was learned before an environment ended the run."""
+def _save_cut_off(trainer: Trainer, console: Console, what: str) -> None:
+    """Keep what was learned before something ended the run."""
     try:
         if step := trainer.save_cut_off():
-            console.message(f"an environment ended the run; step {step:,} is saved, --resume goes on from it")
+            console.message(f"{what} ended the run; step {step:,} is saved, --resume goes on from it")
     except UserError as error:
-        console.warn(error.line)
-
-
-def _write_outcome(
-    loaded: LoadedConfig, run: RunDir, outcome: Outcome, result: Mapping[str, object], console: Console
-) -> None:
-    """Write results and page; a full disk at this point costs nothing that was learned."""
-    try:
-        run.write_result(result)
-        if outcome.last_eval:
-            label = f"evaluation, mean of {loaded.config.eval_config.episodes} episodes"
-            series = read_series(run.metrics_jsonl, label)
-            plot_curve(run.plots / "return.png", [series], title=f"{loaded.env_label}, {run.name}")
-    except StorageError as error:
-        console.warn(error.line)
-    _write_page(run, console)
-
-
-def _write_page(run: RunDir, console: Console) -> None:
-    try:
-        write_report(run)
-    except StorageError as error:
         console.warn(error.line)
 
 
@@ -206,6 +191,7 @@ class Session:
     stop: StopRequest
     stack: ExitStack
     wire: Wire
+    callbacks: Callbacks
     since: int = 0  # step that the run goes on from
 
     def prepare(self, start: Start | None) -> tuple[Trainer, Checkpointer, Runtime, Faults]:
@@ -258,6 +244,8 @@ class Session:
             evaluations=self.options.evaluations,
             profile=TrainingProfile(run.path / "profile.txt", console) if self.options.profile else None,
         )
+        trainer.attach(self.callbacks)
+        self.callbacks.attach(Training(run.path, config, agents, training.counters, self.stop))
         return trainer, saver, runtime, faults
 
     def on_non_finite(

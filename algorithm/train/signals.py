@@ -25,6 +25,7 @@ class StopRequest:
         self._process = os.getpid()
         self._former: dict[int, object] = {}
         self.signal: signal.Signals | None = None
+        self._why = ""
 
     def __enter__(self) -> StopRequest:
         ignored = _HUNG_UP is not None and signal.getsignal(_HUNG_UP) is signal.SIG_IGN
@@ -39,7 +40,7 @@ class StopRequest:
             signal.signal(number, former)  # type: ignore[arg-type]
 
     def __bool__(self) -> bool:
-        return self.signal is not None
+        return self.signal is not None or bool(self._why)
 
     @property
     def exit_code(self) -> int:
@@ -49,11 +50,14 @@ class StopRequest:
     @property
     def text(self) -> str:
         """Line to print after the first signal."""
-        return f"{self.signal.name}: saving and ending; once more ends at once" if self.signal else ""
+        return f"{self.signal.name}: saving and ending; once more ends at once" if self.signal else self._why
 
-    def set(self) -> None:
-        """Request the end, as the first SIGINT does."""
-        self.signal = self.signal or signal.SIGINT
+    def set(self, why: str = "") -> None:
+        """Request the end as the first SIGINT does, or with a reason for it, which is no failure."""
+        if why:
+            self._why = why
+        else:
+            self.signal = self.signal or signal.SIGINT
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         if os.getpid() != self._process:

@@ -12,9 +12,13 @@ import torch
 
 from algorithm.config.loader import LoadedConfig
 from algorithm.config.schema import Config
+from algorithm.console.base import Console
 from algorithm.console.offers import has_display, playing_commands
+from algorithm.errors import StorageError
 from algorithm.evaluation.evaluate import Performance
-from algorithm.nn.process import medium_is_single
+from algorithm.nn.process import graphs_round, medium_is_single
+from algorithm.report.curves import plot_curve, read_series
+from algorithm.report.report import write_report
 from algorithm.roles import Agent
 from algorithm.runs.rundir import RunDir
 from algorithm.spec import DEFAULT_BEHAVIOUR, AgentSpec
@@ -38,7 +42,7 @@ def start_screen(
         f"python {platform.python_version()}, torch {torch.__version__}, "
         f"numpy {np.__version__}, gymnasium {gymnasium.__version__}"
     )
-    threads, precision = torch.get_num_threads(), torch.get_float32_matmul_precision()
+    threads, wanted = torch.get_num_threads(), loaded.config.sac_config.matmul_precision
     sections: list[tuple[str, Rows]] = [
         (
             "run",
@@ -47,7 +51,7 @@ def start_screen(
                 ("folder", run.shown(run.path)),
                 ("seed", str(loaded.seed)),
                 ("ends", _end(loaded)),
-                ("device", f"{device}, {threads} thread{'s' * (threads > 1)}{_products(precision, device)}"),
+                ("device", f"{device}, {threads} thread{'s' * (threads > 1)}{_products(wanted, device)}"),
                 ("versions", versions),
             ],
         ),
@@ -62,12 +66,17 @@ def start_screen(
     return sections
 
 
-def _products(precision: str, device: torch.device) -> str:
+def _products(wanted: str, device: torch.device) -> str:
     """Name the precision of matrix products where it is not the usual one, and what this CPU makes of it."""
+    precision = torch.get_float32_matmul_precision()
     if precision == "highest":
         return ""
-    single = device.type == "cpu" and (precision == "high" or medium_is_single())
-    return f", matrix products in {precision} precision{', single on this CPU' if single else ''}"
+    made = ""
+    if wanted == "medium" and graphs_round(device):
+        made = ", bfloat16 in compiled updates and single in others on this CPU"
+    elif device.type == "cpu" and (precision == "high" or medium_is_single()):
+        made = ", single on this CPU"
+    return f", matrix products in {precision} precision{made}"
 
 
 def finish_screen(
@@ -222,3 +231,26 @@ def _evaluation(evaluations: Mapping[str, tuple[int, Performance]], name: str) -
         "episodes": len(performance.returns),
         "step": step,
     }
+
+
+def write_outcome(
+    loaded: LoadedConfig, run: RunDir, outcome: Outcome, result: Mapping[str, object], console: Console
+) -> None:
+    """Write results and page; a full disk at this point costs nothing that was learned."""
+    try:
+        run.write_result(result)
+        if outcome.last_eval:
+            label = f"evaluation, mean of {loaded.config.eval_config.episodes} episodes"
+            series = read_series(run.metrics_jsonl, label)
+            plot_curve(run.plots / "return.png", [series], title=f"{loaded.env_label}, {run.name}")
+    except StorageError as error:
+        console.warn(error.line)
+    write_page(run, console)
+
+
+def write_page(run: RunDir, console: Console) -> None:
+    """Write the report of a run; a full disk is told."""
+    try:
+        write_report(run)
+    except StorageError as error:
+        console.warn(error.line)

@@ -17,13 +17,14 @@ from algorithm.config.schema import Config
 from algorithm.console.base import Console, Evaluation, Progress
 from algorithm.env.base import VecEnv
 from algorithm.env.unity.player import EditorStoppedError
-from algorithm.evaluation.callbacks import Callback
+from algorithm.evaluation.callbacks import EvalCallback
 from algorithm.evaluation.evaluate import EvalPolicy, Performance, evaluate
 from algorithm.experience.non_finite import OnNonFinite
 from algorithm.families import family
 from algorithm.roles import Episode
 from algorithm.runs.logs.metrics import MetricsLogger, Rate
 from algorithm.timing import Part
+from algorithm.train.callbacks import Callbacks
 from algorithm.train.checkpointer import Checkpointer
 from algorithm.train.profile import NoProfile, TrainingProfile, shares
 from algorithm.train.signals import StopRequest
@@ -75,7 +76,7 @@ class Trainer:
         console: Console,
         metrics: MetricsLogger,
         stop: StopRequest,
-        film: Callable[[int], Callback],
+        film: Callable[[int], EvalCallback],
         on_non_finite: OnNonFinite,
         evaluations: int | None = None,
         profile: NoProfile | TrainingProfile | None = None,
@@ -91,10 +92,15 @@ class Trainer:
             for name, agent in self._agents.items()
         }
         self._profile = profile or NoProfile()
+        self._callbacks, self._saved_at = Callbacks(), -1
         self._latest_metrics: dict[str, float] = {}
         self._process = psutil.Process()
         self._step_rate, self._update_rate = Rate(), Rate()
         self._started = time.monotonic()
+
+    def attach(self, callbacks: Callbacks) -> None:
+        """Have a user's own code called."""
+        self._callbacks = callbacks
 
     @property
     def render_modes(self) -> Sequence[str]:
@@ -108,6 +114,7 @@ class Trainer:
         save = Every(sac.save_model_per_step, counters.step)
         evaluation = Every(self._config.eval_config.per_step, counters.step)
         self._started = time.monotonic()
+        self._callbacks.call("on_start")
         self._watch.skip()
         self._pretrain()
         owed = counters.owes_evaluation
@@ -121,24 +128,31 @@ class Trainer:
                 self._write_summary()
             if evaluation.due(counters.step):
                 self._evaluate()
-            if save.due(counters.step):
-                self._saver.save(self._metrics.state())
+            if save.due(counters.step) and self._saver.save(self._metrics.state()):
+                self._saved_at = counters.step
+                self._callbacks.call("on_checkpoint")
             if self._console.due():
                 self._console.progress(self._progress())
             self._watch.lap("other")
             self._profile.step(self._training.updates)
+        # The checkpoint of this step lacks an evaluation that was owed, and that a pause counts.
+        self._finish(lacks=owed and counters.is_evaluated and self._paused())
+        return self._outcome()
+
+    def _finish(self, *, lacks: bool) -> None:
+        """Save, and evaluate unless a signal ended the run. lacks: this step's checkpoint is not whole."""
         if self._stop:
             self._console.message(self._stop.text)
-        # The checkpoint of this step lacks an evaluation that was owed, and that a pause counts.
-        lacks = owed and counters.is_evaluated and self._paused()
         self._saver.save_finally(self._metrics.state(), anew=lacks)
+        if self._saved_at != self._counters.step:
+            self._callbacks.call("on_checkpoint")
         self._watch.lap("other")
-        if not self._stop and not counters.is_evaluated:
+        if not self._stop and not self._counters.is_evaluated:
             self._evaluate()
         self._metrics.flush()
         self._profile.finish(shares(self._watch.seconds))
         self._console.progress(self._progress())  # what stays on the screen is the end
-        return self._outcome()
+        self._callbacks.call("on_end")
 
     def _pretrain(self) -> None:
         """Make the updates that are due before the first step, and see what has come of them."""
@@ -191,6 +205,9 @@ class Trainer:
             counters.iteration += 1
             if self._config.base_config.reset_on_iteration:
                 collector.truncate()
+        for episode in episodes:
+            self._callbacks.call("on_episode", episode)
+        self._callbacks.call("on_step")
 
     def _evaluate(self) -> None:
         if self._eval_env is None:
@@ -232,6 +249,7 @@ class Trainer:
         }
         self._metrics.write(step, values, behaviour=behaviour)
         self._console.evaluation(_shown(step, performance), best=is_best)
+        self._callbacks.call("on_evaluation", _shown(step, performance))
 
     def _write_summary(self) -> None:
         shared = self._watch.shares() | self._rates() | self._training.faults.metrics

@@ -11,9 +11,10 @@ from dataclasses import replace
 from datetime import datetime
 from types import ModuleType
 
-from algorithm.config.cli import notices, program
+from algorithm.config.cli import notices
 from algorithm.config.cli_ds import DistributedOptions
 from algorithm.config.locate import find_env
+from algorithm.config.program import program
 from algorithm.errors import UsageError
 from algorithm.train.signals import StopRequest
 from ds.cluster.cluster import Cluster

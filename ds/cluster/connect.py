@@ -8,13 +8,20 @@ import socket
 from pathlib import Path
 from types import ModuleType
 
+from algorithm.env.install_hints import install_command
 from algorithm.errors import UsageError, UserError
 from ds.cluster.target_size import NAMESPACE
 
 PROJECT = Path(__file__).resolve().parents[2]
-"""Folder of ``main_ds.py`` and the packages."""
+"""Folder of the packages, and in a checkout of ``main_ds.py``."""
 
 _ANSWER_S = 5.0
+
+
+def python_arguments(script: str, module: str) -> tuple[str, ...]:
+    """Return what Python runs a program by: a checkout's script, or the module of an installed package."""
+    file = PROJECT / script
+    return (str(file),) if file.is_file() else ("-m", module)
 
 
 class ClusterAway(UserError):  # noqa: N818 - what happened
@@ -76,7 +83,7 @@ def _import_ray() -> ModuleType:
             "ray is not installed",
             where="the role cluster",
             why="it is an extra of its own",
-            fix="pip install -e .[ray]",
+            fix=install_command("ray"),
         ) from None
     return ray
 

@@ -15,7 +15,7 @@ from algorithm.config.locate import EnvFolder
 from algorithm.config.schema import DISTRIBUTED_DEFAULTS, Config, NetConfig
 from algorithm.runs.names import directory_flags, expand_name
 from algorithm.runs.rundir import RunDir
-from ds.cluster.connect import PROJECT
+from ds.cluster.connect import python_arguments
 
 
 class Commands(Protocol):
@@ -35,7 +35,7 @@ class Commands(Protocol):
 class MainCommands:
     """``python main_ds.py ENV learner`` and ``actor``.
 
-    script:   main_ds.py, absolute.
+    script:   arguments of Python before those of main_ds.py.
     env:      as the user gave it.
     name:     of the run, nothing left to expand.
     common:   flags of both, such as ``-c`` and ``-o``.
@@ -44,7 +44,7 @@ class MainCommands:
     kept:     flags of a learner that goes on with its run as well, such as ``--device``.
     """
 
-    script: Path
+    script: tuple[str, ...]
     env: str
     name: str
     common: tuple[str, ...] = ()
@@ -63,7 +63,7 @@ class MainCommands:
 
     def base(self, role: str, host: str, port: int) -> tuple[str, ...]:
         """Return the beginning of a command line of ``role``."""
-        return (str(self.script), self.env, role, "--learner_host", host, "--learner_port", str(port))
+        return (*self.script, self.env, role, "--learner_host", host, "--learner_port", str(port))
 
 
 MakeSecrets = Callable[[Path, Sequence[str]], None]
@@ -181,7 +181,7 @@ def commands_from_args(options: DistributedOptions, name: str) -> MainCommands:
     where = tuple(directory_flags(train.directory))
     kept = (*where, *_words({"--device": train.device}), *_switches(options))
     return MainCommands(
-        script=PROJECT / "main_ds.py",
+        script=python_arguments("main_ds.py", "ds"),
         env=train.env,
         name=name,
         common=common,

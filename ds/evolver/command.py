@@ -10,10 +10,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
 
-from algorithm.config.cli import TrainOptions, notices, program
+from algorithm.config.cli import TrainOptions, notices
 from algorithm.config.cli_ds import ClusterOptions, DistributedOptions
 from algorithm.config.loader import LoadedConfig, load_config, load_config_file
 from algorithm.config.locate import EnvFolder, find_env
+from algorithm.config.program import program
 from algorithm.config.schema import DISTRIBUTED_DEFAULTS, NetConfig
 from algorithm.config.yaml_io import write_yaml
 from algorithm.errors import StorageError, UsageError
@@ -23,7 +24,7 @@ from algorithm.runs.names import directory_flags, expand_name
 from algorithm.runs.rundir import RunDir
 from algorithm.wording import listed
 from ds.cluster.command import connected, say
-from ds.cluster.connect import PROJECT
+from ds.cluster.connect import python_arguments
 from ds.cluster.plan import ClusterPlan, commands_from_args, make_secrets
 from ds.cluster.process import RestartRule
 from ds.evolver.evolver import Evolver, Rules
@@ -323,7 +324,7 @@ def _member(
     main = replace(main, learner_flags=(*main.learner_flags, *flags))
     own_secrets = config.net_config.secrets != NetConfig().secrets
     local = cluster.ray is None
-    script = None if cluster.num_actors else PROJECT / "main.py"
+    script = None if cluster.num_actors else python_arguments("main.py", "asac")
     commands = MemberCommands(
         main, script, plan.rules(options.train.env, label).part(plan.generation, folder, number)
     )

@@ -43,19 +43,19 @@ class MemberCommands:
     """Command lines of a member: ``main.py``, or a learner and its actors.
 
     main:   those of a learner and an actor
-    script: main.py, where the member has no actors
+    script: arguments of Python before those of main.py; None where the member has actors
 
     ``part`` is the generation that it works on. A process that is started again goes on from the member's
     newest checkpoint; one that has made none in this generation begins the generation once more.
     """
 
-    def __init__(self, main: MainCommands, script: Path | None, part: GenerationPart) -> None:
+    def __init__(self, main: MainCommands, script: tuple[str, ...] | None, part: GenerationPart) -> None:
         self._main, self._script, self.part = main, script, part
 
     def learner(self, host: str, port: int, *, resume: bool, step: int) -> tuple[str, ...]:
         """Return the command line of the process that learns."""
         main, part = self._main, self.part
-        words = (str(self._script), main.env) if self._script else main.base("learner", host, port)
+        words = (*self._script, main.env) if self._script else main.base("learner", host, port)
         words += ("-n", main.name, *main.kept)
         words += ("--resume",) if resume else (*main.common, *main.learner_flags)
         if step <= part.start.step:

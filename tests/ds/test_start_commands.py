@@ -31,7 +31,7 @@ SAVED = NodeStatus(exists=True, step=3, locked="")
 HERE, THERE = "10.0.0.1", "10.0.0.2"
 
 COMMANDS = MainCommands(
-    script=Path("/p/main_ds.py"),
+    script=("/p/main_ds.py",),
     env="task",
     name="one",
     common=("-c", "section"),
@@ -226,7 +226,7 @@ def test_another_folder_of_all_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPa
             learner = parse_distributed(commands.learner("h", 5, resume=resume, step=3)[1:])
             assert learner.train.directory == Path("kept")
         assert parse_distributed(commands.actor("h", 5)[1:]).train.directory == Path("kept")
-    alone = MemberCommands(made.commands, Path("main.py"), part).learner("h", 5, resume=True, step=3)
+    alone = MemberCommands(made.commands, ("main.py",), part).learner("h", 5, resume=True, step=3)
     assert parse_args(alone[1:]).directory == Path("kept")
     Path("kept/gym/pendulum/one").mkdir(parents=True)
     Path("kept/gym/pendulum/one/config.yaml").write_text("{}")
@@ -278,7 +278,7 @@ def test_ray_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     for variable in ("RAY_USAGE_STATS_ENABLED", "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"):
         monkeypatch.setenv(variable, "")
     monkeypatch.setattr(builtins, "__import__", without_ray)
-    with pytest.raises(UsageError, match=r"(?s)ray is not installed.*pip install -e \.\[ray\]"):
+    with pytest.raises(UsageError, match=r'(?s)ray is not installed.*pip install -e "\.\[ray\]"'):
         start_ray()
 
 

@@ -37,6 +37,13 @@ def test_a_missing_package_is_told_with_its_extra(
     assert f'pip install -e ".[{extra}]"' in advice(importing(name, monkeypatch), "else")
 
 
+def test_an_installed_package_names_itself(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("algorithm.env.install_hints._CHECKOUT", tmp_path / "pyproject.toml")
+    error = ModuleNotFoundError("No module named 'pybullet_envs_gymnasium'")
+    expected = f'{sys.executable} -m pip install "advanced-soft-actor-critic[bullet]"'
+    assert advice(error, "else") == expected
+
+
 def test_atari_preprocessing_without_opencv_is_told_with_its_extra() -> None:
     error = gym.error.DependencyNotInstalled('opencv-python package not installed, run `pip install "…"`')
     assert '".[atari]"' in advice(error, "else")

@@ -19,7 +19,6 @@ from algorithm.evaluation.evaluate import Performance
 from algorithm.evaluation.play import Logged, table
 from algorithm.runs.logs.metrics import read_metrics
 from algorithm.runs.rundir import RunDir
-from algorithm.train import session
 from tests.preflight.test_check import LIMITS
 from tests.run.sessions import TASK, run, weights_hash
 
@@ -75,7 +74,6 @@ KINDS = {
 
 def test_a_fresh_process_reproduces_what_was_logged_to_the_last_bit(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(session, "plot_curve", lambda *args, **options: None)  # the slowest part of it
     (tmp_path / "task").mkdir()
     short = "max_step: 130, max_step_each_iter: 30, reset_on_iteration: false"
     text = TASK.replace("max_step: 260, reset_on_iteration: false", short).replace(

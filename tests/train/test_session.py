@@ -304,8 +304,9 @@ def test_a_signal_during_start_up_ends_without_a_trace(task):
 @pytest.mark.fault("F22")
 def test_an_import_that_swallows_the_interrupt_does_not_keep_the_process():
     code = (
-        "import os, signal, main\n"
-        "with main.interruptible_imports():\n"
+        "import os, signal\n"
+        "from algorithm.command import interruptible_imports\n"
+        "with interruptible_imports():\n"
         "    try: os.kill(os.getpid(), signal.SIGINT)\n"
         "    except BaseException: pass\n"
         "    print('went on')"

@@ -16,6 +16,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Protocol
 
+from algorithm.env.install_hints import install_command
 from algorithm.errors import UsageError
 from algorithm.reading import read_bytes
 from algorithm.runs.config import WandbConfig
@@ -64,8 +65,7 @@ def require_wandb(config: WandbConfig) -> None:
         "the package of W&B is not installed",
         where=f"wandb_config.project: {config.project}",
         why="there is no module wandb",
-        fix='in the project\'s folder: .venv/bin/python -m pip install -e ".[wandb]"\n'
-        "or train without W&B: -o wandb_config.project=null",
+        fix=f"{install_command('wandb')}\nor train without W&B: -o wandb_config.project=null",
     )
 
 

@@ -1,0 +1,188 @@
+"""The command ``main.py``, which the package installs as ``asac``: training or running of an agent."""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import FrameType
+from typing import NoReturn
+
+from algorithm.config.cli import TrainOptions, config_flags, notices, parse_args
+from algorithm.config.loader import LoadedConfig, load_config
+from algorithm.config.locate import find_env
+from algorithm.env.pool.process_exit import exit_process
+from algorithm.runs.listing import listing
+from algorithm.runs.names import check_directory
+from algorithm.streams import mend_streams
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit code. Errors meant for a user are shown without traceback."""
+    options = parse_args(argv)
+    sys.path.append(str(Path.cwd()))  # module:Id finds a module beside the user, who may be anywhere
+    return guarded(lambda: _command(options), debug=options.debug)
+
+
+def guarded(command: Callable[[], int], *, debug: bool) -> int:
+    """Run a command and return its exit code; an error is shown in its form for a person."""
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # threads that wait leave the cores to others
+    try:
+        return command()
+    except SystemExit as left:  # a library's exit does not end the program
+        print(f"internal error: SystemExit({left.code!r}) in the middle of a command", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:  # before or after the run: while it lasts, it handles signals itself
+        print("interrupted", file=sys.stderr)
+        return 130
+    except Exception as error:
+        if debug:
+            traceback.print_exc()
+        code = getattr(error, "exit_code", None)
+        if code is None:
+            if not debug:
+                print("internal error; --debug shows where, or train.log in a run", file=sys.stderr)
+            print(f"{type(error).__name__}: {error}", file=sys.stderr)
+            return 1
+        print(f"error: {error}", file=sys.stderr)
+        return int(code)
+
+
+def _command(options: TrainOptions) -> int:
+    check_directory(options.directory)
+    if options.list:
+        print(listing(options.env, options.directory))
+    elif options.plays:
+        return _play(options)
+    elif options.report:
+        return _report(options)
+    else:
+        return _prepare(options)
+    return 0
+
+
+def _prepare(options: TrainOptions) -> int:
+    """Train, or look at what would be trained."""
+    if options.resume:
+        return _resume(options)
+    if options.failure:
+        return _replay(options, options.failure)
+    if options.check or options.dry_run:
+        return _look(options)
+    return _train(options)
+
+
+def _play(options: TrainOptions) -> int:
+    folder = find_env(options.env)
+    _say(options, f"{folder.label}: loading torch")
+    with interruptible_imports():
+        from algorithm.evaluation.play import play  # torch takes seconds: the line above comes first
+
+    return play(options, folder)
+
+
+def _report(options: TrainOptions) -> int:
+    _show_notices(options)
+    with interruptible_imports():
+        from algorithm.report.compare import report
+
+    return report(options, find_env(options.env))
+
+
+def _resume(options: TrainOptions) -> int:
+    folder = find_env(options.env)
+    _say(options, f"{folder.label}: loading torch")
+    with interruptible_imports():
+        from algorithm.train.resume import resume
+
+    return resume(options, folder, sys.argv)
+
+
+def _look(options: TrainOptions) -> int:
+    loaded = _load(options, options.seed)
+    if options.check:  # all else has a console of its own
+        _show_notices(options, loaded)
+    doing = "looking at the environment" if options.check else "loading torch"
+    _say(options, f"{loaded.env_label}, {loaded.source}: {doing}")
+    if options.check:
+        with interruptible_imports():
+            from algorithm.preflight.check import check_task
+
+        return check_task(options, loaded)
+    with interruptible_imports():
+        from algorithm.preflight.dry_run import dry_run
+
+    return dry_run(options, loaded)
+
+
+def _replay(options: TrainOptions, failure: str) -> int:
+    folder = find_env(options.env)
+    _show_notices(options)
+    _say(options, f"{folder.label}: replaying {failure}")
+    from algorithm.preflight.check import check_failure
+
+    return check_failure(Path(failure))
+
+
+def _train(options: TrainOptions) -> int:
+    loaded = _load(options, options.seed)
+    _say(options, f"{loaded.env_label}, {loaded.source}: loading torch")
+    with interruptible_imports():
+        from algorithm.train.repeat import train_repeatedly
+
+    return train_repeatedly(options, loaded, lambda seed: _load(options, seed), sys.argv)
+
+
+def _load(options: TrainOptions, seed: int | None) -> LoadedConfig:
+    return load_config(
+        options.env,
+        options.config,
+        options.overrides,
+        config_flags(options),
+        seed=seed,
+        require_runnable=True,
+    )
+
+
+@contextmanager
+def interruptible_imports() -> Iterator[None]:
+    """Let SIGINT end the process at once; imports of others may swallow a KeyboardInterrupt."""
+
+    def end(number: int, frame: FrameType | None) -> None:
+        with suppress(OSError):
+            os.write(2, b"interrupted before anything began\n")  # print could be what was interrupted
+        os._exit(128 + number)
+
+    former = signal.signal(signal.SIGINT, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, former)
+
+
+def _show_notices(options: TrainOptions, loaded: LoadedConfig | None = None) -> None:
+    """Print the flags without effect, where no console does."""
+    for text in notices(options, loaded.config.base_config if loaded else None):
+        print(f"warning: {text}", file=sys.stderr)
+
+
+def _say(options: TrainOptions, text: str) -> None:
+    if not options.quiet:
+        print(text, flush=True)
+
+
+def as_program(command: Callable[[], int]) -> NoReturn:
+    """Run a command as all that this process is for."""
+    mend_streams()
+    faulthandler.enable()  # a simulator that crashes in this process takes it along, but prints where
+    exit_process(command())
+
+
+def run() -> NoReturn:
+    """Run the program."""
+    as_program(main)

@@ -1,0 +1,75 @@
+"""``--list``: the tasks there are, or the sections and runs of one."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from algorithm.config.locate import CONFIG_FILE, find_env, known_tasks
+from algorithm.errors import StorageError
+from algorithm.reading import read_bytes
+from algorithm.runs.names import run_names
+from algorithm.runs.rundir import RunDir
+from algorithm.wording import plus_minus
+
+_SECTION = re.compile(r"^(?P<name>\w+):\s*(?:#\s*(?P<text>.*))?$", re.MULTILINE)
+
+
+def listing(env: str, models: Path) -> str:
+    """Return a page for a person. Raises ConfigError for an unknown task.
+
+    env: the task; empty: all of them · models: folder of all runs
+    """
+    return _all_tasks() if not env else _task(env, models)
+
+
+def _all_tasks() -> str:
+    """Return each task with what its file begins with."""
+    rows = []
+    for name, file in known_tasks().items():
+        first = _text(file).partition("\n")[0]
+        rows.append((name, first.removeprefix("#").partition(": python ")[0].strip()))
+    return _page("tasks", rows)
+
+
+def _task(env: str, models: Path) -> str:
+    """Return a task's sections, with what stands behind their names, and its runs with their results."""
+    folder, pages = find_env(env), list[str]()
+    if folder.env_name is None:
+        found = _SECTION.finditer(_text(folder.path / CONFIG_FILE))
+        pages.append(_page("sections", [(each["name"], each["text"] or "") for each in found]))
+    names = run_names(folder.label, models=models)
+    runs = [RunDir.open(folder.label, name, models=models) for name in names]
+    pages.append(_page("runs", [(run.name, _result(run)) for run in runs] or [("none", "")]))
+    return "\n\n".join(pages)
+
+
+def _result(run: RunDir) -> str:
+    """Return how far a run has come, and its evaluations."""
+    if not run.result.is_file():
+        return "not finished"
+    try:
+        return ", ".join(_scores(run.read_result()))
+    except (StorageError, KeyError, TypeError, ValueError):
+        return "its result.json cannot be read"
+
+
+def _scores(said: Any) -> Iterator[str]:  # noqa: ANN401 - what a file holds
+    yield f"{said['steps']:,} steps"
+    for key, title in (("last_eval", "last"), ("best_eval", "best")):
+        if found := said.get(key):
+            low, high = found["ci95"]
+            half = (high - low) / 2 if None not in (low, high) else float("nan")
+            yield f"{title} {plus_minus(found['mean'], half)}"
+
+
+def _text(file: Path) -> str:
+    return read_bytes(file).decode("utf-8", "replace")
+
+
+def _page(title: str, rows: Iterable[tuple[str, str]]) -> str:
+    rows = list(rows)
+    width = max((len(name) for name, _ in rows), default=0)
+    return "\n".join([title, *(f"  {name:<{width}}  {text}".rstrip() for name, text in rows)])

@@ -1,0 +1,172 @@
+"""A user's own code at points of a training: from Python, or named in ``base_config.callbacks``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from typing_extensions import override
+
+from algorithm.console.base import Evaluation
+from algorithm.env.env_id import import_source, resolve_env_id
+from algorithm.errors import UsageError, UserError
+from algorithm.roles import Agent, Episode
+from algorithm.train.counters import Counters
+from algorithm.train.signals import StopRequest
+
+if TYPE_CHECKING:
+    from algorithm.config.schema import Config
+
+_KEY = "base_config.callbacks"
+
+
+class CallbackError(UserError):
+    """An error of a callback. The run has ended, and what was learned until then is saved."""
+
+    exit_code = 1
+
+
+class Training:
+    """A running training as its callbacks see it.
+
+    folder: of the run
+    config: its whole configuration
+    agents: by behaviour
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        config: Config,
+        agents: Mapping[str, Agent],
+        counters: Counters,
+        stop: StopRequest,
+    ) -> None:
+        self.folder, self.config, self.agents = folder, config, agents
+        self._counters, self._stop = counters, stop
+
+    @property
+    def step(self) -> int:
+        """Environment steps so far, of all agents."""
+        return self._counters.step
+
+    @property
+    def updates(self) -> int:
+        """Gradient updates so far, of all agents."""
+        return sum(agent.updates for agent in self.agents.values())
+
+    @property
+    def episodes(self) -> int:
+        """Finished episodes so far."""
+        return self._counters.episodes
+
+    def stop(self, why: str = "a callback has ended the training") -> None:
+        """End the training after this step; it is saved, and can be resumed."""
+        self._stop.set(why)
+
+
+class Callback:
+    """Base of callbacks: each method is called at one point of a training, in the process that learns.
+
+    A method that raises ends the run: everything is saved, and the error is shown with its traceback.
+    """
+
+    def on_start(self, training: Training) -> None:
+        """Before the first step of this process; all is built, and restored if the run is resumed."""
+
+    def on_step(self, training: Training) -> None:
+        """After a step of all environments, and the updates that were due."""
+
+    def on_episode(self, training: Training, episode: Episode) -> None:
+        """After a step that finished an episode; once for each of them."""
+
+    def on_evaluation(self, training: Training, evaluation: Evaluation) -> None:
+        """After an evaluation: its step, mean, interval and number of episodes; once for each behaviour."""
+
+    def on_checkpoint(self, training: Training) -> None:
+        """After a checkpoint was written; ``training.folder / "checkpoints"`` has it."""
+
+    def on_end(self, training: Training) -> None:
+        """At the end, whatever ended it but an error; the last checkpoint is written."""
+
+
+class OnStep(Callback):
+    """A function as a callback of every step."""
+
+    def __init__(self, function: Callable[[Training], object]) -> None:
+        self._function = function
+
+    @override
+    def on_step(self, training: Training) -> None:
+        self._function(training)
+
+
+class Callbacks:
+    """Callbacks of a training, called in their order. Without any a point costs nothing.
+
+    A method that no class overrides is not called.
+    """
+
+    def __init__(self, callbacks: Iterable[Callback] = ()) -> None:
+        self._all = list(callbacks)
+        self._training: Training | None = None
+        self._points = {
+            name: [getattr(one, name) for one in self._all if getattr(type(one), name) is not method]
+            for name, method in vars(Callback).items()
+            if name.startswith("on_")
+        }
+
+    def attach(self, training: Training) -> None:
+        """Tell the callbacks of this training."""
+        self._training = training
+
+    def call(self, point: str, *arguments: object) -> None:
+        """Call all methods of a point. Raises CallbackError for whatever they raise."""
+        for method in self._points[point]:
+            try:
+                method(self._training, *arguments)
+            except Exception as error:
+                owner = type(method.__self__).__name__
+                raise CallbackError(
+                    f"{owner}.{point} raised an error",
+                    where=_place(error),
+                    why=f"{type(error).__name__}: {error}",
+                    fix="mend it and go on with --resume: the run is saved; train.log has the traceback",
+                ) from error
+
+
+def load_callbacks(entries: Sequence[Mapping[str, Mapping[str, Any] | None]], folder: Path) -> list[Callback]:
+    """Make the callbacks of ``base_config.callbacks``.
+
+    folder: of the task, in which files are looked for first
+    Raises UsageError for what cannot be imported or built, and for what is no :class:`Callback`.
+    """
+    return [_make(name, kwargs or {}, folder) for entry in entries for name, kwargs in entry.items()]
+
+
+def _make(name: str, kwargs: Mapping[str, Any], folder: Path) -> Callback:
+    source, colon, wanted = resolve_env_id(name, folder, key=_KEY).rpartition(":")
+    if not colon:
+        raise _unusable(name, "it names no module", "write module:Class or file.py:Class")
+    try:
+        found = getattr(import_source(source), wanted)
+        made = found(**kwargs)
+    except Exception as error:
+        why = f"{type(error).__name__}: {error}"
+        fix = "module:Class and file.py:Class lie in the task's folder, or where python finds them from here"
+        raise _unusable(name, why, fix) from error
+    if not isinstance(made, Callback):
+        raise _unusable(name, f"a {type(made).__name__} is no Callback", "derive it from asac.Callback")
+    return made
+
+
+def _unusable(name: str, why: str, fix: str) -> UsageError:
+    return UsageError(f"the callback {name!r} cannot be used", where=_KEY, why=why, fix=fix)
+
+
+def _place(error: BaseException) -> str:
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return f"{trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}" if trace is not None else ""

@@ -1,0 +1,53 @@
+"""Training and acting from Python.
+
+>>> import asac
+>>> run = asac.train("CartPole-v1", max_step=10_000)
+>>> action, state = asac.load(run).act(observation)
+
+The names are imported when they are first used: torch takes seconds.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from algorithm.api import Run, check, load, make_env, train
+    from algorithm.api import TrainedPolicy as Policy
+    from algorithm.train.callbacks import Callback, CallbackError, Training
+
+    __version__: str
+
+_PLACES = {
+    "train": "api:train",
+    "Run": "api:Run",
+    "load": "api:load",
+    "Policy": "api:TrainedPolicy",
+    "make_env": "api:make_env",
+    "check": "api:check",
+    "Callback": "train.callbacks:Callback",
+    "CallbackError": "train.callbacks:CallbackError",
+    "Training": "train.callbacks:Training",
+    "__version__": "config.program:VERSION",
+}
+
+__all__ = [
+    "Callback",
+    "CallbackError",
+    "Policy",
+    "Run",
+    "Training",
+    "__version__",
+    "check",
+    "load",
+    "make_env",
+    "train",
+]
+
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401 - whatever it is
+    if name not in _PLACES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module, _, attribute = _PLACES[name].partition(":")
+    return getattr(importlib.import_module(f"algorithm.{module}"), attribute)

@@ -1,0 +1,5 @@
+"""``python -m asac`` is the command ``asac``."""
+
+from algorithm.command import run
+
+run()

@@ -1,0 +1,5 @@
+"""``python -m ds`` is ``asac-ds``."""
+
+from ds.command import run
+
+run()

@@ -1,0 +1,219 @@
+"""The names of ``import asac``, as a script uses them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+import asac
+from algorithm.errors import StorageError, UsageError
+
+KEYS = {
+    "sac_config.save_model_per_step": 60,
+    "sac_config.start_step": 40,
+    "sac_config.batch_size": 16,
+    "nn_config.q.dense_n": 8,
+    "nn_config.policy.dense_n": 8,
+    "eval_config.per_step": 80,
+    "eval_config.episodes": 2,
+}
+SHORT = {"overrides": KEYS, "max_step": 120, "seed": 1, "device": "cpu", "quiet": True}
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+class Notes(asac.Callback):
+    """A record of the calls, in order."""
+
+    def __init__(self, stop_at: int = 0, fails_at: str = "") -> None:
+        self.seen: list[tuple] = []
+        self._stop_at, self._fails_at = stop_at, fails_at
+
+    def _note(self, point, training, *more):
+        self.seen.append((point, training.step, *more))
+        if point == self._fails_at:
+            raise ZeroDivisionError("a plot without points")
+
+    def on_start(self, training):
+        self._note("start", training)
+
+    def on_step(self, training):
+        if training.step == self._stop_at:
+            training.stop("it is good enough")
+
+    def on_episode(self, training, episode):
+        self._note("episode", training, episode.total)
+
+    def on_evaluation(self, training, evaluation):
+        self._note("evaluation", training, evaluation.mean)
+
+    def on_checkpoint(self, training):
+        assert (training.folder / "checkpoints" / f"step_{training.step:09d}").is_dir()
+        self._note("checkpoint", training)
+
+    def on_end(self, training):
+        self._note("end", training)
+
+
+def points(notes):
+    return [entry[:2] for entry in notes.seen if entry[0] != "episode"]
+
+
+def test_train_play_evaluate_and_go_on():
+    notes, steps = Notes(), []
+    run = asac.train("CartPole-v1", callbacks=[notes], on_step=lambda t: steps.append(t.updates), **SHORT)
+    assert points(notes) == [
+        ("start", 0),
+        ("checkpoint", 60),
+        ("evaluation", 80),
+        ("checkpoint", 120),
+        ("evaluation", 120),
+        ("end", 120),
+    ]
+    totals = [total for point, _, total in (e for e in notes.seen if e[0] == "episode")]
+    assert len(totals) > 1 and sum(totals) <= 120
+    assert len(steps) == 120 and steps[-1] == run.result["updates"] == 80
+    assert run.result["steps"] == 120 and run.metrics["step"] and run.folder.parent.name == "CartPole-v1"
+    evaluations = dict(e[1:] for e in notes.seen if e[0] == "evaluation")
+    assert run.evaluate(2, 120).interval.mean == evaluations[120], "the episodes of the training"
+
+    policy, env = asac.load(run, "latest"), asac.make_env("CartPole-v1")
+    assert policy.step == 120 and policy.observation_space == env.observation_space
+    obs, _ = env.reset(seed=0)
+    state, total, over = None, 0.0, False
+    while not over:
+        action, state = policy.act(obs, state)
+        obs, reward, terminated, truncated, _ = env.step(action)
+        total, over = total + reward, terminated or truncated
+    assert total > 1
+
+    later = run.resume(max_step=180, callbacks=[again := Notes()], quiet=True, device="cpu")
+    assert later is run and run.result["steps"] == 180
+    assert points(again)[0] == ("start", 120)
+
+
+def test_one_observation_and_many_are_acted_on_alike():
+    policy = asac.train("Pendulum-v1", **SHORT).policy("latest")
+    vector = gym.make_vec("Pendulum-v1", num_envs=3, vectorization_mode="sync")
+    obs, _ = vector.reset(seed=0)
+    actions, state = policy.act(obs)
+    assert actions.shape == (3, 1) and vector.action_space.contains(actions.astype(np.float32))
+    for one, action in zip(obs, actions, strict=True):
+        found, _ = policy.act(one)
+        assert found.shape == (1,) and np.allclose(found, action, atol=1e-5)
+    assert len(state.prev_action) == 3
+    sampled = [float(policy.act(obs[0], deterministic=False)[0][0]) for _ in range(3)]
+    assert len(set(sampled)) == 3
+    with pytest.raises(Exception, match="shape"):
+        policy.act(np.zeros(4, np.float32))
+
+
+def test_a_policy_with_a_memory_remembers():
+    keys = {**KEYS, "sac_config.batch_size": 2}
+    run = asac.train("toy/recall", config="rnn", **{**SHORT, "overrides": keys})
+    policy, env = run.policy("latest"), asac.make_env("toy/recall", config="rnn")
+    obs, _ = env.reset(seed=0)
+    _, first = policy.act(obs)
+    assert first.carry.shape[1] > 0 and first.carry.any()
+    _, again = policy.act(obs, first)
+    assert not np.array_equal(first.carry, again.carry)
+    both = np.stack([obs, obs])
+    _, two = policy.act(both)
+    _, mixed = policy.act(both, two, episode_start=[True, False])
+    assert np.allclose(mixed.carry[0], first.carry[0], atol=1e-6)
+    assert np.allclose(mixed.carry[1], again.carry[0], atol=1e-6)
+
+
+def test_a_callback_may_end_a_training_which_is_no_failure():
+    run = asac.train("CartPole-v1", callbacks=[Notes(stop_at=70)], **SHORT)
+    assert run.result["steps"] == 70
+    assert run.resume(max_step=90, quiet=True, device="cpu").result["steps"] == 90
+
+
+def test_what_a_callback_raises_ends_the_training_with_everything_saved():
+    with pytest.raises(asac.CallbackError, match=r"Notes\.on_evaluation raised") as caught:
+        asac.train("CartPole-v1", name="mine", callbacks=[Notes(fails_at="evaluation")], **SHORT)
+    assert isinstance(caught.value.__cause__, ZeroDivisionError)
+    assert "test_api.py" in caught.value.where and "a plot without points" in caught.value.why
+    run = asac.Run("models/CartPole-v1/mine")
+    assert asac.load(run, "latest").step == 80
+    assert "ZeroDivisionError" in (run.folder / "train.log").read_text()
+    with pytest.raises(StorageError):
+        _ = run.result
+    assert run.resume(quiet=True, device="cpu").result["steps"] == 120
+
+
+CALLBACK = """
+import asac
+
+class Count(asac.Callback):
+    def __init__(self, path): self.path = path
+    def on_end(self, training): open(self.path, "w").write(str(training.step))
+"""
+
+
+def test_callbacks_may_stand_in_the_configuration(tmp_path):
+    (tmp_path / "mine.py").write_text(CALLBACK)
+    entry = {"mine.py:Count": {"path": str(tmp_path / "count.txt")}}
+    asac.train("CartPole-v1", **{**SHORT, "overrides": {**KEYS, "base_config.callbacks": [entry]}})
+    assert (tmp_path / "count.txt").read_text() == "120"
+
+
+@pytest.mark.parametrize(
+    ("entry", "why"),
+    [
+        ("nothing.py:Count", "there is no file nothing.py"),
+        ("json:JSONDecoder", "is no Callback"),
+        ("json:Nothing", "has no attribute"),
+        ("Count", "names no module"),
+        ("nowhere:Count", "No module named"),
+    ],
+)
+def test_what_is_no_callback_is_told(entry, why):
+    with pytest.raises(Exception, match=why):
+        asac.train("CartPole-v1", **{**SHORT, "overrides": {**KEYS, "base_config.callbacks": [entry]}})
+
+
+def test_a_folder_that_is_no_run_is_told(tmp_path):
+    with pytest.raises(UsageError, match="is no run"):
+        asac.load(tmp_path)
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = asac.nothing
+    assert all(getattr(asac, name) for name in asac.__all__)
+
+
+def test_importing_it_does_not_import_torch(root):
+    program = "import sys, asac; assert 'torch' not in sys.modules; print(asac.__version__)"
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=root, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.count(".") == 2
+
+
+def test_an_environment_is_checked_from_a_script(tmp_path, capfd):
+    assert asac.check("CartPole-v1", quiet=True)
+    assert "no errors" in capfd.readouterr().out
+    (tmp_path / "bad.py").write_text(BAD)
+    assert not asac.check("bad.py:Bad", quiet=True)
+
+
+BAD = """
+import gymnasium as gym, numpy as np
+
+class Bad(gym.Env):
+    observation_space = gym.spaces.Box(-1, 1, (2,))
+    action_space = gym.spaces.Discrete(2)
+
+    def reset(self, seed=None, options=None):
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action):
+        return np.full(2, np.nan, np.float32), 0.0, False, False, {}
+"""
