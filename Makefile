@@ -10,7 +10,7 @@ ONLY := $(BENCHES)
 PY := .venv/bin/python
 # One thread a process: several processes with many threads each slow one another down many times over.
 THREADS := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 NUMEXPR_NUM_THREADS=1
-PEER := benchmarks/.peers/sb3
+PEERS := benchmarks/.peers
 
 .DEFAULT_GOAL := help
 .PHONY: help venv train test lint format check bench bench-peers constraints clean distclean
@@ -48,7 +48,7 @@ endif
 bench: venv $(if $(filter updates steps pixels rollouts engines learning gains bare,$(ONLY)),bench-peers) ## measure and fill the tables of docs/: make bench ONLY="updates bare"
 	@$(THREADS) $(PY) -m benchmarks $(ONLY) $(ARGS)
 
-bench-peers: venv ## an environment of its own for the library that the benchmark compares with
+bench-peers: venv ## environments of their own for the libraries that the benchmarks compare with
 	@$(PY) -m benchmarks.peer
 
 constraints: ## resolve constraints/ anew, needs uv on the PATH
@@ -58,5 +58,5 @@ clean: ## remove caches and build products; keeps .venv and models
 	@rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis build *.egg-info
 	@find algorithm envs tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
 
-distclean: clean ## clean, and remove .venv and the benchmark's environment; keeps models
-	@rm -rf .venv $(PEER)
+distclean: clean ## clean, and remove .venv and the benchmarks' environments; keeps models
+	@rm -rf .venv $(PEERS)

@@ -215,8 +215,8 @@ class SequenceBatch:
         """Return the same batch on ``device``; itself if it is there already."""
         if self.reward.device == device:
             return self
-        fields = {k: v.to(device, non_blocking=True) for k, v in vars(self).items() if k != "obs"}
-        return SequenceBatch(obs={k: v.to(device, non_blocking=True) for k, v in self.obs.items()}, **fields)
+        fields = {k: sent(v, device) for k, v in vars(self).items() if k != "obs"}
+        return SequenceBatch(obs={k: sent(v, device) for k, v in self.obs.items()}, **fields)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -262,3 +262,13 @@ class State:
         prefix = f"{name}/"
         own = {k.removeprefix(prefix): v for k, v in self.arrays.items() if k.startswith(prefix)}
         return State(own, self.meta[name])
+
+
+def sent(x: Tensor, device: torch.device) -> Tensor:
+    """Return a tensor on ``device``; itself if it is there already.
+
+    To a GPU it goes by way of memory that is not paged: only then does the copy not wait.
+    """
+    if device.type == "cuda" and x.device.type == "cpu":
+        x = x.pin_memory()
+    return x.to(device, non_blocking=True)

@@ -26,10 +26,12 @@ OURS = {
 }
 """Side → precision of its products, and ``compile``."""
 
+SB3 = {"target": "sb3:updates"}
 PEERS: Mapping[str, Mapping[str, Any]] = {
-    "Stable-Baselines3": {"library": "stable_baselines3", "a_call": 1},
-    "sbx": {"library": "sbx", "a_call": 1},
-    "sbx, 64 a call": {"library": "sbx", "a_call": 64},
+    "Stable-Baselines3": {**SB3, "library": "stable_baselines3", "a_call": 1},
+    "sbx": {**SB3, "library": "sbx", "a_call": 1},
+    "sbx, 64 a call": {**SB3, "library": "sbx", "a_call": 64},
+    "Tianshou": {"target": "tianshou:updates"},
 }
 
 
@@ -52,7 +54,7 @@ def engines(
             said = bench.ours("engines:times", precision=precision, compile_=compile_, **size)
             found.setdefault(side, []).append(said["ms"])
         for side, how in PEERS.items():
-            answer = bench.theirs("sb3:updates", **how, **size, sizes=[OBS, ACTION, UNITS, BATCH])
+            answer = bench.theirs(**{**how, **size, "sizes": [OBS, ACTION, UNITS, BATCH]})
             if answer:
                 found.setdefault(side, []).append(answer["ms"])
         for precision in dict.fromkeys(OURS[side][0] for side in ours):

@@ -29,8 +29,8 @@ ROOT = HERE.parent
 RESULTS = HERE / "results"
 RUNS = ROOT / "models" / "benchmarks"
 ENVS = HERE / "envs"
-PEER = HERE / ".peers" / "sb3"
-PEER_PYTHON = PEER / "bin" / "python"
+PEERS = HERE / ".peers"
+PEER_PYTHON = PEERS / "sb3" / "bin" / "python"
 SHARED = ("torch", "numpy", "gymnasium")
 """Packages of which the peer gets our version, since they are not compared."""
 
@@ -100,12 +100,14 @@ class Bench:
         return self._run(Path(sys.executable), target, arguments)[0]
 
     def theirs(self, target: str, **arguments: Any) -> Answer | None:
-        """The same in the peer's; None if there shall be no peer."""
+        """The same in the interpreter of the peer of the target's module; None if there shall be no peer."""
         if self.smoke:
             return None
-        if not self.python.exists():
-            raise WorkerError(f"there is no {self.python}: install Stable-Baselines3 with `make bench-peers`")
-        answer, used = self._run(self.python, target, arguments)
+        peer = target.partition(":")[0]
+        python = self.python if peer == "sb3" else PEERS / peer / "bin" / "python"
+        if not python.exists():
+            raise WorkerError(f"there is no {python}: install the peers with `make bench-peers`")
+        answer, used = self._run(python, target, arguments)
         return used | answer
 
     def run(

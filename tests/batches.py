@@ -124,6 +124,7 @@ def small_sac(
     q: Mapping[str, object] | None = None,
     policy: Mapping[str, object] | None = None,
     compiled: bool = False,
+    device: torch.device = CPU,
     **options: object,
 ) -> Sac:
     """A learner with those networks; ``options`` are keys of ``sac_config``."""
@@ -135,7 +136,7 @@ def small_sac(
     }
     config = SacConfig(**{**plain, **options})
     networks = small_networks(with_values(spec, config), rep_depth=rep_depth, q=q, policy=policy)
-    return Sac(spec, networks, config, device=CPU, seed=seed, extensions=extensions, compiled=compiled)
+    return Sac(spec, networks, config, device=device, seed=seed, extensions=extensions, compiled=compiled)
 
 
 def weights(sac: Sac) -> dict[str, torch.Tensor]:

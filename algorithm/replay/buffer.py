@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 
 from algorithm.data import Bool, Float, Int, Segment, SequenceBatch, StepBatch, UpdateResult
 from algorithm.replay.records import ArrayChunks, Records, SegmentFile
@@ -55,6 +56,7 @@ class ReplayBuffer:
         carry_shape: tuple[int, ...] = (),
         sampler: Sampler,
         seed: int | np.random.Generator = 0,
+        device: torch.device | None = None,
     ) -> None:
         """Create an empty replay.
 
@@ -64,7 +66,8 @@ class ReplayBuffer:
         carry_shape: shape of one stored carry; () or a shape with a 0 stores none.
         sampler: used by this replay alone.
         seed: of the draws; a generator is used as it is.
-        Raises ValueError for sizes that make no sense.
+        device: where observations other than float32 vectors are kept as well, and come from.
+        Raises ValueError for sizes that make no sense, UsageError if the rows do not fit on the device.
         """
         if batch_size < 1:
             raise ValueError(f"replay: batch_size must be at least 1, got {batch_size}")
@@ -76,7 +79,9 @@ class ReplayBuffer:
         self.batch_size = batch_size
         self._storage = Storage(spec, capacity, carry_shape)
         self._writer = Writer(self._storage)
-        self._windows = WindowReader(self._storage, burn_in=burn_in, learn=learn, n_step=n_step)
+        self._windows = WindowReader(
+            self._storage, burn_in=burn_in, learn=learn, n_step=n_step, device=device
+        )
         self._sampler = sampler
         self._learn = learn
         self._sampler.attach(self._storage, learn + n_step - 2)
@@ -155,7 +160,7 @@ class ReplayBuffer:
             self.close(stream)
 
     def sample(self) -> SequenceBatch | None:
-        """Return a batch of windows on the CPU, or None while fewer than ``batch_size`` are ``ready``."""
+        """Return a batch of windows, or None while fewer than ``batch_size`` are ``ready``."""
         if self.ready < self.batch_size:
             return None
         return self._windows.read(*self._draw())
@@ -296,6 +301,7 @@ class ReplayBuffer:
         next_id, oldest = meta["next_id"], max(meta["next_id"] - meta["capacity"], 0)
         shift = oldest if self.capacity > meta["capacity"] else 0
         self._storage.load(state.rows, oldest=oldest, next_id=next_id, shift=shift)
+        self._windows.loaded()
         if "carry" in state.arrays:
             self._storage.put_in_order(self._storage.carry, state.arrays["carry"])
         self._storage.saved.forget(refreshed="carry" in state.arrays and not shift)

@@ -57,6 +57,14 @@ class ReplayConfig(Block):
     )
     td_error_max: Finite = option(10.0, "TD errors above this count as this.", gt=0, resume=_NEW_PRIORITIES)
 
+    on_device: bool = option(
+        False,
+        "Images of all rows stand on the learner's GPU as well, so that batches need not travel there. Takes "
+        "as much of its memory.",
+        resume="free",
+        new=True,
+    )
+
     @override
     def contradictions(self) -> Iterator[Contradiction]:
         """Yield an empty clipping interval of TD errors."""

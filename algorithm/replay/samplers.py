@@ -8,6 +8,7 @@ from typing import Protocol
 import numpy as np
 
 from algorithm.data import Bool, Double, Float, Int
+from algorithm.replay.config import ReplayConfig
 from algorithm.replay.records import ArrayChunks
 from algorithm.replay.storage import FLAG_BITS, NEXT, TERMINATED, TRUNCATED, Storage
 from algorithm.replay.sumtree import SumTree
@@ -319,3 +320,18 @@ class FifoSampler:
             ended |= (forward & (TERMINATED | TRUNCATED)) != 0
         ready: Bool = ended | (forward != 0)
         return ready
+
+
+def make_sampler(config: ReplayConfig, *, prioritised: bool, fresh: bool) -> Sampler:
+    """Return the sampler of a replay; fresh: of windows that are used once, in their order."""
+    if fresh:
+        return FifoSampler()
+    if not prioritised:
+        return UniformSampler()
+    return PrioritizedSampler(
+        alpha=config.alpha,
+        beta=config.beta,
+        beta_increment=config.beta_increment_per_sampling or 0.0,
+        td_error_min=config.td_error_min,
+        td_error_max=config.td_error_max,
+    )

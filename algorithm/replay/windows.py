@@ -2,19 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from threading import Lock
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from algorithm.data import Array, Bool, Float, Int, Scalar, SequenceBatch
+from algorithm.data import Array, Bool, Float, Int, Scalar, SequenceBatch, sent
+from algorithm.errors import UsageError
+from algorithm.replay.budget import format_bytes
 from algorithm.replay.storage import FLAG_BITS, NEXT, PREV, STEP, TERMINATED, Storage
 
 
 class WindowReader:
     """Reader of the window of each anchor, along links and so within the anchor's episode."""
 
-    def __init__(self, storage: Storage, *, burn_in: int, learn: int, n_step: int) -> None:
-        """Raise ValueError unless burn_in ≥ 0, learn ≥ 1 and n_step ≥ 1."""
+    def __init__(
+        self,
+        storage: Storage,
+        *,
+        burn_in: int,
+        learn: int,
+        n_step: int,
+        device: torch.device | None = None,
+    ) -> None:
+        """Raise ValueError unless burn_in ≥ 0, learn ≥ 1 and n_step ≥ 1.
+
+        device: of the observations that a :class:`DeviceCopy` can keep; the CPU without a copy by default
+        """
         if burn_in < 0 or learn < 1 or n_step < 1:
             raise ValueError(
                 f"replay windows need burn_in ≥ 0, learn ≥ 1, n_step ≥ 1; got {burn_in}, {learn}, {n_step}"
@@ -28,6 +44,7 @@ class WindowReader:
         self._others = {
             field.matrix: field.stack for field in storage.layout.fields if field.matrix != "real"
         }
+        self._copy = None if device is None else DeviceCopy(storage, list(self._others), device)
 
     def read(self, anchors: Int, weight: Float, place: Int | None = None) -> SequenceBatch:
         """Return the windows of ``anchors`` [B], slots of transitions; no memory is shared with the storage.
@@ -140,16 +157,25 @@ class WindowReader:
         slots: [B, lead + W+1]; exists: [B, W+1]; real: float32 columns [B, W+1, …].
         """
         missing = None if not self._others or exists.all() else ~exists
-        rows: dict[str, Array] = {"real": real}
+        rows: dict[str, torch.Tensor] = {"real": torch.from_numpy(real)}
         for matrix, stack in self._others.items():
             before = slots[:, self._lead - stack + 1 :]
-            rows[matrix] = _gather(self._storage.arrays[matrix], before, missing if stack == 1 else None)
+            zeroed = missing if stack == 1 else None
+            if self._copy is not None:
+                rows[matrix] = self._copy.gather(matrix, before, zeroed)
+            else:
+                rows[matrix] = torch.from_numpy(_gather(self._storage.arrays[matrix], before, zeroed))
         obs: dict[str, torch.Tensor] = {}
         for name, matrix, columns, shape, stack in self._storage.layout.fields:
             values = rows[matrix][:, :, columns]
-            tensor = torch.from_numpy(values.reshape(*values.shape[:2], *shape))
+            tensor = values.reshape(*values.shape[:2], *shape)
             obs[name] = tensor if stack == 1 else _stacked(tensor, stack, missing)
         return obs
+
+    def loaded(self) -> None:
+        """Copy all rows to the device anew: the storage has been loaded."""
+        if self._copy is not None:
+            self._copy.forget()
 
     def _carries(self, first: Int) -> Float:
         """Return the carry of each window's first token that exists, [B, *C].
@@ -158,6 +184,61 @@ class WindowReader:
         """
         carry: Float = self._storage.carry.take(first, axis=0)
         return carry.reshape(len(first), *self._storage.carry_shape)
+
+
+class DeviceCopy:
+    """Observations of all rows on a device, each copied there once, before it is first read.
+
+    matrices: of the storage, whose rows do not change once they are written
+    Raises UsageError if they do not fit there.
+    """
+
+    def __init__(self, storage: Storage, matrices: Sequence[str], device: torch.device) -> None:
+        self._storage, self._device = storage, device
+        self._copied = 0  # ids below are on the device
+        self._lock = Lock()  # several threads may read
+        try:
+            self._rows = {
+                name: torch.zeros_like(torch.from_numpy(storage.arrays[name]), device=device)
+                for name in matrices
+            }
+        except torch.OutOfMemoryError as error:
+            needed = format_bytes(sum(storage.arrays[name].nbytes for name in matrices))
+            raise UsageError(
+                f"the images of {storage.capacity:,} rows need {needed} of {device}, which has less",
+                where="replay_config.on_device",
+                why="it keeps all images of the replay there as well",
+                fix="lower replay_config.capacity, or set replay_config.on_device to false",
+            ) from error
+
+    def gather(self, matrix: str, slots: Int, missing: Bool | None) -> torch.Tensor:
+        """Return rows at ``slots`` [B, tokens] on the device, zero where ``missing``."""
+        with self._lock:
+            self._update()
+        rows: torch.Tensor = (
+            self._rows[matrix].index_select(0, self._sent(slots.reshape(-1))).unflatten(0, slots.shape)
+        )
+        if missing is not None:
+            rows[self._sent(missing)] = 0
+        return rows
+
+    def forget(self) -> None:
+        """Copy all rows anew before the next read."""
+        self._copied = 0
+
+    def _update(self) -> None:
+        storage = self._storage
+        first = max(self._copied, storage.oldest)
+        if first < storage.next_id:
+            slots = storage.locate(first, storage.next_id - first)
+            for name, rows in self._rows.items():
+                rows[slots if isinstance(slots, slice) else self._sent(slots)] = self._sent(
+                    storage.arrays[name][slots]
+                )
+            self._copied = storage.next_id
+
+    def _sent(self, array: Array) -> torch.Tensor:
+        return sent(torch.from_numpy(array), self._device)
 
 
 def _gather(array: NDArray[Scalar], slots: Int, missing: Bool | None) -> NDArray[Scalar]:
@@ -177,5 +258,5 @@ def _stacked(frames: torch.Tensor, stack: int, missing: Bool | None) -> torch.Te
     stacked = frames.unfold(1, stack, 1).movedim(-1, 2)
     if missing is not None:
         stacked = stacked.contiguous()
-        stacked[torch.from_numpy(missing)] = 0
+        stacked[torch.from_numpy(missing).to(stacked.device)] = 0
     return stacked

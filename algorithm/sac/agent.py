@@ -24,7 +24,7 @@ from algorithm.errors import UsageError
 from algorithm.nn.loader import Networks
 from algorithm.replay.budget import MemoryBudget
 from algorithm.replay.buffer import ReplayBuffer
-from algorithm.replay.samplers import FifoSampler, PrioritizedSampler, Sampler, UniformSampler
+from algorithm.replay.samplers import make_sampler
 from algorithm.replay.sizing import largest_capacity, replay_bytes
 from algorithm.roles import (
     BehaviourConfig,
@@ -35,7 +35,7 @@ from algorithm.roles import (
 )
 from algorithm.sac.acting import acting_parts, new_actor
 from algorithm.sac.compiled_update import reason_against
-from algorithm.sac.description import describe, notices, update_cost
+from algorithm.sac.description import describe, notices, on_device_notices, update_cost
 from algorithm.sac.initial_priority import LargestPriority, OwnTdError
 from algorithm.sac.learner import Sac
 from algorithm.sac.model import NETWORKS
@@ -108,7 +108,7 @@ class SacAgent:
         prioritised = sac.use_priority and sac.use_replay_buffer
         self._recent = MetricsWindow(config.replay_config.td_error_max if prioritised else None)
         self.replay = _make_replay(
-            make_replay, spec, config, networks, stream_seed(seed, "replay", behaviour)
+            make_replay, spec, config, networks, stream_seed(seed, "replay", behaviour), device
         )
         self._schedule = _make_schedule(config, self.replay)
         self._memory: StoredStates = NoStoredStates()
@@ -309,6 +309,7 @@ class SacAgent:
         """Lines on keys that are set and have no effect, or less than expected."""
         has_encoder = any(True for _ in self._rep.parameters())
         own = notices(self.spec, self.config.sac_config, has_encoder=has_encoder)
+        own += on_device_notices(self.spec, self.config.replay_config, self._device)
         if self.config.sac_config.compile == "on" and self._not_compiled is not None:
             own.append(f"sac_config.compile has no effect: {self._not_compiled}")
         return [*own, *unused(self.config)]
@@ -339,20 +340,14 @@ class SacAgent:
 
 
 def _make_replay(
-    make: MakeReplay, spec: AgentSpec, config: BehaviourConfig, networks: Networks, seed: int
+    make: MakeReplay,
+    spec: AgentSpec,
+    config: BehaviourConfig,
+    networks: Networks,
+    seed: int,
+    device: torch.device,
 ) -> ReplayBuffer:
     replay, sac = config.replay_config, config.sac_config
-    sampler: Sampler = UniformSampler()
-    if not sac.use_replay_buffer:
-        sampler = FifoSampler()
-    elif sac.use_priority:
-        sampler = PrioritizedSampler(
-            alpha=replay.alpha,
-            beta=replay.beta,
-            beta_increment=replay.beta_increment_per_sampling or 0.0,
-            td_error_min=replay.td_error_min,
-            td_error_max=replay.td_error_max,
-        )
     return make(
         spec,
         capacity=replay.capacity,
@@ -361,8 +356,9 @@ def _make_replay(
         learn=sac.learn_step,
         n_step=sac.n_step,
         carry_shape=networks.rep.stored_carry_shape,
-        sampler=sampler,
+        sampler=make_sampler(replay, prioritised=sac.use_priority, fresh=not sac.use_replay_buffer),
         seed=seed,
+        device=device if replay.on_device and device.type != "cpu" else None,
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import psutil
+import torch
 from torch import nn
 
 from algorithm.nn.augment import Augmentation
@@ -12,6 +13,7 @@ from algorithm.nn.flat import weight_matrices
 from algorithm.nn.norm import has_batch_norm
 from algorithm.nn.normalise import vector_names
 from algorithm.replay.buffer import ReplayBuffer
+from algorithm.replay.config import ReplayConfig
 from algorithm.roles import BehaviourConfig
 from algorithm.sac.config import SacConfig
 from algorithm.spec import AgentSpec
@@ -166,6 +168,17 @@ def notices(spec: AgentSpec, sac: SacConfig, *, has_encoder: bool) -> list[str]:
             "back"
         )
     return [*found, *_of_extensions(spec, sac, has_encoder=has_encoder)]
+
+
+def on_device_notices(spec: AgentSpec, replay: ReplayConfig, device: torch.device) -> list[str]:
+    """Return a line if ``replay_config.on_device`` is set and has no effect."""
+    key = "replay_config.on_device has no effect:"
+    if replay.on_device and device.type == "cpu":
+        return [f"{key} the learner computes on the CPU, where the replay is"]
+    plain = all(kind == "float32" for kind in spec.obs.dtypes) and max(spec.obs.stacks, default=1) == 1
+    if replay.on_device and plain:
+        return [f"{key} no observation is an image"]
+    return []
 
 
 def _of_extensions(spec: AgentSpec, sac: SacConfig, *, has_encoder: bool) -> list[str]:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from algorithm.replay import records
 from algorithm.replay.buffer import FifoSampler, PrioritizedSampler, ReplayBuffer, UniformSampler
 from algorithm.replay.records import SegmentFile
-from tests.oracles_replay import MIXED, VECTOR, digest, make_segment, stored, taken, whole
+from tests.oracles_replay import DISCRETE, MIXED, VECTOR, digest, make_segment, stored, taken, whole
 from tests.replay.buffers import batches_equal, filled, result
 
 SAMPLERS = [PrioritizedSampler, UniformSampler, FifoSampler]
@@ -259,3 +259,16 @@ def test_rows_of_negative_ids_are_no_rows():
     loaded = filled(UniformSampler(), lengths=())
     loaded.load_state(replace(state, rows=[rows, stray]))
     assert digest(loaded) == digest(original)
+
+
+def test_what_stands_on_a_device_is_copied_there_anew_when_a_replay_is_loaded():
+    def make(episode: int) -> ReplayBuffer:
+        sizes = {"capacity": 20, "batch_size": 4, "sampler": UniformSampler(), "device": torch.device("cpu")}
+        replay = ReplayBuffer(DISCRETE, **sizes)
+        replay.add(make_segment(DISCRETE, stream=0, episode=episode, start=0, length=9, terminated=True))
+        return replay
+
+    saved, other = make(1), make(2)
+    assert other.sample() is not None  # its rows are on the device now
+    other.load_state(saved.state())
+    assert batches_equal(saved.sample(), other.sample())

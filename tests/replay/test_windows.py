@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -52,11 +53,12 @@ def check_all_windows(storage: Storage, reader: WindowReader, naive: NaiveReplay
     learn=st.integers(1, 3),
     n_step=st.integers(1, 3),
     operations=st.lists(OPERATION, min_size=1, max_size=25),
+    device=st.sampled_from([None, torch.device("cpu")]),
 )
-def test_every_window_equals_the_oracles(spec, capacity, burn_in, learn, n_step, operations):
+def test_every_window_equals_the_oracles(spec, capacity, burn_in, learn, n_step, operations, device):
     (agent, carry_shape), sizes = spec, {"burn_in": burn_in, "learn": learn, "n_step": n_step}
     storage = Storage(agent, capacity, carry_shape)
-    writer, reader = Writer(storage), WindowReader(storage, **sizes)
+    writer, reader = Writer(storage), WindowReader(storage, **sizes, device=device)
     naive = NaiveReplay(agent, capacity, **sizes)
     episode, step = [0, 0, 0], [0, 0, 0]
     for stream, length, end, what in operations:

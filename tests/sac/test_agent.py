@@ -15,6 +15,7 @@ from algorithm.experience.collector import LocalCollector
 from algorithm.replay.budget import MemoryBudget
 from algorithm.sac.agent import SacAgent
 from algorithm.sac.config import SacConfig
+from algorithm.sac.description import on_device_notices
 from algorithm.spec import DEFAULT_BEHAVIOUR, ActionSpec, AgentSpec, ObsSpec
 from tests.oracles_replay import digest
 
@@ -236,6 +237,17 @@ def test_a_replay_that_does_not_fit_is_refused_before_it_is_made():
 def test_keys_without_effect_are_named():
     agent, _ = agent_and_rollout("Pendulum-v1", discrete_dqn_like=True)
     assert agent.notices == ["sac_config.discrete_dqn_like has no effect: there is no discrete action"]
+
+
+def test_images_on_the_device_are_told_where_there_are_none():
+    agent, _ = agent_and_rollout(replay={"on_device": True}.items())
+    assert agent.notices == [
+        "replay_config.on_device has no effect: the learner computes on the CPU, where the replay is"
+    ]
+    vectors = on_device_notices(agent.spec, ReplayConfig(on_device=True), torch.device("cuda"))
+    assert vectors == ["replay_config.on_device has no effect: no observation is an image"]
+    images = AgentSpec(ObsSpec(("camera",), ((8, 8, 3),), ("uint8",)), ActionSpec(continuous=1))
+    assert not on_device_notices(images, ReplayConfig(on_device=True), torch.device("cuda"))
 
 
 @pytest.mark.parametrize("siamese, said", [("BYOL", True), ("ATC", False)])

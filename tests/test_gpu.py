@@ -1,0 +1,39 @@
+"""Trainings on a GPU: as on a CPU, compiled or not, and resumed."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+
+from main import main
+from tests.batches import random_batch, small_sac, weights
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU"),
+]
+WORDS = ["toy/two_cameras", "--device=cuda", "--seed=1", "-n", "run"]
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_an_update_is_that_of_a_cpu(compiled):
+    here, there = small_sac(), small_sac(compiled=compiled, device=torch.device("cuda"))
+    there.load_model({name: value.cuda() for name, value in here.tensors()["model"].items()})
+    batch = random_batch(16, 1, seed=1)
+    expected, found = here.update(batch), there.update(batch)
+    assert found.priority.is_cuda
+    assert torch.allclose(expected.priority, found.priority.cpu(), rtol=1e-2, atol=1e-3)
+    for name, value in weights(here).items():
+        assert torch.allclose(value, weights(there)[name].cpu(), atol=5e-3), name
+
+
+@pytest.mark.parametrize("on_device", ["false", "true"])
+def test_a_training_on_images_goes_on(on_device, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    key = f"replay_config.on_device={on_device}"
+    assert main([*WORDS, "--max_step=400", "-o", key]) == 0
+    assert main([*WORDS, "--max_step=500", "--resume"]) == 0
+    result = json.loads((tmp_path / "models/toy/two_cameras/run/result.json").read_text())
+    assert result["steps"] == 500 and result["updates"] > 0
