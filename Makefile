@@ -13,7 +13,7 @@ THREADS := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 NUMEXPR_NU
 PEERS := benchmarks/.peers
 
 .DEFAULT_GOAL := help
-.PHONY: help venv train test lint format check bench bench-peers constraints clean distclean
+.PHONY: help venv train test lint format check docs bench bench-peers constraints clean distclean
 
 help: ## this list
 	@echo "make <target> [NAME=value …]"
@@ -44,6 +44,10 @@ check: lint test ## everything a change has to pass
 ifneq (,$(and $(filter bench,$(MAKECMDGOALS)),$(filter-out $(BENCHES),$(ONLY))))
 $(error make bench: there is no question $(filter-out $(BENCHES),$(ONLY)); ONLY knows: $(BENCHES))
 endif
+
+docs: venv ## build the documentation site into build/site
+	@NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict --quiet
+	@echo "build/site/index.html"
 
 bench: venv $(if $(filter updates steps pixels rollouts engines learning gains bare,$(ONLY)),bench-peers) ## measure and fill the tables of docs/: make bench ONLY="updates bare"
 	@$(THREADS) $(PY) -m benchmarks $(ONLY) $(ARGS)

@@ -31,7 +31,7 @@ Words = tuple[str, ...]
 NOT_RUN = {
     r"source .venv/bin/activate": "changes the shell it is typed in; the tests run in that environment",
     r"export ": "changes the shell it is typed in",
-    r"asac ": "main.py under its other name; tests/test_package.py runs an installed package",
+    r"asac(-ds)? ": "main.py under its other name; tests/test_package.py runs an installed package",
     r"pip install ": "tests/test_make.py compares what is installed with what is resolved",
     r"sudo apt ": "installs packages of the system",
     r"ray start ": "leaves a cluster behind; tests/ds/test_cluster_nodes.py starts its own",

@@ -172,7 +172,7 @@ def parse_args(argv: Sequence[str] | None = None) -> TrainOptions:
     Leaves by SystemExit: 0 after ``--help`` and ``--schema``, 2 with a message for anything that cannot be
     done, flags of later parts among it.
     """
-    parser = _train_parser()
+    parser = train_parser()
     given = vars(parser.parse_args(argv))
     given.pop("schema", None)
     if given["env"] is None:
@@ -196,7 +196,8 @@ class _PrintSchema(argparse.Action):
         raise SystemExit(0)
 
 
-def _train_parser() -> argparse.ArgumentParser:
+def train_parser() -> argparse.ArgumentParser:
+    """Return the parser of ``main.py``."""
     parser = make_parser("main.py", "Train a Soft Actor-Critic agent, or let a trained one act.", _EXAMPLES)
     parser.add_argument("env", nargs="?", help=ENV_HELP)
     what = parser.add_argument_group("what to run")
@@ -221,9 +222,7 @@ def _train_parser() -> argparse.ArgumentParser:
         "--report", nargs="+", metavar="NAME", help="write the page of a run or a population, or compare runs"
     )
     what.add_argument("--list", action="store_true", help="list all tasks, or ENV's sections and runs")
-    what.add_argument(
-        "--repeat", type=positive, default=1, help="number of repeated experiments, seed + 1 each"
-    )
+    what.add_argument("--repeat", type=positive, default=1, help="number of trainings, seed + 1 each")
     add_acting(parser.add_argument_group("how to run"), port="--port")
     model = parser.add_argument_group("which networks")
     add_model(model)

@@ -1,0 +1,72 @@
+"""The documentation site: it is built strictly, has every page, every name of the package and every flag."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+
+import asac
+from algorithm.config.cli import train_parser
+from algorithm.config.cli_ds import distributed_parser
+from algorithm.config.schema import fields
+
+KEY = re.compile(
+    r"`([a-z0-9]+_config(?:\.\w+)+|reward_signals(?:\.\w+)+|demonstrations\.\w+|behavioral_cloning\.\w+)"
+)
+
+
+@pytest.fixture(scope="module")
+def site(root, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("site")
+    words = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder)]
+    done = subprocess.run(
+        words, cwd=root, capture_output=True, text=True, env=os.environ | {"NO_MKDOCS_2_WARNING": "1"}
+    )
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def test_the_site_has_every_page_name_and_flag(site, root):
+    nav = (root / "mkdocs.yml").read_text().partition("\nnav:")[2]
+    named = set(re.findall(r"([\w/]+\.md)$", nav, re.M))
+    assert {page.name for page in (root / "docs").glob("*.md")} <= named
+    reference = (site / "api.html").read_text()
+    for name in set(asac.__all__) - {"__version__"}:
+        assert f'id="asac.{name}"' in reference, name
+    flags = (site / "command_line.html").read_text()
+    for parser in (train_parser(), distributed_parser()):
+        for action in parser._actions:
+            assert all(f"<code>{word}</code>" in flags for word in action.option_strings)
+    tasks = (site / "tasks.html").read_text()
+    assert 'href="envs/gym/pendulum/index.html"' in tasks, "links out of docs/ lead to a page of the site"
+    for page in site.rglob("*.html"):
+        text = page.read_text()
+        assert not re.search(r'(?:src|@import|url\()["\' ]*https?://', text), f"{page} fetches something"
+
+
+def test_keys_beside_those_of_other_libraries_exist(root):
+    known = {".".join(path) for path, _ in fields()}
+    blocks = {name.rpartition(".")[0] for name in known} | {
+        "nn_config.q",
+        "nn_config.policy",
+        "nn_config.rep",
+    }
+    text = (root / "docs" / "coming_from.md").read_text()
+    ours = {
+        key
+        for line in text.splitlines()
+        if line.startswith("|")
+        for key in KEY.findall(line.split("|", 2)[2])
+    }
+    assert len(ours) > 60
+    assert ours - known - blocks == set()
+
+
+def test_pictures_of_screens_fetch_nothing(root):
+    pictures = list((root / "docs" / "images").glob("screen_*.svg"))
+    assert len(pictures) >= 5
+    assert not [one.name for one in pictures if "url(http" in one.read_text()]
