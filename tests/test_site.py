@@ -7,7 +7,9 @@ import re
 import subprocess
 import sys
 
+import nbformat
 import pytest
+from nbclient import NotebookClient
 
 import asac
 from algorithm.config.cli import train_parser
@@ -70,3 +72,16 @@ def test_pictures_of_screens_fetch_nothing(root):
     pictures = list((root / "docs" / "images").glob("screen_*.svg"))
     assert len(pictures) >= 5
     assert not [one.name for one in pictures if "url(http" in one.read_text()]
+
+
+def test_the_notebook_runs_with_a_panel_in_it(root, tmp_path, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", str(root))
+    notebook = nbformat.read(root / "docs" / "notebook.ipynb", 4)
+    for cell in notebook.cells:
+        cell.source = cell.source.replace("3_000", "60")
+    where = {"metadata": {"path": str(tmp_path)}}
+    NotebookClient(notebook, timeout=100, resources=where, kernel_name="python3").execute()
+    outputs = [cell.get("outputs", []) for cell in notebook.cells if cell.cell_type == "code"]
+    views = {kind for output in outputs[0] for kind in output.get("data", {})}
+    assert "application/vnd.jupyter.widget-view+json" in views, "rich's live display"
+    assert "66, " in outputs[-1][-1]["data"]["text/plain"]

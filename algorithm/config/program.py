@@ -21,6 +21,8 @@ def program(script: str = "main.py") -> list[str]:
         return [command]
     if typed.name == "__main__.py" and typed.parent.name in {each for _, each in _SCRIPTS.values()}:
         return ["python", "-m", module]
+    if typed.name not in _SCRIPTS and not (Path(__file__).parents[2] / script).is_file():
+        return [command]  # a program or a notebook that imports the installed package
     here = typed.name not in _SCRIPTS or typed.parent.resolve() == Path.cwd()
     return ["python", script if here else str(typed.parent / script)]
 

@@ -20,13 +20,15 @@ def open_console(
 ) -> Console:
     """Return the console for ``stream`` (standard output if None), joined with ``logger`` if there is one.
 
-    A live panel on a terminal, lines elsewhere; ``quiet``: warnings and the end only.
+    A live panel on a terminal and in a notebook, lines elsewhere; ``quiet``: warnings and the end only.
     """
-    stream = cast(TextIO, Lasting(stream or sys.stdout))
+    stream = stream or sys.stdout
+    in_notebook = type(stream).__module__.startswith("ipykernel.")
+    stream = cast(TextIO, Lasting(stream))
     screen: Console
     if quiet:
         screen = QuietConsole(*_printers(stream))
-    elif stream.isatty() and os.environ.get("TERM") != "dumb":
+    elif in_notebook or (stream.isatty() and os.environ.get("TERM") != "dumb"):
         from algorithm.console.live import LiveConsole  # rich takes a tenth of a second
 
         screen = LiveConsole(stream)
