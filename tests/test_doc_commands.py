@@ -39,6 +39,7 @@ NOT_RUN = {
     r"python main_ds.py .* --ray (10\.0\.0\.1|127\.0\.0\.1):\d+": "needs the cluster at that address",
     r"wandb (login|sync)": "needs an account",
     r"python main.py gym/cart_pole .*wandb_config.project=cart_pole -n online": "needs an account",
+    r"python scripts/screenshots.py": "writes the pictures of the docs; tests/test_site.py looks at them",
     r"python -m benchmarks ": "measures for minutes; tests/test_benchmarks.py asks every question shortly",
     r"python main.py \S+ --editor": "waits for somebody who presses Play; tests/unity_player does so",
     r"python -m tests.unity_player ": "waits for a trainer; tests/unity_player is one",
