@@ -1,4 +1,4 @@
-"""The command line of ``main.py``, and what that of ``main_ds.py`` has in common with it.
+"""The command line of ``main.py``, and the options that ``main_ds.py`` has in common with it.
 
 A flag that is not given never overrides the file.
 """
@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import re
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,19 +14,17 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from typing_extensions import override
 
-from algorithm.config.errors import EXIT_CONFIG, ConfigError, Problem, did_you_mean
-from algorithm.config.flag_types import (
-    Ckpt,
-    checkpoint,
-    device,
-    folder,
-    limit,
-    mapping,
-    natural,
-    port_number,
-    positive,
+from algorithm.config.flag_types import Ckpt, positive
+from algorithm.config.flags import (
+    add_acting,
+    add_common,
+    add_model,
+    add_talk,
+    add_training,
+    cannot,
+    leave,
+    make_parser,
 )
-from algorithm.config.program import VERSION, as_typed
 
 if TYPE_CHECKING:
     from algorithm.config.schema import BaseConfig
@@ -40,8 +36,6 @@ ENV_HELP = (
     "a folder below envs/, the path of a folder with a config.yaml, or an environment by its name: an id of "
     "Gymnasium, module:Id or file.py:Id"
 )
-
-_FIRST = "python main.py gym/pendulum, or python main.py CartPole-v1"
 
 _EXAMPLES = """\
 examples:
@@ -200,7 +194,7 @@ def _train_parser() -> argparse.ArgumentParser:
     parser = make_parser("main.py", "Train a Soft Actor-Critic agent, or let a trained one act.", _EXAMPLES)
     parser.add_argument("env", nargs="?", help=ENV_HELP)
     what = parser.add_argument_group("what to run")
-    add_common(what)
+    add_common(what, MODELS)
     add_training(what)
     what.add_argument("--eval", type=positive, metavar="N", help="play N episodes without sampling, measure")
     what.add_argument("--video", action="store_true", help="film the first episode that is played")
@@ -267,134 +261,3 @@ def refuse_mixed(options: TrainOptions) -> None:
             leave(cannot(f"--{flag} is for a training", "nothing is learned here", "leave it out"))
     if options.repeat > 1 and options.resume:
         leave(cannot("--repeat and --resume cannot go together", "one run is resumed", "leave one out"))
-
-
-class _Parser(argparse.ArgumentParser):
-    """Parser whose errors have the form of every other fault and name the flag nearest to an unknown one."""
-
-    @override
-    def error(self, message: str) -> NoReturn:
-        unknown = re.match(r"unrecognized arguments: (--?[\w-]+)", message)
-        named = f"python {self.prog}" if self.prog.endswith(".py") else self.prog
-        close = unknown and did_you_mean(unknown[1], self._option_string_actions)
-        fix = f"did you mean {close}?" if close else f"{named} --help shows every flag"
-        if message.endswith("required: env"):
-            fix = f"name what to train: {as_typed(_FIRST)}; {fix}"
-        leave(Problem("the command line cannot be read", f"arguments of {self.prog}", message, fix))
-
-
-def make_parser(prog: str, description: str, epilog: str) -> argparse.ArgumentParser:
-    """Return a parser whose errors have the form of every other fault."""
-    return _Parser(
-        prog=as_typed(f"python {prog}").removeprefix("python "),
-        description=description,
-        epilog=as_typed(epilog),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-
-
-def add_common(parser: argparse._ActionsContainer) -> None:
-    """Add the flags for the task and the number of environments."""
-    parser.add_argument(
-        "--config",
-        "-c",
-        help="section of config.yaml, or a file of the folder, or FILE:SECTION; a file for an environment "
-        "without a folder",
-    )
-    parser.add_argument("--name", "-n", help="training name; may contain {time} and {hostname}")
-    parser.add_argument(
-        "--directory", type=folder, default=MODELS, metavar="DIR", help="folder of all runs; default: models"
-    )
-    parser.add_argument("--agents", "--envs", type=positive, help="number of environments side by side")
-    parser.add_argument(
-        "--env_args", type=mapping, help="additional args for environments: k=v,k=v or a YAML mapping"
-    )
-
-
-def add_training(parser: argparse._ActionsContainer) -> None:
-    """Add the flags of a training: resume, length, seed, overrides."""
-    parser.add_argument(
-        "--resume",
-        action="store_true",
-        help="go on with the newest run of ENV, or that of -n, with its own settings; -c, -o change them",
-    )
-    parser.add_argument("--max_iter", type=limit, help="max iteration, -1: no limit")
-    parser.add_argument("--max_step", type=limit, help="max environment steps, -1: no limit")
-    parser.add_argument(
-        "--evaluations", type=positive, metavar="N", help="end with the N-th evaluation of the run in all"
-    )
-    parser.add_argument(
-        "--networks",
-        metavar="FOLDER",
-        help="begin with the networks of a checkpoint, targets equal to them; with --resume "
-        "base_config.evolver_keep says what stays besides",
-    )
-    parser.add_argument(
-        "--profile", action="store_true", help="write where the time of the training goes: profile.txt"
-    )
-    parser.add_argument("--preset", help="a better learner: lean, cross, tqc, xqc, simba, droq")
-    parser.add_argument("--seed", type=natural, help="seed of the run; default: the file's, else a fresh one")
-    parser.add_argument(
-        "--override",
-        "-o",
-        action="append",
-        metavar="A.B=VALUE",
-        help="set any key of the configuration; repeatable",
-    )
-
-
-def add_talk(parser: argparse._ActionsContainer) -> None:
-    """Add the flags for what is printed."""
-    parser.add_argument("--version", action="version", version=VERSION, help="print the version and exit")
-    parser.add_argument("--quiet", action="store_true", help="print only warnings and the result")
-    parser.add_argument("--debug", action="store_true", help="print debug lines and whole tracebacks")
-
-
-def add_acting(parser: argparse._ActionsContainer, *, port: str) -> None:
-    """Add the flags for acting; ``port`` is the name of the flag for Unity's port."""
-    parser.add_argument("--run", action="store_true", help="inference mode")
-    parser.add_argument("--render", action="store_true", help="render")
-    if port == "--port":
-        parser.add_argument(
-            "--disable_sample", action="store_true", help="disable sampling when choosing actions"
-        )
-        parser.add_argument("--watch", action="store_true", help="--run --render --disable_sample")
-    parser.add_argument("--logger_in_file", action="store_true", help="write debug lines into train.log too")
-    other = "--unity_port" if port == "--port" else "--port"
-    parser.add_argument(
-        port,
-        "-p",
-        other,
-        dest="port",
-        type=port_number,
-        help="UNITY: communication port of the first player, taken or refused; no effect on GYM",
-    )
-    parser.add_argument(
-        "--editor", action="store_true", help="UNITY: train in the Unity Editor; no effect on GYM"
-    )
-
-
-def add_model(parser: argparse._ActionsContainer) -> None:
-    """Add the flags for the networks and their device."""
-    parser.add_argument(
-        "--device", type=device, default="auto", help="cpu, cuda, cuda:N, gpu (= cuda) or auto (default)"
-    )
-    parser.add_argument(
-        "--ckpt",
-        type=checkpoint,
-        metavar="STEP",
-        help="checkpoint to restore: its environment steps, latest or best; default: the newest intact one",
-    )
-    parser.add_argument("--nn", help="neural network model: a file of the task's folder, without .py")
-
-
-def cannot(what: str, why: str, fix: str) -> Problem:
-    """Return the problem of a command line that asks for the impossible."""
-    return Problem(what, "command line", why, fix)
-
-
-def leave(*problems: Problem) -> NoReturn:
-    """Print the faults and end the process with the exit code of a wrong configuration."""
-    print(f"error: {ConfigError(problems)}", file=sys.stderr)
-    raise SystemExit(EXIT_CONFIG)
