@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from typing_extensions import override
 
-from algorithm.config.flag_types import Ckpt, positive
+from algorithm.config.flag_types import Ckpt, is_export, positive
 from algorithm.config.flags import (
     add_acting,
     add_common,
     add_model,
+    add_sharing,
     add_talk,
     add_training,
     cannot,
@@ -51,6 +52,9 @@ examples:
   python main.py gym/pendulum -n NAME --watch
   python main.py gym/pendulum -n NAME --eval 10 --ckpt best
   python main.py gym/pendulum -n NAME --video
+  # share a run as one file; play with one that somebody has shared
+  python main.py gym/pendulum -n NAME --export pendulum.zip
+  python main.py gym/pendulum -n pendulum.zip --eval 10
   # look at an environment before training, and at what a training would cost
   python main.py gym/pendulum --check
   python main.py gym/pendulum --dry_run
@@ -71,6 +75,9 @@ class TrainOptions:
     networks: folder of a checkpoint whose networks a training begins with.
     profile: write where the time of a training goes.
     report: names of runs.
+    export: zip to write a run into; push: ``OWNER/NAME`` on the hub to upload it to.
+    replace: the zip may replace another file; private: the repository is made for its owner alone.
+    trust: code of an export that is played may run.
     notices: sentences to show because a flag has no effect.
     """
 
@@ -88,6 +95,11 @@ class TrainOptions:
     dry_run: bool = False
     report: tuple[str, ...] = ()
     list: bool = False
+    export: str | None = None
+    push: str | None = None
+    replace: bool = False
+    private: bool = False
+    trust: bool = False
     logger_in_file: bool = False
     render: bool = False
     env_args: Mapping[str, Any] | None = None
@@ -116,6 +128,11 @@ class TrainOptions:
     def plays(self) -> bool:
         """True if a trained agent acts and nothing is learned."""
         return self.run or self.eval is not None or self.video
+
+    @property
+    def shares(self) -> bool:
+        """True if a run is exported or uploaded."""
+        return self.export is not None or self.push is not None
 
 
 def config_flags(options: TrainOptions) -> dict[str, object]:
@@ -215,6 +232,7 @@ def _train_parser() -> argparse.ArgumentParser:
         "--report", nargs="+", metavar="NAME", help="write the page of a run or a population, or compare runs"
     )
     what.add_argument("--list", action="store_true", help="list all tasks, or ENV's sections and runs")
+    add_sharing(what)
     what.add_argument(
         "--repeat", type=positive, default=1, help="number of repeated experiments, seed + 1 each"
     )
@@ -241,6 +259,7 @@ def refuse_mixed(options: TrainOptions) -> None:
         "--dry_run": options.dry_run,
         "--report": bool(options.report),
         "--list": options.list,
+        "--export or --push": options.shares,
     }
     given_modes = [flag for flag, given in modes.items() if given]
     if len(given_modes) > 1:
@@ -254,6 +273,7 @@ def refuse_mixed(options: TrainOptions) -> None:
         )
     if options.failure and not options.check:
         leave(cannot("--from needs --check", "it is a file for the check to replay", "add --check"))
+    _refuse_sharing(options)
     for flag in ("evaluations", "networks", "profile"):
         if getattr(options, flag) not in (None, False) and any(
             given for mode, given in modes.items() if mode != "--resume"
@@ -261,3 +281,28 @@ def refuse_mixed(options: TrainOptions) -> None:
             leave(cannot(f"--{flag} is for a training", "nothing is learned here", "leave it out"))
     if options.repeat > 1 and options.resume:
         leave(cannot("--repeat and --resume cannot go together", "one run is resumed", "leave one out"))
+
+
+def _refuse_sharing(options: TrainOptions) -> None:
+    """Refuse flags on exports where they have no meaning."""
+    shared = options.name is not None and is_export(options.name)
+    if shared and not options.plays:
+        leave(
+            cannot(
+                f"{options.name} names an export, not a run",
+                "an export has neither optimiser nor replay, and a run has no such name",
+                "play it: --run, --eval N or --video; or give the name of a run",
+            )
+        )
+    needs = {
+        "--trust": (options.trust, shared, "-n FILE.zip or -n hf://OWNER/NAME, which name an export"),
+        "--replace": (options.replace, options.export is not None, "--export FILE.zip"),
+        "--private": (options.private, options.push is not None, "--push OWNER/NAME"),
+    }
+    for flag, (given, has, needed) in needs.items():
+        if given and not has:
+            leave(
+                cannot(f"{flag} needs {needed}", "it says something of that alone", "add it, or leave it out")
+            )
+    if options.shares and (options.overrides or options.config is not None):
+        leave(cannot("a run is shared as it is", "-c and -o would change its settings", "leave them out"))

@@ -101,6 +101,23 @@ def add_training(parser: argparse._ActionsContainer) -> None:
     )
 
 
+def add_sharing(parser: argparse._ActionsContainer) -> None:
+    """Add the flags that share a run, or trust one that somebody has shared."""
+    parser.add_argument(
+        "--export",
+        metavar="FILE.zip",
+        help="write the run as one file to share: networks of --ckpt or the best",
+    )
+    parser.add_argument("--push", metavar="OWNER/NAME", help="the same on the Hugging Face hub")
+    parser.add_argument("--replace", action="store_true", help="with --export: replace a file of that name")
+    parser.add_argument("--private", action="store_true", help="with --push: make a private repository")
+    parser.add_argument(
+        "--trust",
+        action="store_true",
+        help="run the code that the export of -n FILE.zip or -n hf://OWNER/NAME brings or names",
+    )
+
+
 def add_talk(parser: argparse._ActionsContainer) -> None:
     """Add the flags for what is printed."""
     parser.add_argument("--version", action="version", version=VERSION, help="print the version and exit")
