@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from algorithm.agents.networks import pick_device
 from algorithm.config.cli import MODELS, TrainOptions, config_flags
 from algorithm.config.errors import ConfigError
+from algorithm.config.flag_types import HUB, is_export
 from algorithm.config.loader import LoadedConfig, load_config, load_config_file
 from algorithm.config.locate import EnvFolder, find_env
 from algorithm.config.yaml_io import inline
@@ -37,9 +38,10 @@ from algorithm.nn.process import set_up_process
 from algorithm.replay.budget import MemoryBudget
 from algorithm.roles import Agent
 from algorithm.runs.checkpoints.checkpoint import Checkpoint
-from algorithm.runs.checkpoints.manager import find_checkpoint
 from algorithm.runs.logs.metrics import read_metrics
 from algorithm.runs.rundir import RunDir
+from algorithm.sharing.export import build, upload, write
+from algorithm.sharing.opening import Found, open_export
 from algorithm.spec import DEFAULT_BEHAVIOUR, AgentSpec
 from algorithm.train.assembly import close_env, load_networks_into, make_agents
 from algorithm.train.assembly import make_env as make_vec_env
@@ -100,10 +102,18 @@ def train(  # noqa: PLR0913 - flags of the command, by keyword
 class Run:
     """A training on the disk: its settings, results and checkpoints.
 
-    folder: of the run. Raises UsageError if it is none.
+    folder: of the run; or an export of one, ``FILE.zip`` or ``hf://OWNER/NAME``, whose policy can be loaded
+            and evaluated. Every byte of it is verified.
+    trust:  run the code that an export brings or names
+    Raises UsageError for a folder without a run and for code that is not trusted, StorageError for an export
+    that is not what was written.
     """
 
-    def __init__(self, folder: str | Path) -> None:
+    def __init__(self, folder: str | Path, *, trust: bool = False) -> None:
+        self._export = open_export(str(folder), trust=trust) if is_export(str(folder)) else None
+        if self._export is not None:
+            self._dir, self.folder = self._export.run, self._export.run.path
+            return
         self.folder = Path(folder).resolve()
         config = self.folder / "config.yaml"
         if not config.is_file():
@@ -124,25 +134,49 @@ class Run:
     @property
     def metrics(self) -> dict[str, list[float]]:
         """Table of all logged metrics: name → values, ``step`` among them; nan where a row has none."""
+        self._refuse_export("metrics")
         return read_metrics(self._dir.metrics_jsonl)
 
     @property
     def report(self) -> Path:
         """The page on this run."""
+        self._refuse_export("report")
         return self.folder / "report.html"
 
     def policy(self, checkpoint: Which = "best", *, device: str = "cpu") -> TrainedPolicy:
         """Return the policy of a checkpoint; see :func:`load`."""
         return load(self, checkpoint, device=device)
 
+    def make_env(self) -> Any:  # noqa: ANN401 - gymnasium leaves an environment's types open
+        """Return the run's environment in its wrappers, as evaluations step it."""
+        return _make(self._loaded(), "evaluate")
+
+    def export(self, file: str | Path, checkpoint: Which = "best", *, replace: bool = False) -> Path:
+        """Write the run as one file to share, as ``--export`` does; return its path.
+
+        Raises UsageError if there is a file of that name, unless ``replace``; StorageError.
+        """
+        self._refuse_export("export")
+        write(self._dir, checkpoint, Path(file), replace=replace, warn=_warn)
+        return Path(file)
+
+    def push(self, repository: str, checkpoint: Which = "best", *, private: bool = False) -> str:
+        """Put an export on the Hugging Face hub, as ``--push`` does; return its address.
+
+        repository: ``OWNER/NAME``
+        """
+        self._refuse_export("push")
+        built = build(self._dir, checkpoint, source=f"{HUB}{repository}", warn=_warn)
+        return upload(built, repository, private=private)
+
     def evaluate(self, episodes: int = 10, checkpoint: Which = "best", *, device: str = "cpu") -> Performance:
         """Play episodes with the deterministic policy, as ``--eval`` does; return returns and lengths."""
-        loaded, saved = self._loaded(), _checkpoint(self._dir, checkpoint)
+        loaded, saved = self._loaded(), self._found.checkpoint(checkpoint, warn=_warn)
         with ExitStack() as stack:
             console = stack.enter_context(open_console(quiet=True))
             env = make_vec_env(loaded, "evaluate", 1, faults=Faults(console))
             stack.callback(close_env, env, console.warn)
-            agents = _acting_agents(loaded, env.specs, self.folder, saved, device)
+            agents = self._acting_agents(loaded, env.specs, saved, device)
             players = {
                 name: EvalPolicy(agent.new_policy("playing"), greedy=True) for name, agent in agents.items()
             }
@@ -162,6 +196,7 @@ class Run:
         quiet: bool = False,
     ) -> Run:
         """Go on with the training from its newest checkpoint, as ``--resume`` does; return the run."""
+        self._refuse_export("resume")
         options = TrainOptions(
             env=self._dir.env,
             name=self.folder.name,
@@ -179,6 +214,32 @@ class Run:
     def _loaded(self) -> LoadedConfig:
         folder = _task_folder(self._dir)
         return load_config_file(self._dir.config, LIMITS, env=folder, require_runnable=True)
+
+    @property
+    def _found(self) -> Found:
+        return Found(self._dir, self._dir, self._export)
+
+    def _acting_agents(
+        self, loaded: LoadedConfig, specs: Mapping[str, AgentSpec], saved: Checkpoint, device: str
+    ) -> Mapping[str, Agent]:
+        set_up_process(loaded.threads)
+        memory = MemoryBudget(free=sys.maxsize)  # nothing is stored
+        with self._found.fitting(specs):
+            agents = make_agents(
+                loaded, specs, self.folder, pick_device(device), memory=memory, learning=False
+            )
+            load_networks_into(agents, saved)
+        return agents
+
+    def _refuse_export(self, wanted: str) -> None:
+        if self._export is None:
+            return
+        raise UsageError(
+            f"an export has no {wanted}",
+            where=self._export.source,
+            why="it holds networks and configuration, and neither optimiser, replay nor metrics",
+            fix=f"use the run's own folder, where it was trained: it is called {self._export.manifest.name}",
+        )
 
 
 @dataclass(frozen=True)
@@ -248,19 +309,22 @@ class TrainedPolicy:
         return action, PolicyState(found.action, found.carry)
 
 
-def load(run: Run | str | Path, checkpoint: Which = "best", *, device: str = "cpu") -> TrainedPolicy:
+def load(
+    run: Run | str | Path, checkpoint: Which = "best", *, device: str = "cpu", trust: bool = False
+) -> TrainedPolicy:
     """Load the policy of a run: ``load("models/CartPole-v1/NAME").act(obs)``.
 
+    run: or its folder, or an export of it; trust: see :class:`Run`
     Every byte of the checkpoint is verified. The environment is built once, for its spaces. Raises UsageError
     for a folder that is no run and for a Unity player, StorageError if there is no such checkpoint.
     """
-    run = run if isinstance(run, Run) else Run(run)
-    loaded, saved = run._loaded(), _checkpoint(run._dir, checkpoint)
+    run = run if isinstance(run, Run) else Run(run, trust=trust)
+    loaded, saved = run._loaded(), run._found.checkpoint(checkpoint, warn=_warn)
     env = _make(loaded, "evaluate")
     try:
         adapter = Adapter(env.observation_space, env.action_space, str(env), stack=frame_stack(env))
         specs = {DEFAULT_BEHAVIOUR: adapter.spec}
-        agents = _acting_agents(loaded, specs, run.folder, saved, device)
+        agents = run._acting_agents(loaded, specs, saved, device)
         return TrainedPolicy(env, agents[DEFAULT_BEHAVIOUR], adapter, saved.step)
     finally:
         env.close()
@@ -304,20 +368,6 @@ def _make(loaded: LoadedConfig, purpose: Literal["train", "evaluate"]) -> gym.En
         options=loaded.config.reset_config,
     )
     return recipe.make_gym_env()
-
-
-def _acting_agents(
-    loaded: LoadedConfig, specs: Mapping[str, AgentSpec], folder: Path, saved: Checkpoint, device: str
-) -> Mapping[str, Agent]:
-    set_up_process(loaded.threads)
-    memory = MemoryBudget(free=sys.maxsize)  # nothing is stored
-    agents = make_agents(loaded, specs, folder, pick_device(device), memory=memory, learning=False)
-    load_networks_into(agents, saved)
-    return agents
-
-
-def _checkpoint(run: RunDir, which: Which) -> Checkpoint:
-    return find_checkpoint(run.checkpoints, which, warn=_warn)
 
 
 def _warn(text: str) -> None:

@@ -61,6 +61,8 @@ def _command(options: TrainOptions) -> int:
         return _play(options)
     elif options.report:
         return _report(options)
+    elif options.shares:
+        return _share(options)
     else:
         return _prepare(options)
     return 0
@@ -92,6 +94,16 @@ def _report(options: TrainOptions) -> int:
         from algorithm.report.compare import report
 
     return report(options, find_env(options.env))
+
+
+def _share(options: TrainOptions) -> int:
+    _show_notices(options)
+    folder = find_env(options.env)
+    _say(options, f"{folder.label}: loading torch")
+    with interruptible_imports():
+        from algorithm.sharing.export import share
+
+    return share(options, folder)
 
 
 def _resume(options: TrainOptions) -> int:

@@ -39,6 +39,7 @@ ORDER = (
     "algorithm.evaluation",
     "algorithm.report",
     "algorithm.train",
+    "algorithm.sharing",
     "algorithm.evaluation.play",
     "algorithm.preflight",
     "algorithm.api",

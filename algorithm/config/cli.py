@@ -1,4 +1,4 @@
-"""The command line of ``main.py``, and what that of ``main_ds.py`` has in common with it.
+"""The command line of ``main.py``, and the options that ``main_ds.py`` has in common with it.
 
 A flag that is not given never overrides the file.
 """
@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import re
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,19 +14,18 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from typing_extensions import override
 
-from algorithm.config.errors import EXIT_CONFIG, ConfigError, Problem, did_you_mean
-from algorithm.config.flag_types import (
-    Ckpt,
-    checkpoint,
-    device,
-    folder,
-    limit,
-    mapping,
-    natural,
-    port_number,
-    positive,
+from algorithm.config.flag_types import Ckpt, is_export, positive
+from algorithm.config.flags import (
+    add_acting,
+    add_common,
+    add_model,
+    add_sharing,
+    add_talk,
+    add_training,
+    cannot,
+    leave,
+    make_parser,
 )
-from algorithm.config.program import VERSION, as_typed
 
 if TYPE_CHECKING:
     from algorithm.config.schema import BaseConfig
@@ -40,8 +37,6 @@ ENV_HELP = (
     "a folder below envs/, the path of a folder with a config.yaml, or an environment by its name: an id of "
     "Gymnasium, module:Id or file.py:Id"
 )
-
-_FIRST = "python main.py gym/pendulum, or python main.py CartPole-v1"
 
 _EXAMPLES = """\
 examples:
@@ -57,6 +52,9 @@ examples:
   python main.py gym/pendulum -n NAME --watch
   python main.py gym/pendulum -n NAME --eval 10 --ckpt best
   python main.py gym/pendulum -n NAME --video
+  # share a run as one file; play with one that somebody has shared
+  python main.py gym/pendulum -n NAME --export pendulum.zip
+  python main.py gym/pendulum -n pendulum.zip --eval 10
   # look at an environment before training, and at what a training would cost
   python main.py gym/pendulum --check
   python main.py gym/pendulum --dry_run
@@ -77,6 +75,9 @@ class TrainOptions:
     networks: folder of a checkpoint whose networks a training begins with.
     profile: write where the time of a training goes.
     report: names of runs.
+    export: zip to write a run into; push: ``OWNER/NAME`` on the hub to upload it to.
+    replace: the zip may replace another file; private: the repository is made for its owner alone.
+    trust: code of an export that is played may run.
     notices: sentences to show because a flag has no effect.
     """
 
@@ -94,6 +95,11 @@ class TrainOptions:
     dry_run: bool = False
     report: tuple[str, ...] = ()
     list: bool = False
+    export: str | None = None
+    push: str | None = None
+    replace: bool = False
+    private: bool = False
+    trust: bool = False
     logger_in_file: bool = False
     render: bool = False
     env_args: Mapping[str, Any] | None = None
@@ -122,6 +128,11 @@ class TrainOptions:
     def plays(self) -> bool:
         """True if a trained agent acts and nothing is learned."""
         return self.run or self.eval is not None or self.video
+
+    @property
+    def shares(self) -> bool:
+        """True if a run is exported or uploaded."""
+        return self.export is not None or self.push is not None
 
 
 def config_flags(options: TrainOptions) -> dict[str, object]:
@@ -201,7 +212,7 @@ def train_parser() -> argparse.ArgumentParser:
     parser = make_parser("main.py", "Train a Soft Actor-Critic agent, or let a trained one act.", _EXAMPLES)
     parser.add_argument("env", nargs="?", help=ENV_HELP)
     what = parser.add_argument_group("what to run")
-    add_common(what)
+    add_common(what, MODELS)
     add_training(what)
     what.add_argument("--eval", type=positive, metavar="N", help="play N episodes without sampling, measure")
     what.add_argument("--video", action="store_true", help="film the first episode that is played")
@@ -222,6 +233,7 @@ def train_parser() -> argparse.ArgumentParser:
         "--report", nargs="+", metavar="NAME", help="write the page of a run or a population, or compare runs"
     )
     what.add_argument("--list", action="store_true", help="list all tasks, or ENV's sections and runs")
+    add_sharing(what)
     what.add_argument("--repeat", type=positive, default=1, help="number of trainings, seed + 1 each")
     add_acting(parser.add_argument_group("how to run"), port="--port")
     model = parser.add_argument_group("which networks")
@@ -246,6 +258,7 @@ def refuse_mixed(options: TrainOptions) -> None:
         "--dry_run": options.dry_run,
         "--report": bool(options.report),
         "--list": options.list,
+        "--export or --push": options.shares,
     }
     given_modes = [flag for flag, given in modes.items() if given]
     if len(given_modes) > 1:
@@ -259,6 +272,7 @@ def refuse_mixed(options: TrainOptions) -> None:
         )
     if options.failure and not options.check:
         leave(cannot("--from needs --check", "it is a file for the check to replay", "add --check"))
+    _refuse_sharing(options)
     for flag in ("evaluations", "networks", "profile"):
         if getattr(options, flag) not in (None, False) and any(
             given for mode, given in modes.items() if mode != "--resume"
@@ -268,132 +282,26 @@ def refuse_mixed(options: TrainOptions) -> None:
         leave(cannot("--repeat and --resume cannot go together", "one run is resumed", "leave one out"))
 
 
-class _Parser(argparse.ArgumentParser):
-    """Parser whose errors have the form of every other fault and name the flag nearest to an unknown one."""
-
-    @override
-    def error(self, message: str) -> NoReturn:
-        unknown = re.match(r"unrecognized arguments: (--?[\w-]+)", message)
-        named = f"python {self.prog}" if self.prog.endswith(".py") else self.prog
-        close = unknown and did_you_mean(unknown[1], self._option_string_actions)
-        fix = f"did you mean {close}?" if close else f"{named} --help shows every flag"
-        if message.endswith("required: env"):
-            fix = f"name what to train: {as_typed(_FIRST)}; {fix}"
-        leave(Problem("the command line cannot be read", f"arguments of {self.prog}", message, fix))
-
-
-def make_parser(prog: str, description: str, epilog: str) -> argparse.ArgumentParser:
-    """Return a parser whose errors have the form of every other fault."""
-    return _Parser(
-        prog=as_typed(f"python {prog}").removeprefix("python "),
-        description=description,
-        epilog=as_typed(epilog),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-
-
-def add_common(parser: argparse._ActionsContainer) -> None:
-    """Add the flags for the task and the number of environments."""
-    parser.add_argument(
-        "--config",
-        "-c",
-        help="section of config.yaml, or a file of the folder, or FILE:SECTION; a file for an environment "
-        "without a folder",
-    )
-    parser.add_argument("--name", "-n", help="training name; may contain {time} and {hostname}")
-    parser.add_argument(
-        "--directory", type=folder, default=MODELS, metavar="DIR", help="folder of all runs; default: models"
-    )
-    parser.add_argument("--agents", "--envs", type=positive, help="number of environments side by side")
-    parser.add_argument(
-        "--env_args", type=mapping, help="additional args for environments: k=v,k=v or a YAML mapping"
-    )
-
-
-def add_training(parser: argparse._ActionsContainer) -> None:
-    """Add the flags of a training: resume, length, seed, overrides."""
-    parser.add_argument(
-        "--resume",
-        action="store_true",
-        help="go on with the newest run of ENV, or that of -n, with its own settings; -c, -o change them",
-    )
-    parser.add_argument("--max_iter", type=limit, help="max iteration, -1: no limit")
-    parser.add_argument("--max_step", type=limit, help="max environment steps, -1: no limit")
-    parser.add_argument(
-        "--evaluations", type=positive, metavar="N", help="end with the N-th evaluation of the run in all"
-    )
-    parser.add_argument(
-        "--networks",
-        metavar="FOLDER",
-        help="begin with the networks of a checkpoint, targets equal to them; with --resume "
-        "base_config.evolver_keep says what stays besides",
-    )
-    parser.add_argument(
-        "--profile", action="store_true", help="write where the time of the training goes: profile.txt"
-    )
-    parser.add_argument("--preset", help="a better learner: lean, cross, tqc, xqc, simba, droq")
-    parser.add_argument("--seed", type=natural, help="seed of the run; default: the file's, else a fresh one")
-    parser.add_argument(
-        "--override",
-        "-o",
-        action="append",
-        metavar="A.B=VALUE",
-        help="set any key of the configuration; repeatable",
-    )
-
-
-def add_talk(parser: argparse._ActionsContainer) -> None:
-    """Add the flags for what is printed."""
-    parser.add_argument("--version", action="version", version=VERSION, help="print the version and exit")
-    parser.add_argument("--quiet", action="store_true", help="print only warnings and the result")
-    parser.add_argument("--debug", action="store_true", help="print debug lines and whole tracebacks")
-
-
-def add_acting(parser: argparse._ActionsContainer, *, port: str) -> None:
-    """Add the flags for acting; ``port`` is the name of the flag for Unity's port."""
-    parser.add_argument("--run", action="store_true", help="inference mode")
-    parser.add_argument("--render", action="store_true", help="render")
-    if port == "--port":
-        parser.add_argument(
-            "--disable_sample", action="store_true", help="disable sampling when choosing actions"
+def _refuse_sharing(options: TrainOptions) -> None:
+    """Refuse flags on exports where they have no meaning."""
+    shared = options.name is not None and is_export(options.name)
+    if shared and not options.plays:
+        leave(
+            cannot(
+                f"{options.name} names an export, not a run",
+                "an export has neither optimiser nor replay, and a run has no such name",
+                "play it: --run, --eval N or --video; or give the name of a run",
+            )
         )
-        parser.add_argument("--watch", action="store_true", help="--run --render --disable_sample")
-    parser.add_argument("--logger_in_file", action="store_true", help="write debug lines into train.log too")
-    other = "--unity_port" if port == "--port" else "--port"
-    parser.add_argument(
-        port,
-        "-p",
-        other,
-        dest="port",
-        type=port_number,
-        help="UNITY: communication port of the first player, taken or refused; no effect on GYM",
-    )
-    parser.add_argument(
-        "--editor", action="store_true", help="UNITY: train in the Unity Editor; no effect on GYM"
-    )
-
-
-def add_model(parser: argparse._ActionsContainer) -> None:
-    """Add the flags for the networks and their device."""
-    parser.add_argument(
-        "--device", type=device, default="auto", help="cpu, cuda, cuda:N, gpu (= cuda) or auto (default)"
-    )
-    parser.add_argument(
-        "--ckpt",
-        type=checkpoint,
-        metavar="STEP",
-        help="checkpoint to restore: its environment steps, latest or best; default: the newest intact one",
-    )
-    parser.add_argument("--nn", help="neural network model: a file of the task's folder, without .py")
-
-
-def cannot(what: str, why: str, fix: str) -> Problem:
-    """Return the problem of a command line that asks for the impossible."""
-    return Problem(what, "command line", why, fix)
-
-
-def leave(*problems: Problem) -> NoReturn:
-    """Print the faults and end the process with the exit code of a wrong configuration."""
-    print(f"error: {ConfigError(problems)}", file=sys.stderr)
-    raise SystemExit(EXIT_CONFIG)
+    needs = {
+        "--trust": (options.trust, shared, "-n FILE.zip or -n hf://OWNER/NAME, which name an export"),
+        "--replace": (options.replace, options.export is not None, "--export FILE.zip"),
+        "--private": (options.private, options.push is not None, "--push OWNER/NAME"),
+    }
+    for flag, (given, has, needed) in needs.items():
+        if given and not has:
+            leave(
+                cannot(f"{flag} needs {needed}", "it says something of that alone", "add it, or leave it out")
+            )
+    if options.shares and (options.overrides or options.config is not None):
+        leave(cannot("a run is shared as it is", "-c and -o would change its settings", "leave them out"))

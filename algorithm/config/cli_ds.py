@@ -7,21 +7,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from algorithm.config.cli import (
-    ENV_HELP,
-    TrainOptions,
+from algorithm.config.cli import ENV_HELP, MODELS, TrainOptions, config_flags, refuse_mixed
+from algorithm.config.flag_types import natural, positive
+from algorithm.config.flags import (
     add_acting,
     add_common,
     add_model,
     add_talk,
     add_training,
     cannot,
-    config_flags,
     leave,
     make_parser,
-    refuse_mixed,
 )
-from algorithm.config.flag_types import natural, positive
 
 _EXAMPLES = """\
 examples:
@@ -191,7 +188,7 @@ def distributed_parser() -> argparse.ArgumentParser:
     parser.add_argument("env", help=ENV_HELP)
     parser.add_argument("role", choices=tuple(_ROLES), help="the part that this process plays")
     what = parser.add_argument_group("what to run")
-    add_common(what)
+    add_common(what, MODELS)
     add_training(what)
     net = parser.add_argument_group("where they meet")
     net.add_argument("--learner_host", help="address the learner listens on and actors call")

@@ -13,6 +13,14 @@ from algorithm.config.yaml_io import parse_value
 Ckpt = int | Literal["latest", "best"]
 """Choice of a checkpoint: environment steps, the last one, or the one with the best evaluation."""
 
+HUB = "hf://"
+"""Beginning of the address of an export on the hub: ``hf://OWNER/NAME`` or ``hf://OWNER/NAME@REVISION``."""
+
+
+def is_export(name: str) -> bool:
+    """Return whether the name of what is to be played is that of an export, and of no run."""
+    return name.endswith(".zip") or name.startswith(HUB)
+
 
 def whole(text: str, lowest: int) -> int:
     """Return a whole number ≥ ``lowest``, also from ``1e6``."""

@@ -1,6 +1,7 @@
 """``--run``, ``--eval N`` and ``--video``: episodes with the networks of a checkpoint, without learning.
 
-Writes ``evaluation.json`` and ``videos/`` in the run's folder, and the file of ``--record``.
+Writes ``evaluation.json`` and ``videos/`` in the run's folder, and the file of ``--record``. What is written
+for an export goes into a folder of its name, beside the runs of the task.
 """
 
 from __future__ import annotations
@@ -33,13 +34,12 @@ from algorithm.experience.faults import Faults
 from algorithm.nn.process import set_up_process
 from algorithm.replay.budget import MemoryBudget
 from algorithm.roles import Agent, Episode
-from algorithm.runs.checkpoints.manager import find_checkpoint
 from algorithm.runs.files import finite_or_null, write_json
 from algorithm.runs.logs.metrics import read_metrics
 from algorithm.runs.rundir import RunDir
+from algorithm.sharing.opening import found
 from algorithm.spec import DEFAULT_BEHAVIOUR
 from algorithm.train.assembly import close_env, load_networks_into, make_agents, make_env
-from algorithm.train.resume import find_run
 from algorithm.train.signals import StopRequest
 from algorithm.wording import Rows
 
@@ -58,25 +58,31 @@ def play(options: TrainOptions, folder: EnvFolder) -> int:
 
     ``--run`` plays until ``max_iter``, ``max_step`` or a signal; ``--eval N`` plays N episodes of each
     behaviour with the deterministic policy; ``--video`` alone plays one such episode. The run is that of
-    ``--name`` or the newest, with its own configuration and networks. ``--eval`` on one environment plays the
-    same episodes as the evaluations of the training. Stop in the Unity Editor counts as a signal.
+    ``--name``, which may be an export, or the newest, with its own configuration and networks. ``--eval`` on
+    one environment plays the same episodes as the evaluations of the training. Stop in the Unity Editor
+    counts as a signal.
     """
     _refuse_contradictions(options)
-    run = find_run(options, folder)
-    overrides = (*LIMITS, *options.overrides)
-    loaded = load_config_file(
-        run.config, overrides, config_flags(options), options.seed, env=folder, require_runnable=True
-    )
-    _refuse_other_algorithm(run, loaded, folder)
-    set_up_process(loaded.threads)
     with ExitStack() as stack:
+        played = stack.enter_context(found(options, folder))
+        run, output = played.run, played.output
+        loaded = load_config_file(
+            run.config,
+            (*LIMITS, *options.overrides),
+            config_flags(options),
+            options.seed,
+            env=folder,
+            require_runnable=True,
+        )
+        _refuse_other_algorithm(run, loaded, folder)
+        set_up_process(loaded.threads)
         console = stack.enter_context(open_console(quiet=options.quiet))
         stop = stack.enter_context(StopRequest())
         for text in notices(options, loaded.config.base_config):
             console.warn(text)
         if options.render and not has_display():
             console.warn("there is no display: no window can be seen, --video films instead")
-        saved = find_checkpoint(run.checkpoints, options.ckpt, warn=console.warn)
+        saved = played.checkpoint(options.ckpt, warn=console.warn)
         n_envs = loaded.config.base_config.n_envs
         env = make_env(
             loaded,
@@ -92,21 +98,22 @@ def play(options: TrainOptions, folder: EnvFolder) -> int:
         # Nothing is stored, so no page of the replays is touched and their size does not matter.
         memory = MemoryBudget(free=sys.maxsize)
         device = pick_device(options.device)
-        agents = make_agents(loaded, env.specs, nn_folder, device, memory=memory, learning=False)
-        load_networks_into(agents, saved)
+        with played.fitting(env.specs):
+            agents = make_agents(loaded, env.specs, nn_folder, device, memory=memory, learning=False)
+            load_networks_into(agents, saved)
         step = saved.step
         acting = "sampled" if options.run and not options.disable_sample else "deterministic"
-        console.message(f"playing {run.shown(saved.path)}, {acting} actions; Ctrl-C ends")
-        files = _Outputs.of(options, run, env, step, console)
+        console.message(f"playing {played.shown(saved)}, {acting} actions; Ctrl-C ends")
+        files = _Outputs.of(options, output, env, step, console)
         if options.run:
             episodes = list(_shown(console, _play(loaded, agents, env, stop, options, files.callback)))
-            _finish_run(console, run, scores_of(episodes), step, acting)
+            _finish_run(console, output, scores_of(episodes), step, acting)
             for name, text in files.rows:
                 console.message(f"{name}: {text}")
         else:
             episodes = _evaluate(console, loaded, agents, env, stop, options.eval or 1, files.callback)
             scores = scores_of(episodes)
-            _finish_eval(console, run, loaded, options, scores, step, stop, files.rows, env.render_modes)
+            _finish_eval(console, output, loaded, options, scores, step, stop, files.rows, env.render_modes)
     return stop.exit_code
 
 
@@ -290,6 +297,7 @@ def _finish_eval(
 
 def _write(run: RunDir, scores: Scores, step: int, acting: str) -> Path:
     path = run.path / "evaluation.json"
+    run.path.mkdir(parents=True, exist_ok=True)  # of an export it is not there yet
     write_json(path, {"step": step, "acting": acting, "behaviours": scores_json(scores)})
     return path
 

@@ -263,18 +263,20 @@ class RunDir:
         arguments: Sequence[str],
         seeds: Mapping[str, int],
         render_modes: Sequence[str] = (),
+        spaces: Mapping[str, object] | None = None,
         env_file: Path | None = None,
     ) -> None:
         """Keep what is needed to repeat the run, and to show it.
 
-        arguments: ``sys.argv``; seeds: by what they seed; render_modes: of the environment; env_file: of an
-        environment of the task's own
+        arguments: ``sys.argv``; seeds: by what they seed; render_modes: of the environment; spaces: of each
+        behaviour, as JSON; env_file: of an environment of the task's own
         """
         manifest = {
             "env": self.env,
             "name": self.name,
             "seeds": dict(seeds),
             "render_modes": list(render_modes),
+            "spaces": dict(spaces or {}),
             **start_of(arguments, env_file),
         }
         write_json(self.manifest, manifest)

@@ -20,6 +20,7 @@ from algorithm.console.base import Console
 from algorithm.console.output import close_logging, open_console, setup_logging
 from algorithm.env.base import VecEnv
 from algorithm.env.pool.monitor_process import monitor_process
+from algorithm.env.pool.resume_check import spec_as_json
 from algorithm.errors import EnvError, UsageError, UserError
 from algorithm.evaluation.video import VideoRecorders, no_video
 from algorithm.experience.failure_dump import FailureDumps
@@ -33,6 +34,7 @@ from algorithm.runs.lock import RunLock
 from algorithm.runs.logs.wandb_sink import require_wandb
 from algorithm.runs.provenance import made_with
 from algorithm.runs.rundir import RunDir
+from algorithm.spec import AgentSpec
 from algorithm.train.assembly import (
     check_eval_spaces,
     check_evaluations,
@@ -217,7 +219,9 @@ class Session:
             notices += begin_with_networks(agents, foreign, start.saved if start else None)
         if start and own_env is not None and run.has_other(own_env):
             notices.append(f"the environment's file {own_env.name} has been changed since")
-        self._write_down(agents, networks, start, eval_env.render_modes if eval_env else (), own_env)
+        self._write_down(
+            runtime.scene.specs, networks, start, eval_env.render_modes if eval_env else (), own_env
+        )
         manager = self._manager(start, agents)
         # Networks from elsewhere are in no checkpoint of this run yet.
         since = start.saved.step if start and foreign is not None else -1
@@ -289,7 +293,7 @@ class Session:
 
     def _write_down(
         self,
-        agents: Mapping[str, Agent],
+        specs: Mapping[str, AgentSpec],
         networks: Path,
         start: Start | None,
         render_modes: Sequence[str],
@@ -297,7 +301,7 @@ class Session:
     ) -> None:
         """Write the inputs of the run; its configuration last, which makes the folder a run."""
         run, loaded = self.run, self.loaded
-        for name in agents:
+        for name in specs:
             file = nn_file(loaded.for_behaviour(name), networks)
             if file is not None and networks != run.path:
                 run.copy_nn(file, f"{loaded.for_behaviour(name).sac_config.nn}.py")
@@ -312,6 +316,7 @@ class Session:
                 arguments=self.arguments,
                 seeds={"run": loaded.seed},
                 render_modes=render_modes,
+                spaces={name: spec_as_json(spec) for name, spec in specs.items()},
                 env_file=own_env,
             )
         if not start or start.changes:

@@ -209,7 +209,7 @@ def test_help_shows_every_flag_and_the_examples(capsys):
 def test_the_examples_of_the_help_are_right(task, capsys):
     task(PENDULUM, name="gym/pendulum")
     examples = [line.split() for line in cli._EXAMPLES.splitlines() if line.strip().startswith("python")]
-    assert len(examples) == 9
+    assert len(examples) == 11
     for _, _, *argv in examples:
         options = parse_args([word.strip('"') for word in argv])
         load_config(

@@ -1,0 +1,32 @@
+"""One small training, of which all tests of a process share the export."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import asac
+from tests.sharing.exports import SHORT
+
+PNG = b"\x89PNG\r\n\x1a\n"
+
+
+@pytest.fixture(scope="session")
+def run(tmp_path_factory: pytest.TempPathFactory) -> asac.Run:
+    """A run of CartPole-v1 with three checkpoints, the best of step 80 or 120."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("algorithm.train.summaries.write_report", lambda *_, **__: None)
+        patch.setattr(
+            "algorithm.train.summaries.plot_curve",
+            lambda path, *_, **__: path.parent.mkdir(exist_ok=True) or path.write_bytes(PNG),
+        )
+        folder = tmp_path_factory.mktemp("trained")
+        return asac.train("CartPole-v1", name="first", directory=folder / "models", **SHORT)
+
+
+@pytest.fixture
+def exported(run: asac.Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Its export, in the folder that a test stands in, far from the run."""
+    monkeypatch.chdir(tmp_path)
+    return run.export(tmp_path / "first.zip", 120)

@@ -1,0 +1,68 @@
+"""Exports of a run that was really trained, and changed ones of somebody who forges with care."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import zipfile
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from algorithm.runs.checkpoints.manifest import Entry
+from algorithm.sharing.archive import MANIFEST, pack, unpack
+
+KEYS = {
+    "sac_config.save_model_per_step": 60,
+    "sac_config.start_step": 40,
+    "sac_config.batch_size": 16,
+    "nn_config.q.dense_n": 8,
+    "nn_config.policy.dense_n": 8,
+    "eval_config.per_step": 80,
+    "eval_config.episodes": 2,
+}
+SHORT = {"overrides": KEYS, "max_step": 120, "seed": 1, "device": "cpu", "quiet": True}
+
+
+def members_of(file: Path) -> dict[str, bytes]:
+    """Every member, the manifest among them."""
+    with zipfile.ZipFile(file) as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+def forge(file: Path, target: Path, change: Callable[[dict[str, bytes]], object], **manifest: object) -> Path:
+    """A changed export whose hashes are all right. manifest: entries that replace those of the old one."""
+    files = members_of(file)
+    content = json.loads(files.pop(MANIFEST))
+    change(files)
+    content |= {"files": {name: Entry.of(files[name]).listed for name in sorted(files)}, **manifest}
+    text = json.dumps(content, indent=2, ensure_ascii=False) + "\n"
+    target.write_bytes(pack({**files, MANIFEST: text.encode()}))
+    return target
+
+
+def with_config(old: str, new: str) -> Callable[[dict[str, bytes]], None]:
+    """A change of a line of the configuration."""
+
+    def change(files: dict[str, bytes]) -> None:
+        text = files["config.yaml"].decode()
+        assert old in text
+        files["config.yaml"] = text.replace(old, new, 1).encode()
+
+    return change
+
+
+def sealed(members: Iterable[tuple[zipfile.ZipInfo, bytes]]) -> bytes:
+    """A zip of any members with the comment of an export."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        for info, data in members:
+            archive.writestr(info, data)
+        archive.comment = b"sha256:" + b"0" * 64
+    data = buffer.getvalue()[:-64]
+    return data + hashlib.sha256(data).hexdigest().encode()
+
+
+def check(file: Path) -> None:
+    """Read it as a loader does. Raises StorageError."""
+    unpack(file, file.name)
