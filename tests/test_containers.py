@@ -1,0 +1,79 @@
+"""The image and the services: what they copy is there, what they start exists, and the services train."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from algorithm.config.cli_ds import parse_distributed
+
+
+@pytest.fixture
+def services(root):
+    return yaml.safe_load((root / "compose.yaml").read_text())["services"]
+
+
+def test_all_that_is_copied_is_there_and_not_ignored(root):
+    text = (root / "Dockerfile").read_text()
+    copied = [words.split()[:-1] for words in re.findall(r"^COPY (?!--from)(.+)$", text, re.M)]
+    names = {name for words in copied for name in words}
+    lines = (root / ".dockerignore").read_text().split()
+    assert lines[lines.index("*") :] and names <= {line[1:] for line in lines if line.startswith("!")}
+    assert all((root / name).exists() for name in names)
+    assert {"algorithm", "asac", "ds", "envs", "pyproject.toml", "README.md"} <= names, (
+        "the package is built of these"
+    )
+
+
+def test_what_the_image_installs_and_starts_exists(root):
+    text, project = (root / "Dockerfile").read_text(), (root / "pyproject.toml").read_text()
+    (extras,) = re.findall(r"^ARG EXTRAS=(.+)$", text, re.M)
+    assert all(re.search(rf"^{name} = \[", project, re.M) for name in extras.split(","))
+    (version,) = re.findall(r"^ARG PYTHON=(.+)$", text, re.M)
+    assert re.search("^torch==", (root / f"constraints/python{version}.txt").read_text(), re.M)
+    scripts = dict(re.findall(r'^(asac[-\w]*) = "(.+)"$', project, re.M))
+    assert json.loads(re.findall(r"^ENTRYPOINT (.+)$", text, re.M)[0])[0] in scripts
+
+
+def test_the_services_are_commands(services):
+    assert services["actor"]["deploy"]["replicas"] == 2
+    for name in ("learner", "actor"):
+        assert services[name]["entrypoint"] == ["asac-ds"]
+        options = parse_distributed(services[name]["command"])
+        assert options.role == name and options.learner_host == "learner"
+        assert "learner" in services["certificates"]["entrypoint"][2].split()
+
+
+@pytest.mark.slow
+def test_the_services_train_as_processes(services, root, tmp_path):
+    """As compose starts them, on this machine: ``localhost`` for the name of the service."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    environment = os.environ | {"PYTHONPATH": str(root), "OMP_NUM_THREADS": "1", "PATH": path}
+    make = services["certificates"]["entrypoint"][2].replace("learner", "localhost")
+    subprocess.run(["sh", "-c", make], cwd=tmp_path, env=environment, check=True)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+
+    def start(name, *more):
+        task, *words, _ = services[name]["command"]
+        command = [sys.executable, "-m", "ds", task, *words, "localhost", f"--learner_port={port}", *more]
+        pipe = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+        return subprocess.Popen(command, cwd=tmp_path, env=environment, text=True, **pipe)
+
+    actors = [start("actor"), start("actor")]  # before the learner, as may be
+    learner = start("learner", "--max_step=1200", "-n", "run", "--device=cpu")
+    said = learner.communicate(timeout=200)[0]
+    ended = [actor.communicate(timeout=60)[0] for actor in actors]
+    assert learner.returncode == 0, said
+    assert [actor.returncode for actor in actors] == [0, 0], ended
+    result = json.loads((tmp_path / "models/gym/pendulum/run/result.json").read_text())
+    assert result["steps"] >= 1200
