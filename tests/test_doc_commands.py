@@ -21,6 +21,7 @@ import pytest
 from algorithm.config import load_config
 from algorithm.config.cli import TrainOptions, config_flags, parse_args
 from algorithm.config.cli_ds import parse_distributed
+from algorithm.config.flag_types import is_export
 from main import main
 from tests.ds.processes import finish, run_command, said
 from tests.test_docs import PAGES, ROOT, blocks_of, commands_of
@@ -38,6 +39,8 @@ NOT_RUN = {
     r"ray (up|exec) ": "needs the machines of cluster.yaml",
     r"python main_ds.py .* --ray (10\.0\.0\.1|127\.0\.0\.1):\d+": "needs the cluster at that address",
     r"wandb (login|sync)": "needs an account",
+    r"python main.py .*(--push|hf://)": "needs an account; tests/sharing/test_hub.py has a hub of its own",
+    r"python -m zipfile ": "is Python's own",
     r"python main.py gym/cart_pole .*wandb_config.project=cart_pole -n online": "needs an account",
     r"python scripts/screenshots.py": "writes the pictures of the docs; tests/test_site.py looks at them",
     r"python -m benchmarks ": "measures for minutes; tests/test_benchmarks.py asks every question shortly",
@@ -132,8 +135,13 @@ def shortened(words: Words, desk: Path) -> list[str]:
         for name in options.report:
             prepare(options, desk, name.replace("*", "1"))
         return given
-    if options.plays or options.resume:
-        prepare(options, desk, options.name or "first")
+    if options.plays or options.resume or options.shares:
+        prepare(options, desk, "first" if is_export(options.name or "") else options.name or "first")
+    if is_export(options.name or "") and not (desk / given[given.index("-n") + 1]).exists():
+        assert main([options.env, "-n", "first", "--quiet", "--export", str(options.name)]) == 0
+    if options.export:
+        (desk / options.export).unlink(missing_ok=True)
+        return given
     if options.resume:
         return [*given, f"--max_step={STEPS + 20}"]
     if options.run:
