@@ -125,6 +125,13 @@ def prepare(options: TrainOptions, desk: Path, name: str) -> None:
         assert main([options.env, *section, *flags]) == 0
 
 
+def prepare_export(options: TrainOptions, desk: Path) -> None:
+    """An export of the first run, where the command plays one."""
+    name = options.name or ""
+    if is_export(name) and not (desk / name).exists():
+        assert main([options.env, "-n", "first", "--quiet", "--export", name]) == 0
+
+
 def shortened(words: Words, desk: Path) -> list[str]:
     """The arguments of a ``main.py`` command that takes a moment, with the run that it needs."""
     given = [word.replace("NAME", "first") for word in words[2:]]
@@ -137,8 +144,7 @@ def shortened(words: Words, desk: Path) -> list[str]:
         return given
     if options.plays or options.resume or options.shares:
         prepare(options, desk, "first" if is_export(options.name or "") else options.name or "first")
-    if is_export(options.name or "") and not (desk / given[given.index("-n") + 1]).exists():
-        assert main([options.env, "-n", "first", "--quiet", "--export", str(options.name)]) == 0
+    prepare_export(options, desk)
     if options.export:
         (desk / options.export).unlink(missing_ok=True)
         return given

@@ -78,10 +78,10 @@ def test_the_notebook_runs_with_a_panel_in_it(root, tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(root))
     notebook = nbformat.read(root / "docs" / "notebook.ipynb", 4)
     for cell in notebook.cells:
-        cell.source = cell.source.replace("3_000", "60")
+        cell.source = cell.source.replace("3_000", "1_100")
     where = {"metadata": {"path": str(tmp_path)}}
     NotebookClient(notebook, timeout=100, resources=where, kernel_name="python3").execute()
     outputs = [cell.get("outputs", []) for cell in notebook.cells if cell.cell_type == "code"]
     views = {kind for output in outputs[0] for kind in output.get("data", {})}
     assert "application/vnd.jupyter.widget-view+json" in views, "rich's live display"
-    assert "66, " in outputs[-1][-1]["data"]["text/plain"]
+    assert "1210, " in outputs[-1][-1]["data"]["text/plain"]
