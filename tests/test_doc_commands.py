@@ -21,6 +21,7 @@ import pytest
 from algorithm.config import load_config
 from algorithm.config.cli import TrainOptions, config_flags, parse_args
 from algorithm.config.cli_ds import parse_distributed
+from algorithm.config.flag_types import is_export
 from main import main
 from tests.ds.processes import finish, run_command, said
 from tests.test_docs import PAGES, ROOT, blocks_of, commands_of
@@ -38,6 +39,8 @@ NOT_RUN = {
     r"ray (up|exec) ": "needs the machines of cluster.yaml",
     r"python main_ds.py .* --ray (10\.0\.0\.1|127\.0\.0\.1):\d+": "needs the cluster at that address",
     r"wandb (login|sync)": "needs an account",
+    r"python main.py .*(--push|hf://)": "needs an account; tests/sharing/test_hub.py has a hub of its own",
+    r"python -m zipfile ": "is Python's own",
     r"python main.py gym/cart_pole .*wandb_config.project=cart_pole -n online": "needs an account",
     r"python -m benchmarks ": "measures for minutes; tests/test_benchmarks.py asks every question shortly",
     r"python main.py \S+ --editor": "waits for somebody who presses Play; tests/unity_player does so",
@@ -121,6 +124,16 @@ def prepare(options: TrainOptions, desk: Path, name: str) -> None:
         assert main([options.env, *section, *flags]) == 0
 
 
+def prepare_files(options: TrainOptions, desk: Path) -> None:
+    """The run or the export to play with, and none where an export will be written."""
+    name = options.name or "first"
+    prepare(options, desk, "first" if is_export(name) else name)
+    if is_export(name) and not (desk / name).exists():
+        assert main([options.env, "-n", "first", "--quiet", "--export", name]) == 0
+    if options.export:
+        (desk / options.export).unlink(missing_ok=True)
+
+
 def shortened(words: Words, desk: Path) -> list[str]:
     """The arguments of a ``main.py`` command that takes a moment, with the run that it needs."""
     given = [word.replace("NAME", "first") for word in words[2:]]
@@ -131,8 +144,10 @@ def shortened(words: Words, desk: Path) -> list[str]:
         for name in options.report:
             prepare(options, desk, name.replace("*", "1"))
         return given
-    if options.plays or options.resume:
-        prepare(options, desk, options.name or "first")
+    if options.plays or options.resume or options.shares:
+        prepare_files(options, desk)
+    if options.shares:
+        return given
     if options.resume:
         return [*given, f"--max_step={STEPS + 20}"]
     if options.run:

@@ -53,8 +53,8 @@ examples:
   python main.py gym/pendulum -n NAME --eval 10 --ckpt best
   python main.py gym/pendulum -n NAME --video
   # share a run as one file; play with one that somebody has shared
-  python main.py gym/pendulum -n NAME --export pendulum.zip
-  python main.py gym/pendulum -n pendulum.zip --eval 10
+  python main.py CartPole-v1 -n NAME --export cart_pole.zip
+  python main.py CartPole-v1 -n cart_pole.zip --eval 10
   # look at an environment before training, and at what a training would cost
   python main.py gym/pendulum --check
   python main.py gym/pendulum --dry_run
