@@ -207,13 +207,23 @@ class Run:
             resume=True,
             quiet=quiet,
         )
-        folder = _task_folder(self._dir)
+        folder = self._task_folder()
         resume(options, folder, ["python", self._dir.env], callbacks=_all(callbacks, on_step))
         return self
 
     def _loaded(self) -> LoadedConfig:
-        folder = _task_folder(self._dir)
+        folder = self._task_folder()
         return load_config_file(self._dir.config, LIMITS, env=folder, require_runnable=True)
+
+    def _task_folder(self) -> EnvFolder:
+        """Return the task's folder; of a task that is not here the run's own, of an export the current one.
+
+        What is imported later is looked for there, too, and the folder of an export does not stay.
+        """
+        try:
+            return find_env(self._dir.env)
+        except ConfigError:
+            return EnvFolder(Path.cwd() if self._export else self._dir.path, self._dir.env)
 
     @property
     def _found(self) -> Found:
@@ -372,11 +382,3 @@ def _make(loaded: LoadedConfig, purpose: Literal["train", "evaluate"]) -> gym.En
 
 def _warn(text: str) -> None:
     print(f"warning: {text}", file=sys.stderr)
-
-
-def _task_folder(run: RunDir) -> EnvFolder:
-    """Return the task's folder; of a task that is not here any more the run's own."""
-    try:
-        return find_env(run.env)
-    except ConfigError:
-        return EnvFolder(run.path, run.env)

@@ -32,7 +32,7 @@ Words = tuple[str, ...]
 NOT_RUN = {
     r"source .venv/bin/activate": "changes the shell it is typed in; the tests run in that environment",
     r"export ": "changes the shell it is typed in",
-    r"asac(-ds)? ": "main.py under its other name; tests/test_package.py runs an installed package",
+    r"asac ": "main.py under its other name; tests/test_package.py runs an installed package",
     r"pip install ": "tests/test_make.py compares what is installed with what is resolved",
     r"sudo apt ": "installs packages of the system",
     r"ray start ": "leaves a cluster behind; tests/ds/test_cluster_nodes.py starts its own",
@@ -42,7 +42,6 @@ NOT_RUN = {
     r"python main.py .*(--push|hf://)": "needs an account; tests/sharing/test_hub.py has a hub of its own",
     r"python -m zipfile ": "is Python's own",
     r"python main.py gym/cart_pole .*wandb_config.project=cart_pole -n online": "needs an account",
-    r"python scripts/screenshots.py": "writes the pictures of the docs; tests/test_site.py looks at them",
     r"python -m benchmarks ": "measures for minutes; tests/test_benchmarks.py asks every question shortly",
     r"python main.py \S+ --editor": "waits for somebody who presses Play; tests/unity_player does so",
     r"python -m tests.unity_player ": "waits for a trainer; tests/unity_player is one",
@@ -125,11 +124,14 @@ def prepare(options: TrainOptions, desk: Path, name: str) -> None:
         assert main([options.env, *section, *flags]) == 0
 
 
-def prepare_export(options: TrainOptions, desk: Path) -> None:
-    """An export of the first run, where the command plays one."""
-    name = options.name or ""
+def prepare_files(options: TrainOptions, desk: Path) -> None:
+    """The run or the export to play with, and none where an export will be written."""
+    name = options.name or "first"
+    prepare(options, desk, "first" if is_export(name) else name)
     if is_export(name) and not (desk / name).exists():
         assert main([options.env, "-n", "first", "--quiet", "--export", name]) == 0
+    if options.export:
+        (desk / options.export).unlink(missing_ok=True)
 
 
 def shortened(words: Words, desk: Path) -> list[str]:
@@ -143,10 +145,8 @@ def shortened(words: Words, desk: Path) -> list[str]:
             prepare(options, desk, name.replace("*", "1"))
         return given
     if options.plays or options.resume or options.shares:
-        prepare(options, desk, "first" if is_export(options.name or "") else options.name or "first")
-    prepare_export(options, desk)
-    if options.export:
-        (desk / options.export).unlink(missing_ok=True)
+        prepare_files(options, desk)
+    if options.shares:
         return given
     if options.resume:
         return [*given, f"--max_step={STEPS + 20}"]
