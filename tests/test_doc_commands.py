@@ -32,7 +32,7 @@ Words = tuple[str, ...]
 NOT_RUN = {
     r"source .venv/bin/activate": "changes the shell it is typed in; the tests run in that environment",
     r"export ": "changes the shell it is typed in",
-    r"asac ": "main.py under its other name; tests/test_package.py runs an installed package",
+    r"asac(-ds)? ": "main.py under its other name; tests/test_package.py runs an installed package",
     r"pip install ": "tests/test_make.py compares what is installed with what is resolved",
     r"sudo apt ": "installs packages of the system",
     r"ray start ": "leaves a cluster behind; tests/ds/test_cluster_nodes.py starts its own",
@@ -42,6 +42,7 @@ NOT_RUN = {
     r"python main.py .*(--push|hf://)": "needs an account; tests/sharing/test_hub.py has a hub of its own",
     r"python -m zipfile ": "is Python's own",
     r"python main.py gym/cart_pole .*wandb_config.project=cart_pole -n online": "needs an account",
+    r"python scripts/screenshots.py": "writes the pictures of the docs; tests/test_site.py looks at them",
     r"python -m benchmarks ": "measures for minutes; tests/test_benchmarks.py asks every question shortly",
     r"python main.py \S+ --editor": "waits for somebody who presses Play; tests/unity_player does so",
     r"python -m tests.unity_player ": "waits for a trainer; tests/unity_player is one",
