@@ -42,6 +42,7 @@ from algorithm.train.assembly import (
     make_env,
     make_metrics,
     nn_file,
+    plugins_of,
     set_up,
 )
 from algorithm.train.callbacks import Callback, CallbackError, Callbacks, Training, load_callbacks
@@ -211,7 +212,8 @@ class Session:
         agents, start, empty = self._agents(runtime, networks, start)
         own_env = env_file(self.loaded)
         foreign = self._foreign
-        training = TrainState(runtime.make_collector, agents, faults, self._made_with(agents, own_env))
+        made = self._made_with(agents, networks, own_env)
+        training = TrainState(runtime.make_collector, agents, faults, made)
         notices = [*empty, *training.restore(start.saved)] if start else []
         if foreign is not None:
             notices += begin_with_networks(agents, foreign, start.saved if start else None)
@@ -297,14 +299,19 @@ class Session:
     ) -> None:
         """Write the inputs of the run; its configuration last, which makes the folder a run."""
         run, loaded = self.run, self.loaded
+        plugins = plugins_of(loaded, agents, networks)
         for name in agents:
             file = nn_file(loaded.for_behaviour(name), networks)
-            if file is not None and networks != run.path:
+            if isinstance(file, Path) and networks != run.path:  # not those of a plug-in
                 run.copy_nn(file, f"{loaded.for_behaviour(name).sac_config.nn}.py")
         if start:
             overrides = overlaid(loaded.overrides, config_flags(self.options))
             run.note_resumed(
-                arguments=self.arguments, step=start.saved.step, overrides=overrides, env_file=own_env
+                arguments=self.arguments,
+                step=start.saved.step,
+                overrides=overrides,
+                env_file=own_env,
+                plugins=plugins,
             )
         else:
             run.write_overrides(loaded.overrides)
@@ -313,6 +320,7 @@ class Session:
                 seeds={"run": loaded.seed},
                 render_modes=render_modes,
                 env_file=own_env,
+                plugins=plugins,
             )
         if not start or start.changes:
             run.write_config(dump_config(loaded))
@@ -354,10 +362,13 @@ class Session:
         keep = self.loaded.config.base_config.evolver_keep
         return None if folder is None else ForeignNetworks(Path(folder), keep)
 
-    def _made_with(self, agents: Mapping[str, Agent], own_env: Path | None) -> Mapping[str, object]:
+    def _made_with(
+        self, agents: Mapping[str, Agent], networks: Path, own_env: Path | None
+    ) -> Mapping[str, object]:
         """Return versions and code, without the run's own networks and the environment's own file."""
         apart = {f"{self.loaded.for_behaviour(name).sac_config.nn}.py" for name in agents}
-        return made_with(self.loaded.env_dir, apart | {own_env.name} if own_env else apart)
+        apart |= {own_env.name} if own_env else set()
+        return made_with(self.loaded.env_dir, apart, plugins_of(self.loaded, agents, networks))
 
     def _manager(self, start: Start | None, agents: Mapping[str, Agent]) -> CheckpointManager:
         kept = self.loaded.config.checkpoint_config
