@@ -149,7 +149,7 @@ def installed(group: Group) -> Mapping[str, tuple[Plugin, ...]]:
         value = one.value.partition("[")[0].strip()  # extras behind it are obsolete
         plugin = Plugin(group, one.name, value, str(package), str(version))
         found[one.name] = (*found.get(one.name, ()), plugin)
-    return dict(sorted(found.items()))
+    return {name: tuple(sorted(found[name], key=lambda one: one.origin)) for name in sorted(found)}
 
 
 def find(group: Group, name: str) -> Plugin | None:
@@ -198,21 +198,22 @@ def _fault(group: Group, name: str, plugins: Sequence[Plugin]) -> UsageError | N
     return None
 
 
-def unknown(group: Group, name: str, *, known: Sequence[str] = (), why: str = "") -> UsageError:
+def unknown(group: Group, name: str, *, files: Sequence[str] | None = None, why: str = "") -> UsageError:
     """Return the error for a name that nobody has.
 
-    known: further names that are valid; why: where else it was looked for
+    files: whose names are valid, instead of those of built-in kinds; why: where else it was looked for
     """
-    by_lower = {one.lower(): one for one in (*group.own, *known, *installed(group))}
+    ours = group.own if files is None else files
+    by_lower = {one.lower(): one for one in (*ours, *installed(group))}
     close = difflib.get_close_matches(name.lower(), by_lower, n=1)
     meant = f"did you mean `{by_lower[close[0]]}`? " if close else ""
-    own = f"built in: {', '.join(group.own)}; " if group.own else ""
+    own = f"{'built in' if files is None else 'files'}: {', '.join(ours)}; " if ours else ""
     return UsageError(
         f"there is no {group.noun} `{name}`",
         where=group.key,
         why=why or "it is neither built in nor a plug-in of an installed package",
         fix=f"{meant}{own}installed plug-ins: {', '.join(installed(group)) or 'none'}\n"
-        f"{_INSTALL} install PACKAGE brings those of a package (docs/plugins.md)",
+        f"{_INSTALL} install PACKAGE brings those of a package, which a run's manifest.json names",
     )
 
 

@@ -285,7 +285,7 @@ def _nn_of_plugin(name: str, folder: Path) -> ModuleType | None:
         raise unknown(
             NETWORKS,
             name,
-            known=files,
+            files=files,
             why=f"there is no {name}.py in {folder}, and no installed package has networks of that name",
         )
     plugin = find(NETWORKS, name)
