@@ -27,7 +27,7 @@ from algorithm.data import Float
 from algorithm.env.adapter import Adapter
 from algorithm.env.env_id import resolve_env_id
 from algorithm.env.observations import frame_stack
-from algorithm.env.registry import RECIPES
+from algorithm.env.registry import recipe_class
 from algorithm.env.wrappers import resolve_wrappers
 from algorithm.errors import UsageError
 from algorithm.evaluation.evaluate import EvalPolicy, Performance
@@ -364,15 +364,16 @@ def _all(callbacks: Sequence[Callback], on_step: Callable[[Training], object] | 
 
 def _make(loaded: LoadedConfig, purpose: Literal["train", "evaluate"]) -> gym.Env[Any, Any]:
     base = loaded.config.base_config
-    if base.env_type not in RECIPES:
+    if base.env_type == "UNITY":
         raise UsageError(
             f"{base.env_type} environments are played by the command line alone",
             where=loaded.env_label,
             why="a player is no Gymnasium environment",
             fix="main.py TASK -n NAME --run or --eval N",
         )
-    recipe = RECIPES[base.env_type](
-        env_id=resolve_env_id(base.env_name, loaded.env_dir),
+    env_id = resolve_env_id(base.env_name, loaded.env_dir)  # from then on the task's modules can be found
+    recipe = recipe_class(base.env_type)(
+        env_id=env_id,
         env_args=base.env_args or {},
         wrappers=resolve_wrappers(loaded.config.wrappers_for(purpose), loaded.env_dir),
         options=loaded.config.reset_config,

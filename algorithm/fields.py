@@ -21,6 +21,9 @@ from pydantic import (
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError
 
+from algorithm.errors import UsageError
+from algorithm.plugins import ENVS, EXTENSIONS, Group, find
+
 
 def to_number(value: object) -> object:
     """Convert text that spells a number, such as a quoted ``"3e-4"``; return anything else as it is."""
@@ -71,6 +74,67 @@ Limit = Annotated[
 ]
 """A number of things, or -1 for "no limit"."""
 
+
+def _named(entry: object) -> object:
+    """Turn a bare name into one without arguments."""
+    if isinstance(entry, str):
+        return {entry: None}
+    if isinstance(entry, dict) and len(entry) != 1:
+        raise PydanticCustomError("entry", "every name has an entry of its own, in their order")
+    return entry
+
+
+NamedEntry = Annotated[
+    dict[str, dict[str, Any] | None],
+    BeforeValidator(_named),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "string"},
+                {
+                    "type": "object",
+                    "minProperties": 1,
+                    "maxProperties": 1,
+                    "additionalProperties": {"type": ["object", "null"]},
+                },
+            ]
+        }
+    ),
+]
+"""A name -> its keyword arguments, or None; a bare name is valid too."""
+
+
+def _installed(group: Group) -> AfterValidator:
+    """Return the validator of a name, or of an `NamedEntry`, that may be one of an installed package."""
+
+    def check(value: Any) -> Any:  # noqa: ANN401 - as the field declares
+        for name in [value] if isinstance(value, str) else value:
+            try:
+                find(group, name)
+            except UsageError as error:
+                said = {"why": f"{error.what}: {error.why}", "fix": error.fix}
+                raise PydanticCustomError("plugin", "{why}", said) from error
+        return value
+
+    return AfterValidator(check)
+
+
+EnvKind = Annotated[
+    str,
+    _installed(ENVS),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "string", "enum": [*ENVS.own]},
+                {"type": "string", "title": "a plug-in's name", "minLength": 1},
+            ]
+        }
+    ),
+]
+"""A kind of environments: built in, or of an installed package."""
+
+ExtensionEntry = Annotated[NamedEntry, _installed(EXTENSIONS)]
+"""An extension of an installed package, or a module's function; with its keyword arguments."""
 
 AnyConfig: TypeAlias = Any
 """The whole `Config`, untyped: its class is composed of the fragments and imports them."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -24,7 +23,7 @@ if TYPE_CHECKING:  # a family's name and its keys are asked for before torch is 
     import torch
     from torch import Tensor, nn
 
-    from algorithm.nn.loader import Network
+    from algorithm.nn.loader import Network, NnFile
     from algorithm.replay.budget import MemoryBudget
     from algorithm.replay.buffer import ReplayBuffer
     from algorithm.timing import Stopwatch
@@ -306,7 +305,7 @@ class MakeAgent(Protocol):
         spec: AgentSpec,
         config: BehaviourConfig,
         *,
-        nn_file: Path | None,
+        nn_file: NnFile | None,
         behaviour: str,
         seed: int,
         device: torch.device,
@@ -344,7 +343,7 @@ class MakeActing(Protocol):
         spec: AgentSpec,
         config: BehaviourConfig,
         *,
-        nn_file: Path | None,
+        nn_file: NnFile | None,
         behaviour: str,
         run_seed: int,
         own_seed: int,

@@ -10,12 +10,12 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 from algorithm.config.loader import LoadedConfig
 from algorithm.config.schema import BEHAVIOUR_KEYS, Config, KeyPath, fields, value_at
 from algorithm.fields import facts_of
+from algorithm.nn.loader import NnFile, nn_place
 from algorithm.spec import AgentSpec
 
 
@@ -25,7 +25,7 @@ def settings(config: Config) -> dict[str, Any]:
 
 
 def agreed(
-    config: LoadedConfig, specs: Mapping[str, AgentSpec], nn_files: Mapping[str, Path | None]
+    config: LoadedConfig, specs: Mapping[str, AgentSpec], nn_files: Mapping[str, NnFile | None]
 ) -> dict[str, Any]:
     """Return dotted path -> JSON value of all that must be the same on both sides.
 
@@ -44,7 +44,8 @@ def agreed(
         found[f"action_spec.{name}.branches"] = list(action.branches)
         found[f"action_spec.{name}.continuous"] = action.continuous
     for name, file in nn_files.items():
-        found[f"nn_file.{name}"] = None if file is None else hashlib.sha256(file.read_bytes()).hexdigest()
+        content = None if file is None else nn_place(file).read_bytes()
+        found[f"nn_file.{name}"] = None if content is None else hashlib.sha256(content).hexdigest()
     return found
 
 

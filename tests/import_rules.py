@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 ORDER = (
     "algorithm.errors",
+    "algorithm.plugins",
     "algorithm.fields",
     "algorithm.reading",
     "algorithm.streams",

@@ -27,7 +27,7 @@ from algorithm.extensions.base import Extension
 
 class Shrink(Extension):
     def auxiliary_losses(self, ctx):
-        return {"q": ctx.states.learned.square().mean()}
+        return {"q": ctx.state[:, ctx.learned].square().mean()}
 
 
 def make_shrink(build):
@@ -73,21 +73,17 @@ def train(copy: Path, env_type: str) -> None:
 def test_an_extension_is_a_file_and_an_entry_of_the_registry(copy):
     registry = copy / "algorithm" / "extensions" / "__init__.py"
     (registry.parent / "shrink.py").write_text(EXTENSION)
-    edit(registry, "    make_siamese,\n)", "    make_siamese,\n    make_shrink,\n)")
+    edit(registry, "    make_gail,\n)", "    make_gail,\n    make_shrink,\n)")
     edit(registry, "\nREGISTRY", "\nfrom algorithm.extensions.shrink import make_shrink\n\nREGISTRY")
     train(copy, "GYM")
     assert (copy / "made.txt").exists()
 
 
 @pytest.mark.slow
-def test_a_kind_of_environment_is_a_file_an_entry_of_the_registry_and_a_value_of_env_type(copy):
+def test_a_kind_of_environment_is_a_file_an_entry_of_the_registry_and_a_name(copy):
     env = copy / "algorithm" / "env"
     (env / "own.py").write_text(ADAPTER)
-    edit(env / "registry.py", '{"GYM": _gym', '{"OWN": make_own, "GYM": _gym')
-    edit(env / "registry.py", "\n_ADAPTERS", "\nfrom algorithm.env.own import make_own\n\n_ADAPTERS")
-    edit(
-        env / "config.py",
-        'Literal["UNITY", "GYM", "DM_CONTROL"]',
-        'Literal["UNITY", "GYM", "DM_CONTROL", "OWN"]',
-    )
+    edit(env / "registry.py", '    "GYM": _gym,', '    "OWN": make_own,\n    "GYM": _gym,')
+    edit(env / "registry.py", "\n_ADAPTERS:", "\nfrom algorithm.env.own import make_own\n\n_ADAPTERS:")
+    edit(copy / "algorithm" / "plugins.py", '"GYM", "DM_CONTROL")', '"GYM", "DM_CONTROL", "OWN")')
     train(copy, "OWN")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 
 import torch
 
@@ -11,7 +10,7 @@ from algorithm.errors import UsageError
 from algorithm.extensions import make_extensions
 from algorithm.extensions.base import Extension
 from algorithm.extensions.options import Build, Demonstrated
-from algorithm.nn.loader import Network, Networks, load_networks
+from algorithm.nn.loader import Network, Networks, NnFile, load_networks
 from algorithm.roles import BehaviourConfig
 from algorithm.seeding import stream_seed
 from algorithm.spec import AgentSpec
@@ -69,7 +68,7 @@ def _network_seed(config: BehaviourConfig, seed: int) -> int:
 def make_networks(
     spec: AgentSpec,
     config: BehaviourConfig,
-    nn_file: Path | None,
+    nn_file: NnFile | None,
     classes: Mapping[str, Network],
     seed: int,
     behaviour: str,

@@ -16,13 +16,14 @@ from typing_extensions import override
 
 from algorithm.agents.config import BehavioralCloning, NnConfig, RewardSignals
 from algorithm.demos.config import DemoConfig
-from algorithm.env.config import EnvConfig, WrapperEntry
+from algorithm.env.config import EnvConfig
 from algorithm.families import FAMILIES, contradictions
 from algorithm.fields import (
     Block,
     Contradiction,
     Finite,
     Limit,
+    NamedEntry,
     Whole,
     block,
     block_of,
@@ -101,7 +102,7 @@ class BaseConfig(EnvConfig):
         shared=True,
     )
 
-    callbacks: Annotated[tuple[WrapperEntry, ...], Strict(False)] = option(
+    callbacks: Annotated[tuple[NamedEntry, ...], Strict(False)] = option(
         (),
         "Your own code at points of a training: module:Class or file.py:Class, alone or as {Name: {kwargs}}.",
         new=True,
@@ -252,7 +253,7 @@ class EvalConfig(Block):
     )
     episodes: Whole = option(10, "Episodes of one evaluation.", new=True, ge=1)
     video: bool = option(False, "Film the first episode of each evaluation.", new=True)
-    wrappers: Annotated[tuple[WrapperEntry, ...] | None, Strict(False)] = option(
+    wrappers: Annotated[tuple[NamedEntry, ...] | None, Strict(False)] = option(
         None,
         "Gymnasium wrappers of evaluations, --run, --eval and --video instead of base_config.wrappers, which "
         "then shape the training only. null: base_config.wrappers.",
@@ -305,7 +306,7 @@ class Config(Block):
         """True if so many updates are planned that it pays to compile them first."""
         return planned_updates(self.sac_config, self.base_config.max_step) >= WORTH
 
-    def wrappers_for(self, purpose: Literal["train", "evaluate"]) -> tuple[WrapperEntry, ...]:
+    def wrappers_for(self, purpose: Literal["train", "evaluate"]) -> tuple[NamedEntry, ...]:
         """Return the wrappers of the environments of one purpose, innermost first."""
         own = self.eval_config.wrappers if purpose == "evaluate" else None
         return self.base_config.wrappers if own is None else own

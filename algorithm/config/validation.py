@@ -45,7 +45,7 @@ _REASONS = {
     "string_too_short": "is empty",
 }
 _LENGTHS = ("missing", "too_short", "too_long")
-_OWN = ("limit", "wrapper")  # raised beside the keys, with a sentence of its own
+_OWN = ("limit", "entry")  # raised beside the keys, with a sentence of its own
 
 
 def build(tree: MappingNode, problems: list[Problem], *, runnable: str | None = None) -> Config:
@@ -204,9 +204,12 @@ def _wrong_value(path: KeyPath, item: ErrorDetails, tree: MappingNode) -> Proble
     assert field is not None, f"pydantic refused {path}, which is not a key"
     assert node is not None, f"{path} is not in the tree it was read from"
     value = to_value(node)
+    what = f"wrong value `{'.'.join(path)}: {inline(value)}`"
+    if item["type"] == "plugin":  # its own sentences
+        return Problem(what, node.where, item["msg"], item["ctx"]["fix"])
     may_be = expected(path)
     return Problem(
-        f"wrong value `{'.'.join(path)}: {inline(value)}`",
+        what,
         node.where,
         f"it must be {may_be}; {_reason(item['type'], item['msg'], item['input'], value)}",
         f"{_meant_choice(value, field)}set it to {may_be}"
@@ -323,7 +326,7 @@ _ENVIRONMENT = {
 def _in_words(schema: dict[str, Any]) -> str:
     """Return a JSON schema of a simple value in words: ``a whole number ≥ 1``."""
     if "anyOf" in schema:
-        return " or ".join(_in_words(choice) for choice in schema["anyOf"])
+        return " or ".join(choice.get("title") or _in_words(choice) for choice in schema["anyOf"])
     if "enum" in schema or "const" in schema:
         return " or ".join(str(choice) for choice in schema.get("enum", [schema.get("const")]))
     kind = schema.get("type", "object")

@@ -4,43 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Strict, WithJsonSchema
-from pydantic_core import PydanticCustomError
+from pydantic import Strict
 
-from algorithm.fields import Block, Finite, Limit, Whole, block, option, required
+from algorithm.fields import Block, EnvKind, Finite, Limit, NamedEntry, Whole, block, option, required
 
 _OTHER_TASK = (
     "fixed: what is learned and stored belongs to this environment; a curriculum is what reset_config is for"
 )
-
-
-def _named(entry: object) -> object:
-    """Turn a bare name into a wrapper without arguments."""
-    if isinstance(entry, str):
-        return {entry: None}
-    if isinstance(entry, dict) and len(entry) != 1:
-        raise PydanticCustomError("wrapper", "every wrapper has an entry of its own, innermost first")
-    return entry
-
-
-WrapperEntry = Annotated[
-    dict[str, dict[str, Any] | None],
-    BeforeValidator(_named),
-    WithJsonSchema(
-        {
-            "anyOf": [
-                {"type": "string"},
-                {
-                    "type": "object",
-                    "minProperties": 1,
-                    "maxProperties": 1,
-                    "additionalProperties": {"type": ["object", "null"]},
-                },
-            ]
-        }
-    ),
-]
-"""Name of a wrapper -> its keyword arguments, or None; a bare name is valid too."""
 
 
 class BuildPath(Block):
@@ -106,9 +76,9 @@ class UnityArgs(Block):
 class EnvConfig(Block):
     """The part of ``base_config`` that defines the environment."""
 
-    env_type: Literal["UNITY", "GYM", "DM_CONTROL"] = required(
-        "Which kind of simulator; GYM is any Gymnasium environment, DM_CONTROL the DeepMind Control suite. "
-        "No default: the task sets it.",
+    env_type: EnvKind = required(
+        "Kind of simulator: UNITY, GYM for any Gymnasium environment, DM_CONTROL for the DeepMind Control "
+        "suite, or that of a package (docs/plugins.md), or module:Recipe. No default: the task sets it.",
         resume=_OTHER_TASK,
         shared=True,
     )
@@ -127,7 +97,7 @@ class EnvConfig(Block):
         shared=True,
     )
     unity_args: UnityArgs = block(UnityArgs, "Only for Unity environments.")
-    wrappers: Annotated[tuple[WrapperEntry, ...], Strict(False)] = option(
+    wrappers: Annotated[tuple[NamedEntry, ...], Strict(False)] = option(
         (),
         "Gymnasium wrappers, innermost first: each a name, module:Class or file.py:Class, alone or as "
         "{Name: {kwargs}}.",

@@ -28,7 +28,7 @@ def resolve_env_id(name: str, folder: Path | None = None, *, key: str = "base_co
     in worker processes. Raises EnvError, which names the configuration's ``key``, for a missing file.
     """
     if folder is not None:
-        _extend_path(folder)
+        extend_path(folder)
     source, colon, env = name.rpartition(":")
     if source.endswith(".py"):
         return f"{_file(source, folder, key)}:{env}"
@@ -68,7 +68,7 @@ def _import_source(source: str) -> ModuleType:
     file, known = Path(source), _known(source)
     if known is not None:
         return known
-    _extend_path(file.parent)  # for imports from its own folder
+    extend_path(file.parent)  # for imports from its own folder
     if _importable_file(file.stem) == file:
         return importlib.import_module(file.stem)
     name = _private_name(file)  # another module has that name
@@ -145,7 +145,7 @@ def _importable_file(module: str) -> Path | None:
     return Path(spec.origin).resolve() if spec is not None and spec.origin else None
 
 
-def _extend_path(folder: Path) -> None:
+def extend_path(folder: Path) -> None:
     """Append the folder to the import path, after everything installed."""
     path = str(folder.resolve())
     if path not in sys.path:

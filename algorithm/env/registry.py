@@ -1,9 +1,9 @@
-"""Adapters by ``env_type``. A new simulator is one file and one line here."""
+"""Adapters by ``env_type``. A new simulator is one file and one line here, or a package of its own."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from algorithm.env.single import MakeEnv
 from algorithm.env.unity.vec import UnityOptions, UnityVecEnv
 from algorithm.env.wrappers import Wrapper, resolve_wrappers
 from algorithm.errors import EnvError, UsageError
+from algorithm.plugins import ENVS, accepts, find, unknown
 
 
 def _ignore_fault(fault: Fault) -> None:
@@ -64,6 +65,7 @@ _IN_PROCESS = PoolOptions()
 class EnvRequest:
     """The arguments of :func:`make_vec_env` that an adapter needs."""
 
+    env_type: str
     env_name: str
     folder: Path | None
     env_args: Mapping[str, Any]
@@ -86,16 +88,17 @@ def _gym(request: EnvRequest, make_pool: MakePool) -> VecEnv:
     if plain and has_vector_class(env_id, request.n):
         make = partial(make_vector, env_id, request.n, request.env_args)
         return GymVectorEnv(make, seed_of=request.seed_of, options=request.options, name=request.env_name)
-    return make_pool(_recipe(GymRecipe, request))
+    return make_pool(_recipe(request))
 
 
-def _dm_control(request: EnvRequest, make_pool: MakePool) -> VecEnv:
-    return make_pool(_recipe(DmControlRecipe, request))
+def _single(request: EnvRequest, make_pool: MakePool) -> VecEnv:
+    return make_pool(_recipe(request))
 
 
-def _recipe(kind: type[GymRecipe], request: EnvRequest) -> GymRecipe:
-    return kind(
-        env_id=resolve_env_id(request.env_name, request.folder),
+def _recipe(request: EnvRequest) -> GymRecipe:
+    env_id = resolve_env_id(request.env_name, request.folder)  # from then on the task's modules can be found
+    return recipe_class(request.env_type)(
+        env_id=env_id,
         env_args=request.env_args,
         wrappers=resolve_wrappers(request.wrappers, request.folder),
         options=request.options,
@@ -128,13 +131,39 @@ def _unity(request: EnvRequest, make_pool: MakePool) -> VecEnv:
 
 
 RECIPES: Mapping[str, type[GymRecipe]] = {"GYM": GymRecipe, "DM_CONTROL": DmControlRecipe}
-"""``env_type`` -> recipe of its single environments."""
+"""``env_type`` -> recipe of its single environments; for those of other packages see :func:`recipe_class`."""
 
 _ADAPTERS: dict[str, Callable[[EnvRequest, MakePool], VecEnv]] = {
     "GYM": _gym,
-    "DM_CONTROL": _dm_control,
+    "DM_CONTROL": _single,
     "UNITY": _unity,
 }
+
+
+def recipe_class(env_type: str) -> type[GymRecipe]:
+    """Return the recipe of a kind's single environments: ours, or that of a plug-in.
+
+    Raises UsageError for a kind that nobody has, for a plug-in that cannot be loaded, and for what is no
+    recipe.
+    """
+    if env_type in RECIPES:
+        return RECIPES[env_type]
+    plugin = find(ENVS, env_type)
+    if plugin is None:
+        raise unknown(ENVS, env_type)
+    found = plugin.load()
+    if not (isinstance(found, type) and issubclass(found, GymRecipe)):
+        raise plugin.error(
+            "has no recipe",
+            f"{plugin.value} is {found!r}",
+            "its entry point has to name a class derived from algorithm.env.gym.GymRecipe",
+        )
+    names = [one.name for one in fields(GymRecipe)]
+    if why := accepts(found, **dict.fromkeys(names)):
+        raise plugin.error(
+            "cannot be made", f"{found.__name__}: {why}", f"a recipe is made of {', '.join(names)} alone"
+        )
+    return found
 
 
 def make_vec_env(
@@ -164,18 +193,12 @@ def make_vec_env(
     wrappers: ``base_config.wrappers``, innermost first
     pool:     of single environments and of Unity's players; without effect on the environment's own vector
               class
-    Raises :class:`EnvError` if there is no adapter for ``env_type`` or the environment cannot be built.
+    Raises :class:`EnvError` if the environment cannot be built, UsageError as :func:`recipe_class`.
     """
     if video and (render or pool.workers):
         raise ValueError("a video needs an environment in this process, without a window")
-    adapter = _ADAPTERS.get(env_type)
-    if adapter is None:
-        raise EnvError(
-            f"env_type {env_type} is not available in this version",
-            where="base_config.env_type",
-            fix=f"set it to one of {', '.join(_ADAPTERS)}",
-        )
     request = EnvRequest(
+        env_type=env_type,
         env_name=env_name,
         folder=folder,
         env_args=env_args or {},
@@ -187,4 +210,5 @@ def make_vec_env(
         wrappers=tuple(wrappers),
         pool=pool,
     )
+    adapter = _ADAPTERS.get(env_type, _single)
     return adapter(request, partial(pool.make, n=n, seed_of=seed_of))

@@ -1,9 +1,15 @@
-"""Extensions of the families, by configuration. A new extension is one file and one line here."""
+"""Extensions of the families, by configuration.
+
+A new one is one file and one line here, or a plug-in: a package of its own.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
+from algorithm.errors import UsageError
 from algorithm.extensions.base import Extension
 from algorithm.extensions.curiosity import make_curiosity
 from algorithm.extensions.gail import make_extrinsic, make_gail
@@ -11,6 +17,7 @@ from algorithm.extensions.options import Build
 from algorithm.extensions.prediction import make_prediction
 from algorithm.extensions.rnd import make_novelty
 from algorithm.extensions.siamese import make_siamese
+from algorithm.plugins import EXTENSIONS, PLUGIN_METRICS, Plugin, accepts, find
 
 REGISTRY: Sequence[Callable[[Build], Extension | None]] = (
     make_curiosity,
@@ -22,8 +29,73 @@ REGISTRY: Sequence[Callable[[Build], Extension | None]] = (
 )
 """Makers; each returns None where the configuration has its extension off."""
 
+_PARTS = (
+    *("normaliser", "rep", "policy", "q", "critic", "alpha", "joint", "own"),
+    *("all", "cloning", "encoder", "value", "value_encoder"),
+)
+"""Names of weights and optimisers that agents have besides those of extensions, in small letters."""
+
 
 def make_extensions(build: Build) -> tuple[Extension, ...]:
-    """Return the configured extensions. Raises ModelError for networks that return a wrong shape."""
-    made = (make(build) for make in REGISTRY)
-    return tuple(extension for extension in made if extension is not None)
+    """Return the configured extensions, those of other packages behind ours.
+
+    Raises ModelError for networks that return a wrong shape and for parts that nothing would train,
+    UsageError for a plug-in that cannot be used.
+    """
+    ours = [one for one in (make(build) for make in REGISTRY) if one is not None]
+    theirs = [
+        _of_plugin(name, kwargs or {}, build)
+        for entry in build.options.extensions
+        for name, kwargs in entry.items()
+    ]
+    made = (*ours, *theirs)
+    names = [*_PARTS, *(type(one).__name__.lower() for one in made)]
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise UsageError(
+            f"two parts of the agent are called {twice[0]}",
+            where=EXTENSIONS.key,
+            why="optimisers and weights of extensions are told apart by the names of their classes",
+            fix="list an extension once, or rename its class",
+        )
+    return made
+
+
+def _of_plugin(name: str, kwargs: Mapping[str, Any], build: Build) -> Extension:
+    """Make an extension of another package."""
+    plugin = find(EXTENSIONS, name)
+    assert plugin is not None, "no name of a built-in one is valid here"
+    make = plugin.load()
+    if not callable(make):
+        raise plugin.error(
+            "has no maker", f"{plugin.value} is {make!r}", "its entry point has to name a function of a Build"
+        )
+    if why := accepts(make, build, **kwargs):
+        takes = [str(one) for one in inspect.signature(make).parameters.values()][1:]
+        raise plugin.error(
+            f"does not take {dict(kwargs)}", why, f"its arguments are: {', '.join(takes) or 'none'}"
+        )
+    try:
+        made = make(build, **kwargs)
+    except (Exception, SystemExit) as error:
+        raise plugin.refused(error, "cannot be made") from error
+    if not isinstance(made, Extension):
+        raise plugin.error(
+            "is no extension",
+            f"{plugin.value} has returned {made!r}",
+            "its maker has to return an algorithm.extensions.base.Extension",
+        )
+    _check_trained(made, plugin)
+    made.prefix = f"{PLUGIN_METRICS}{type(made).__name__.lower()}/"  # no name of it is one of ours
+    return made
+
+
+def _check_trained(made: Extension, plugin: Plugin) -> None:
+    """Raise for parameters that no optimiser would have."""
+    trained = {id(one) for part in (made.joint, made.own) for one in part.parameters()}
+    left = [name for name, one in made.named_parameters() if one.requires_grad and id(one) not in trained]
+    if left:
+        raise plugin.error(
+            "has parameters that nothing trains",
+            ", ".join(left),
+            "append their modules to self.own or self.joint, or say requires_grad_(False)",
+        )

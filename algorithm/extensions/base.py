@@ -74,10 +74,12 @@ class Extension(nn.Module):
     learning_rate: of these; None: that of the agent
     gated: the encoder gets the gradient of ``auxiliary_losses`` only if its cosine with the critics' is
         positive
+    prefix: in front of the names of its losses, metrics and pictures; empty for those of this project
     num_candidates: actions that an exploring actor draws, of which ``score_actions`` chooses one
     """
 
     gated = False
+    prefix = ""
     num_candidates = 1
     learning_rate: float | None = None
 
@@ -135,12 +137,18 @@ class OwnSteps:
 
     def update(self, ctx: Context) -> dict[str, Tensor]:
         """Take a step of each optimiser; return losses and metrics of the extensions, on the device."""
-        losses = {name: loss for one in self._extensions for name, loss in one.own_losses(ctx).items()}
+        losses = {
+            f"{one.prefix}loss/{name}": loss
+            for one in self._extensions
+            for name, loss in one.own_losses(ctx).items()
+        }
         if losses and self.optimisers:
             for step in self.optimisers.values():
                 step.gradient.zero_()
             torch.stack(list(losses.values())).sum().backward()
             for step in self.optimisers.values():
                 step.move()
-        found = {f"loss/{name}": loss.detach() for name, loss in losses.items()}
-        return found | {name: value for one in self._extensions for name, value in one.metrics().items()}
+        found = {name: loss.detach() for name, loss in losses.items()}
+        for one in self._extensions:
+            found |= {f"{one.prefix}{name}": value for name, value in one.metrics().items()}
+        return found

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import torch
 from torch import nn
@@ -26,6 +26,7 @@ class Options(Protocol):
     curiosity_strength: float
     use_rnd: bool
     rnd_n_sample: int
+    extensions: Sequence[Mapping[str, Mapping[str, Any] | None]]
     n_step: int
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 from torch import nn
 
@@ -19,6 +19,9 @@ from algorithm.nn.dry_run import blame, check_rep
 from algorithm.nn.memories import REPS_WITH_MEMORY
 from algorithm.nn.protocols import Memory, Rep
 from algorithm.spec import AgentSpec
+
+NnFile: TypeAlias = Path | ModuleType
+"""The networks of a task: its ``nn.py``, or the module of a plug-in."""
 
 OPTIONAL = (
     "ModelTransition",
@@ -63,7 +66,7 @@ class Networks:
 
 def load_networks(
     spec: AgentSpec,
-    file: Path | None,
+    file: NnFile | None,
     classes: Mapping[str, Network],
     *,
     seq_encoder: Memory | None = None,
@@ -72,7 +75,7 @@ def load_networks(
 ) -> Networks:
     """Build and dry-run the networks of an agent.
 
-    file:        the ``nn.py``; None takes every class from the defaults
+    file:        the ``nn.py``, or a plug-in's module; None takes every class from the defaults
     classes:     of the family, by name and in the order of construction
     seq_encoder: the memory that ``ModelRep`` has
     context:     tokens in attention's reach; with ``ATTN`` an argument of ``ModelRep``
@@ -82,10 +85,11 @@ def load_networks(
     """
     known = ("ModelRep", *classes)
     module = _import(file, tuple(dict.fromkeys((*known, *OF_FAMILIES, *OPTIONAL)))) if file else None
+    place = str(nn_place(file)) if file else "default"
     default_rep = REPS_WITH_MEMORY[seq_encoder] if seq_encoder else defaults.ModelRep
     fallback = {"ModelRep": default_rep, **{name: one.default for name, one in classes.items()}}
     types = {name: _pick(module, name, fallback[name]) for name in known}
-    where = {name: str(file) if module and hasattr(module, name) else "default" for name in known}
+    where = {name: place if hasattr(module, name) else "default" for name in known}
 
     blocks = {"ModelRep": "rep", **{name: one.options for name, one in classes.items()}}
 
@@ -110,7 +114,7 @@ def load_networks(
 
     def make(name: str, *args: object) -> nn.Module:
         if name in OPTIONAL:
-            return _optional(module, str(file) if file else "default", name, *args)
+            return _optional(module, place, name, *args)
         if name == "ModelRep":
             return make_rep()
         return build(name, options.get(classes[name].options), spec, state_size)
@@ -119,7 +123,8 @@ def load_networks(
     for name, one in classes.items():
         built[name] = make(name)
         one.check(built[name], spec, state_size, where[name])
-    sources = {name: "nn.py" if source != "default" else "default" for name, source in where.items()}
+    ours = file.__name__ if isinstance(file, ModuleType) else "nn.py"
+    sources = {name: ours if source != "default" else "default" for name, source in where.items()}
     return Networks(cast(Rep, rep), state_size, built, make, sources)
 
 
@@ -130,7 +135,15 @@ def _optional(module: ModuleType | None, file: str, name: str, *args: object) ->
         return _pick(module, name, getattr(optional, name))(*args)
 
 
-def _import(file: Path, known: Sequence[str]) -> ModuleType:
+def nn_place(file: NnFile) -> Path:
+    """Return the file with the networks, also of a module."""
+    return Path(file.__file__ or file.__name__) if isinstance(file, ModuleType) else file
+
+
+def _import(file: NnFile, known: Sequence[str]) -> ModuleType:
+    if isinstance(file, ModuleType):
+        _check_names(file, nn_place(file), known)
+        return file
     if not file.is_file():
         raise ModelError(
             "the model file was not found", where=file, fix="create it, or set sac_config.nn to another name"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import torch
 from torch import nn
@@ -13,7 +12,7 @@ from algorithm.actions.parts import make_parts
 from algorithm.agents.behaviour_policy import BehaviourPolicy
 from algorithm.agents.networks import make_networks
 from algorithm.nn.acting_model import ActingModel
-from algorithm.nn.loader import Networks
+from algorithm.nn.loader import Networks, NnFile
 from algorithm.nn.normalise import NoNormaliser, Normaliser
 from algorithm.on_policy.config import own_block
 from algorithm.on_policy.networks import NETWORKS
@@ -58,7 +57,7 @@ def make_acting(
     spec: AgentSpec,
     config: BehaviourConfig,
     *,
-    nn_file: Path | None,
+    nn_file: NnFile | None,
     behaviour: str,
     run_seed: int,
     own_seed: int,

@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -20,6 +19,7 @@ from algorithm.agents.divergence import DivergenceMonitor
 from algorithm.agents.networks import extensions_of, make_networks
 from algorithm.data import Demonstrations, Int, Segment, State, StepBatch
 from algorithm.errors import UsageError
+from algorithm.nn.loader import NnFile
 from algorithm.nn.normalise import vector_names
 from algorithm.on_policy.acting import acting_parts, clipping, new_actor
 from algorithm.on_policy.cloning import Cloning
@@ -53,7 +53,7 @@ class OnPolicyAgent:
         spec: AgentSpec,
         config: BehaviourConfig,
         *,
-        nn_file: Path | None,
+        nn_file: NnFile | None,
         behaviour: str,
         seed: int,
         device: torch.device,

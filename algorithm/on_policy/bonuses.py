@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from algorithm.data import SequenceBatch
+from algorithm.errors import UsageError
 from algorithm.extensions.base import Context, Extension, OwnSteps
 from algorithm.nn.acting_model import ActingModel
 from algorithm.nn.encoding import States, make_encoding
@@ -35,6 +36,8 @@ class Bonuses:
         learn: int,
         device: torch.device,
     ) -> None:
+        for one in extensions:
+            _check_serves(one)
         self.extensions = tuple(extension.to(device) for extension in extensions)
         self._own = OwnSteps(self.extensions, make_step)
         self.optimisers = self._own.optimisers
@@ -93,5 +96,25 @@ class Bonuses:
         return {name: sum(p.numel() for p in part.parameters()) for name, part in own.items()}
 
 
+def _check_serves(one: Extension) -> None:
+    """Raise UsageError for an extension that does more than on-policy learning uses of it."""
+    kind = type(one)
+    unused = ("auxiliary_losses", "updated")
+    beyond = [name for name in unused if getattr(kind, name) is not getattr(Extension, name)]
+    beyond += ["score_actions"] * (one.num_candidates > 1)
+    if beyond:
+        raise UsageError(
+            f"the extension {kind.__name__} is not for PPO and A2C",
+            where="sac_config.extensions",
+            why=f"it has {' and '.join(beyond)}, and they use reward_bonus and own_losses alone",
+            fix="leave it out, or set algorithm: SAC",
+        )
+
+
 def _no_critics(state: Tensor) -> Tensor:
-    raise AssertionError("on-policy learning has no critics of actions")
+    raise UsageError(
+        "an extension asks for values of actions",
+        where="sac_config.extensions",
+        why="PPO and A2C have no critics of actions",
+        fix="leave it out, or set algorithm: SAC",
+    )

@@ -168,6 +168,7 @@ SHARED = frozenset(
         "burn_in_step",
         "curiosity",
         "curiosity_strength",
+        "extensions",
         "learning_rate_schedule",
         "use_normalization",
         "reward_scaling",

@@ -16,7 +16,7 @@ from algorithm.env.base import Observation, StepResult
 from algorithm.env.checks.context import CheckLimits
 from algorithm.env.checks.finding import CheckResult, Level
 from algorithm.env.env_id import resolve_env_id
-from algorithm.env.registry import PoolOptions, make_vec_env
+from algorithm.env.registry import PoolOptions, make_vec_env, recipe_class
 from algorithm.env.wrappers import resolve_wrappers
 from algorithm.errors import EnvError
 from algorithm.experience.failure_dump import FailureDump
@@ -34,7 +34,9 @@ def check_task(options: TrainOptions, loaded: LoadedConfig, *, limits: CheckLimi
     if loaded.config.base_config.env_type == "UNITY":
         messages = check_player(loaded, limits or CheckLimits())
     else:
-        messages = check_in_process(request_of(loaded, limits or CheckLimits()))
+        request = request_of(loaded, limits or CheckLimits())
+        recipe_class(request.env_type)  # the other process shows a fault as a crash
+        messages = check_in_process(request)
     with open_printer(quiet=options.quiet) as printer, closing(messages):
         printer.begin(f"{loaded.config.base_config.env_name}, {_source(loaded)}")
         for message in messages:

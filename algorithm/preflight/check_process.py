@@ -23,7 +23,7 @@ from algorithm.env.gym import has_vector_class
 from algorithm.env.pool.monitor_process import become_group_leader, kill_group, monitor_process
 from algorithm.env.pool.worker import ignore_stop_signals
 from algorithm.env.redirect_output import redirected
-from algorithm.env.registry import RECIPES
+from algorithm.env.registry import recipe_class
 from algorithm.env.wrappers import Wrapper
 from algorithm.seeding import episode_seeds
 
@@ -166,13 +166,14 @@ def _examine(connection: Connection, request: CheckRequest, output: Path) -> Non
 def _prepared(
     request: CheckRequest, alarm: Callable[[], None]
 ) -> tuple[CheckContext | None, tuple[Check, ...]]:
-    recipe = RECIPES[request.env_type](
+    recipe = recipe_class(request.env_type)(
         env_id=request.env_name, env_args=request.env_args, wrappers=request.wrappers, options=request.options
     )
-    if has_vector_class(request.env_name, 1):
+    gym = request.env_type == "GYM"  # no other kind has vector classes
+    if gym and has_vector_class(request.env_name, 1):
         return None, ()
     seed_of = episode_seeds(request.seed, "train")
-    plain = not (request.workers or request.wrappers)
+    plain = gym and not (request.workers or request.wrappers)
     setting = CheckConfig(
         seed_of=lambda episode: seed_of(0, episode),
         options=request.options,

@@ -236,7 +236,7 @@ def _by_behaviour(columns: Columns) -> dict[str, Columns]:
     """Return the columns of each behaviour under the plain names of the metrics, less unknown metrics."""
     found: dict[str, dict[str, Sequence[float]]] = {}
     for column, values in columns.items():
-        if column.startswith(RECORDED) or f"/{RECORDED}" in column:
+        if any(column.startswith(part) or f"/{part}" in column for part in RECORDED):
             continue
         for name in METRICS:
             if column == name or column.endswith(f"/{name}"):

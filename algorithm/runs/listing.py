@@ -1,4 +1,4 @@
-"""``--list``: the tasks there are, or the sections and runs of one."""
+"""``--list``: the tasks and plug-ins there are, or the sections and runs of one task."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 
 from algorithm.config.locate import CONFIG_FILE, find_env, known_tasks
 from algorithm.errors import StorageError
+from algorithm.plugins import listed
 from algorithm.reading import read_bytes
 from algorithm.runs.names import run_names
 from algorithm.runs.rundir import RunDir
@@ -26,12 +27,13 @@ def listing(env: str, models: Path) -> str:
 
 
 def _all_tasks() -> str:
-    """Return each task with what its file begins with."""
+    """Return each task with what its file begins with, and the plug-ins of installed packages."""
     rows = []
     for name, file in known_tasks().items():
         first = _text(file).partition("\n")[0]
         rows.append((name, first.removeprefix("#").partition(": python ")[0].strip()))
-    return _page("tasks", rows)
+    plugins = list(listed())
+    return "\n\n".join([_page("tasks", rows), *([_page("plug-ins", plugins)] if plugins else [])])
 
 
 def _task(env: str, models: Path) -> str:

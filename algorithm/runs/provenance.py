@@ -16,6 +16,7 @@ from importlib import metadata
 from itertools import chain
 from pathlib import Path
 
+from algorithm.plugins import Plugin
 from algorithm.reading import read_bytes
 
 LIBRARIES = ("torch", "numpy", "gymnasium", "pydantic", "pyyaml", "safetensors", "tensorboard", "rich")
@@ -37,12 +38,15 @@ def library_versions() -> dict[str, str | None]:
     return versions
 
 
-def made_with(task: Path, apart: Collection[str] = ()) -> dict[str, str | None]:
+def made_with(
+    task: Path, apart: Collection[str] = (), plugins: Collection[Plugin] = ()
+) -> dict[str, str | None]:
     """Return versions and code, which decide the results beside configuration and seed.
 
     task:  its folder; what it imports may lie beside its ``config.yaml``
     apart: files in it that are compared elsewhere
-    Code is given by its SHA-256: the program's and the task's.
+    plugins: that are used, and loaded
+    Code is given by its SHA-256: the program's, the task's, and that of each plug-in's package.
     """
     versions = library_versions()
     own = [file for file in task.glob("*.py") if file.name not in apart and (task / "config.yaml").is_file()]
@@ -51,6 +55,8 @@ def made_with(task: Path, apart: Collection[str] = ()) -> dict[str, str | None]:
         **{name: versions[name] for name in ("torch", "numpy", "gymnasium")},
         "the program's code": _digest(chain(*((SOURCE / name).rglob("*.py") for name in _OURS)), SOURCE),
         "the code in the task's folder": _digest(own, task),
+        **{f"the package {one.package}": one.version for one in plugins if one.package},
+        **{f"the code of {one.top}": _digest(*one.sources()) for one in plugins},
     }
 
 
@@ -99,7 +105,9 @@ def git_state(source: Path = SOURCE) -> dict[str, object] | None:
         return None
 
 
-def start_of(arguments: Sequence[str], env_file: Path | None) -> dict[str, object]:
+def start_of(
+    arguments: Sequence[str], env_file: Path | None, plugins: Iterable[Plugin] = ()
+) -> dict[str, object]:
     """Describe the start of a process, for the manifest."""
     return {
         "started": datetime.now(timezone.utc).isoformat(timespec="seconds"),
@@ -109,4 +117,5 @@ def start_of(arguments: Sequence[str], env_file: Path | None) -> dict[str, objec
         "git": git_state(),
         "host": host(),
         "env_file": file_state(env_file) if env_file else None,
+        "plugins": {one.name: one.origin for one in plugins},
     }

@@ -15,6 +15,7 @@ from typing import cast
 from algorithm.config.cli import MODELS
 from algorithm.config.program import program
 from algorithm.errors import StorageError, UsageError
+from algorithm.plugins import Plugin
 from algorithm.reading import read_json, read_lines
 from algorithm.runs.files import finite_or_null, write_bytes, write_json, write_text
 from algorithm.runs.names import (
@@ -265,11 +266,12 @@ class RunDir:
         render_modes: Sequence[str] = (),
         spaces: Mapping[str, object] | None = None,
         env_file: Path | None = None,
+        plugins: Sequence[Plugin] = (),
     ) -> None:
         """Keep what is needed to repeat the run, and to show it.
 
         arguments: ``sys.argv``; seeds: by what they seed; render_modes: of the environment; spaces: of each
-        behaviour, as JSON; env_file: of an environment of the task's own
+        behaviour, as JSON; env_file: of an environment of the task's own; plugins: that it uses
         """
         manifest = {
             "env": self.env,
@@ -277,7 +279,7 @@ class RunDir:
             "seeds": dict(seeds),
             "render_modes": list(render_modes),
             "spaces": dict(spaces or {}),
-            **start_of(arguments, env_file),
+            **start_of(arguments, env_file, plugins),
         }
         write_json(self.manifest, manifest)
 
@@ -288,10 +290,11 @@ class RunDir:
         step: int,
         overrides: Sequence[str],
         env_file: Path | None = None,
+        plugins: Sequence[Plugin] = (),
     ) -> None:
         """Add to the manifest that the run goes on from ``step``, and to the overrides what is new."""
         manifest, resumed = self._begun_and_resumed()
-        entry = {"step": step, **start_of(arguments, env_file)}
+        entry = {"step": step, **start_of(arguments, env_file, plugins)}
         write_json(self.manifest, {**manifest, "resumed": [*resumed, entry]})
         if overrides:
             before = read_lines(self.overrides) if self.overrides.exists() else []

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import partial
-from pathlib import Path
 
 import torch
 from torch import nn
@@ -17,6 +16,7 @@ from algorithm.agents.networks import extensions_of, make_networks
 from algorithm.extensions.base import Extension
 from algorithm.nn.acting_model import ActingModel
 from algorithm.nn.ensemble import Ensemble
+from algorithm.nn.loader import NnFile
 from algorithm.nn.normalise import NoNormaliser, Normaliser
 from algorithm.roles import Acting, BehaviourConfig
 from algorithm.sac.config import SacConfig
@@ -77,7 +77,7 @@ def make_acting(
     spec: AgentSpec,
     config: BehaviourConfig,
     *,
-    nn_file: Path | None,
+    nn_file: NnFile | None,
     behaviour: str,
     run_seed: int,
     own_seed: int,

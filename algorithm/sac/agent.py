@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -21,7 +20,7 @@ from algorithm.agents.networks import extensions_of, make_networks
 from algorithm.agents.schedules import FifoUpdates, RatioUpdates, UpdateSchedule
 from algorithm.data import Demonstrations, Segment, State, StepBatch, UpdateResult
 from algorithm.errors import UsageError
-from algorithm.nn.loader import Networks
+from algorithm.nn.loader import Networks, NnFile
 from algorithm.replay.budget import MemoryBudget
 from algorithm.replay.buffer import ReplayBuffer
 from algorithm.replay.samplers import make_sampler
@@ -55,7 +54,7 @@ class SacAgent:
         spec: AgentSpec,
         config: BehaviourConfig,
         *,
-        nn_file: Path | None,
+        nn_file: NnFile | None,
         behaviour: str,
         seed: int,
         device: torch.device,
@@ -301,7 +300,7 @@ class SacAgent:
 
     def pictures(self) -> dict[str, NDArray[np.uint8]]:
         """Return pictures of the last update, uint8 [H, W, C] by name. Waits for the device."""
-        shown = [one for x in self.sac.extensions for one in x.pictures().items()]
+        shown = [(x.prefix + name, one) for x in self.sac.extensions for name, one in x.pictures().items()]
         return {name: picture.cpu().numpy() for name, picture in shown}
 
     @property

@@ -8,7 +8,17 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field, Strict
 from typing_extensions import override
 
-from algorithm.fields import AnyConfig, Block, Contradiction, Finite, Positive, Share, Whole, option, to_whole
+from algorithm.fields import (
+    Block,
+    Contradiction,
+    ExtensionEntry,
+    Finite,
+    Positive,
+    Share,
+    Whole,
+    option,
+    to_whole,
+)
 from algorithm.sac import rules
 
 MAX_SEED = 2**32 - 1
@@ -24,27 +34,13 @@ def _switch(value: object) -> object:
     return {True: "on", False: "off"}.get(value, value) if isinstance(value, bool) else value
 
 
-def _new_context(old: AnyConfig, new: AnyConfig) -> str:
-    """Return the effect of another ``burn_in_step``; attention was trained on a context of that length."""
-    steps = old.sac_config.burn_in_step
-    if new.sac_config.seq_encoder == "ATTN" and steps != new.sac_config.burn_in_step:
-        return f"fixed: attention was trained to see {steps} steps back, burn_in_step"
-    return "free"
-
-
-def _new_inputs(old: AnyConfig, new: AnyConfig) -> str:
-    """Return the effect of another ``use_extra_data``, which sets the inputs of a transition model."""
-    if new.sac_config.use_prediction:
-        return "fixed: the transition model would have other inputs than it was trained with"
-    return "free: without use_prediction it says nothing"
-
-
 class SacConfig(Block):
     """Soft Actor-Critic (Haarnoja et al. 2018, arXiv 1812.05905) and all options of its update."""
 
     nn: str | None = option(
         "nn",
-        "File with the network classes, in the task's folder or below, without .py. null: the defaults.",
+        "File with the network classes, in the task's folder or below, without .py; or those of an installed "
+        "package, by name (docs/plugins.md). null: the defaults.",
         resume=_OTHER_NETWORKS,
         shared=True,
     )
@@ -146,7 +142,7 @@ class SacConfig(Block):
         "how many steps back attention sees, in training as while acting; as many as what matters lies back.",
         ge=0,
         shared=True,
-        resume=_new_context,
+        resume=rules.new_context,
     )
     learn_step: Whole = option(
         1, "Learned steps of a window, after the burn-in. With memory: 10 to 40.", new=True, ge=1, shared=True
@@ -225,11 +221,7 @@ class SacConfig(Block):
         new=True,
     )
     adam_beta_1: Finite = option(
-        0.9,
-        "Decay of Adam's mean of gradients, in every optimiser. CrossQ: 0.5.",
-        new=True,
-        ge=0,
-        lt=1,
+        0.9, "Decay of Adam's mean of gradients, in every optimiser. CrossQ: 0.5.", new=True, ge=0, lt=1
     )
     weight_decay: Finite = option(
         0.0,
@@ -349,7 +341,7 @@ class SacConfig(Block):
         True,
         "The transition model sees the observations too, also those that ModelRep leaves out. false: state "
         "and action alone.",
-        resume=_new_inputs,
+        resume=rules.new_inputs,
     )
     curiosity: Literal["FORWARD", "INVERSE"] | None = option(
         None,
@@ -366,6 +358,14 @@ class SacConfig(Block):
         shared=True,
     )
     rnd_n_sample: Whole = option(10, "How many actions use_rnd samples.", ge=1, shared=True)
+    extensions: Annotated[tuple[ExtensionEntry, ...], Strict(False)] = option(
+        (),
+        "Extensions of installed packages, by name, or module:make; alone or as {Name: {kwargs}}.",
+        new=True,
+        resume=rules.new_extensions,
+        shared=True,
+        examples=[["name", "module:make", {"name": {"argument": "value"}}]],
+    )
     use_normalization: bool = option(
         True,
         "Normalise vector observations by running mean and variance, clipped to ±5.",

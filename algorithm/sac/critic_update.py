@@ -122,7 +122,7 @@ class CriticUpdate:
             "optim/grad_norm": norm,
             **self._passes.settle(self.step.usable),
             **self._weight_norm(),
-            **{f"loss/{k}": v.detach() for losses in auxiliary.values() for k, v in losses.items()},
+            **{f"{x.prefix}loss/{k}": v.detach() for x, found in auxiliary.items() for k, v in found.items()},
         }
 
     def _weight_norm(self) -> dict[str, Tensor]:

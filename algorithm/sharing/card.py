@@ -77,7 +77,7 @@ class Shared:
     @property
     def needs_trust(self) -> bool:
         """True if reading it needs ``trust=True``."""
-        return bool(self.code or code_named(self.loaded.config))
+        return bool(self.code or code_named(self.loaded.config, self.loaded.behaviours.values()))
 
     def measured(self) -> list[Measured]:
         """Return the evaluations of this checkpoint: while training, and later by ``--eval``."""
@@ -186,7 +186,10 @@ def _warning(shared: Shared) -> list[str]:
     """Return the paragraph on code; none without any."""
     if not shared.needs_trust:
         return []
-    named = [f"`{name}`" for name in (*shared.code, *code_named(shared.loaded.config))]
+    named = [
+        f"`{name}`"
+        for name in (*shared.code, *code_named(shared.loaded.config, shared.loaded.behaviours.values()))
+    ]
     return [f"It needs code, which runs on your machine; look at it before you trust it: {', '.join(named)}."]
 
 

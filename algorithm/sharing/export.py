@@ -179,7 +179,7 @@ def _code(loaded: LoadedConfig, run: RunDir) -> dict[str, bytes]:
     found = {}
     for config in (loaded.config, *loaded.behaviours.values()):
         file = nn_file(config, run.path)
-        if file is not None:
+        if isinstance(file, Path):  # those of a plug-in come with its package
             try:
                 found[f"{config.sac_config.nn}{CODE}"] = read_bytes(file)
             except (OSError, ValueError) as error:

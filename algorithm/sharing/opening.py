@@ -88,7 +88,7 @@ def open_export(source: str, *, trust: bool = False) -> Export:
         (folder / CONFIG).write_bytes(files[CONFIG])
         export = Export(source, manifest, folder)
         if not trust:
-            refuse_code(source, export.loaded.config, files)
+            refuse_code(source, export.loaded, files)
         _write(folder, manifest, files)
     except BaseException as error:
         shutil.rmtree(folder, ignore_errors=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from algorithm.config.loader import LoadedConfig
 from algorithm.config.schema import Config
 from algorithm.errors import UsageError
 from algorithm.sharing.archive import CODE
@@ -19,12 +20,15 @@ _OWN = re.compile(r"algorithm\.env(\.\w+)*(?<!\.py):[\w-]+")
 _PATHS = (":", "/", "\\")
 
 
-def code_named(config: Config) -> list[str]:
-    """Return ``key: value`` of all that would import a module, read a path or start a program."""
-    return list(_code_named(config))
+def code_named(config: Config, behaviours: Iterable[Config] = ()) -> list[str]:
+    """Return ``key: value`` of all that would import a module, read a path or start a program.
+
+    behaviours: configurations of those that have their own
+    """
+    return list(dict.fromkeys(_code_named(config, behaviours)))
 
 
-def _code_named(config: Config) -> Iterator[str]:
+def _code_named(config: Config, behaviours: Iterable[Config]) -> Iterator[str]:
     base, evaluation = config.base_config, config.eval_config
     if base.env_type == "UNITY":
         yield "base_config.env_type: UNITY, which starts a program"
@@ -35,6 +39,11 @@ def _code_named(config: Config) -> Iterator[str]:
         for entry in entries:
             yield from _imported(key, entry)
             yield from _paths(key, list(entry.values()))
+    for one in (config, *behaviours):
+        yield from _imported("sac_config.nn", filter(None, [one.sac_config.nn]))
+        for entry in one.sac_config.extensions:
+            yield from _imported("sac_config.extensions", entry)
+            yield from _paths("sac_config.extensions", list(entry.values()))
     yield from _paths("base_config.env_args", base.env_args)
     yield from _paths("reset_config", config.reset_config)
 
@@ -59,13 +68,13 @@ def _paths(key: str, value: object) -> Iterator[str]:
             yield from _paths(key, item)
 
 
-def refuse_code(source: str, config: Config, files: Iterable[str]) -> None:
+def refuse_code(source: str, loaded: LoadedConfig, files: Iterable[str]) -> None:
     """Raise UsageError if an export brings code or names any.
 
-    files: its members
+    loaded: its configuration; files: its members
     """
     brought = sorted(name for name in files if name.endswith(CODE))
-    named = code_named(config)
+    named = code_named(loaded.config, loaded.behaviours.values())
     if not brought and not named:
         return
     why = [f"{name} in it is code, which would run" for name in brought]

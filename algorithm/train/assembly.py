@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Literal
 
 import torch
@@ -17,14 +18,16 @@ from algorithm.data import Demonstrations
 from algorithm.demos.sources import load_demonstrations
 from algorithm.env.base import VecEnv
 from algorithm.env.config import without_team
-from algorithm.env.env_id import resolve_env_id, source_file
+from algorithm.env.env_id import extend_path, resolve_env_id, source_file
 from algorithm.env.registry import PoolOptions, make_vec_env
 from algorithm.env.unity.vec import UnityOptions
 from algorithm.errors import EnvError, ModelError, StorageError, UsageError
 from algorithm.evaluation.video import video_path
 from algorithm.experience.faults import Faults
 from algorithm.families import family
+from algorithm.nn.loader import NnFile
 from algorithm.nn.process import fastest, measure_threads, set_matmul_precision, set_up_process
+from algorithm.plugins import ENVS, EXTENSIONS, NETWORKS, Plugin, find, installed, unknown
 from algorithm.replay.budget import MemoryBudget
 from algorithm.replay.buffer import ReplayBuffer
 from algorithm.roles import Agent, MakeReplay
@@ -177,6 +180,7 @@ def make_agents(
     replays that do not fit into ``memory``.
     """
     check_behaviours(loaded, specs)
+    extend_path(loaded.env_dir)  # for extensions; a learner may have made no environment
 
     def demonstrations(name: str, spec: AgentSpec) -> Demonstrations | None:
         keys = loaded.for_behaviour(name).demonstrations
@@ -241,18 +245,19 @@ def make_metrics(
 
 def env_file(loaded: LoadedConfig) -> Path | None:
     """Return the file of the task's own environment; None for one imported by its module or id."""
-    if loaded.config.base_config.env_type != "GYM":
+    if loaded.config.base_config.env_type == "UNITY":
         return None
     return source_file(resolve_env_id(loaded.config.base_config.env_name, loaded.env_dir))
 
 
-def nn_file(config: Config, folder: Path) -> Path | None:
-    """Return the file with the task's networks; None for ``nn: null``, or if the default name has no file.
+def nn_file(config: Config, folder: Path) -> NnFile | None:
+    """Return the task's networks; None for ``nn: null``, or if the default name has no file.
 
     None, too, for a family without networks: nothing of the file would be used.
 
-    It must lie in ``folder``, that of the task or of the run, also after resolving symbolic links. Raises
-    ModelError for any other, since it will be executed.
+    A file of that name in ``folder``, that of the task or of the run, goes before a plug-in. It must lie
+    there also after resolving symbolic links: ModelError for any other, since it will be executed. UsageError
+    for a name that neither has, and for a plug-in that cannot be used.
     """
     if not family(config).networks:
         return None
@@ -271,7 +276,37 @@ def nn_file(config: Config, folder: Path) -> Path | None:
             why=f"that is a file outside of {folder}, and it would be executed",
             fix="put a file there and name it; it may import what it needs from an installed package",
         )
-    return None if name == "nn" and not file.exists() else file
+    return file if file.exists() else _nn_of_plugin(name, folder)
+
+
+def _nn_of_plugin(name: str, folder: Path) -> ModuleType | None:
+    if name not in (*NETWORKS.own, *installed(NETWORKS)):
+        files = [file.relative_to(folder).with_suffix("").as_posix() for file in sorted(folder.glob("*.py"))]
+        raise unknown(
+            NETWORKS,
+            name,
+            files=files,
+            why=f"there is no {name}.py in {folder}, and no installed package has networks of that name",
+        )
+    plugin = find(NETWORKS, name)
+    module = plugin.load() if plugin else None
+    if plugin and not isinstance(module, ModuleType):
+        fix = "its entry point has to name a module, such as my_package.nn"
+        raise plugin.error("is no module", f"{plugin.value} is {module!r}", fix)
+    return module
+
+
+def plugins_of(loaded: LoadedConfig, names: Collection[str], folder: Path) -> list[Plugin]:
+    """Return the plug-ins that a run uses, once each.
+
+    names: of its behaviours; folder: with its networks
+    """
+    found = [find(ENVS, loaded.config.base_config.env_type)]
+    for config in map(loaded.for_behaviour, names):
+        found += [find(EXTENSIONS, name) for entry in config.sac_config.extensions for name in entry]
+        if isinstance(nn_file(config, folder), ModuleType):
+            found.append(find(NETWORKS, str(config.sac_config.nn)))
+    return list(dict.fromkeys(one for one in found if one is not None))
 
 
 def load_networks_into(agents: Mapping[str, Agent], saved: Checkpoint) -> None:

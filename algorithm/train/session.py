@@ -44,6 +44,7 @@ from algorithm.train.assembly import (
     make_env,
     make_metrics,
     nn_file,
+    plugins_of,
     set_up,
 )
 from algorithm.train.callbacks import Callback, CallbackError, Callbacks, Training, load_callbacks
@@ -212,16 +213,15 @@ class Session:
         networks = run.path if start and not self.options.use_env_nn else self.loaded.env_dir
         agents, start, empty = self._agents(runtime, networks, start)
         own_env = env_file(self.loaded)
-        foreign = self._foreign
-        training = TrainState(runtime.make_collector, agents, faults, self._made_with(agents, own_env))
+        foreign, made = self._foreign, self._made_with(agents, networks, own_env)
+        training = TrainState(runtime.make_collector, agents, faults, made)
         notices = [*empty, *training.restore(start.saved)] if start else []
         if foreign is not None:
             notices += begin_with_networks(agents, foreign, start.saved if start else None)
         if start and own_env is not None and run.has_other(own_env):
             notices.append(f"the environment's file {own_env.name} has been changed since")
-        self._write_down(
-            runtime.scene.specs, networks, start, eval_env.render_modes if eval_env else (), own_env
-        )
+        modes = eval_env.render_modes if eval_env else ()
+        self._write_down(runtime.scene.specs, networks, start, modes, own_env)
         manager = self._manager(start, agents)
         # Networks from elsewhere are in no checkpoint of this run yet.
         since = start.saved.step if start and foreign is not None else -1
@@ -274,9 +274,8 @@ class Session:
         film: bool = False,
     ) -> VecEnv:
         """Return environments that are closed with the session; see :func:`.assembly.make_env`."""
-        log = self.run.workers if workers else None
-        if self.loaded.config.base_config.env_type == "UNITY":
-            log = self.run.players
+        unity = self.loaded.config.base_config.env_type == "UNITY"
+        log = self.run.players if unity else self.run.workers if workers else None
         env = make_env(
             self.loaded,
             purpose,
@@ -301,14 +300,19 @@ class Session:
     ) -> None:
         """Write the inputs of the run; its configuration last, which makes the folder a run."""
         run, loaded = self.run, self.loaded
+        plugins = plugins_of(loaded, specs, networks)
         for name in specs:
             file = nn_file(loaded.for_behaviour(name), networks)
-            if file is not None and networks != run.path:
+            if isinstance(file, Path) and networks != run.path:  # not those of a plug-in
                 run.copy_nn(file, f"{loaded.for_behaviour(name).sac_config.nn}.py")
         if start:
             overrides = overlaid(loaded.overrides, config_flags(self.options))
             run.note_resumed(
-                arguments=self.arguments, step=start.saved.step, overrides=overrides, env_file=own_env
+                arguments=self.arguments,
+                step=start.saved.step,
+                overrides=overrides,
+                env_file=own_env,
+                plugins=plugins,
             )
         else:
             run.write_overrides(loaded.overrides)
@@ -318,6 +322,7 @@ class Session:
                 render_modes=render_modes,
                 spaces={name: spec_as_json(spec) for name, spec in specs.items()},
                 env_file=own_env,
+                plugins=plugins,
             )
         if not start or start.changes:
             run.write_config(dump_config(loaded))
@@ -359,10 +364,13 @@ class Session:
         keep = self.loaded.config.base_config.evolver_keep
         return None if folder is None else ForeignNetworks(Path(folder), keep)
 
-    def _made_with(self, agents: Mapping[str, Agent], own_env: Path | None) -> Mapping[str, object]:
+    def _made_with(
+        self, agents: Mapping[str, Agent], networks: Path, own_env: Path | None
+    ) -> Mapping[str, object]:
         """Return versions and code, without the run's own networks and the environment's own file."""
         apart = {f"{self.loaded.for_behaviour(name).sac_config.nn}.py" for name in agents}
-        return made_with(self.loaded.env_dir, apart | {own_env.name} if own_env else apart)
+        apart |= {own_env.name} if own_env else set()
+        return made_with(self.loaded.env_dir, apart, plugins_of(self.loaded, agents, networks))
 
     def _manager(self, start: Start | None, agents: Mapping[str, Agent]) -> CheckpointManager:
         kept = self.loaded.config.checkpoint_config

@@ -40,7 +40,7 @@ SINGLE = {
     "out of bounds": ("  sac_config: {gamma: 1.5}", "wrong value `sac_config.gamma: 1.5`", 5, "from 0 to 1"),
     "not finite": ("  sac_config: {tau: .nan}", "wrong value `sac_config.tau: .nan`", 5, "a number"),
     "null for number": ("  sac_config: {n_step: null}", "`sac_config.n_step: null`", 5, "whole number"),
-    "no choice": ("  base_config: {env_type: GIM}", "`base_config.env_type: GIM`", 5, "UNITY or GYM or DM_CONTROL"),
+    "no choice": ("  base_config: {env_type: GIM}", "`base_config.env_type: GIM`", 5, "UNITY, GYM, DM_CONTROL"),
     "mapping for number": ("  sac_config: {n_step: {a: 1}}", "`sac_config.n_step: {a: 1}`", 5, "whole number"),
     "value for block": ("  sac_config: 3", "`sac_config` has no keys", 5, "indented below"),
     "zero limit": ("  eval_config: {per_step: 0}", "`eval_config.per_step: 0`", 5, "set it to -1 or"),
@@ -341,7 +341,8 @@ def test_a_missing_environment_hides_nothing_and_is_not_told_of_a_misspelt_one(t
 
 def test_a_required_key_has_no_default_anywhere():
     assert "  # env_type:\n" in reference.default_yaml({}) and "  # env_name:\n" in reference.default_yaml({})
-    assert re.search(r"\| `env_type` \| \*required\* \| UNITY or GYM or DM_CONTROL \|", reference.markdown())
+    kinds = "UNITY or GYM or DM_CONTROL or a plug-in's name"
+    assert f"| `env_type` | *required* | {kinds} |" in reference.markdown()
     text = json.dumps(reference.json_schema())
     schema = json.loads(text)["$defs"]["BaseConfig"]["properties"]
     assert all("default" not in schema[key] for key in ("env_type", "env_name"))

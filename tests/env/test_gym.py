@@ -11,7 +11,7 @@ import pytest
 
 from algorithm.env.gym import GymEnv, GymRecipe
 from algorithm.env.registry import PoolOptions, make_vec_env
-from algorithm.errors import EnvError
+from algorithm.errors import EnvError, UsageError
 from algorithm.seeding import episode_seeds
 from algorithm.spec import DEFAULT_BEHAVIOUR
 
@@ -127,7 +127,7 @@ def test_a_package_that_is_missing_is_told_with_what_brings_it(monkeypatch, n):
 
 
 def test_an_unknown_suite_is_refused():
-    with pytest.raises(EnvError, match="set it to one of GYM"):
+    with pytest.raises(UsageError, match="built in: UNITY, GYM, DM_CONTROL"):
         make_vec_env("OTHER", "x", seed_of=SEEDS)
 
 

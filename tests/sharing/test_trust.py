@@ -143,3 +143,11 @@ def test_networks_of_an_own_file_go_along_and_run_only_when_they_are_trusted(tmp
     assert main(["./task", "-n", "own.zip", "--eval=2", "--device=cpu", "--trust", "--quiet"]) == 0
     assert run.evaluate(2, "latest") == asac.Run(file, trust=True).evaluate(2)
     assert 'asac.Run("own.zip", trust=True)' in Path("own.zip").read_bytes().decode("utf-8", "ignore")
+
+
+def test_an_extension_of_this_machine_is_code():
+    extensions = [{"evil:make": {"file": "/etc/passwd"}}]
+    assert named(sac_config={"extensions": extensions}) == [
+        "sac_config.extensions: 'evil:make'",
+        "sac_config.extensions: '/etc/passwd'",
+    ]

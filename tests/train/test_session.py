@@ -107,7 +107,7 @@ def test_inference_takes_the_newest_run_and_the_checkpoint_asked_for(task):
     (["-c", "broken", "-o", "base_config.env_args={fails: reset}"], 4, "the door is locked"),
     (["-o", "base_config.env_name=NoSuch-v0"], 4, "could not be made"),
     (["-o", "nn_config.q={width: 3}"], 2, "ModelQ.__init__ failed"),
-    (["--nn", "other"], 2, "model file was not found"),
+    (["--nn", "other"], 2, "there is no file of networks `other`"),
     (["-o", "ma_config={robot: {}}"], 2, "ma_config names 'robot'"),
 ])  # fmt: skip
 def test_mistakes_end_with_their_code_and_say_what_to_do(task, capsys, flags, code, said):

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from algorithm import families
 from algorithm.errors import StorageError
+from algorithm.plugins import PLUGIN_METRICS
 from algorithm.reading import read_text
 from algorithm.runs.files import write_text
 from algorithm.runs.logs.events import EVENT_FILES, EventRow, EventSink, LoggedPicture
@@ -83,8 +84,8 @@ _OF_ALL: Mapping[str, str] = {
 METRICS: Mapping[str, str] = {**_OF_EPISODES, **families.metrics(), **_OF_ALL}
 """Metric name -> meaning, of everything that a run may log, but for what a simulator records itself."""
 
-RECORDED = "unity/"
-"""First part of the names of what a simulator records; the rest is the simulator's own."""
+RECORDED = ("unity/", PLUGIN_METRICS)
+"""First parts of the names of what a simulator or a plug-in records; the rest is its own."""
 
 
 class MetricsLogger:

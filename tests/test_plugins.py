@@ -1,0 +1,503 @@
+"""Plug-ins: a real package that is installed and trained with, and what can be wrong with one."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import asac
+from algorithm import plugins
+from algorithm.agents.config import RewardSignals
+from algorithm.config import ConfigError, load_config
+from algorithm.config.resume_rules import changes
+from algorithm.env.registry import _ADAPTERS, make_vec_env
+from algorithm.errors import ModelError, UsageError
+from algorithm.extensions import make_extensions
+from algorithm.extensions.options import Build
+from algorithm.nn.loader import load_networks
+from algorithm.plugins import ENVS, EXTENSIONS, NETWORKS, Plugin, find, installed
+from algorithm.reading import read_json
+from algorithm.replay.budget import MemoryBudget
+from algorithm.runs.listing import listing
+from algorithm.runs.provenance import made_with
+from algorithm.sac.acting import make_acting
+from algorithm.sac.config import SacConfig
+from algorithm.spec import ActionSpec, AgentSpec, ObsSpec
+from algorithm.train.assembly import make_agents, nn_file, plugins_of
+from main import main
+from tests.run.sessions import weights_hash
+from tests.test_docs import blocks_of
+
+PACKAGE = Path(__file__).parent / "plugin_package"
+SPEC = AgentSpec(ObsSpec(("obs",), ((3,),), ("float32",)), ActionSpec(continuous=1))
+CPU = torch.device("cpu")
+
+TASK = """\
+default:
+  base_config: {env_type: CORRIDOR, env_name: short, max_step: 300, n_envs: 2}
+  nn_config: {policy: {dense_n: 8}}
+  replay_config: {capacity: 1000, beta_increment_per_sampling: 0.001}
+  sac_config:
+    nn: corridor
+    extensions: [{surprise: {strength: 0.5}}]
+    batch_size: 16
+    start_step: 50
+    replay_ratio: 0.25
+    save_model_per_step: 100
+    write_summary_per_step: 100
+  eval_config: {per_step: -1, episodes: 2}
+killed:
+  base_config: {workers: 2, callbacks: ["kill.py:Kill"]}
+ppo:
+  algorithm: PPO
+  base_config: {max_step: 260}
+  nn_config: {v: {dense_n: 8}}
+  ppo_config: {rollout_step: 32, num_epoch: 1, num_minibatch: 2}
+"""
+KILL = """\
+import os, signal
+import asac
+
+class Kill(asac.Callback):
+    def on_step(self, training):
+        if training.step == 150:
+            os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.fixture(scope="session")
+def site(tmp_path_factory):
+    """The folder that pip has installed the package into."""
+    folder = tmp_path_factory.mktemp("installed")
+    source = shutil.copytree(PACKAGE, folder / "source")  # nothing is built beside the tests
+    words = [sys.executable, "-m", "pip", "install", "-q", "--disable-pip-version-check", "--no-deps"]
+    words += ["--no-build-isolation", "--target", str(folder / "site"), str(source)]
+    subprocess.run(words, check=True, capture_output=True, timeout=100)
+    return folder / "site"
+
+
+@pytest.fixture(autouse=True)
+def _forgets():
+    """What a test has installed and imported is forgotten behind it."""
+    known, path = {*sys.modules}, [*sys.path]
+    installed.cache_clear()
+    yield
+    sys.path[:] = path
+    installed.cache_clear()
+    for name in {*sys.modules} - known:
+        if name.startswith(("asac_corridor", "their_", "own_ext")):
+            del sys.modules[name]
+
+
+def install(folder: Path, source: str, package: str = "theirs", version: str = "1.0", **groups: dict) -> None:
+    """Put a package there as pip would: a module, and entry points by group."""
+    module = f"their_{package.replace('-', '_')}"
+    (folder / f"{module}.py").write_text(source)
+    info = folder / f"{module}-{version}.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: {version}\n")
+    lines = []
+    for group, names in groups.items():
+        lines += [f"[asac.{group}]", *(f"{name} = {value}" for name, value in names.items())]
+    (info / "entry_points.txt").write_text("\n".join(lines) + "\n")
+    if str(folder) not in sys.path:
+        sys.path.insert(0, str(folder))
+    installed.cache_clear()
+
+
+@pytest.fixture
+def there(tmp_path, monkeypatch):
+    """The folder to start from, with a task."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "task").mkdir()
+    (tmp_path / "task" / "config.yaml").write_text(TASK)
+    return tmp_path
+
+
+def test_a_package_trains_is_killed_resumed_and_evaluated(site, there, root, capsys):
+    """With workers and a kill the weights become those of a run in one go, which has neither."""
+    (there / "task" / "kill.py").write_text(KILL)
+    paths = {"PYTHONPATH": os.pathsep.join([str(root), str(site)])}
+
+    def command(*flags):
+        words = [sys.executable, str(root / "main.py"), "./task", "-n", "a", "--device=cpu", *flags]
+        return subprocess.run(words, env=os.environ | paths, capture_output=True, text=True, timeout=100)
+
+    killed = command("-c", "killed", "--seed=1")
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    folder = there / "models" / "task" / "a"
+    assert [path.name for path in folder.glob("checkpoints/step_*")] == ["step_000000100"]
+    resumed = command("--resume", "-o", "base_config.callbacks=[]")
+    assert resumed.returncode == 0, resumed.stderr
+    assert "resumed exactly" in resumed.stdout and "ModelRep asac_corridor.nn" in resumed.stdout
+
+    sys.path.insert(0, str(site))
+    assert main(["./task", "-n", "b", "--seed=1", "--device=cpu", "--quiet"]) == 0
+    assert weights_hash(folder) == weights_hash(folder.with_name("b"))
+    assert "plugin/surprise/loss/surprise" in (folder / "metrics.csv").read_text()
+    of = dict.fromkeys(("CORRIDOR", "surprise", "corridor"), "asac-corridor 0.1.0")
+    manifest = read_json(folder / "manifest.json")
+    assert manifest["plugins"] == of and manifest["resumed"][0]["plugins"] == of
+    assert not (folder / "corridor.py").exists(), "its networks stay in their package"
+    assert main(["./task", "-n", "a", "--eval=2"]) == 0
+    assert "return" in capsys.readouterr().out
+    policy, env = asac.load(folder, "latest"), asac.make_env("./task")
+    assert env.action_space.contains(policy.act(env.reset(seed=1)[0])[0])
+    for name in of:
+        assert re.search(rf"^  {name} .*, asac-corridor 0\.1\.0$", listing("", there), re.M)
+
+    other = shutil.copytree(site, there / "site")  # the next version, with other code
+    (info,) = other.glob("*.dist-info/METADATA")
+    info.write_text(info.read_text().replace("Version: 0.1.0", "Version: 0.2.0"))
+    with (other / "asac_corridor" / "env.py").open("a") as file:
+        file.write("\n# mended\n")
+    sys.path[0] = str(other)
+    installed.cache_clear()
+    for name in [name for name in sys.modules if name.startswith("asac_corridor")]:
+        del sys.modules[name]
+    assert main(["./task", "-n", "b", "--resume", "--max_step=320"]) == 0
+    said = capsys.readouterr().out
+    assert "resumed, not bit-exact: the package asac-corridor was 0.1.0 and is 0.2.0" in said
+    assert "resumed, not bit-exact: the code of asac_corridor has been changed since" in said
+
+
+def test_ppo_takes_the_bonus_and_the_loss_and_refuses_what_it_would_not_use(site, there, capsys):
+    sys.path.insert(0, str(site))
+    assert main(["./task", "-c", "ppo", "-n", "p", "--seed=1", "--device=cpu", "--quiet"]) == 0
+    assert "plugin/surprise/loss/surprise" in (there / "models/task/p/metrics.csv").read_text()
+    install(there, MAKERS)
+    own = ["./task", "-c", "ppo", "--seed=1", "--device=cpu", "--quiet", "-o"]
+    assert main([*own, "sac_config.extensions=['their_theirs:shrinking']"]) == 2
+    said = capsys.readouterr().err
+    assert "the extension Shrink is not for PPO and A2C" in said and "auxiliary_losses" in said
+    assert main([*own, "sac_config.extensions=['their_theirs:asking']"]) == 2
+    assert "an extension asks for values of actions" in capsys.readouterr().err
+    assert not (there / "models/task").exists() or len([*(there / "models/task").iterdir()]) <= 2
+
+
+MAKERS = """
+import torch
+from torch import nn
+
+from algorithm.extensions.base import Extension
+
+
+class Shrink(Extension):
+    def auxiliary_losses(self, ctx):
+        return {"q": ctx.state[:, ctx.learned].square().mean()}
+
+
+class Ask(Extension):
+    def own_losses(self, ctx):
+        return {"q": ctx.q(ctx.state).mean()}
+
+
+class Choose(Extension):
+    num_candidates = 3
+
+    def __init__(self, size):
+        super().__init__()
+        self.own.append(nn.Linear(size, 1))
+
+    def own_losses(self, ctx):
+        return {"choose": self.own[0](ctx.batch.action).square().mean()}
+
+    def score_actions(self, state, action):
+        return self.own[0](action).squeeze(-1)
+
+
+class Idle(Extension):
+    def __init__(self):
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(()))
+
+
+class Critic(Extension):
+    pass
+
+
+def shrinking(build):
+    return Shrink()
+
+
+def asking(build):
+    return Ask()
+
+
+def choosing(build):
+    return Choose(build.spec.action.size)
+
+
+def idle(build):
+    return Idle()
+
+
+def critic(build):
+    return Critic()
+
+
+def nothing(build, strength=1.0):
+    return None
+
+
+def failing(build):
+    raise ZeroDivisionError("no width")
+
+
+def leaving(build):
+    raise SystemExit(3)
+
+
+number = 3
+"""
+
+
+def made(*entries: object):
+    """The extensions of a configuration with these entries."""
+    options = SacConfig(extensions=list(entries))
+    build = Build(
+        spec=SPEC, state_size=3, options=options, signals=RewardSignals(), make_network=torch.nn.Linear
+    )
+    return make_extensions(build)
+
+
+@pytest.mark.parametrize(
+    ("entry", "what", "why"),
+    [
+        ("their_theirs:absent", "cannot be loaded", "AttributeError: module 'their_theirs' has no"),
+        ("their_absent:make", "cannot be loaded", "ModuleNotFoundError: No module named 'their_absent'"),
+        ("their_theirs:number", "has no maker", "their_theirs:number is 3"),
+        ("their_theirs:nothing", "is no extension", "has returned None"),
+        ({"their_theirs:nothing": {"strenth": 2}}, "does not take", "unexpected keyword argument 'strenth'"),
+        ("their_theirs:failing", "cannot be made", "ZeroDivisionError: no width"),
+        ("their_theirs:leaving", "cannot be made", "SystemExit: 3"),
+        ("their_theirs:idle", "has parameters that nothing trains", "scale"),
+        ("their_theirs:critic", "two parts of the agent are called critic", "names of their classes"),
+    ],
+)
+def test_an_extension_that_cannot_be_used(tmp_path, entry, what, why):
+    install(tmp_path, MAKERS)
+    with pytest.raises(UsageError) as caught:
+        made(entry)
+    assert what in caught.value.what and why in caught.value.why and caught.value.fix
+    assert "sac_config.extensions" in caught.value.where
+    if "strenth" in str(entry):
+        assert caught.value.fix == "its arguments are: strength=1.0"
+
+
+def test_the_same_extension_twice_is_refused(tmp_path):
+    install(tmp_path, MAKERS, extensions={"small": "their_theirs:shrinking"})
+    assert [type(one).__name__ for one in made("small")] == ["Shrink"]
+    assert [one.prefix for one in made("small")] == ["plugin/shrink/"]
+    with pytest.raises(UsageError, match="two parts of the agent are called shrink"):
+        made("small", "their_theirs:shrinking")
+
+
+RECIPES = """
+from algorithm.env.gym import GymRecipe
+
+
+class Other(GymRecipe):
+    pass
+
+
+class More(GymRecipe):
+    def __init__(self, place, **more):
+        super().__init__(**more)
+
+
+class Thing:
+    def __init__(self, **given):
+        pass
+
+
+def function(**given):
+    return GymRecipe(**given)
+"""
+
+
+@pytest.mark.parametrize(
+    ("value", "source", "what", "why"),
+    [
+        ("their_theirs:Other", "raise OSError('no licence')", "cannot be loaded", "OSError: no licence"),
+        ("their_theirs:Other", "raise SystemExit('bye')", "cannot be loaded", "SystemExit: bye"),
+        ("their_theirs:Othr", RECIPES, "cannot be loaded", "AttributeError"),
+        ("their_theirs:function", RECIPES, "has no recipe", "their_theirs:function is <function"),
+        ("their_theirs:Thing", RECIPES, "has no recipe", "their_theirs:Thing is <class"),
+        ("their_theirs:More", RECIPES, "cannot be made", "More: missing a required argument: 'place'"),
+    ],
+)
+def test_a_kind_of_environment_that_cannot_be_used(tmp_path, value, source, what, why):
+    """Only where it is used: a configuration that names it loads, and all else works."""
+    install(tmp_path, source, envs={"THEIRS": value})
+    loaded = load_config("Pendulum-v1", overrides=["base_config.env_type=THEIRS"])
+    assert loaded.config.base_config.env_type == "THEIRS" and "THEIRS" in listing("", tmp_path)
+    with pytest.raises(UsageError) as caught:
+        make_vec_env("THEIRS", "Pendulum-v1", seed_of=lambda index, episode: 0)
+    assert caught.value.what == f"the plug-in THEIRS of theirs 1.0 {what}" and why in caught.value.why
+    assert caught.value.where == f"base_config.env_type, {value}" and caught.value.fix
+    make_vec_env("GYM", "Pendulum-v1", seed_of=lambda index, episode: 0).close()
+
+
+def test_a_check_names_a_plugin_that_cannot_be_loaded(there, capsys):
+    install(there, "1 / 0", envs={"CORRIDOR": "their_theirs:Other"})
+    own = ["-o", "sac_config.extensions=[]", "-o", "sac_config.nn=null"]
+    assert main(["./task", "--check", *own]) == 2
+    assert "the plug-in CORRIDOR of theirs 1.0 cannot be loaded" in capsys.readouterr().err
+
+
+def problem(there: Path, **keys: str):
+    """What is wrong with a configuration in which these keys stand on the third line."""
+    key, value = next(iter(keys.items()))
+    block = "base_config" if key.startswith("env") else "sac_config"
+    (there / "task" / "config.yaml").write_text(f"default:\n  {block}:\n    {key}: {value}\n")
+    with pytest.raises(ConfigError) as caught:
+        load_config("./task")
+    (found,) = caught.value.problems
+    assert found.where.startswith("task/config.yaml:3") and f"{block}.{key}" in found.what
+    return found
+
+
+def test_a_name_that_nobody_has(there):
+    install(there, "", envs={"GRIDWORLD": "their_theirs:Other"}, extensions={"small": "x:y"})
+    found = problem(there, env_type="GRIDWRLD")
+    assert "there is no kind of environment `GRIDWRLD`" in found.why
+    assert (
+        "did you mean `GRIDWORLD`? built in: UNITY, GYM, DM_CONTROL; installed plug-ins: GRIDWORLD"
+        in found.fix
+    )
+    assert f"{sys.executable} -m pip install PACKAGE" in found.fix
+    assert "did you mean `small`? installed plug-ins: small" in problem(there, extensions="[smal]").fix
+    found = problem(there, extensions="[{Curiosity: null}]")
+    assert "is built in" in found.why and "keys of its own: sac_config.curiosity" in found.fix
+    assert "a list such as" in problem(there, extensions="small").why
+    assert "every name has an entry of its own" in problem(there, extensions="[{a: null, b: null}]").why
+
+
+def test_two_packages_with_one_name(there):
+    for package in ("one", "other"):
+        kinds = {"GRID": f"their_{package}:Grid", package.upper(): f"their_{package}:Grid"}
+        install(there, RECIPES.replace("Other", "Grid"), package=package, envs=kinds)
+    found = problem(there, env_type="GRID")
+    assert "several packages have the kind of environment `GRID`" in found.why
+    assert "one 1.0 (their_one:Grid)" in found.why and "other 1.0 (their_other:Grid)" in found.why
+    assert "pip uninstall other" in found.fix
+    assert find(ENVS, "ONE") and find(ENVS, "OTHER") and find(ENVS, "GYM") is None
+    assert re.search(r"GRID .*refused: one 1\.0 .* and other 1\.0", listing("", there))
+
+
+@pytest.mark.parametrize(
+    ("group", "name", "own"),
+    [(ENVS, "GYM", "GYM"), (ENVS, "Gym", "GYM"), (EXTENSIONS, "rnd", "rnd"), (NETWORKS, "nn", "nn")],
+)
+def test_a_plugin_with_the_name_of_what_is_built_in(there, group, name, own):
+    install(there, RECIPES, **{group.entry_points.removeprefix("asac."): {name: "their_theirs:Other"}})
+    with pytest.raises(UsageError) as caught:
+        find(group, name)
+    assert f"the plug-in `{name}` of theirs 1.0" in caught.value.what and "refused" in caught.value.what
+    assert f"`{own}` is built in" in caught.value.why and "pip uninstall theirs" in caught.value.fix
+    assert "refused: " in listing("", there)
+    if group is NETWORKS:
+        config = load_config("Pendulum-v1").config
+        with pytest.raises(UsageError, match="is refused"):
+            nn_file(config, there)
+        (there / "nn.py").write_text("")
+        assert nn_file(config, there) == there / "nn.py", "a file goes first"
+
+
+def test_networks_that_cannot_be_used(there):
+    install(there, "class Model: ...", networks={"grid": "their_theirs", "thing": "their_theirs:Model"})
+    (there / "nn_wide.py").write_text("")
+
+    def refusal(name):
+        with pytest.raises(UsageError) as caught:
+            nn_file(load_config("Pendulum-v1", overrides=[f"sac_config.nn={name}"]).config, there)
+        return caught.value
+
+    assert "did you mean `nn_wide`?" in refusal("nn_wid").fix
+    error = refusal("gird")
+    assert f"there is no gird.py in {there}" in error.why and "did you mean `grid`?" in error.fix
+    assert "the plug-in thing of theirs 1.0 is no module" in refusal("thing").what
+    config = load_config("Pendulum-v1", overrides=["sac_config.nn=grid"]).config
+    with pytest.raises(ModelError, match="unknown model class Model") as caught:
+        load_networks(SPEC, nn_file(config, there), {})
+    assert caught.value.where == str(there / "their_theirs.py")
+    (there / "grid.py").write_text("")
+    assert nn_file(config, there) == there / "grid.py", "the task's own file goes first"
+
+
+def test_what_is_built_in_is_what_the_tables_say():
+    assert set(ENVS.own) == set(_ADAPTERS)
+    classes = {path.stem for path in Path(plugins.__file__).with_name("extensions").glob("[a-z]*.py")}
+    assert classes - {"base", "options", "siamese", "two_views"} - set(EXTENSIONS.instead) == set()
+
+
+def test_generated_files_do_not_depend_on_what_is_installed(tmp_path, root):
+    install(tmp_path, "", envs={"GRIDWORLD": "a:b"}, extensions={"small": "a:b"}, networks={"grid": "a"})
+    words = [sys.executable, "-m", "algorithm.config.reference", "--check"]
+    paths = {"PYTHONPATH": os.pathsep.join([str(root), str(tmp_path)])}
+    done = subprocess.run(words, cwd=root, env=os.environ | paths, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_configuration_is_read_without_an_import_of_a_plugin(there):
+    install(
+        there, "raise OSError", envs={"CORRIDOR": "their_theirs:R"}, extensions={"surprise": "their_theirs:s"}
+    )
+    assert load_config("./task").config.sac_config.extensions and "their_theirs" not in sys.modules
+
+
+def test_a_resumed_run_may_have_other_arguments_and_no_other_extensions(there):
+    install(there, MAKERS, envs={"CORRIDOR": "a:b"}, extensions={"surprise": "a:b", "small": "a:b"})
+
+    def effect(entries):
+        old, new = (
+            load_config("./task", None, words, seed=1) for words in ([], [f"sac_config.extensions={entries}"])
+        )
+        (change,) = changes(old, new)
+        return str(change.effect)
+
+    assert effect("[{surprise: {strength: 1}}]").startswith("applied: they are made with these arguments")
+    for other in ("[]", "[small]", "[surprise, small]"):
+        assert effect(other).startswith("refused: their networks")
+
+
+def test_an_extension_may_lie_in_the_tasks_folder_and_judges_actions_of_remote_actors(there):
+    """A learner without an environment of its own finds it too."""
+    (there / "task" / "own_ext.py").write_text(MAKERS)
+    own = [
+        "algorithm=SAC",
+        "base_config.env_type=GYM",
+        "sac_config.nn=null",
+        "sac_config.extensions=['own_ext:choosing']",
+    ]
+    loaded = load_config("./task", None, own, seed=1)
+    (agent,) = make_agents(loaded, {"default": SPEC}, there / "task", CPU, memory=MemoryBudget()).values()
+    acting = make_acting(
+        SPEC, loaded.config, nn_file=None, behaviour="default", run_seed=1, own_seed=1, device=CPU
+    )
+    assert set(acting.parts) == set(agent.acting_parts()) == {"normaliser", "rep", "policy", "Choose"}
+    (plugin,) = plugins_of(loaded, ["default"], there / "task")
+    assert plugin == Plugin(EXTENSIONS, "own_ext:choosing", "own_ext:choosing")
+    made = made_with(there, plugins=[plugin])
+    assert "the code of own_ext" in made and not any(name.startswith("the package") for name in made)
+
+
+def test_the_page_shows_the_package_as_it_is():
+    page = PACKAGE.parents[1] / "docs" / "plugins.md"
+    shown = {block.text for block in blocks_of(page, page.read_text("utf-8"))}
+    for name in (
+        "pyproject.toml",
+        "asac_corridor/env.py",
+        "asac_corridor/extension.py",
+        "asac_corridor/nn.py",
+    ):
+        assert (PACKAGE / name).read_text("utf-8") in shown, f"{name} has changed"
