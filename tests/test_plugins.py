@@ -452,7 +452,11 @@ def test_a_configuration_is_read_without_an_import_of_a_plugin(there):
     install(
         there, "raise OSError", envs={"CORRIDOR": "their_theirs:R"}, extensions={"surprise": "their_theirs:s"}
     )
-    assert load_config("./task").config.sac_config.extensions and "their_theirs" not in sys.modules
+    alone = ["reward_signals.extrinsic.strength=0"]  # its bonus is learned from
+    loaded = load_config("./task", None, alone)
+    assert loaded.config.sac_config.extensions and "their_theirs" not in sys.modules
+    with pytest.raises(ConfigError, match="nothing is rewarded"):
+        load_config("./task", None, [*alone, "sac_config.extensions=[]"])
 
 
 def test_a_resumed_run_may_have_other_arguments_and_no_other_extensions(there):
