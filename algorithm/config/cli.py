@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from typing_extensions import override
 
+from algorithm.config.completion import add_completion
 from algorithm.config.errors import EXIT_CONFIG, ConfigError, Problem, did_you_mean
 from algorithm.config.flag_types import (
     Ckpt,
@@ -172,7 +173,7 @@ def parse_args(argv: Sequence[str] | None = None) -> TrainOptions:
     Leaves by SystemExit: 0 after ``--help`` and ``--schema``, 2 with a message for anything that cannot be
     done, flags of later parts among it.
     """
-    parser = _train_parser()
+    parser = train_parser()
     given = vars(parser.parse_args(argv))
     given.pop("schema", None)
     if given["env"] is None:
@@ -196,7 +197,8 @@ class _PrintSchema(argparse.Action):
         raise SystemExit(0)
 
 
-def _train_parser() -> argparse.ArgumentParser:
+def train_parser() -> argparse.ArgumentParser:
+    """Return the parser of ``main.py``."""
     parser = make_parser("main.py", "Train a Soft Actor-Critic agent, or let a trained one act.", _EXAMPLES)
     parser.add_argument("env", nargs="?", help=ENV_HELP)
     what = parser.add_argument_group("what to run")
@@ -253,11 +255,7 @@ def refuse_mixed(options: TrainOptions) -> None:
         one, other = given_modes[:2]
         leave(cannot(f"{one} and {other} cannot go together", "each is another command", "leave one out"))
     if options.record and not (options.run or options.eval):
-        leave(
-            cannot(
-                "--record needs --run or --eval", "only what is played can be kept", "add --run or --eval N"
-            )
-        )
+        leave(cannot("--record needs --run or --eval", "only what is played is kept", "add one of them"))
     if options.failure and not options.check:
         leave(cannot("--from needs --check", "it is a file for the check to replay", "add --check"))
     for flag in ("evaluations", "networks", "profile"):
@@ -349,6 +347,7 @@ def add_talk(parser: argparse._ActionsContainer) -> None:
     parser.add_argument("--version", action="version", version=VERSION, help="print the version and exit")
     parser.add_argument("--quiet", action="store_true", help="print only warnings and the result")
     parser.add_argument("--debug", action="store_true", help="print debug lines and whole tracebacks")
+    add_completion(parser)
 
 
 def add_acting(parser: argparse._ActionsContainer, *, port: str) -> None:

@@ -134,7 +134,7 @@ class ClusterOptions:
 
 def parse_distributed(argv: Sequence[str] | None = None) -> DistributedOptions:
     """Read the command line of ``main_ds.py``; None is that of this process. Leaves as :func:`parse_args`."""
-    given = vars(_parser().parse_args(argv))
+    given = vars(distributed_parser().parse_args(argv))
     role = _ROLES[given.pop("role")]
     _refuse_for_role(given, role)
     own = {key: given.pop(key) for key in ("learner_host", "learner_port", "insecure")}
@@ -150,7 +150,7 @@ def parse_distributed(argv: Sequence[str] | None = None) -> DistributedOptions:
 
 def _refuse_for_role(given: Mapping[str, object], role: Role) -> None:
     """Refuse flags of another role. given: all flags, those that were not given at their defaults."""
-    parser = _parser()
+    parser = distributed_parser()
     problems = [
         cannot(f"--{flag} is for {_listed(_NAMES[r] for r in roles)}", _OTHERS_WORK[role], "leave it out")
         for flag, roles in _ROLES_OF.items()
@@ -180,7 +180,8 @@ def _listed(words: Iterable[str]) -> str:
     return " and ".join(words)
 
 
-def _parser() -> argparse.ArgumentParser:
+def distributed_parser() -> argparse.ArgumentParser:
+    """Return the parser of ``main_ds.py``."""
     text = (
         "Train one agent with a learner and any number of actors, each a process of its own, or a\n"
         "population of agents.\n"

@@ -201,7 +201,7 @@ def test_a_reset_of_one_unity_agent_is_announced_as_one_of_all(keys):
 
 def test_help_shows_every_flag_and_the_examples(capsys):
     text = refused(["--help"], capsys, code=0)
-    for action in cli._train_parser()._actions:
+    for action in cli.train_parser()._actions:
         assert all(option in text for option in action.option_strings)
     assert "python main.py gym/pendulum -c config" in text
 
