@@ -1,3 +1,4 @@
+# PYTHON_ARGCOMPLETE_OK
 """Training with a learner and any number of actors: ``python main_ds.py gym/pendulum learner``."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# PYTHON_ARGCOMPLETE_OK
 """The command ``main.py``, which the package installs as ``asac``: training or running of an agent."""
 
 from __future__ import annotations
@@ -13,12 +14,13 @@ from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
-from algorithm.config.cli import TrainOptions, config_flags, notices, parse_args
+from algorithm.config.cli import TrainOptions, config_flags, notices, parse_args, train_parser
+from algorithm.config.completion import complete
 from algorithm.config.loader import LoadedConfig, load_config
 from algorithm.config.locate import find_env
 from algorithm.env.pool.process_exit import exit_process
 from algorithm.runs.listing import listing
-from algorithm.runs.names import check_directory
+from algorithm.runs.names import check_directory, report_names, run_names
 from algorithm.streams import mend_streams
 
 
@@ -196,5 +198,6 @@ def as_program(command: Callable[[], int]) -> NoReturn:
 
 
 def run() -> NoReturn:
-    """Run the program."""
+    """Run the program, or say how a command line may go on."""
+    complete(train_parser, {"name": run_names, "report": report_names})
     as_program(main)

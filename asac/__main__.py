@@ -1,3 +1,4 @@
+# PYTHON_ARGCOMPLETE_OK
 """``python -m asac`` is the command ``asac``."""
 
 from algorithm.command import run

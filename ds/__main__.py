@@ -1,3 +1,4 @@
+# PYTHON_ARGCOMPLETE_OK
 """``python -m ds`` is ``asac-ds``."""
 
 from ds.command import run

@@ -1,3 +1,4 @@
+# PYTHON_ARGCOMPLETE_OK
 """The command ``main_ds.py``, installed as ``asac-ds``: training with a learner and any number of actors."""
 
 from __future__ import annotations
@@ -9,9 +10,10 @@ from typing import NoReturn
 
 from algorithm.command import as_program, guarded, interruptible_imports
 from algorithm.config.cli import TrainOptions
-from algorithm.config.cli_ds import DistributedOptions, parse_distributed
+from algorithm.config.cli_ds import DistributedOptions, distributed_parser, parse_distributed
+from algorithm.config.completion import complete
 from algorithm.config.locate import find_env
-from algorithm.runs.names import check_directory
+from algorithm.runs.names import check_directory, run_names
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -47,5 +49,6 @@ def _say(options: TrainOptions, text: str) -> None:
 
 
 def run() -> NoReturn:
-    """Run the program."""
+    """Run the program, or say how a command line may go on."""
+    complete(distributed_parser, {"name": run_names})
     as_program(main)

@@ -265,11 +265,7 @@ def refuse_mixed(options: TrainOptions) -> None:
         one, other = given_modes[:2]
         leave(cannot(f"{one} and {other} cannot go together", "each is another command", "leave one out"))
     if options.record and not (options.run or options.eval):
-        leave(
-            cannot(
-                "--record needs --run or --eval", "only what is played can be kept", "add --run or --eval N"
-            )
-        )
+        leave(cannot("--record needs --run or --eval", "only what is played is kept", "add one of them"))
     if options.failure and not options.check:
         leave(cannot("--from needs --check", "it is a file for the check to replay", "add --check"))
     _refuse_sharing(options)

@@ -10,6 +10,7 @@ from typing import NoReturn
 
 from typing_extensions import override
 
+from algorithm.config.completion import add_completion
 from algorithm.config.errors import EXIT_CONFIG, ConfigError, Problem, did_you_mean
 from algorithm.config.flag_types import (
     checkpoint,
@@ -123,6 +124,7 @@ def add_talk(parser: argparse._ActionsContainer) -> None:
     parser.add_argument("--version", action="version", version=VERSION, help="print the version and exit")
     parser.add_argument("--quiet", action="store_true", help="print only warnings and the result")
     parser.add_argument("--debug", action="store_true", help="print debug lines and whole tracebacks")
+    add_completion(parser)
 
 
 def add_acting(parser: argparse._ActionsContainer, *, port: str) -> None:

@@ -90,12 +90,22 @@ def run_names(env: str, *, models: Path = MODELS) -> list[str]:
 
     A folder whose name no run can have is none: it was put there, and its name might steer a terminal.
     """
+    return _names_with("config.yaml", env, models)
+
+
+def report_names(env: str, *, models: Path = MODELS) -> list[str]:
+    """Return the names of the runs of ``env`` and of its populations that have a generation behind them."""
+    return [*run_names(env, models=models), *_names_with("lineage.jsonl", env, models)]
+
+
+def _names_with(file: str, env: str, models: Path) -> list[str]:
+    """Return the folders of ``env`` that hold such a file, the one with the newest first."""
     started: dict[str, int] = {}
-    for config in env_folder(env, models).glob("*/config.yaml"):
-        if not is_name(config.parent.name):
+    for found in env_folder(env, models).glob(f"*/{file}"):
+        if not is_name(found.parent.name):
             continue
         with contextlib.suppress(OSError):  # removed since the listing
-            started[config.parent.name] = config.stat().st_mtime_ns
+            started[found.parent.name] = found.stat().st_mtime_ns
     return sorted(started, key=lambda name: (started[name], name), reverse=True)
 
 

@@ -50,6 +50,7 @@ SAMPLES = {
     **{"override": "a.b=1", "learner_host": "h", "learner_port": "1", "unity_port": "1", "device": "cpu"},
     **{"seed": "1", "ckpt": "5", "nn": "x", "num_actors": "2", "ray": "auto", "scale": "2"},
     **{"learner_cpus": "2", "actor_cpus": "2", "num_learners": "2", "evaluations": "3", "networks": "x"},
+    "completion": "bash",
     "directory": "runs",
     "preset": "lean",
 }
@@ -84,7 +85,7 @@ def test_the_help_offers_exactly_what_a_role_takes(role, capsys):
             words.append("--num_learners=2")
         try:
             parse_distributed(["task", role, *words])
-        except SystemExit as left:  # --version leaves as well
+        except SystemExit as left:  # --version and --completion leave as well
             assert left.code == 0 or role not in roles, f"{flag} is offered to {role} and refused"
         else:
             assert role in roles, f"{flag} is taken by {role}, and the help says it is not"

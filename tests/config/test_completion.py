@@ -1,0 +1,212 @@
+"""Completion: words that fit, in one process for many lines; and in a shell, as somebody presses TAB."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import select
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from algorithm.config.cli import parse_args
+from algorithm.config.cli_ds import parse_distributed
+from algorithm.config.schema import fields
+
+EVERY_KEY = {f"{'.'.join(path)}=" for path, _ in fields()}
+SHIPPED = {"seed", "raw", "memory", "lean", "cross", "tqc", "xqc", "simba", "droq"}
+OWN = """\
+default:
+  base_config: {env_type: GYM, env_name: CartPole-v1}
+quick:
+slow:
+"""
+
+EXACTLY = {
+    "asac gym/pen": {"gym/pendulum"},
+    "asac ": {"own/task", "mine/", "gym/pendulum", "toy/identity"},
+    "asac mi": {"mine/"},
+    "asac my": {"my_env.py:"},
+    "asac Pendulum": {"Pendulum-v1"},
+    "asac tab": {"tabular/Blackjack-v0", "tabular/CliffWalking-v0"},
+    "asac mine --re": {"--record", "--render", "--repeat", "--report", "--resume"},
+    "asac mine ": set(),
+    "asac mine -c ": {"default", "quick", "slow", "other"},
+    "asac mine -c q": {"quick"},
+    "asac mine -c dr": {"droq"},
+    "asac mine -c other:": {"default", "large"},  # bash has split the word at the colon
+    "asac CartPole-v1 -c ": SHIPPED,
+    "asac broken -c ": SHIPPED,
+    "asac nowhere -c ": set(),
+    "asac nowhere -n ": set(),
+    "asac mine -n ": {"base1", "tuned"},
+    "asac mine --directory elsewhere -n ": {"there"},
+    "asac mine --report base1 ": {"base1", "tuned", "people"},
+    "asac mine -o ": EVERY_KEY,
+    "asac mine -o sac_config.seq": {"sac_config.seq_encoder="},
+    "asac mine -o sac_config.seq_encoder=": {"RNN", "ATTN", "null"},
+    "asac mine --override=sac_config.use_priority=t": {"true"},
+    "asac mine -o sac_config.n_step=": set(),
+    "asac mine -o algorithm=": {"SAC", "PPO", "A2C"},
+    "asac mine -o no.key=": set(),
+    "asac mine --preset ": SHIPPED - {"seed", "raw", "memory"},
+    "asac mine --seed ": set(),
+    "asac mine --agents no_number --preset dr": set(),
+    "asac mine --schema --preset dr": {"droq"},
+    "asac mine --nn ": {"nn", "wide"},
+    "asac mine --ckpt b": {"best"},
+    "asac mine --device cu": {"cuda"},
+    "asac mine --directory else": {"elsewhere/"},
+    "asac mine --run --record ep": {"episode.npz"},
+    "asac mine --check --from ep": {"episode.npz"},
+    'asac "gym/pen': {"gym/pendulum"},
+    "asac --completion ": {"bash", "zsh", "fish"},
+    "asac-ds mine ": {"learner", "actor", "cluster", "evolver"},
+    "asac-ds mine learner -n t": {"tuned"},
+    "asac-ds mine actor --learner": {"--learner_host", "--learner_port", "--learner_cpus"},
+}
+"""Line -> all words that fit; of those for ``asac `` some."""
+
+
+@pytest.fixture(scope="module")
+def desk(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    desk = tmp_path_factory.mktemp("desk")
+    files = {
+        "mine/config.yaml": OWN,
+        "mine/other.yaml": "default:\nlarge:\n",
+        "mine/nn.py": "",
+        "mine/wide.py": "",
+        "broken/config.yaml": "default: [\n",
+        "envs/own/task/config.yaml": OWN,
+        "my_env.py": "raise SystemExit('was imported')\n",
+        "episode.npz": "",
+        "models/mine/base1/config.yaml": "",
+        "models/mine/tuned/config.yaml": "",
+        "models/mine/people/lineage.jsonl": "",
+        "elsewhere/mine/there/config.yaml": "",
+    }
+    for name, text in files.items():
+        (desk / name).parent.mkdir(parents=True, exist_ok=True)
+        (desk / name).write_text(text)
+    return desk
+
+
+def files_of(desk: Path) -> set[Path]:
+    return set(desk.rglob("*"))
+
+
+@pytest.fixture(scope="module")
+def answers(desk: Path, root: Path) -> dict[str, dict[str, object]]:
+    before = files_of(desk)
+    asked = json.dumps([(line.split()[0], line) for line in EXACTLY])
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.config.completing"],
+        cwd=desk,
+        env=os.environ | {"PYTHONPATH": str(root)},
+        input=asked,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=True,
+    )
+    assert not done.stderr and files_of(desk) == before
+    return dict(zip(EXACTLY, json.loads(done.stdout), strict=True))
+
+
+@pytest.mark.parametrize("line", EXACTLY)
+def test_what_fits_is_offered(line: str, answers: dict[str, dict[str, object]]) -> None:
+    answer = answers[line]
+    words = answer["words"]
+    assert isinstance(words, list) and answer["code"] == 0 and len(set(words)) == len(words)
+    if line == "asac ":
+        assert set(words) >= EXACTLY[line] and not [word for word in words if word.startswith("-")]
+    else:
+        assert set(words) == EXACTLY[line]
+
+
+def test_only_an_id_of_gymnasium_loads_it_and_nothing_loads_torch(
+    answers: dict[str, dict[str, object]],
+) -> None:
+    assert answers["asac Pendulum"]["loaded"] == ["gymnasium"]
+    for line in ("asac ", "asac gym/pen", "asac mine -c ", "asac mine --report base1 ", "asac mine -o "):
+        assert answers[line]["loaded"] == []
+    assert not [line for line, answer in answers.items() if set(answer["loaded"]) - {"gymnasium"}]  # type: ignore[call-overload]
+
+
+def test_a_call_without_its_channel_ends_without_a_word(root: Path) -> None:
+    asked = {"_ARGCOMPLETE": "1", "COMP_LINE": "asac gym/", "COMP_POINT": "not a number"}
+    done = subprocess.run(
+        [sys.executable, "-m", "asac"], cwd=root, env=os.environ | asked, capture_output=True, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (1, b"", b"")
+
+
+@pytest.mark.parametrize("parse", [parse_args, parse_distributed])
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_the_code_for_a_shell_is_printed(parse, shell, capsys):
+    with pytest.raises(SystemExit) as left:
+        parse(["--completion", shell])
+    code = capsys.readouterr().out
+    assert left.value.code == 0 and "asac-ds" in code and "_ARGCOMPLETE" in code
+    with pytest.raises(SystemExit) as left:
+        parse(["--completion", "cmd"])
+    assert left.value.code == 2 and "invalid choice: 'cmd'" in capsys.readouterr().err
+
+
+SHELLS = {
+    "bash": (["bash", "--norc", "--noprofile", "-i"], "true"),
+    "zsh": (["zsh", "-f", "-i"], "autoload -U compinit; compinit -u -D"),
+}
+WHOLE = "activate-global-python-argcomplete --dest=-"
+
+
+@pytest.mark.parametrize(
+    ("shell", "code", "typed", "shown"),
+    [
+        ("bash", "asac --completion bash", "asac gym/pend", "gym/pendulum "),
+        ("bash", "asac --completion bash", "asac gym/pendulum -o sac_config.seq", "seq_encoder="),
+        ("bash", "asac --completion bash", "asac gym/pendulum --seed mai", "--seed mai"),
+        ("bash", WHOLE, "python main_ds.py gym/pendulum lea", "learner "),
+        ("zsh", "asac --completion zsh", "asac gym/pend", "gym/pendulum "),
+        ("zsh", "asac --completion zsh", "asac gym/pendulum -o sac_config.seq", "seq_encoder="),
+        ("zsh", WHOLE, "python main_ds.py gym/pendulum lea", "learner "),
+    ],
+)
+def test_somebody_presses_tab(shell, code, typed, shown, root, tmp_path):
+    """An X is typed behind the completed word, which shows whether there is a space."""
+    if not shutil.which(shell):
+        pytest.skip(f"{shell} is not installed")
+    (tmp_path / "asac").write_text(f'#!/bin/sh\nexec {sys.executable} -m asac "$@"\n')
+    (tmp_path / "asac").chmod(0o755)
+    path = f"{tmp_path}:{Path(sys.executable).parent}:/usr/bin:/bin"
+    environment = {"PATH": path, "PYTHONPATH": str(root), "HOME": str(tmp_path), "TERM": "dumb", "PS1": "> "}
+    command, prepare = SHELLS[shell]
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        command, cwd=root, env=environment, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True
+    )
+    os.close(theirs)
+    try:
+        os.write(ours, f'{prepare}; eval "$({code})"; echo re""ady\n'.encode())
+        until(ours, "ready")
+        os.write(ours, f"{typed}\tX".encode())
+        until(ours, f"{shown}X")
+    finally:
+        process.kill()
+        process.wait()
+        os.close(ours)
+
+
+def until(terminal: int, text: str) -> None:
+    """Read what a terminal shows until there is such a text; fail after a while."""
+    shown, end = "", time.monotonic() + 30
+    while text not in re.sub(r".\x08|\x07", "", shown):  # zsh goes back a step to write on, bash rings
+        if not select.select([terminal], [], [], max(0, end - time.monotonic()))[0]:
+            pytest.fail(f"{text!r} is not in {shown!r}")
+        shown += os.read(terminal, 4096).decode("utf-8", "replace")
