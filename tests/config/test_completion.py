@@ -35,7 +35,7 @@ EXACTLY = {
     "asac my": {"my_env.py:"},
     "asac Pendulum": {"Pendulum-v1"},
     "asac tab": {"tabular/Blackjack-v0", "tabular/CliffWalking-v0"},
-    "asac mine --re": {"--record", "--render", "--repeat", "--report", "--resume"},
+    "asac mine --re": {"--record", "--render", "--repeat", "--replace", "--report", "--resume"},
     "asac mine ": set(),
     "asac mine -c ": {"default", "quick", "slow", "other"},
     "asac mine -c q": {"quick"},
