@@ -10,6 +10,7 @@ from dataclasses import dataclass
 ORDER = (
     "algorithm.errors",
     "algorithm.fields",
+    "algorithm.system",
     "algorithm.reading",
     "algorithm.streams",
     "algorithm.wording",
