@@ -24,11 +24,13 @@ def launcher() -> tuple[str, ...]:
     Elsewhere it ends on its own, or by :mod:`algorithm.env.pool.monitor_process`. The signals it gets are the
     default ones. On Windows there is nothing to do.
     """
-    return () if sys.platform == "win32" else (sys.executable, "-I", "-S", __file__, str(os.getpid()))
+    return () if not hasattr(os, "setpgid") else (sys.executable, "-I", "-S", __file__, str(os.getpid()))
 
 
 def main(parent: int, command: list[str]) -> None:
     """Become ``command`` unless ``parent`` is gone already."""
+    if sys.platform == "win32":
+        raise NotImplementedError  # launcher() is empty there
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD):
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from algorithm.errors import StorageError
+from algorithm.system.files import open_file
 
 TEXT = 64 * 2**20
 """Default maximum size in bytes of a file of text."""
@@ -32,9 +33,8 @@ def open_plain(path: Path, limit: int, *, follow: bool = False) -> BinaryIO:
 
     Raises OSError from the system, and ValueError for another kind of file.
     """
-    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW)
     try:
-        handle = os.open(path, flags)
+        handle = open_file(path, os.O_RDONLY, follow=follow)
     except OSError as error:
         if error.errno == errno.ELOOP:
             raise ValueError("it is a symbolic link") from error

@@ -41,7 +41,7 @@ class Lasting:
 
     def _give_up(self, error: OSError) -> None:
         try:
-            with Path(os.devnull).open("w") as nowhere:  # first, for what follows may be written here
+            with Path(os.devnull).open("wb") as nowhere:  # first, for what follows may be written here
                 os.dup2(nowhere.fileno(), self._stream.fileno())
         except OSError:  # no descriptor is left; the next write tries again
             return

@@ -2,6 +2,7 @@
 
 gRPC itself closes connections above the total, before any handshake, but does not count them by address.
 While many are open, this process's own descriptors are examined, and an address with too many loses some.
+Windows has no list of them: there only the total is limited.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ import socket
 import stat
 from collections import defaultdict, deque
 from collections.abc import AsyncIterator, Callable, Iterator
-from pathlib import Path
 
 import psutil
 
 from algorithm.errors import UsageError
+from algorithm.system.processes import allow_descriptors, allow_reuse, open_descriptors
 
 MAX_CONNECTIONS = 1024
 """Maximum number of connections, as of concurrent calls."""
@@ -34,41 +35,15 @@ MAX_SILENT = 64
 
 LOOK_S = 0.25
 
-_DESCRIPTORS = Path("/dev/fd")
-"""Folder of this process's descriptors; without it only the total is limited."""
-
 Peer = tuple[str, int]
 """Address and port."""
 
 
 def most_connections() -> int:
     """Return the number of connections that leave enough descriptors; raises the soft limit if it may."""
-    limit = _descriptors(MAX_CONNECTIONS + 2 * RESERVED)
-    free = max(limit - len(_open()), 2)
+    limit = allow_descriptors(MAX_CONNECTIONS + 2 * RESERVED)
+    free = max(limit - len(open_descriptors()), 2)
     return min(MAX_CONNECTIONS, max(free - RESERVED, free // 2))
-
-
-def _descriptors(wanted: int) -> int:
-    """Return how many descriptors this process may have, at most ``wanted`` if the limit can be raised."""
-    try:
-        import resource
-    except ImportError:  # not on Windows
-        return wanted
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft == resource.RLIM_INFINITY or soft >= wanted:
-        return wanted
-    more = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-    with contextlib.suppress(ValueError, OSError):  # a system's limit may be lower than reported
-        resource.setrlimit(resource.RLIMIT_NOFILE, (more, hard))
-    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-
-
-def _open() -> list[int]:
-    """Return the open descriptors of this process, including that of the listing itself. Raises OSError."""
-    if not _DESCRIPTORS.is_dir():
-        return []
-    with os.scandir(_DESCRIPTORS) as found:
-        return [int(one.name) for one in found]
 
 
 class ConnectionLimiter:
@@ -103,12 +78,12 @@ class ConnectionLimiter:
 
     def enforce(self) -> None:
         """Close connections above the limits."""
-        now = (len(_open()), len(self._spoke))
+        now = (len(open_descriptors()), len(self._spoke))
         few = now[0] - self._others <= min(MAX_SILENT, self._most // 4)
         if now == self._settled or (few and now[1] <= 2 * self._most):
             return
         there = dict.fromkeys(peer for peer, _ in self._accepted())
-        self._others = len(_open()) - len(there)
+        self._others = len(open_descriptors()) - len(there)
         self._spoke &= there.keys()
         self._seen = {peer: None for peer in self._seen if peer in there} | there
         if len(there) >= self._most:
@@ -147,7 +122,7 @@ class ConnectionLimiter:
 
         They come in the order of their descriptors, which is that of their arrival unless some have closed.
         """
-        for number in sorted(_open()):
+        for number in sorted(open_descriptors()):
             with contextlib.suppress(OSError):
                 descriptor = os.dup(number)
                 try:
@@ -306,7 +281,7 @@ def _attempt(host: str, port: int) -> OSError | None:
     try:
         family, kind, protocol, _, target = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         with socket.socket(family, kind, protocol) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            allow_reuse(probe)
             probe.bind(target)
             probe.listen()
     except OSError as error:

@@ -11,13 +11,13 @@ import ipaddress
 import os
 import secrets
 import ssl
-import stat
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Protocol
 
 from algorithm.errors import StorageError, UsageError
+from algorithm.system.files import open_file, others_may_read
 
 TOKEN, AUTHORITY, CERTIFICATE, KEY = "token", "ca.pem", "learner.pem", "learner.key"
 """Files in the folder ``net_config.secrets``; actors need the first two."""
@@ -132,7 +132,7 @@ def make_folder(folder: Path) -> None:
 
 def write_new(path: Path, content: bytes, *, mode: int) -> None:
     """Write a new file, with ``mode`` from its first moment. Raises OSError, FileExistsError too."""
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
+    with os.fdopen(open_file(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode=mode), "wb") as file:
         file.write(content)
 
 
@@ -171,7 +171,7 @@ def _read_token(path: Path, advice: str) -> str:
 
 
 def _refuse_if_open(path: Path) -> None:
-    if path.exists() and path.stat().st_mode & stat.S_IRWXO:
+    if path.exists() and others_may_read(path):
         raise UsageError("everybody on this machine can read a secret", where=path, fix=f"chmod 600 {path}")
 
 

@@ -10,14 +10,14 @@ command -v uv >/dev/null || {
   exit 1
 }
 
-for version in 3.10 3.11 3.12; do
+for version in 3.10 3.11 3.12 3.13; do
   file=constraints/python$version.txt
   resolved=$(uv pip compile --quiet --no-header --no-annotate --extra all --extra dev \
     --python-version "$version" --python-platform x86_64-manylinux_2_28 \
     --constraint <(echo "torch==$TORCH") pyproject.toml)
   {
     echo "# Exact versions for Python $version on Linux x86-64, resolved by \`make constraints\`."
-    echo "# The suite is run as a whole on 3.11; the sets for 3.10 and 3.12 are resolved only."
+    echo "# The suite is run as a whole on 3.11, and in large parts on the other versions (docs/platforms.md)."
     echo "# torch is pinned without a build, so a CPU wheel is taken where an index offers one; the CUDA packages are"
     echo "# left out because torch's own metadata pins them."
     grep -vE '^(nvidia-|cuda-|triton)' <<<"$resolved"

@@ -46,7 +46,7 @@ def _picture(words: list[str], folder: str) -> str:
         command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
     said = done.stdout.replace("python -m asac", "asac").replace(folder, "~")
-    with Path(os.devnull).open("w") as nowhere:
+    with Path(os.devnull).open("w", encoding="utf-8") as nowhere:
         console = Console(record=True, width=WIDTH, file=nowhere, force_terminal=True)
         console.print(Text(f"$ asac {' '.join(words)}", style="bold"))
         console.print(Text.from_ansi(said.rstrip()))

@@ -9,8 +9,8 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 readonly VENV=.venv
 readonly STAMP=$VENV/.installed
-# 3.12 comes after 3.10: pybullet has no wheel for it and is compiled for minutes.
-readonly CANDIDATES=(python3.11 python3.10 python3.12 python3)
+# 3.12 and 3.13 come after 3.10: pybullet has no wheel for them and is compiled for minutes.
+readonly CANDIDATES=(python3.11 python3.10 python3.12 python3.13 python3)
 
 say() { printf '%s\n' "$*" >&2; }
 
@@ -24,13 +24,16 @@ stop() {
 # The minor version of Python 3 that "$1" runs, or nothing.
 minor() { "$1" -c 'import sys; sys.version_info[0] == 3 and print(sys.version_info[1])' 2>/dev/null || true; }
 
-supported() { [[ $1 == 10 || $1 == 11 || $1 == 12 ]]; }
+supported() { [[ $1 == 10 || $1 == 11 || $1 == 12 || $1 == 13 ]]; }
+
+# True where pybullet has to be compiled.
+compiles() { [[ $1 == 12 || $1 == 13 ]]; }
 
 find_python() {
   local found=() candidate version
   if [[ -n ${PYTHON:-} ]]; then
     version=$(minor "$PYTHON")
-    supported "$version" || stop "PYTHON=$PYTHON is ${version:+Python 3.$version, }not a Python 3.10, 3.11 or 3.12." \
+    supported "$version" || stop "PYTHON=$PYTHON is ${version:+Python 3.$version, }not a Python 3.10 to 3.13." \
       "Name another one (make PYTHON=/usr/bin/python3.11 …) or leave PYTHON out."
     printf '%s\n' "$PYTHON"
     return
@@ -43,10 +46,10 @@ find_python() {
     fi
     [[ -z $version ]] || found+=("$candidate is Python 3.$version")
   done
-  stop "no Python 3.10, 3.11 or 3.12 on the PATH${found[*]:+ (${found[*]})}." \
+  stop "no Python 3.10 to 3.13 on the PATH${found[*]:+ (${found[*]})}." \
     "Debian 12:     sudo apt install python3 python3-venv" \
     "Ubuntu 22.04+: sudo apt install python3 python3-venv" \
-    "Elsewhere: install one of the three and name it: make PYTHON=/path/to/python3.11 …"
+    "Elsewhere: install one of them and name it: make PYTHON=/path/to/python3.11 …"
 }
 
 check_tools() {
@@ -54,9 +57,9 @@ check_tools() {
   "$python" -c 'import venv, ensurepip' 2>/dev/null ||
     stop "$python cannot create virtual environments: its venv or ensurepip module is missing." \
       "sudo apt install python3.$version-venv"
-  [[ $version != 12 ]] || command -v g++ >/dev/null ||
-    stop "on Python 3.12 pybullet is compiled from source, and there is no g++." \
-      "sudo apt install g++ python3.12-dev" \
+  ! compiles "$version" || command -v g++ >/dev/null ||
+    stop "on Python 3.$version pybullet is compiled from source, and there is no g++." \
+      "sudo apt install g++ python3.$version-dev" \
       "or take Python 3.11 or 3.10, for which there is a ready package: make PYTHON=python3.11 …"
 }
 
@@ -78,7 +81,7 @@ usable() {
 
 install() {
   local constraints="constraints/python3.$1.txt" usual="about a minute, longer on a slow line"
-  [[ $1 != 12 ]] || usual="several minutes, because pybullet is compiled"
+  ! compiles "$1" || usual="several minutes, because pybullet is compiled"
   say "Installing the dependencies into $VENV with Python 3.$1 ($usual; 1.5 to 6 GB) …"
   local begin=$SECONDS
   "$VENV/bin/python" -m pip install --quiet --quiet --disable-pip-version-check --no-input \

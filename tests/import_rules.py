@@ -11,6 +11,7 @@ ORDER = (
     "algorithm.errors",
     "algorithm.plugins",
     "algorithm.fields",
+    "algorithm.system",
     "algorithm.reading",
     "algorithm.streams",
     "algorithm.wording",

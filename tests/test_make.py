@@ -66,24 +66,24 @@ def checkout(root: Path, tmp_path: Path) -> Checkout:
 def test_no_python_at_all(checkout: Checkout) -> None:
     result = checkout.run()
     assert result.returncode == 1
-    assert "no Python 3.10, 3.11 or 3.12" in result.stderr
+    assert "no Python 3.10 to 3.13" in result.stderr
     assert "sudo apt install python3 python3-venv" in result.stderr
 
 
 def test_only_an_unsupported_python(checkout: Checkout) -> None:
-    checkout.add_python("python3", 13)
-    assert "(python3 is Python 3.13)" in checkout.run().stderr
+    checkout.add_python("python3", 14)
+    assert "(python3 is Python 3.14)" in checkout.run().stderr
 
 
 def test_the_python_asked_for_is_unsupported(checkout: Checkout) -> None:
     checkout.add_python("python3.11", 11)
     result = checkout.run(PYTHON=str(checkout.add_python("other", 9)))
     assert result.returncode == 1
-    assert "is Python 3.9, not a Python 3.10, 3.11 or 3.12" in result.stderr
+    assert "is Python 3.9, not a Python 3.10 to 3.13" in result.stderr
 
 
 def test_the_python_asked_for_does_not_exist(checkout: Checkout) -> None:
-    assert "PYTHON=nowhere is not a Python 3.10, 3.11 or 3.12" in checkout.run(PYTHON="nowhere").stderr
+    assert "PYTHON=nowhere is not a Python 3.10 to 3.13" in checkout.run(PYTHON="nowhere").stderr
 
 
 def test_venv_is_missing(checkout: Checkout) -> None:
@@ -93,11 +93,12 @@ def test_venv_is_missing(checkout: Checkout) -> None:
     assert "sudo apt install python3.11-venv" in result.stderr
 
 
-def test_compiler_is_missing_for_3_12(checkout: Checkout) -> None:
-    checkout.add_python("python3.12", 12)
+@pytest.mark.parametrize("minor", [12, 13])
+def test_compiler_is_missing(checkout: Checkout, minor: int) -> None:
+    checkout.add_python(f"python3.{minor}", minor)
     result = checkout.run()
     assert result.returncode == 1
-    assert "sudo apt install g++ python3.12-dev" in result.stderr
+    assert f"sudo apt install g++ python3.{minor}-dev" in result.stderr
 
 
 def test_a_ready_package_is_preferred_to_compiling(checkout: Checkout) -> None:
@@ -167,7 +168,7 @@ def test_what_is_installed_is_what_was_resolved(root: Path) -> None:
     assert set(installed[1].split(",")) == set(resolved) == {"all", "dev"}
 
 
-@pytest.mark.parametrize("version", ["3.10", "3.11", "3.12"])
+@pytest.mark.parametrize("version", ["3.10", "3.11", "3.12", "3.13"])
 def test_what_the_shipped_tasks_need_is_pinned(root: Path, version: str) -> None:
     pinned = set(re.findall(r"^(.+)==", (root / f"constraints/python{version}.txt").read_text(), re.M))
     assert {"ale-py", "box2d", "minigrid", "opencv-python-headless", "popgym", "gymnasium", "torch"} <= pinned
@@ -196,3 +197,16 @@ def test_help_names_every_target(root: Path) -> None:
         ["make", "--no-print-directory", "help"], cwd=root, capture_output=True, text=True, check=True
     )
     assert [line.split()[0] for line in shown.stdout.splitlines()[1:]] == phony
+
+
+def test_every_supported_python_has_its_constraints(root: Path) -> None:
+    """One list of versions: of the package, the resolver and the files."""
+    resolved = re.search(r"for version in ([\d. ]+);", (root / "scripts/constraints.sh").read_text("utf-8"))
+    assert resolved
+    versions = resolved[1].split()
+    assert {f"python{version}.txt" for version in versions} == {
+        file.name for file in (root / "constraints").iterdir()
+    }
+    first, last = versions[0], int(versions[-1].removeprefix("3."))
+    required = f'requires-python = ">={first},<3.{last + 1}"'
+    assert required in (root / "pyproject.toml").read_text("utf-8").splitlines()

@@ -11,7 +11,7 @@ import pytest
 
 from algorithm.command import guarded
 from algorithm.errors import EnvError, UsageError
-from algorithm.train.signals import _HANDLED
+from algorithm.system.processes import STOP_SIGNALS
 
 ROOT = Path(__file__).resolve().parents[1]
 FAULTS = [f"F{number:02d}" for number in range(1, 46)]
@@ -117,7 +117,7 @@ def codes_of(sources: Iterable[str]) -> set[int]:
 
 def test_the_table_has_every_exit_code_and_no_other(page: str) -> None:
     told = {int(code) for codes, _ in CODE_ROW.findall(page) for code in codes.split(",")}
-    of_signals = {128 + number for number in _HANDLED}
+    of_signals = {128 + number for number in STOP_SIGNALS}
     assert told == {0, *codes_of(file.read_text("utf-8") for file in PROGRAM), *of_signals}
 
 

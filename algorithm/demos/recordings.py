@@ -12,8 +12,8 @@ import numpy as np
 
 from algorithm.data import Array, DemoEpisode
 from algorithm.reading import open_plain
-from algorithm.replay.budget import free_memory
 from algorithm.spec import AgentSpec
+from algorithm.system.memory import free_memory
 
 _LARGEST = 2**40  # bytes of a file; its episodes are read one after the other
 _FIELDS = ("action_mask", "action", "reward", "terminated", "truncated")

@@ -19,12 +19,21 @@ _EXTRAS = {
 }
 """Package named in an import error -> the extra of pyproject.toml that contains it."""
 
+_UNTIL = {"dmc": (3, 13)}
+"""Extra -> the first Python for which a package of it cannot be had."""
 
 _CHECKOUT = Path(__file__).resolve().parents[2] / "pyproject.toml"
 
 
 def install_command(extra: str) -> str:
-    """Return the command that installs an extra, of a checkout or of the installed package."""
+    """Return the command that installs an extra, of a checkout or of the installed package.
+
+    Where there is none for this version of Python, return that instead.
+    """
+    if extra in _UNTIL and sys.version_info >= _UNTIL[extra]:
+        major, minor = _UNTIL[extra]
+        older = f"Python {major}.{minor - 1} or an older one"
+        return f"use {older}: for {major}.{minor} the extra {extra} has no packages"
     if _CHECKOUT.is_file():
         return f'in the project\'s folder: .venv/bin/python -m pip install -e ".[{extra}]"'
     return f'{sys.executable} -m pip install "advanced-soft-actor-critic[{extra}]"'

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
+
+from algorithm.system.processes import flush_c_streams
 
 _STREAMS = (1, 2)  # file descriptors of output and error: C code bypasses sys.stdout
 
@@ -40,5 +41,4 @@ def _flush() -> None:
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:
             stream.flush()
-    with suppress(OSError, AttributeError, TypeError):  # no C library to flush
-        ctypes.CDLL(None).fflush(None)
+    flush_c_streams()

@@ -16,6 +16,7 @@ from algorithm.data import Segment, StepBatch
 from algorithm.errors import StorageError
 from algorithm.evaluation.callbacks import NullCallback
 from algorithm.roles import Episode
+from algorithm.system.files import replace
 
 
 class Recording(NullCallback):
@@ -74,7 +75,7 @@ class Recording(NullCallback):
             self._array("length", np.array([e.length for e in episodes], np.int64))
             self._array("total", np.array([e.total for e in episodes], np.float64))
             self._file.close()
-            self._draft.replace(self.path)
+            replace(self._draft, self.path)
         self._file = None
 
     def _write(self, episode: Episode) -> None:

@@ -17,6 +17,8 @@ from algorithm.env.base import Picture, VecEnv
 from algorithm.errors import EnvError
 from algorithm.evaluation.callbacks import NULL_CALLBACK, EvalCallback, NullCallback
 from algorithm.roles import Episode
+from algorithm.system.files import replace
+from algorithm.system.processes import NEW_GROUP
 
 DEFAULT_FPS = 30.0
 """Frames per second of environments that state none."""
@@ -62,6 +64,7 @@ class Encoder:
                 stdout=subprocess.DEVNULL,
                 stderr=self._messages,
                 start_new_session=True,  # Ctrl-C is handled here; ffmpeg ends when its input does
+                creationflags=NEW_GROUP,
             )
         except OSError as error:
             raise VideoError(str(error)) from error
@@ -82,7 +85,7 @@ class Encoder:
             self._ffmpeg.communicate(timeout=_CLOSING_S)  # closes its input
             if self._ffmpeg.returncode:
                 raise VideoError(self._reason(f"ffmpeg ended with code {self._ffmpeg.returncode}"))
-            self._draft.replace(self._path)
+            replace(self._draft, self._path)
         except subprocess.TimeoutExpired as error:
             raise VideoError(f"ffmpeg did not end within {_CLOSING_S:g} s") from error
         except OSError as error:

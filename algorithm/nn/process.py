@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import ctypes
 import math
-import os
-import sys
 from collections.abc import Iterable, Mapping
 from functools import cache
 from time import perf_counter
@@ -13,6 +10,8 @@ from typing import Literal
 
 import torch
 from torch import Tensor, nn
+
+from algorithm.system.processes import keep_freed_memory, usable_cores
 
 Precision = Literal["highest", "high", "medium"]
 """Values of :func:`torch.set_float32_matmul_precision`."""
@@ -22,8 +21,6 @@ LARGE = 2**16
 
 _ROUNDS, _STEPS = 5, 10
 _WORTH = 1.3  # gain in speed from which another library is taken; measured ones were 1.05 and 2.1
-_TRIM, _MMAP = -1, -3  # M_TRIM_THRESHOLD and M_MMAP_THRESHOLD of mallopt(3)
-_KEPT, _SEPARATE = 2**28, 2**25  # bytes; the second is the largest that glibc takes
 
 
 def set_up_process(threads: int) -> None:
@@ -40,7 +37,7 @@ def measure_threads(most: int | None = None) -> dict[int, float]:
 
     most: cores, those of this process by default
     """
-    cores = most or (len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1)
+    cores = most or usable_cores()
     before, numbers = torch.get_num_threads(), [2**power for power in range(cores.bit_length())]
     net = nn.Sequential(nn.Linear(32, 256), nn.ReLU(), nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 1))
     parameters = list(net.parameters())
@@ -65,20 +62,6 @@ def fastest(seconds: Mapping[int, float]) -> int:
         if seconds[number] <= (1.0 - 0.125) * seconds[best]:
             best = number
     return best
-
-
-def keep_freed_memory() -> None:
-    """Keep up to 256 MB of freed memory, instead of giving it back to the system at once.
-
-    An update frees some hundred blocks of 256 KB and asks for them again. Each time the kernel hands out
-    empty pages, some 300 an update, which took a twentieth of it. Does nothing without glibc.
-    """
-    if sys.platform != "linux":
-        return
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is not None:
-        mallopt(_TRIM, _KEPT)
-        mallopt(_MMAP, _SEPARATE)
 
 
 def set_matmul_precision(

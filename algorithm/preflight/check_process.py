@@ -75,7 +75,7 @@ def check_in_process(request: CheckRequest) -> Generator[CheckStarted | CheckRes
         monitor_process().kill_group_on_exit(process.pid)
         theirs.close()  # so that its death closes the pipe
         try:
-            yield from _received(connection, process, request, output)
+            yield from _received(connection.recv, process, request, output)
         finally:
             process.kill()
             process.join()
@@ -85,15 +85,15 @@ def check_in_process(request: CheckRequest) -> Generator[CheckStarted | CheckRes
 
 
 def _received(
-    connection: Connection, process: BaseProcess, request: CheckRequest, output: Path
+    receive: Callable[[], Any], process: BaseProcess, request: CheckRequest, output: Path
 ) -> Iterator[CheckStarted | CheckResult]:
     at = CheckStarted("environment", "made")
     while True:
         try:
-            message = connection.recv()
+            message = receive()
         except EOFError:
             process.join()
-            finding = _death(request, process.exitcode, output.read_text(errors="replace"))
+            finding = _death(request, process.exitcode, output.read_text("utf-8", errors="replace"))
             yield CheckResult(group=at.group, title=at.title, findings=(finding,))
             return
         if message is None:

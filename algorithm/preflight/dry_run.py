@@ -24,11 +24,12 @@ from algorithm.experience.faults import Faults
 from algorithm.experience.non_finite import Stop
 from algorithm.preflight.commands import command
 from algorithm.preflight.cost import Plan, Sizes, Speed, measure
-from algorithm.replay.budget import MemoryBudget, format_bytes, free_memory
+from algorithm.replay.budget import MemoryBudget, format_bytes
 from algorithm.roles import Agent
 from algorithm.runs.files import json_text
 from algorithm.runs.names import expand_name
 from algorithm.runs.rundir import RunDir
+from algorithm.system.memory import free_memory
 from algorithm.train.assembly import check_eval_spaces, close_env, make_agents, make_env, set_up, with_sac
 from algorithm.train.checkpointer import kept_replays
 from algorithm.train.randomness import seed_globally

@@ -1,33 +1,15 @@
-"""Free memory, and its division among the replays of a process."""
+"""The division of free memory among the replays of a process."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import NamedTuple
-
-import psutil
+from collections.abc import Callable
 
 from algorithm.errors import UsageError
 from algorithm.spec import DEFAULT_BEHAVIOUR
+from algorithm.system.memory import free_memory
 
 SPARE = 0.1
 """Share of the free memory for networks, environments and the rest of the machine."""
-
-_GROUPS = Path("/sys/fs/cgroup")
-_MEMBERSHIP = Path("/proc/self/cgroup")
-
-
-class _GroupFiles(NamedTuple):
-    """File names of one version of control groups."""
-
-    limit: str
-    used: str
-    reclaimable: str  # entry of memory.stat: file cache that counts as used and gives way when needed
-
-
-_V1 = _GroupFiles("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
-_V2 = _GroupFiles("memory.max", "memory.current", "inactive_file")
 
 
 class MemoryBudget:
@@ -99,53 +81,9 @@ class MemoryBudget:
         self._promised[f"{behaviour}, demonstrations"] = needed
 
 
-def free_memory(groups: Path = _GROUPS, membership: Path = _MEMBERSHIP) -> int:
-    """Return the bytes left to this process: free in the machine, and allowed by each control group.
-
-    groups, membership: Linux's folder of the groups, and its list of this process's; absent elsewhere.
-    """
-    available: int = psutil.virtual_memory().available
-    allowed = [_allowed(folder, files) for folder, files in _memory_groups(groups, membership)]
-    return min([available, *(n for n in allowed if n is not None)])
-
-
 def format_bytes(n: int) -> str:
     """Return ``28.3 GB`` or ``512 MB``, powers of 1024 as everywhere in this project's output."""
     return f"{n / 2**30:,.1f} GB" if n >= 2**30 else f"{n / 2**20:,.0f} MB"
-
-
-def _memory_groups(groups: Path, membership: Path) -> Iterator[tuple[Path, _GroupFiles]]:
-    """Yield the folders of all groups whose limit holds for this process, and the names of their files."""
-    try:
-        lines = membership.read_text().splitlines()
-    except FileNotFoundError:  # not Linux
-        return
-    for line in lines:
-        _, controllers, path = line.split(":", 2)
-        if not controllers:
-            root, files = groups, _V2
-        elif "memory" in controllers.split(","):
-            root, files = groups / "memory", _V1
-        else:
-            continue
-        # Inside a container this may be a path of the host, which is not mounted; its root always is.
-        parts = Path(path).parts[1:]
-        for depth in range(len(parts) + 1):
-            yield root.joinpath(*parts[:depth]), files
-
-
-def _allowed(folder: Path, files: _GroupFiles) -> int | None:
-    """Return the bytes left to a group; None if it sets no limit."""
-    try:
-        limit = (folder / files.limit).read_text().strip()
-        used = int((folder / files.used).read_text())
-        stat = (folder / "memory.stat").read_text()
-    except OSError:  # no such group here, or the root of version 2, which has no limit
-        return None
-    if limit == "max":
-        return None
-    entries = dict(line.split() for line in stat.splitlines())
-    return max(0, int(limit) - used + int(entries[files.reclaimable]))
 
 
 def _rounded_down(n: int) -> int:

@@ -16,17 +16,9 @@ from pathlib import Path
 from typing import BinaryIO
 
 from algorithm.errors import StorageError
+from algorithm.system.files import open_file, replace, sync, sync_folder
 
 _DRAFT = ".tmp"
-
-
-def sync_folder(folder: Path) -> None:
-    """Make names created or renamed in ``folder`` survive a power cut."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def make_folder(folder: Path) -> None:
@@ -47,7 +39,7 @@ def write_durably(path: Path, data: bytes) -> None:
     with path.open("wb") as file:
         put(file, data)
         file.flush()
-        os.fsync(file.fileno())
+        sync(file.fileno())
 
 
 def write_bytes(path: Path, data: bytes) -> None:
@@ -67,8 +59,8 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
         with draft.open("wb") as file:
             yield file
             file.flush()
-            os.fsync(file.fileno())
-        draft.replace(path)
+            sync(file.fileno())
+        replace(draft, path)
         sync_folder(path.parent)
     except Exception as error:
         with contextlib.suppress(OSError):
@@ -139,14 +131,13 @@ class GrowingFile:
 
     def sync(self) -> None:
         """Make everything appended survive a power cut. Raises OSError."""
-        with self.path.open("rb") as file:
-            os.fsync(file.fileno())
+        with self.path.open("r+b") as file:
+            sync(file.fileno())
 
 
 def _appending(path: Path) -> int:
     """Open a plain file for appending, and create it if need be. Raises OSError."""
-    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
-    handle = os.open(path, flags, 0o666)
+    handle = open_file(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     if not stat.S_ISREG(os.fstat(handle).st_mode):  # a pipe would be waited for, a device take anything
         os.close(handle)
         raise OSError(errno.EINVAL, "it is no plain file")

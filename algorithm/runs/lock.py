@@ -25,6 +25,7 @@ from typing_extensions import override
 from algorithm.errors import StorageError, UsageError
 from algorithm.reading import parse_json, read_bytes
 from algorithm.runs.files import write_bytes
+from algorithm.system.files import remove_held
 
 _SAME_START_S = 2.0
 """Tolerance in seconds of a process's start: the system counts whole seconds, and clocks are corrected."""
@@ -164,7 +165,7 @@ class RunLock:
         try:
             if _read(self._path) == self._text:  # else another folder stands there, with locks of its own
                 for file in lock_files(self._path):
-                    file.unlink(missing_ok=True)
+                    remove_held(file)
             lock.release()
         except (OSError, ValueError) as failure:  # the run itself has ended well; who comes next finds it
             self._notice(f"{self._path} cannot be removed: {failure}")
@@ -201,7 +202,7 @@ class RunLock:
                 raise _refusal(self._path, holder)
             write_bytes(self._path, self._text.encode())
         except BaseException:
-            Path(lock.lock_file).unlink(missing_ok=True)  # while it is held, so that waiting processes retry
+            remove_held(Path(lock.lock_file))  # while it is held, so that waiting processes retry
             lock.release()
             raise
         return found

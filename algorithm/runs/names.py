@@ -20,6 +20,9 @@ from algorithm.spec import DEFAULT_BEHAVIOUR
 
 _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
 _FORBIDDEN = frozenset('/\\{}<>:"|?*')
+_RESERVED = re.compile(r"(con|prn|aux|nul|com[0-9¹²³]|lpt[0-9¹²³])( *\..*)?", re.IGNORECASE)
+"""Names of devices on Windows, whatever their ending; runs are copied from one system to the other."""
+
 _HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Zl", "Zp"})
 """Unicode categories of control, format, surrogate and private-use characters, and of separators of lines."""
 
@@ -27,11 +30,16 @@ _HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Zl", "Zp"})
 def behaviour_level(behaviour: str) -> str:
     """Return the folder level of a behaviour under checkpoints and log; empty for the default behaviour.
 
-    Other names are percent-encoded, since an environment may choose any characters.
+    Other names are percent-encoded, since an environment may choose any characters. So is the first letter of
+    a name that Windows reserves, and a space or dot at the end, which it drops.
     """
     if behaviour == DEFAULT_BEHAVIOUR:
         return ""
     level = quote(behaviour, safe=" =+,@")
+    if level[-1:] in (" ", "."):
+        level = f"{level[:-1]}%{ord(level[-1]):02X}"
+    if _RESERVED.fullmatch(level):
+        level = f"%{ord(level[0]):02X}{level[1:]}"
     check_name(level)
     return level
 
@@ -60,9 +68,10 @@ def is_taken(path: Path) -> bool:
 
 
 def is_name(name: str) -> bool:
-    """Return whether ``name`` is one folder name that stays below its parent, and can be shown."""
+    """Return whether ``name`` is a folder name of any system, stays below its parent, and can be shown."""
     hidden = any(unicodedata.category(character) in _HIDDEN for character in name)
-    wrong = not name or name[0] in ".-" or hidden or _FORBIDDEN & set(name)
+    wrong = bool(not name or name[0] in ".-" or name[-1] in ". " or hidden or _FORBIDDEN & set(name))
+    wrong = wrong or _RESERVED.fullmatch(name) is not None
     return not wrong and len(os.fsencode(name)) <= 200
 
 
@@ -72,7 +81,8 @@ def check_name(name: str) -> None:
         raise UsageError(
             f"{name!r} cannot be the name of a folder",
             where="the name of a run or environment",
-            why="it must be one folder name of at most 200 bytes, not start with . or -, "
+            why="it must be one folder name of at most 200 bytes, not start with . or -, not end with . or a "
+            "space, not be a device of Windows such as con or nul, "
             'and have none of / \\ { } < > : " | ? * and nothing that cannot be seen',
             fix='choose another name, such as -n "test_{time}"',
         )

@@ -1,4 +1,4 @@
-"""SIGINT, SIGTERM and SIGHUP: after the first the run saves and ends, after the second it ends at once."""
+"""Signals that end a run: after the first it saves and ends, after the second it ends at once."""
 
 from __future__ import annotations
 
@@ -7,9 +7,7 @@ import signal
 from types import FrameType, TracebackType
 
 from algorithm.env.pool.monitor_process import exit_now
-
-_HUNG_UP = getattr(signal, "SIGHUP", None)  # the terminal is gone; not on Windows
-_HANDLED = (signal.SIGINT, signal.SIGTERM, *([_HUNG_UP] if _HUNG_UP else []))
+from algorithm.system.processes import HUNG_UP, STOP_SIGNALS
 
 
 class StopRequest:
@@ -28,8 +26,8 @@ class StopRequest:
         self._why = ""
 
     def __enter__(self) -> StopRequest:
-        ignored = _HUNG_UP is not None and signal.getsignal(_HUNG_UP) is signal.SIG_IGN
-        handled = [number for number in _HANDLED if not (ignored and number == _HUNG_UP)]
+        ignored = HUNG_UP is not None and signal.getsignal(HUNG_UP) is signal.SIG_IGN
+        handled = [number for number in STOP_SIGNALS if not (ignored and number == HUNG_UP)]
         self._former = {number: signal.signal(number, self._handle) for number in handled}
         return self
 
@@ -66,7 +64,7 @@ class StopRequest:
                 os.kill(os.getpid(), number)
             return
         if self.signal is not None:
-            if number == _HUNG_UP:
+            if number == HUNG_UP:
                 return
             exit_now(128 + number)
         self.signal = signal.Signals(number)

@@ -6,7 +6,6 @@ import contextlib
 import itertools
 import os
 import shutil
-import signal
 import socket
 import subprocess
 import sys
@@ -21,6 +20,8 @@ from algorithm.errors import StorageError
 from algorithm.launch import launcher
 from algorithm.reading import read_json
 from algorithm.runs.lock import lock_files
+from algorithm.system.files import rename
+from algorithm.system.processes import NEW_GROUP, send_signal
 
 _LINES = 200
 """Maximum number of lines of output kept between two reports: the last ones."""
@@ -59,7 +60,7 @@ class Host:
         """Start the process; return its id. Raises OSError, such as for a folder that is not there."""
         path = Path(command.folder, command.run)
         if command.run and command.aside and path.is_dir():
-            path.rename(_free(path))
+            rename(path, _free(path))
         if command.run and command.unlock:
             for file in lock_files(path / "run.lock"):
                 file.unlink(missing_ok=True)
@@ -73,6 +74,7 @@ class Host:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             start_new_session=True,  # what is typed at a terminal is the command's affair
+            creationflags=NEW_GROUP,
         )
         self._command = command
         self._lines.clear()
@@ -101,10 +103,7 @@ class Host:
         if self._child is None or self._child.poll() is not None:
             return
         with contextlib.suppress(ProcessLookupError):
-            if number == signal.SIGKILL:
-                os.killpg(self._child.pid, number)
-            else:
-                os.kill(self._child.pid, number)
+            send_signal(self._child.pid, number)
 
     def _keep(self, secrets: Mapping[str, bytes]) -> tuple[str, ...]:
         """Write files that only this user can read; return the flag that names their folder."""

@@ -10,6 +10,7 @@ from types import ModuleType
 from typing import Any, Literal
 
 from algorithm.errors import EnvError, NumericalError, StorageError, UsageError
+from algorithm.system.processes import KILL
 from ds.cluster.host import Host, NodeStatus, ProcessReport, StartCommand
 
 ProcessState = Literal[
@@ -193,7 +194,7 @@ class ManagedProcess:
         if report.code is not None:
             self._ended(report.code)
         elif self._moved_at and self._now >= self._moved_at + _MOVE_S:
-            self._host.signal.remote(int(signal.SIGKILL))
+            self._host.signal.remote(KILL)
 
     def _ended(self, code: int) -> None:
         if self.state == "leaving":

@@ -280,7 +280,8 @@ def _check_memory(plan: PopulationPlan, options: TrainOptions) -> None:
     from algorithm.agents.networks import pick_device  # torch is for local members only
     from algorithm.console.output import open_console
     from algorithm.experience.faults import Faults
-    from algorithm.replay.budget import MemoryBudget, free_memory
+    from algorithm.replay.budget import MemoryBudget
+    from algorithm.system.memory import free_memory
     from algorithm.train.assembly import close_env, make_agents, make_env
 
     if plan.loaded.config.base_config.env_type == "UNITY":  # a player would be started for it

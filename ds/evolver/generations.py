@@ -21,8 +21,9 @@ from typing import Any
 from algorithm.errors import StorageError, UsageError
 from algorithm.reading import read_json
 from algorithm.runs.checkpoints.manifest import DamagedError, Entry, check_listed
-from algorithm.runs.files import json_text, make_folder, sync_folder, write_durably, write_text
+from algorithm.runs.files import json_text, make_folder, write_durably, write_text
 from algorithm.runs.names import is_taken
+from algorithm.system.files import rename, sync_folder
 
 CONFIG = "population.yaml"
 _FACTS = "population.json"
@@ -150,7 +151,7 @@ class PopulationDir:
                 sync_folder(folder)
             if target.exists():  # a damaged one
                 shutil.rmtree(target)
-            draft.rename(target)
+            rename(draft, target)
             sync_folder(self._generations)
         except OSError as error:
             shutil.rmtree(draft, ignore_errors=True)

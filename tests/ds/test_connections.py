@@ -115,7 +115,7 @@ def test_descriptors_are_left_for_everything_else(
     limits = [(soft, hard)]
     monkeypatch.setattr(resource, "getrlimit", lambda which: limits[-1])
     monkeypatch.setattr(resource, "setrlimit", lambda which, limit: limits.append(limit))
-    monkeypatch.setattr(connections, "_open", lambda: list(range(30)))
+    monkeypatch.setattr(connections, "open_descriptors", lambda: list(range(30)))
     most = most_connections()
     assert limits[-1] == (raised, hard)
     assert 1 <= most <= MAX_CONNECTIONS

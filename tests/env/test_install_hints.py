@@ -11,6 +11,8 @@ import pytest
 
 from algorithm.env.install_hints import _EXTRAS, advice
 
+PYPROJECT = (Path(__file__).parents[2] / "pyproject.toml").read_text("utf-8")
+
 
 def importing(name: str, monkeypatch: pytest.MonkeyPatch) -> Exception:
     """What gymnasium raises for an environment of a package that is not there."""
@@ -57,3 +59,15 @@ def test_other_errors_have_other_advice(error: Exception) -> None:
 def test_the_extras_exist(root: Path) -> None:
     extras = re.findall(r"^(\w+) = \[", (root / "pyproject.toml").read_text("utf-8"), re.M)
     assert set(_EXTRAS.values()) <= set(extras)
+
+
+def test_an_extra_that_this_python_cannot_have_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    error = ModuleNotFoundError("No module named 'dm_control'")
+    monkeypatch.setattr(sys, "version_info", (3, 12, 9))
+    assert "[dmc]" in advice(error, "")
+    for version in ((3, 13, 0), (3, 14, 0)):
+        monkeypatch.setattr(sys, "version_info", version)
+        found = advice(error, "")
+        assert found == "use Python 3.12 or an older one: for 3.13 the extra dmc has no packages"
+    (marked,) = re.findall(r"^dmc = \[\"dm-control\S+; python_version < '([\d.]+)'", PYPROJECT, re.M)
+    assert marked == "3.13"

@@ -332,6 +332,22 @@ def test_behaviours_get_a_level_unless_there_is_only_one():
         behaviour_level("..")
 
 
+def test_names_that_windows_reserves_are_refused_and_those_of_behaviours_replaced(here):
+    for name in ("con", "NUL", "com1", "Lpt9.old", "aux.tar.gz", "prn .x", "a.", "a ", "a:b"):
+        with pytest.raises(UsageError, match="cannot be the name of a folder"):
+            RunDir.create("e", name)
+        check_name(behaviour_level(name))
+    assert [behaviour_level(name) for name in ("con", "a.", "a ", "a. ")] == [
+        "%63on",
+        "a%2E",
+        "a%20",
+        "a.%20",
+    ]
+    for name in ("console", "com", "com10", "lpt", "nula", "a.con", "a.b"):
+        check_name(name)
+        assert behaviour_level(name) == name
+
+
 def test_what_is_written_can_be_read():
     run = RunDir.create("e", "x")
     run.write_overrides(["sac_config.seed=1", "a.b=2"])

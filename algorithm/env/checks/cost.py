@@ -13,6 +13,7 @@ import psutil
 from algorithm.env.checks.context import CheckContext
 from algorithm.env.checks.episode_stats import collect_stats, random_action
 from algorithm.env.checks.finding import Finding, note, ok, warning
+from algorithm.system.processes import count_handles
 
 WORKER_MS = 0.3
 """Additional cost of a step in a worker process, in milliseconds (docs/performance.md: 0.15 to 0.3)."""
@@ -133,8 +134,7 @@ def grown(weights: list[int]) -> tuple[int, float]:
 
 
 def _held(process: psutil.Process) -> dict[str, int]:
-    files = process.num_handles() if os.name == "nt" else process.num_fds()
-    return {"open files": files, "threads": process.num_threads()}
+    return {"open files": count_handles(process), "threads": process.num_threads()}
 
 
 def _more(process: psutil.Process, before: dict[str, int]) -> dict[str, int]:

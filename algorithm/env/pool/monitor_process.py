@@ -32,7 +32,7 @@ class MonitorProcess:
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
         self._shared = memoryview(bytearray(16)).cast("d")
-        if sys.platform == "win32":
+        if not hasattr(os, "killpg"):
             return
         if not faulthandler.is_enabled():  # prints the stacks at SIGABRT
             faulthandler.enable(2)
@@ -105,14 +105,14 @@ def become_group_leader() -> None:
 
 def kill_group(pid: int) -> None:
     """Kill the rest of the process group that ``pid`` led."""
-    if hasattr(os, "killpg"):
+    if hasattr(os, "killpg") and hasattr(signal, "SIGKILL"):
         with contextlib.suppress(ProcessLookupError, PermissionError):  # empty, or only zombies are left
             os.killpg(pid, signal.SIGKILL)
 
 
 def main(parent: int, memory: int) -> None:
     """Monitor the process ``parent`` until it is gone. memory: descriptor of the shared memory."""
-    shared = memoryview(mmap.mmap(memory, 16, prot=mmap.PROT_READ)).cast("d")
+    shared = memoryview(mmap.mmap(memory, 16, access=mmap.ACCESS_READ)).cast("d")
     os.close(memory)
     groups: set[int] = set()
     rest, beats, silent, run = b"", 0.0, 0.0, ""
@@ -158,6 +158,8 @@ def _end_parent(pid: int, silent: float) -> None:
         fix="set base_config.workers: a worker that hangs is replaced; or raise env_timeout; "
         "--resume continues from the last checkpoint",
     )
+    if sys.platform == "win32":  # MonitorProcess starts none there
+        return
     deadline = time.monotonic() + _STACKS_S
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGABRT)  # faulthandler needs no GIL

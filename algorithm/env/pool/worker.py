@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import faulthandler
 import os
 import signal
@@ -25,8 +24,12 @@ from algorithm.env.single import ActionDecoder, MakeEnv
 from algorithm.errors import EnvError, UserError
 from algorithm.spec import AgentSpec
 from algorithm.streams import Lasting
-
-_PR_SET_PDEATHSIG = 1  # prctl: signal at the death of the parent
+from algorithm.system.processes import (
+    STOP_SIGNALS,
+    end_with_parent,
+    handle_signal,
+    print_stacks_on_request,
+)
 
 LOG_BYTES = 16 * 2**20
 """Size of a worker's output file beyond which only its end is kept."""
@@ -112,17 +115,15 @@ def _isolate(output: Path) -> None:
         for n in (1, 2)
     )
     faulthandler.enable(2)
-    if hasattr(signal, "SIGUSR1"):
-        faulthandler.register(signal.SIGUSR1, file=2, all_threads=True)
+    print_stacks_on_request()
     become_group_leader()
     ignore_stop_signals()
     threading.Thread(target=_leave_with_parent, args=(output,), name="parent watch", daemon=True).start()
-    if sys.platform == "linux":  # the thread cannot run while a call holds the GIL
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    end_with_parent()  # the thread cannot run while a call holds the GIL
 
 
 def ignore_stop_signals() -> None:
-    """Continue after SIGINT, SIGTERM and SIGHUP: the parent needs its environments to stop in order.
+    """Continue after each of STOP_SIGNALS: the parent needs its environments to stop in order.
 
     The signals are handled, not ignored: programs that an environment starts would inherit an ignored signal,
     and then only SIGKILL would end them. A fork of this process gets the default action.
@@ -134,11 +135,8 @@ def ignore_stop_signals() -> None:
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
 
-    for name in ("SIGINT", "SIGTERM", "SIGHUP"):
-        if number := getattr(signal, name, None):
-            signal.signal(number, handle)
-            if hasattr(signal, "siginterrupt"):  # compiled simulators may not expect EINTR
-                signal.siginterrupt(number, False)
+    for number in STOP_SIGNALS:
+        handle_signal(number, handle)
 
 
 def truncate_log(output: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import multiprocessing
-import os
 import signal
 import time
 from collections.abc import Callable
@@ -17,6 +16,7 @@ from algorithm.env.pool.watchdog import ActiveTime
 from algorithm.env.pool.worker import WorkerReady, WorkerRefusal, run_worker, truncate_log
 from algorithm.env.single import MakeEnv
 from algorithm.errors import EnvError
+from algorithm.system.processes import request_stacks
 
 _STACK_TIMEOUT = 2.0  # seconds for a hanging process to print its stacks
 START_TIMEOUT = 60.0  # seconds at least for a process to start and build its sub-environments
@@ -153,8 +153,7 @@ class WorkerProcess:
 
     def _hangs(self, timeout: float) -> WorkerLostError:
         size = self._output.stat().st_size
-        if hasattr(signal, "SIGUSR1"):
-            os.kill(self.pid, signal.SIGUSR1)
+        if request_stacks(self.pid):
             deadline = time.monotonic() + _STACK_TIMEOUT
             while self._output.stat().st_size == size and time.monotonic() < deadline:
                 time.sleep(0.05)

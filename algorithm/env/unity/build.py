@@ -21,6 +21,7 @@ from algorithm.env.pool.monitor_process import kill_group, monitor_process
 from algorithm.env.pool.worker import truncate_log
 from algorithm.errors import EnvError, UsageError
 from algorithm.launch import launcher
+from algorithm.system.files import replace
 
 _LOGGER = logging.getLogger(__name__)
 # Seconds to wait: for a voluntary end, after SIGTERM, after SIGKILL.
@@ -43,7 +44,7 @@ class PlayerProcess:
         self.log, self.output = (folder / f"{stem}.log").resolve(), (folder / f"{stem}.out").resolve()
         for path in (self.log, self.output):  # those of the player before this one are kept
             if path.exists():
-                path.replace(path.with_suffix(f".before{path.suffix}"))
+                replace(path, path.with_suffix(f".before{path.suffix}"))
         self.arguments = make_arguments(self.log)
         self._process = _start([*launcher(), str(file), *self.arguments], self.output)
         self.pid, self._ended = self._process.pid, False

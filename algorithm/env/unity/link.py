@@ -10,7 +10,6 @@ import errno
 import logging
 import queue
 import socket
-import sys
 import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import Executor, Future
@@ -23,6 +22,7 @@ from typing_extensions import override
 from algorithm.env.pool.watchdog import ActiveTime
 from algorithm.env.unity.package import load
 from algorithm.errors import UsageError
+from algorithm.system.processes import allow_reuse
 
 Listen = Literal["loopback", "all"]
 
@@ -293,8 +293,7 @@ def _refusal(host: str, port: int) -> OSError | None:
     """Return the reason why the port cannot be bound."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
-        if sys.platform != "win32":  # there it would take the port away from its user
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        allow_reuse(probe)
         try:
             probe.bind((host, port))
         except OSError as error:

@@ -48,7 +48,8 @@ from algorithm.runs.checkpoints.segments import (
     read_replay,
     try_to_remove,
 )
-from algorithm.runs.files import json_text, make_folder, remove_unfinished, sync_folder, write_durably
+from algorithm.runs.files import json_text, make_folder, remove_unfinished, write_durably
+from algorithm.system.files import rename, sync_folder
 
 GIVEN_UP = "replay.given_up.json"
 """File name of the index after the checkpoint's replay was removed."""
@@ -188,7 +189,7 @@ def give_up_replay(path: Path) -> None:
     """Let a checkpoint keep its replay no longer; it stays valid without. Raises StorageError."""
     try:
         with contextlib.suppress(FileNotFoundError):
-            (path / INDEX).rename(path / GIVEN_UP)
+            rename(path / INDEX, path / GIVEN_UP)
             sync_folder(path)
     except OSError as error:
         raise StorageError.of(error, what="a replay cannot be given up", where=path) from error
@@ -199,7 +200,7 @@ def remove_checkpoint(path: Path) -> None:
     aside = path.with_name(f"{_DRAFT}old_{path.name}")
     shutil.rmtree(aside, ignore_errors=True)
     try:
-        path.rename(aside)
+        rename(path, aside)
         sync_folder(path.parent)
         shutil.rmtree(aside)
     except OSError as error:
@@ -211,7 +212,7 @@ def set_aside(path: Path) -> Path:
     names = (path.with_name(f"{path.name}{_DAMAGED}{n or ''}") for n in range(10**6))
     aside = next(name for name in names if not name.exists())
     try:
-        path.rename(aside)
+        rename(path, aside)
         sync_folder(path.parent)
     except OSError as error:
         raise StorageError.of(error, what="a checkpoint cannot be renamed", where=path) from error
@@ -342,12 +343,12 @@ def _write_draft(
 
 
 def _publish(draft: Path, target: Path) -> None:
-    draft.rename(target)
+    rename(draft, target)
     try:
         sync_folder(target.parent)
     except OSError:
         with contextlib.suppress(OSError):
-            target.rename(draft)
+            rename(target, draft)
         raise
 
 

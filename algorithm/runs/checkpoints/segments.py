@@ -26,7 +26,8 @@ from algorithm.data import Array
 from algorithm.replay.buffer import ReplayBuffer, ReplayState
 from algorithm.replay.records import CHUNK_BYTES, ArrayChunks, Records, SegmentFile
 from algorithm.runs.checkpoints.manifest import Entry, check_hash, damaged, open_listed
-from algorithm.runs.files import make_folder, put, sync_folder
+from algorithm.runs.files import make_folder, put
+from algorithm.system.files import sync, sync_folder
 
 PATTERN = "seg_*.npy"
 """Pattern of all files written here."""
@@ -120,7 +121,7 @@ def write_array(file: Path, content: ArrayChunks) -> Entry:
             digest.update(data)
             nbytes += len(data)
         opened.flush()
-        os.fsync(opened.fileno())
+        sync(opened.fileno())
     return Entry(nbytes, digest.hexdigest())
 
 

@@ -167,7 +167,7 @@ def csv_table(columns: Mapping[str, Sequence[float]]) -> str:
 def create_empty(path: Path) -> None:
     """Create a file that must not exist yet. Raises StorageError."""
     with naming(path):
-        path.open("x").close()
+        path.open("xb").close()
 
 
 def _whole_lines(path: Path, warn: Callable[[str], None]) -> list[str]:
