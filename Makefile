@@ -49,7 +49,7 @@ $(error make bench: there is no question $(filter-out $(BENCHES),$(ONLY)); ONLY 
 endif
 
 docs: venv ## build the documentation site into build/site
-	@NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict --quiet
+	@NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict
 	@echo "build/site/index.html"
 
 bench: venv $(if $(filter updates steps pixels rollouts engines learning gains bare,$(ONLY)),bench-peers) ## measure and fill the tables of docs/: make bench ONLY="updates bare"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 import re
 import sys
@@ -23,6 +24,7 @@ from algorithm.config.cli_ds import distributed_parser  # noqa: E402
 
 OUTSIDE = ("CHANGELOG.md", "CONTRIBUTING.md", "algorithm/README.md", "benchmarks/README.md")
 
+_LOGGER = logging.getLogger("mkdocs.hooks.site")
 _LINK = re.compile(r"(?P<image>!?)\[(?P<text>[^\]]*)\]\((?P<target>[^)\s#]*)(?P<anchor>#[^)\s]*)?\)")
 _FENCE = re.compile(r"(^(`{3,}).*?^\2 *$)", re.M | re.S)
 _FIELD = re.compile(r"^(?P<names>\*{0,2}\w+(?:, \w+)*): +", re.M)
@@ -55,6 +57,8 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         goal = os.path.normpath(folder / target)
         inside = goal.removeprefix("docs/")
         if files.get_file_from_path(inside) is None:
+            if not (ROOT / goal).exists():  # --strict counts it
+                _LOGGER.warning("%s links to %s, which does not exist", own, target)
             return found["text"]
         relative = os.path.relpath(inside, Path(own).parent)
         return f"{found['image']}[{found['text']}]({Path(relative).as_posix()}{anchor})"
