@@ -32,7 +32,7 @@ def made(tmp_path, monkeypatch):
 
     def adapter(request, make_pool):
         made.append(request.n)
-        return registry._gym(replace(request, env_args={}), make_pool)
+        return registry._gym(replace(request, env_type="GYM", env_args={}), make_pool)
 
     monkeypatch.setitem(registry._ADAPTERS, "UNITY", adapter)
     monkeypatch.chdir(tmp_path)
