@@ -231,7 +231,7 @@ def step_by_step(
                 value, layers = x[row, t : t + 1], []
                 for depth, layer in enumerate(memory.layers):
                     weights = list(layer.parameters())
-                    if isinstance(layer, torch.nn.GRU):
+                    if len(layer.weight_hh_l0) == 3 * layer.weight_hh_l0.shape[1]:
                         value = torch.gru_cell(value, now[depth : depth + 1], *weights)
                         layers.append(value[0])
                     else:

@@ -39,9 +39,9 @@ class SquashedNormal:
         # A mean far beyond the limit, of an extreme observation, makes the logarithm of the density −∞.
         return z, part.logp(z).clamp(min=_LEAST)
 
-    def sample(self, policy: HybridAction, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-        """Return a reparameterised u [P, A_c] and its log-density [P]."""
-        z, logp = continuous_part(policy).rsample(generator)
+    def sample(self, policy: HybridAction, noise: Tensor) -> tuple[Tensor, Tensor]:
+        """Return a reparameterised u [P, A_c] and its log-density [P], of normal noise [P, A_c]."""
+        z, logp = continuous_part(policy).rsample(noise)
         return z.tanh(), logp
 
     def log_ratio(self, policy: HybridAction, z: Tensor, behaviour_logp: Tensor) -> Tensor:
@@ -72,11 +72,10 @@ class ClippedNormal:
             z = part.mean + part.log_std.exp() * drawn
         return z, normal_logp(z, part.mean, part.log_std)
 
-    def sample(self, policy: HybridAction, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-        """Return a reparameterised u [P, A_c] and the log-density [P] of its z."""
+    def sample(self, policy: HybridAction, noise: Tensor) -> tuple[Tensor, Tensor]:
+        """Return a reparameterised u [P, A_c] and the log-density [P] of its z, of normal noise [P, A_c]."""
         part = continuous_part(policy)
-        drawn = torch.randn(part.mean.shape, generator=generator, device=part.mean.device)
-        z = part.mean + part.log_std.exp() * drawn
+        z = part.mean + part.log_std.exp() * noise
         return z.clamp(-1.0, 1.0), normal_logp(z, part.mean, part.log_std)
 
     def log_ratio(self, policy: HybridAction, z: Tensor, behaviour_logp: Tensor) -> Tensor:
@@ -100,7 +99,7 @@ class NoContinuous:
         logits = logits_of(policy)
         return logits.new_zeros(len(logits), 0), None
 
-    def sample(self, policy: HybridAction, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    def sample(self, policy: HybridAction, noise: Tensor) -> tuple[Tensor, Tensor]:
         """Return an empty u and zeros."""
         logits = logits_of(policy)
         return logits.new_zeros(*logits.shape[:-1], 0), logits.new_zeros(logits.shape[:-1])

@@ -30,8 +30,8 @@ class ContinuousPart(Protocol):
         """Return z [N, A_c] and the log-density [N] with which it was really taken."""
         ...
 
-    def sample(self, policy: HybridAction, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-        """Return a reparameterised u [P, A_c] and its log-density [P]."""
+    def sample(self, policy: HybridAction, noise: Tensor) -> tuple[Tensor, Tensor]:
+        """Return a reparameterised u [P, A_c] and its log-density [P], of normal noise [P, A_c]."""
         ...
 
     def log_ratio(self, policy: HybridAction, z: Tensor, behaviour_logp: Tensor) -> Tensor:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 from algorithm.ops.densities import HALF_LOG_2PI, log_tanh_jacobian, tanh_normal_logp
@@ -18,12 +17,11 @@ class TanhNormal:
     mean: Tensor  # [..., A_c]
     log_std: Tensor  # [..., A_c]
 
-    def rsample(self, generator: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
-        """Return a reparameterised z [..., A_c] and the log-density of its u [...].
+    def rsample(self, noise: Tensor) -> tuple[Tensor, Tensor]:
+        """Return a reparameterised z [..., A_c] and the log-density of its u [...], of normal noise [..., A_c].
 
         The Gaussian part is written in the noise itself, whose gradient under reparameterisation is zero.
         """
-        noise = torch.randn(self.mean.shape, generator=generator, device=self.mean.device)
         z = self.mean + self.log_std.exp() * noise
         logp = -0.5 * noise.square() - HALF_LOG_2PI - (self.log_std + log_tanh_jacobian(z))
         return z, logp.sum(-1)

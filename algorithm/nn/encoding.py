@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Protocol
+from typing import Any, Generic, Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -14,6 +14,26 @@ from typing_extensions import override
 from algorithm.data import SequenceBatch
 from algorithm.nn.augment import OneView
 from algorithm.nn.protocols import Obs, Rep
+
+
+Value = TypeVar("Value")
+
+
+class computed_once(Generic[Value]):  # noqa: N801 - a decorator, as functools.cached_property is
+    """Property of a window that is computed at its first use, and kept in its ``known``.
+
+    ``functools.cached_property`` takes a lock up to Python 3.11, which a compiler does not see through.
+    """
+
+    def __init__(self, compute: Callable[[Any], Value]) -> None:
+        self._compute, self._name = compute, compute.__name__
+
+    def __get__(self, window: _Window, _: object = None) -> Value:
+        """Return the value."""
+        if self._name not in window.known:
+            window.known[self._name] = self._compute(window)
+        value: Value = window.known[self._name]
+        return value
 
 
 class States(Protocol):
@@ -72,6 +92,7 @@ class _Window:
     burn_in: int
     learn: int
     with_gradient: bool = field(init=False, default_factory=torch.is_grad_enabled)
+    known: dict[str, Any] = field(init=False, default_factory=dict)
 
     @property
     def _learned(self) -> slice:
@@ -93,7 +114,7 @@ class _Window:
 class _Whole(_Window):
     """States by one pass of each network over all tokens."""
 
-    @cached_property
+    @computed_once
     def _online(self) -> tuple[Tensor, Tensor]:
         return self._run(self.rep, self.batch.carry, slice(None), gradient=self.with_gradient)
 
@@ -122,7 +143,7 @@ class _Whole(_Window):
         """Target states of the learned tokens [B, T, S]."""
         return self._frozen[:, self._learned]
 
-    @cached_property
+    @computed_once
     def _frozen(self) -> Tensor:
         if self.target is self.rep:
             return self.online.detach()
@@ -132,7 +153,7 @@ class _Whole(_Window):
 class _Remembered(_Whole):
     """States with a memory: all images of a window are shifted alike."""
 
-    @cached_property
+    @computed_once
     @override
     def _look(self) -> OneView:
         return OneView(self.rep, len(self.batch.reward))
@@ -145,7 +166,7 @@ class WholeWindow(_Remembered):
 class Stateless(_Whole):
     """States without parameters: one pass, because the representation is the same as its target."""
 
-    @cached_property
+    @computed_once
     @override
     def _frozen(self) -> Tensor:
         return self.online.detach()
@@ -158,12 +179,12 @@ class TokenByToken(_Window):
     forward pass of those. There is no burn-in without memory.
     """
 
-    @cached_property
+    @computed_once
     def learned(self) -> Tensor:
         """States of the learned tokens [B, T, S]."""
         return self._encode(self.rep, self._learned, gradient=self.with_gradient)
 
-    @cached_property
+    @computed_once
     def online(self) -> Tensor:
         """States of all tokens [B, W+1, S]."""
         rest = self._encode(self.rep, slice(self.learn, None), gradient=False)
@@ -175,14 +196,14 @@ class TokenByToken(_Window):
         """Carry after each token."""
         return self.batch.carry
 
-    @cached_property
+    @computed_once
     def target_following(self) -> Tensor:
         """Target states of tokens K+1 … W, [B, W−K, S]."""
         if self.target is self.rep:
             return self.online[:, 1:].detach()
         return self._encode(self.target, slice(1, None), gradient=False)
 
-    @cached_property
+    @computed_once
     def target_learned(self) -> Tensor:
         """Target states of the learned tokens [B, T, S]."""
         return self._encode(self.target, self._learned, gradient=False)
@@ -203,7 +224,7 @@ class RecurrentEncoding(_Remembered):
     def learned(self) -> Tensor:
         return self._until_learned[-1][0]
 
-    @cached_property
+    @computed_once
     def _until_learned(self) -> list[tuple[Tensor, Tensor]]:
         """States and carries of the burn-in, if there is one, and of the learned tokens."""
         parts, carry = [], self.batch.carry
@@ -213,7 +234,7 @@ class RecurrentEncoding(_Remembered):
             carry = parts[-1][1][:, -1].detach()
         return parts
 
-    @cached_property
+    @computed_once
     @override
     def _online(self) -> tuple[Tensor, Tensor]:
         carry = self._until_learned[-1][1][:, -1].detach()

@@ -18,7 +18,8 @@ class FlatParameters:
     Parameters must be on one device and of one dtype, and must not be replaced afterwards (no ``.to()``).
     Modules that alias parameters of others (:class:`~algorithm.nn.ensemble.Ensemble`) offer ``realias()``.
 
-    data: [P] all parameters; grad: [P] their gradients, or None if ``with_grad`` is false.
+    data: [P] all parameters; grad: [P] their gradients, or None if ``with_grad`` is false; parts: of each
+    parameter, in the order in which they lie there.
     Raises ``ValueError`` for mixed devices or dtypes.
     """
 
@@ -30,6 +31,7 @@ class FlatParameters:
         device, dtype = kinds.pop() if kinds else (torch.device("cpu"), torch.float32)
         size = sum(p.numel() for p in parameters)
         self.data = torch.empty(size, device=device, dtype=dtype)
+        self.parts: list[range] = []
         self.grad: Tensor | None = torch.zeros_like(self.data) if with_grad else None
         self._rehome(parameters)
         for module in modules:
@@ -45,6 +47,7 @@ class FlatParameters:
             p.data = view
             if self.grad is not None:
                 p.grad = self.grad[start : start + p.numel()].view(p.shape)
+            self.parts.append(range(start, start + p.numel()))
             start += p.numel()
 
     def __len__(self) -> int:

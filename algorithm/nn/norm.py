@@ -135,6 +135,7 @@ class BatchStatistics:
 
     own:    networks whose running statistics move
     copies: other modules that run in their place, such as those of an ensemble's back ends
+    corrects: possibility that a layer is past its warm-up
     """
 
     def __init__(self, own: Iterable[nn.Module], copies: Iterable[nn.Module] = ()) -> None:
@@ -142,6 +143,7 @@ class BatchStatistics:
         self._own = _layers(own, BatchNorm)
         self._all = [*self._own, *_layers(copies, BatchNorm)]
         self._linear = _layers(own, NormedLinear)
+        self.corrects = False
 
     def __bool__(self) -> bool:
         """Return whether there are any."""
@@ -154,20 +156,21 @@ class BatchStatistics:
         share: [rows] of each row in the statistics, with the sum 1; None: all rows alike
         """
         column = None if share is None else share.unsqueeze(-1)
-        corrects = self.corrects
         for layer in self._all:
-            layer.uses_batch, layer.corrects, layer.share = True, corrects, column
+            layer.uses_batch, layer.corrects, layer.share = True, self.corrects, column
         try:
             yield
         finally:
             for layer in self._all:
                 layer.uses_batch, layer.share = False, None
 
-    @property
-    def corrects(self) -> bool:
-        """Possibility that a layer is past its warm-up. Reading that from a GPU would wait for it."""
+    def look(self) -> bool:
+        """Set ``corrects`` before an update, and return it. To read the steps from a GPU would wait for it."""
         steps = self._all[0].steps if self._all else None
-        return steps is not None and (steps.device.type != "cpu" or float(steps.numpy()) >= WARM_UP)
+        self.corrects = steps is not None and (
+            steps.device.type != "cpu" or float(steps.numpy()) >= WARM_UP
+        )
+        return self.corrects
 
     @torch.no_grad()
     def settle(self, usable: Tensor, *, unify: bool) -> Tensor:

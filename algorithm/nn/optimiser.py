@@ -96,11 +96,14 @@ class FlatOptimiser(ABC):
         return self._unusable == 0.0
 
     def move(self) -> Tensor:
-        """Step along the gradient, unless that is not finite.
+        """Step along the gradient of the backward passes; see :meth:`follow`."""
+        return self.follow(self.gradient)
+
+    def follow(self, gradient: Tensor) -> Tensor:
+        """Step along a gradient [P], which may be changed, unless it is not finite.
 
         Returns the gradient's norm, a scalar on the device.
         """
-        gradient = self.gradient
         norm: Tensor = torch.linalg.vector_norm(gradient)
         torch.logical_not(norm < self._longest, out=self._unusable)  # also true for NaN
         self.skipped.add_(self._unusable)
@@ -176,6 +179,9 @@ class FlatAdam(FlatOptimiser):
 
     def _step(self, part: slice, gradient: Tensor, rate: Tensor) -> None:
         mean, square = self._moments
+        if torch.compiler.is_compiling():
+            self._step_in_graph(part, gradient[part], rate)
+            return
         adam(
             [self.flat.data[part]],
             [gradient[part]],
@@ -194,10 +200,30 @@ class FlatAdam(FlatOptimiser):
             maximize=False,
         )
 
+    def _step_in_graph(self, part: slice, gradient: Tensor, rate: Tensor) -> None:
+        """Take the kernel's step in operations that a compiler can fuse."""
+        usable = self._unusable == 0.0
+        self._count.add_(usable)
+        count = self._count.double()
+        size = _once((rate / (1.0 - self._beta_1**count)).float())
+        root = _once((1.0 - BETA_2**count).sqrt().float())
+        old_mean, old_square = (moment[part] for moment in self._moments)
+        mean = old_mean + (gradient - old_mean) * (1.0 - self._beta_1)
+        square = old_square * BETA_2 + gradient * gradient * (1.0 - BETA_2)
+        parameters = self.flat.data[part]
+        moved = parameters - size * mean / (square.sqrt() / root + self._epsilon)
+        for old, new in ((parameters, moved), (old_mean, mean), (old_square, square)):
+            old.copy_(torch.where(usable, new, old))
+
     @override
     def tensors(self) -> dict[str, Tensor]:
         """Return Adam's state by name: both moments and the step count."""
         return {"exp_avg": self._moments[0], "exp_avg_sq": self._moments[1], "step": self._count}
+
+
+def _once(number: Tensor) -> Tensor:
+    """Have a number computed once, instead of in each place where the compiler would put its formula."""
+    return number.as_strided((), ())
 
 
 class FlatRms(FlatOptimiser):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -45,6 +46,22 @@ class _Alignment:
         return torch.where(begun, back, initial.unsqueeze(1))
 
 
+class RecurrentLayer(nn.Module):
+    """Weights of a recurrent layer, named and begun as in ``nn.RNNBase``, which no compiler takes."""
+
+    def __init__(self, input_size: int, hidden_size: int, gates: int) -> None:
+        super().__init__()
+        bound, rows = hidden_size**-0.5, gates * hidden_size
+        shapes = {"weight_ih": (rows, input_size), "weight_hh": (rows, hidden_size), "bias_ih": (rows,)}
+        for name, shape in {**shapes, "bias_hh": (rows,)}.items():
+            self.register_parameter(f"{name}_l0", nn.Parameter(torch.empty(shape).uniform_(-bound, bound)))
+
+
+def _one_layer(layer: nn.Module) -> tuple[list[Tensor], bool, int, float, bool, bool, bool]:
+    """Return the arguments of torch's kernels for one layer in one direction, batch first."""
+    return list(layer.parameters()), True, 1, 0.0, False, False, True
+
+
 class Recurrent(nn.Module, ABC):
     """Stack of ``depth`` layers of ``hidden_size`` units.
 
@@ -52,10 +69,12 @@ class Recurrent(nn.Module, ABC):
 
     carry_shape: C of one agent, its state between two tokens; zeros at an episode's start
     out_size:    hidden_size
+    gates:       of a unit, each with weights of its own
     Raises ``ValueError`` for sizes below 1.
     """
 
     carry_shape: tuple[int, ...]
+    gates: ClassVar[int]
 
     def __init__(self, input_size: int, hidden_size: int, depth: int = 1) -> None:
         super().__init__()
@@ -67,18 +86,13 @@ class Recurrent(nn.Module, ABC):
         self.out_size = hidden_size
         self._input_size = input_size
         sizes = [input_size, *[hidden_size] * (depth - 1)]
-        self.layers = nn.ModuleList(self._layer(size, hidden_size) for size in sizes)
+        self.layers = nn.ModuleList(RecurrentLayer(size, hidden_size, self.gates) for size in sizes)
         for name, parameter in self.layers.named_parameters():
             if "bias" in name:
                 nn.init.zeros_(parameter)
             elif "weight_hh" in name:
                 for gate in parameter.split(hidden_size):
                     nn.init.orthogonal_(gate)
-
-    @staticmethod
-    @abstractmethod
-    def _layer(input_size: int, hidden_size: int) -> nn.RNNBase:
-        """Return one layer, batch first."""
 
     @abstractmethod
     def _scan(self, x: Tensor, carry: Tensor) -> tuple[Tensor, Tensor]:
@@ -116,20 +130,17 @@ class Recurrent(nn.Module, ABC):
 class GRU(Recurrent):
     """Gated recurrent units (Cho et al. 2014, arXiv 1406.1078); carry [depth, hidden_size]."""
 
+    gates = 3
+
     def __init__(self, input_size: int, hidden_size: int, depth: int = 1) -> None:
         super().__init__(input_size, hidden_size, depth)
         self.carry_shape = (depth, hidden_size)
-
-    @staticmethod
-    @override
-    def _layer(input_size: int, hidden_size: int) -> nn.RNNBase:
-        return nn.GRU(input_size, hidden_size, batch_first=True)
 
     @override
     def _scan(self, x: Tensor, carry: Tensor) -> tuple[Tensor, Tensor]:
         after = []
         for layer, h in zip(self.layers, carry.unbind(1), strict=True):
-            x, _ = layer(x, h.unsqueeze(0).contiguous())  # required by CUDA's kernels
+            x, _ = torch.gru(x, h.unsqueeze(0).contiguous(), *_one_layer(layer))  # required by CUDA's kernels
             after.append(x.detach())
         return x, torch.stack(after, 2)
 
@@ -140,6 +151,8 @@ class LSTM(Recurrent):
     The bias of the forget gate begins at 1 (Jozefowicz et al. 2015).
     """
 
+    gates = 4
+
     def __init__(self, input_size: int, hidden_size: int, depth: int = 1) -> None:
         super().__init__(input_size, hidden_size, depth)
         self.carry_shape = (2, depth, hidden_size)
@@ -147,16 +160,12 @@ class LSTM(Recurrent):
             with torch.no_grad():
                 layer.get_parameter("bias_ih_l0")[hidden_size : 2 * hidden_size].fill_(1.0)
 
-    @staticmethod
-    @override
-    def _layer(input_size: int, hidden_size: int) -> nn.RNNBase:
-        return nn.LSTM(input_size, hidden_size, batch_first=True)
-
     @override
     def _scan(self, x: Tensor, carry: Tensor) -> tuple[Tensor, Tensor]:
         hidden, cells = [], []
         for layer, h, c in zip(self.layers, *(part.unbind(1) for part in carry.unbind(1)), strict=True):
-            out, (_, last) = layer(x, (h.unsqueeze(0).contiguous(), c.unsqueeze(0).contiguous()))
+            before = h.unsqueeze(0).contiguous(), c.unsqueeze(0).contiguous()
+            out, _, last = torch.lstm(x, before, *_one_layer(layer))
             cells.append(last.detach().movedim(0, 1) if x.shape[1] == 1 else _cells(layer, x, out, h, c))
             hidden.append(out.detach())
             x = out

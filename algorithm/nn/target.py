@@ -14,21 +14,22 @@ from algorithm.nn.flat import FlatParameters
 class Target:
     """Copies of ``modules`` whose parameters follow by Polyak averaging.
 
-    modules: the copies, in the order of the originals.
+    modules: the copies, in the order of the originals
+    flat:    their parameters
     """
 
     def __init__(self, modules: Sequence[nn.Module], online: FlatParameters) -> None:
         self._originals = tuple(modules)
         self.modules = tuple(copy.deepcopy(module).requires_grad_(False) for module in modules)
         self._online = online.data
-        self._flat = FlatParameters(self.modules, with_grad=False)
-        if len(self._flat) != len(online):
+        self.flat = FlatParameters(self.modules, with_grad=False)
+        if len(self.flat) != len(online):
             raise ValueError("Target: modules and online must hold the same parameters")
 
     @torch.no_grad()
     def polyak_(self, tau: float) -> None:
         """Update by ``θ' ← θ' + τ (θ − θ')`` in one kernel; buffers (statistics) are copied as they are."""
-        self._flat.data.lerp_(self._online, tau)
+        self.flat.data.lerp_(self._online, tau)
         for original, module in zip(self._originals, self.modules, strict=True):
             for own, source in zip(module.buffers(), original.buffers(), strict=True):
                 own.copy_(source)

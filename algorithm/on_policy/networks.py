@@ -17,6 +17,7 @@ from algorithm.nn.loader import Network, Networks
 from algorithm.nn.mlp import LOG_STD_RANGE, ActionHead, hidden_widths, mlp
 from algorithm.nn.norm import has_batch_norm
 from algorithm.nn.protocols import Obs, Rep
+from algorithm.nn.recurrent import RecurrentLayer
 from algorithm.spec import AgentSpec
 
 HIDDEN_GAIN = math.sqrt(2.0)
@@ -191,9 +192,9 @@ def set_orthogonal(module: nn.Module | None, gain: float = HIDDEN_GAIN) -> None:
     gain: of linear and convolutional layers; recurrent ones have 1
     """
     for layer in module.modules() if module is not None else ():
-        if isinstance(layer, nn.Linear | nn.Conv2d | nn.RNNBase):
+        if isinstance(layer, nn.Linear | nn.Conv2d | RecurrentLayer):
             for name, parameter in layer.named_parameters(recurse=False):
                 if "bias" in name:
                     nn.init.zeros_(parameter)
                 else:
-                    nn.init.orthogonal_(parameter, 1.0 if isinstance(layer, nn.RNNBase) else gain)
+                    nn.init.orthogonal_(parameter, 1.0 if isinstance(layer, RecurrentLayer) else gain)

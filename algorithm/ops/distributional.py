@@ -37,8 +37,10 @@ class _QuantileHuber(torch.autograd.Function):
 
     @staticmethod
     @override
-    def forward(ctx: Any, theta: Tensor, atoms: Tensor, level: Tensor, kappa: float) -> Tensor:
-        """Return the loss [E, P] of theta [E, K, P] against atoms [J, P]; level [K]."""
+    def forward(
+        theta: Tensor, atoms: Tensor, level: Tensor, kappa: Tensor | float
+    ) -> tuple[Tensor, Tensor]:
+        """Return the loss [E, P] of theta [E, K, P] against atoms [J, P], and its gradient; level [K]."""
         level, atoms = level.view(-1, 1), atoms.contiguous()
         turned = 1.0 - 2.0 * level
         # |τ − 1{δ<0}| x = τ x + (1 − 2τ) x 1{δ<0}, of the gradient, x = cut, and of H, x = cut (δ − cut/2).
@@ -53,8 +55,14 @@ class _QuantileHuber(torch.autograd.Function):
             loss = level * cut.mul_(rest).mean(1) + turned * below.mul_(rest).mean(1)
             found.append((loss.mean(0), grad))
         loss, grad = (torch.stack(each) for each in zip(*found, strict=True))
-        ctx.save_for_backward(grad * (-1.0 / (kappa * theta.shape[1])))
-        return loss / kappa
+        return loss / kappa, grad * (-1.0 / (kappa * theta.shape[1]))
+
+    @staticmethod
+    @override
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+        """Keep the gradient."""
+        ctx.mark_non_differentiable(output[1])
+        ctx.save_for_backward(output[1])
 
     @staticmethod
     @override
@@ -64,7 +72,7 @@ class _QuantileHuber(torch.autograd.Function):
         return grads[0].unsqueeze(1) * grad, None, None, None
 
 
-def quantile_huber(theta: Tensor, atoms: Tensor, level: Tensor, *, kappa: float) -> Tensor:
+def quantile_huber(theta: Tensor, atoms: Tensor, level: Tensor, *, kappa: Tensor | float) -> Tensor:
     """Return ``mean_{k,j} |τ_k − 1{δ<0}| H_κ(δ)/κ``, ``δ = z_j − θ_k`` (arXiv 1710.10044, eq. 10).
 
     theta: [E, K, P] quantiles, with gradient
@@ -75,8 +83,9 @@ def quantile_huber(theta: Tensor, atoms: Tensor, level: Tensor, *, kappa: float)
     """
     check_shapes("quantile_huber", theta.shape[2:], {"atoms": atoms[0]})
     check_shapes("quantile_huber", theta.shape[1:2], {"level": level})
-    loss: Tensor = _QuantileHuber.apply(theta, atoms, level, kappa)  # type: ignore[no-untyped-call]
-    return loss
+    loss, _ = _QuantileHuber.apply(theta, atoms, level, kappa)  # type: ignore[no-untyped-call]
+    found: Tensor = loss
+    return found
 
 
 def histogram(y: Tensor, edges: Tensor, *, sigma: float) -> Tensor:

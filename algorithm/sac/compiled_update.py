@@ -10,9 +10,11 @@ from typing import Protocol
 
 import torch
 from torch import Tensor
+from typing_extensions import TypedDict
 
-from algorithm.data import SequenceBatch, UpdateResult
+from algorithm.data import SequenceBatch
 from algorithm.nn.compiled import CompiledFunction, NotCompilableError
+from algorithm.nn.gradients import Functional, Gradients
 from algorithm.sac.config import SacConfig
 from algorithm.sac.rules import WORTH, planned_updates
 
@@ -28,15 +30,40 @@ class Turn:
     corrects: bool  # batch norms may be past their warm-up
 
 
-Take = Callable[[SequenceBatch, Turn], UpdateResult]
+@dataclass(frozen=True)
+class Noise:
+    """Normal random numbers of an update's actions, drawn before it."""
+
+    ahead: Tensor  # [P, A_c] at all tokens behind the burn-in
+    now: Tensor | None  # [P, A_c] at the learned tokens, where the policy is updated
 
 
-class Updates(Protocol):
-    """Taker of updates."""
+class Found(TypedDict):
+    """Result of an update."""
 
-    def __call__(self, batch: SequenceBatch, turn: Turn) -> UpdateResult:
-        """Take an update from a batch on the learner's device."""
+    priority: Tensor  # [B]
+    carry: Tensor | None  # [B, W+1, *C]
+    metrics: dict[str, Tensor]
+
+
+class Take(Protocol):
+    """Update from a batch on the learner's device."""
+
+    def __call__(self, batch: SequenceBatch, noise: Noise, turn: Turn) -> Found:
+        """Take the steps."""
         ...
+
+
+class TakeBy(Protocol):
+    """Update whose gradients come in a way that is an argument."""
+
+    def __call__(self, batch: SequenceBatch, noise: Noise, turn: Turn, by: Gradients) -> Found:
+        """Take the steps."""
+        ...
+
+
+class Updates(Take, Protocol):
+    """Updates in one of the ways to compute them."""
 
     def tell(self, say: Say) -> None:
         """Have compiling announced by ``say``, and what goes wrong there."""
@@ -44,17 +71,14 @@ class Updates(Protocol):
 
 
 class EagerUpdates:
-    """Updates as they are written.
+    """Updates as they are written."""
 
-    take: one update · generator: of all its random numbers
-    """
-
-    def __init__(self, take: Take, generator: torch.Generator) -> None:
+    def __init__(self, take: Take) -> None:
         self._take = take
 
-    def __call__(self, batch: SequenceBatch, turn: Turn) -> UpdateResult:
-        """Take it."""
-        return self._take(batch, turn)
+    def __call__(self, batch: SequenceBatch, noise: Noise, turn: Turn) -> Found:
+        """Take the steps."""
+        return self._take(batch, noise, turn)
 
     def tell(self, say: Say) -> None:
         """Do nothing: there is nothing to say."""
@@ -63,54 +87,42 @@ class EagerUpdates:
 class CompiledUpdates:
     """Updates as a compiled graph for each kind of turn; as they are written from the first that cannot be.
 
-    take:      one update
-    generator: of all its random numbers
-    rounded:   large matrix products are those of factors in bfloat16
+    eager:      updates as they are written
+    functional: the networks as pure functions
+    take:       an update, to be compiled
+    rounded:    large matrix products are those of factors in bfloat16
     """
 
-    def __init__(self, take: Take, generator: torch.Generator, *, rounded: bool = False) -> None:
-        self._take = take
-        self._function = CompiledFunction(self._taken, generator, rounded=rounded)
-        self._turn = Turn(policy=True, target=True, corrects=False)
-        self._names: dict[Turn, list[str]] = {}  # of the results of a kind of turn
-        self._obs: list[str] = []
-        self._why: str | None = None  # they are not compiled
+    def __init__(self, eager: Take, functional: Functional, take: TakeBy, *, rounded: bool = False) -> None:
+        self._eager = eager
+
+        def pure(batch: SequenceBatch, noise: Noise, turn: Turn) -> Found:
+            return functional.call(take, batch, noise, turn, functional)
+
+        self._function = CompiledFunction(pure, rounded=rounded)
+        self._turns = set[Turn]()
+        self._fails = False
         self._say: Say = _ignore
 
     def tell(self, say: Say) -> None:
         """Have compiling announced by ``say``, and what goes wrong there."""
         self._say = say
 
-    def __call__(self, batch: SequenceBatch, turn: Turn) -> UpdateResult:
-        """Take it; the first of its kind is compiled before, which takes some ten seconds."""
-        if self._why is not None:
-            return self._take(batch, turn)
-        self._turn, self._obs = turn, list(batch.obs)
-        if turn not in self._names:
+    def __call__(self, batch: SequenceBatch, noise: Noise, turn: Turn) -> Found:
+        """Take the steps; the first turn of its kind is compiled before, which takes some ten seconds."""
+        if self._fails:
+            return self._eager(batch, noise, turn)
+        if turn not in self._turns:
+            self._turns.add(turn)
             self._say(
                 "compiling the update: a minute the first time, with a memory some, seconds from then on"
             )
-        others = [value for name, value in vars(batch).items() if name != "obs"]
         try:
-            found = self._function(turn, [*batch.obs.values(), *others])
+            return self._function((turn, batch.reward.shape), batch, noise, turn)
         except NotCompilableError as error:
-            self._why = str(error)
+            self._fails = True
             self._say(f"the update is not compiled, the training goes on without that: {error}")
-            return self._take(batch, turn)
-        by_name = dict(zip(self._names[turn], found, strict=True))
-        named = {name: by_name.pop(name, None) for name in ("priority", "carry", "valid")}
-        return UpdateResult(ids=batch.ids, anchor=batch.anchor, metrics=by_name, **named)  # type: ignore[arg-type]
-
-    def _taken(self, inputs: Sequence[Tensor]) -> list[Tensor]:
-        """Take an update from the tensors of a batch; return those of its result."""
-        obs = dict(zip(self._obs, inputs, strict=False))
-        names = [name for name in SequenceBatch.__dataclass_fields__ if name != "obs"]
-        batch = SequenceBatch(obs=obs, **dict(zip(names, inputs[len(obs) :], strict=True)))
-        result = self._take(batch, self._turn)
-        named = {"priority": result.priority, "carry": result.carry, "valid": result.valid}
-        every = {name: x for name, x in {**named, **result.metrics}.items() if x is not None}
-        self._names[self._turn] = list(every)
-        return list(every.values())
+            return self._eager(batch, noise, turn)
 
 
 def reason_against(
@@ -137,10 +149,6 @@ def reason_against(
         (bool(extensions), f"{', '.join(type(one).__name__ for one in extensions)} is not compiled"),
         (config.ensemble_q_sample < config.ensemble_q_num, "ensemble_q_sample draws critics for each update"),
         (falls and config.weight_decay > 0.0, "weight_decay changes with learning_rate_schedule"),
-        (
-            config.value_head == "quantile" and config.reward_scaling,
-            "quantiles of scaled rewards are not compiled",
-        ),
         (device.type == "cpu" and not found, "there is no C++ compiler (apt install g++)"),
     )
     return next((reason for holds, reason in reasons if holds), None)

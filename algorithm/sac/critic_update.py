@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor, nn
+from typing_extensions import NotRequired, TypedDict
 
 from algorithm.actions.discrete import DiscretePolicy
 from algorithm.data import SequenceBatch
 from algorithm.extensions.base import Context, Extension
 from algorithm.nn.distributions import HybridAction
+from algorithm.nn.gradients import Gradients, Loss
 from algorithm.nn.norm import BatchNorm, has_batch_norm
 from algorithm.nn.optimiser import FlatAdam, if_any
 from algorithm.nn.return_scale import NoReturnScale, ReturnScale
@@ -38,12 +41,20 @@ class Ahead:
     rows: Tensor | None
 
 
+class Critique(TypedDict):
+    """What an update of the critics found, without gradient."""
+
+    td_error: Tensor  # [E, B, T] before the step
+    state: Tensor  # [B, T, S] of the learned tokens
+    carry: NotRequired[Tensor]  # [B, W+1, *C] before each token, where the replay takes it back
+    metrics: dict[str, Tensor]
+
+
 class CriticUpdate:
     """Targets, loss and step of encoder and critics, with the extensions that are trained beside them.
 
     values:    meaning of the critics' outputs
     make_step: constructor of an optimiser of modules
-    generator: of the actions in targets
     seed:      of the subset of critics in a target
     step:      optimiser of encoder and critics
     joint:     optimiser of the extensions' joint parts; None without any
@@ -60,7 +71,6 @@ class CriticUpdate:
         make_step: Callable[..., FlatAdam],
         return_scale: ReturnScale | NoReturnScale,
         extensions: Sequence[Extension],
-        generator: torch.Generator,
         values: Values,
         seed: int,
     ) -> None:
@@ -97,43 +107,67 @@ class CriticUpdate:
         )
         self._weighs = config.weight_decay > 0.0 or any(norms)
         self._continuous = slice(action.discrete, None)
+        self._refreshes = config.refresh_carry
         self._learned = slice(config.burn_in_step, config.burn_in_step + config.learn_step)
         self._num_critics, self._subset = config.ensemble_q_num, config.ensemble_q_sample
-        self._generator = generator
         self.subset_generator = torch.Generator().manual_seed(seed)
 
-    @property
-    def corrects(self) -> bool:
-        """Possibility that a batch norm is past its warm-up."""
-        return self._passes.corrects
+    def look(self) -> bool:
+        """Return whether a batch norm may be past its warm-up."""
+        return self._passes.look()
 
-    def update(self, ctx: Context) -> tuple[Tensor, dict[str, Tensor]]:
-        """Take a step; return the TD errors [E, B, T] before it, and values to log."""
-        taken, target, target_metrics = self._evaluate(ctx, self._passes)
-        loss, metrics = self._values.loss(taken, target)
-        auxiliary = {x: x.auxiliary_losses(ctx) for x in self._extensions}
-        norm = self._descend(loss, auxiliary)
-        q = self._values.mean(taken.detach())
-        return q - target.y, {
-            **target_metrics,
-            **metrics,
-            "loss/q": loss.detach(),
-            "value/q_mean": q / self._return_scale.scale,
-            "optim/grad_norm": norm,
+    def update(self, ctx: Context, noise: Tensor, by: Gradients) -> Critique:
+        """Take a step of encoder and critics, and of the joint parts.
+
+        noise: [P, A_c] of the actions at all tokens behind the burn-in
+        by:    way to the gradients
+        """
+        steps = [step for step in (self.step, self.joint) if step]
+        found, norms = by.descend(steps, partial(self._losses, ctx, noise))
+        found["metrics"] |= {
+            "optim/grad_norm": norms[0],
             **self._passes.settle(self.step.usable),
             **self._weight_norm(),
-            **{f"{x.prefix}loss/{k}": v.detach() for x, found in auxiliary.items() for k, v in found.items()},
         }
+        return found
+
+    def _losses(self, ctx: Context, noise: Tensor) -> tuple[Loss, Critique]:
+        taken, target, target_metrics = self._evaluate(ctx, noise, self._passes)
+        loss, metrics = self._values.loss(taken, target)
+        auxiliary = {x: x.auxiliary_losses(ctx) for x in self._extensions}
+        q = self._values.mean(taken.detach())
+        own = {f"{x.prefix}loss/{k}": v.detach() for x, found in auxiliary.items() for k, v in found.items()}
+        found: Critique = {
+            "td_error": q - target.y,
+            "state": ctx.state[:, ctx.learned].detach(),
+            "metrics": {
+                **target_metrics,
+                **metrics,
+                "loss/q": loss.detach(),
+                "value/q_mean": q / self._return_scale.scale,
+                **own,
+            },
+        }
+        if self._refreshes:
+            found["carry"] = ctx.carry_before()
+        gated = [v for x, losses in auxiliary.items() if x.gated for v in losses.values()]
+        free = [v for x, losses in auxiliary.items() if not x.gated for v in losses.values()]
+        return Loss(loss, _sum(gated), _sum(free)), found
 
     def _weight_norm(self) -> dict[str, Tensor]:
         """Return the length of the parameters where it counts: behind a norm long rows learn slowly."""
         return {"optim/weight_norm": torch.linalg.vector_norm(self.step.flat.data)} if self._weighs else {}
 
     @torch.no_grad()
-    def td_error(self, ctx: Context) -> Tensor:
-        """Return the TD errors [E, B, T] as the networks are; nothing is learned."""
-        taken, target, _ = self._evaluate(ctx, self._apart)
+    def td_error(self, ctx: Context, noise: Tensor) -> Tensor:
+        """Return the TD errors [E, B, T] as the networks are; nothing is learned. noise: see :meth:`update`."""
+        taken, target, _ = self._evaluate(ctx, noise, self._apart)
         return self._values.mean(taken) - target.y
+
+    @torch.no_grad()
+    def target_q(self, batch: SequenceBatch, state: Tensor) -> Tensor:
+        """Return Q of the stored actions by the target critics; see :meth:`taken_q`."""
+        return self.taken_q(batch, self._model.target_q.frozen, state)
 
     def taken_q(
         self, batch: SequenceBatch, critics: Callable[[Tensor, Tensor], Tensor], state: Tensor
@@ -148,12 +182,14 @@ class CriticUpdate:
         taken = self._values.taken(out, lambda q: self._heads.q_of_action(q, action))
         return taken.view(*taken.shape[:-1], *shape)
 
-    def _evaluate(self, ctx: Context, passes: Passes) -> tuple[Tensor, LearningTarget, dict[str, Tensor]]:
+    def _evaluate(
+        self, ctx: Context, noise: Tensor, passes: Passes
+    ) -> tuple[Tensor, LearningTarget, dict[str, Tensor]]:
         """Return what the critics say of the stored actions, with gradient, what they should, and metrics."""
         batch, learned = ctx.batch, ctx.learned
         action = flatten_time(batch.action[:, learned])
         valid = batch.valid[:, ctx.burn_in :]
-        ahead = self._look_ahead(ctx)
+        ahead = self._look_ahead(ctx, noise)
         then = flatten_time(ctx.target_following), ahead.u
         if ahead.rows is not None:
             then = then[0][ahead.rows], then[1][ahead.rows]
@@ -170,12 +206,12 @@ class CriticUpdate:
         return self._of_stored(out, action, batch.valid[:, learned].shape), target, metrics
 
     @torch.no_grad()
-    def _look_ahead(self, ctx: Context) -> Ahead:
+    def _look_ahead(self, ctx: Context, noise: Tensor) -> Ahead:
         """Draw what the policy would do at the tokens behind the learned transitions and their n steps."""
         batch, following = ctx.batch, slice(ctx.burn_in + 1, None)
         state, mask = flatten_time(ctx.state[:, following]), flatten_time(batch.action_mask[:, following])
         policy = self._model.policy(state, {k: flatten_time(v[:, following]) for k, v in ctx.obs.items()})
-        u, logp = self._heads.sample(policy, self._generator)
+        u, logp = self._heads.sample(policy, noise)
 
         def mean_q() -> Tensor:
             return self._values.point(self._model.q.frozen(state, u)).mean(0)
@@ -222,7 +258,7 @@ class CriticUpdate:
             q_target=lambda: ctx.target_q(ctx.target_learned),
             weight=batch.weight,
             valid=batch.valid[:, ctx.learned],
-            unit=self._return_scale.factor,
+            unit=self._return_scale.scale,
         )
         return target, metrics | self._return_scale.metrics() | {"value/target": y / self._return_scale.scale}
 
@@ -244,30 +280,9 @@ class CriticUpdate:
             return None
         return torch.randperm(self._num_critics, generator=self.subset_generator)[: self._subset].tolist()
 
-    def _descend(self, loss: Tensor, auxiliary: Mapping[Extension, Mapping[str, Tensor]]) -> Tensor:
-        """Take one step of encoder and critics, and of the joint parts; return the former's gradient norm."""
-        steps = [step for step in (self.step, self.joint) if step]
-        free = [v for x, losses in auxiliary.items() if not x.gated for v in losses.values()]
-        gated = [v for x, losses in auxiliary.items() if x.gated for v in losses.values()]
-        for step in steps:
-            step.gradient.zero_()
-        if gated:  # compared with the critics' own gradient, so free losses come last
-            loss.backward(retain_graph=True)
-            self._add_where_it_agrees(torch.stack(gated).sum(), retain_graph=bool(free))
-            if free:
-                torch.stack(free).sum().backward()
-        else:
-            sum(free, start=loss).backward()
-        norms = [step.move() for step in steps]
-        return norms[0]
 
-    def _add_where_it_agrees(self, loss: Tensor, *, retain_graph: bool) -> None:
-        """Add the gradient of ``loss``; on the encoder only if its cosine with the other is positive."""
-        encoder = self.step.gradient[self.encoder]
-        before = encoder.clone()
-        encoder.zero_()
-        loss.backward(retain_graph=retain_graph)
-        encoder.mul_(torch.dot(before, encoder) > 0.0).add_(before)
+def _sum(losses: Sequence[Tensor]) -> Tensor | None:
+    return torch.stack(list(losses)).sum() if losses else None
 
 
 def _spread_out(value: Tensor, rows: Tensor, shape: torch.Size) -> Tensor:

@@ -213,15 +213,17 @@ class ActionHeads(nn.Module):
 
     discrete: DiscreteHead
     continuous: ContinuousHead
+    learns: bool  # there is a policy to learn
 
     def __init__(self, parts: ActionParts, discrete: DiscreteHead, continuous: ContinuousHead) -> None:
         super().__init__()
         self.parts = parts
         self.discrete, self.continuous = discrete, continuous
+        self.learns = isinstance(discrete, CategoricalHead) or isinstance(continuous, TanhNormalHead)
 
-    def sample(self, policy: HybridAction, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-        """Return a fresh continuous action u [P, A_c] and its log-density [P]."""
-        return self.parts.continuous.sample(policy, generator)
+    def sample(self, policy: HybridAction, noise: Tensor) -> tuple[Tensor, Tensor]:
+        """Return a fresh continuous action u [P, A_c] and its log-density [P], of normal noise [P, A_c]."""
+        return self.parts.continuous.sample(policy, noise)
 
     def choose(self, policy: HybridAction, mask: Tensor, mean_q: MeanQ) -> DiscretePolicy:
         """Return the discrete part of the policy; ``mean_q`` is called only by parts that choose by value."""

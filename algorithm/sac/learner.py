@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from algorithm.data import Segment, SequenceBatch, StepBatch, UpdateResult
 from algorithm.extensions.base import Context, Extension, OwnSteps
+from algorithm.nn.gradients import Autograd, Functional, Gradients, Loss
 from algorithm.nn.layer_noise import LayerNoise
 from algorithm.nn.loader import Networks
 from algorithm.nn.norm import BatchStatistics
@@ -19,9 +20,10 @@ from algorithm.nn.normalise import NoNormaliser, Normaliser
 from algorithm.nn.optimiser import FlatAdam, below, if_any
 from algorithm.nn.process import graphs_round
 from algorithm.nn.return_scale import NoReturnScale, ReturnScale
+from algorithm.nn.target import NoTarget
 from algorithm.ops.priority import sequence_priority
 from algorithm.ops.shapes import masked_mean, valid_share
-from algorithm.sac.compiled_update import CompiledUpdates, EagerUpdates, Turn, Updates
+from algorithm.sac.compiled_update import CompiledUpdates, EagerUpdates, Found, Noise, Turn, Updates
 from algorithm.sac.config import SacConfig
 from algorithm.sac.critic import choose_reduce
 from algorithm.sac.critic_update import CriticUpdate
@@ -77,6 +79,7 @@ class Sac:
             beta_1=config.adam_beta_1,
         )
         self._generator = torch.Generator(device).manual_seed(seed)
+        self._action_size = spec.action.continuous
         self._values = make_values(config, spec.action, device)
         self.critics = CriticUpdate(
             self.model,
@@ -87,7 +90,6 @@ class Sac:
             return_scale=self.return_scale,
             extensions=self.extensions,
             values=self._values,
-            generator=self._generator,
             seed=seed,
         )
         self._policy_step = make_step([self.model.policy], weight_decay=config.weight_decay)
@@ -100,14 +102,14 @@ class Sac:
         self._own = OwnSteps(extensions, make_step)
         self._layer_noise = LayerNoise([self.model.rep, self.model.policy, *self.model.q.members], on=True)
         self._burn_in, self._learn = config.burn_in_step, config.learn_step
-        self._refreshed = Context.carry_before if config.refresh_carry else _no_carry
         self._tau, self._target_interval = config.tau, config.update_target_per_step
         _, self._climbed = choose_reduce(config)
         self._policy_interval = config.policy_update_per_step
-        self._take: Updates = EagerUpdates(self._update, self._generator)
+        self._by = Autograd(gate=self.critics.encoder)
+        self._take: Updates = EagerUpdates(self._eager)
         if compiled:
             rounded = config.matmul_precision == "medium" and graphs_round(device)
-            self._take = CompiledUpdates(self._update, self._generator, rounded=rounded)
+            self._take = CompiledUpdates(self._eager, self._functional(), self._update, rounded=rounded)
         self.tell = self._take.tell
         self.updates = 0
 
@@ -119,31 +121,61 @@ class Sac:
         ``priority`` may hold NaN. The target follows nevertheless, since the parameters stay finite.
         """
         self.updates += 1
+        corrects = self.critics.look(), self._policy_norms.look()
         turn = Turn(
             policy=self.updates % self._policy_interval == 0,
             target=self.updates % self._target_interval == 0,
-            corrects=self.critics.corrects or self._policy_norms.corrects,
+            corrects=any(corrects),
         )
-        return self._take(batch.to(self.device), turn)
-
-    def _update(self, batch: SequenceBatch, turn: Turn) -> UpdateResult:
+        batch = batch.to(self.device)
         self._layer_noise.apply(self._generator)
+        noise = Noise(self._draw_ahead(batch), self._draw_now(batch) if turn.policy else None)
         with self.model.training_mode():
-            ctx = self._encode(batch)
-            td_error, critic_metrics = self.critics.update(ctx)
-            policy_metrics = self._update_policy(ctx) if turn.policy else {}
-            own_metrics = self._own.update(ctx)
+            found = self._take(batch, noise, turn)
+        valid = batch.valid[:, self._burn_in : self._burn_in + self._learn]
+        return UpdateResult(ids=batch.ids, anchor=batch.anchor, valid=valid, **found)
+
+    def _draw_ahead(self, batch: SequenceBatch) -> Tensor:
+        """Draw the noise of the actions at all tokens behind the burn-in, [P, A_c]."""
+        return self._draw(len(batch.reward) * (batch.reward.shape[1] - self._burn_in))
+
+    def _draw_now(self, batch: SequenceBatch) -> Tensor:
+        """Draw the noise of the actions at the learned tokens, [P, A_c]."""
+        return self._draw(len(batch.reward) * self._learn)
+
+    def _draw(self, rows: int) -> Tensor:
+        return torch.randn(rows, self._action_size, generator=self._generator, device=self.device)
+
+    def _eager(self, batch: SequenceBatch, noise: Noise, turn: Turn) -> Found:
+        return self._update(batch, noise, turn, self._by)
+
+    def _update(self, batch: SequenceBatch, noise: Noise, turn: Turn, by: Gradients) -> Found:
+        """Take the steps of an update. All that it depends on are its arguments and this learner's tensors."""
+        ctx = self._encode(batch)
+        critique = self.critics.update(ctx, noise.ahead, by)
+        metrics = critique["metrics"]
+        if noise.now is not None:
+            metrics |= self._update_policy(ctx, critique["state"], noise.now, by)
+        metrics |= self._own.update(ctx)
         if turn.target:
             self.model.target.polyak_(self._tau)
             for extension in self.extensions:
                 extension.updated(self._tau)
-        return UpdateResult(
-            priority=sequence_priority(td_error, batch.valid[:, ctx.learned]),
-            ids=batch.ids,
-            anchor=batch.anchor,
-            carry=self._refreshed(ctx),
-            valid=batch.valid[:, ctx.learned],
-            metrics=critic_metrics | policy_metrics | own_metrics,
+        return {
+            "priority": sequence_priority(critique["td_error"], batch.valid[:, ctx.learned]),
+            "carry": critique.get("carry"),
+            "metrics": metrics,
+        }
+
+    def _functional(self) -> Functional:
+        """Return the networks as pure functions of the storages that an update writes."""
+        model, steps = self.model, [step for _, step in self._steps()]
+        networks = [model.rep, model.policy, model.q, *model.q.copies, self.heads]
+        if isinstance(model.target, NoTarget):
+            return Functional(networks, steps)
+        copies = model.target_q.copies
+        return Functional(
+            [*networks, model.target_rep, model.target_q, *copies], steps, [model.target.flat.data]
         )
 
     @property
@@ -173,7 +205,8 @@ class Sac:
         """Return the present priority [B] of a batch, in units of the TD error; nothing is learned."""
         batch = batch.to(self.device)
         ctx = self._encode(batch)
-        return sequence_priority(self.critics.td_error(ctx), batch.valid[:, ctx.learned])
+        td_error = self.critics.td_error(ctx, self._draw_ahead(batch))
+        return sequence_priority(td_error, batch.valid[:, ctx.learned])
 
     @torch.no_grad()
     def staleness(self, batch: SequenceBatch, stored: Tensor) -> dict[str, Tensor]:
@@ -219,37 +252,42 @@ class Sac:
             normalise=self.model.normaliser,
             recode=recode,
             q=partial(self.critics.taken_q, batch, self.model.q),
-            target_q=torch.no_grad()(partial(self.critics.taken_q, batch, self.model.target_q.frozen)),
+            target_q=partial(self.critics.target_q, batch),
             generator=self._generator,
         )
 
-    def _update_policy(self, ctx: Context) -> dict[str, Tensor]:
-        learned = ctx.learned
-        state = flatten_time(ctx.state[:, learned].detach())
-        valid = ctx.batch.valid[:, learned]
-        share = flatten_time(valid_share(valid, ctx.batch.weight.dtype))
-        with self._policy_norms.of_batch(None if self._learn == 1 else share / share.sum().clamp(min=1.0)):
-            policy = self.model.policy(state, {k: flatten_time(v[:, learned]) for k, v in ctx.obs.items()})
-        u, logp = self.heads.sample(policy, self._generator)
-        every_q = self._values.point(self.model.q.frozen(state, u))
-        mask = flatten_time(ctx.batch.action_mask[:, learned])
-        choice = self.heads.choose(policy, mask, lambda: every_q.mean(0))
-        q = self._climbed(every_q)
-        losses = self.heads.losses(choice, logp, q, share)
-        if losses:  # greedy actions alone have no policy to learn
-            self._policy_step.step(losses["policy"])
-            if self._alpha_step:
-                self._alpha_step.step(losses["alpha"])
-        metrics = self.heads.metrics(choice, u, logp)
-        if losses and self._policy_norms:
+    def _update_policy(
+        self, ctx: Context, state: Tensor, noise: Tensor, by: Gradients
+    ) -> dict[str, Tensor]:
+        """Take a step of policy and temperature on the learned states [B, T, S]; noise [P, A_c]."""
+        evaluate = partial(self._policy_losses, ctx, flatten_time(state), noise)
+        steps = [step for step in (self._policy_step, self._alpha_step) if step]
+        if self.heads.learns:
+            metrics, _ = by.descend(steps, evaluate)
+        else:  # greedy actions alone have no policy to learn
+            metrics = evaluate()[1]
+        if self.heads.learns and self._policy_norms:
             metrics["norm/shift_policy"] = self._policy_norms.settle(
                 self._policy_step.usable, unify=self._unify
             )
-        shape = (-1, ctx.learn)
-        return {
-            **{f"loss/{name}": loss.detach() for name, loss in losses.items()},
-            **{name: value.unflatten(-1, shape) if value.dim() else value for name, value in metrics.items()},
-        }
+        return {name: x.unflatten(-1, (-1, ctx.learn)) if x.dim() else x for name, x in metrics.items()}
+
+    def _policy_losses(
+        self, ctx: Context, state: Tensor, noise: Tensor
+    ) -> tuple[Loss, dict[str, Tensor]]:
+        learned = ctx.learned
+        share = flatten_time(valid_share(ctx.batch.valid[:, learned], ctx.batch.weight.dtype))
+        with self._policy_norms.of_batch(None if self._learn == 1 else share / share.sum().clamp(min=1.0)):
+            policy = self.model.policy(state, {k: flatten_time(v[:, learned]) for k, v in ctx.obs.items()})
+        u, logp = self.heads.sample(policy, noise)
+        every_q = self._values.point(self.model.q.frozen(state, u))
+        mask = flatten_time(ctx.batch.action_mask[:, learned])
+        choice = self.heads.choose(policy, mask, lambda: every_q.mean(0))
+        losses = self.heads.losses(choice, logp, self._climbed(every_q), share)
+        shown = {f"loss/{name}": loss.detach() for name, loss in losses.items()}
+        # The losses of policy and temperature share no parameter, so one backward pass serves both.
+        total = sum(losses.values(), start=state.new_zeros(()))
+        return Loss(total), shown | self.heads.metrics(choice, u, logp)
 
     def tensors(self) -> dict[str, dict[str, Tensor]]:
         """Return the learner's tensors by checkpoint file: ``model`` (all networks, targets, temperature) and
@@ -320,6 +358,3 @@ class Sac:
     def _modules(self) -> nn.Module:
         extensions = nn.ModuleList(self.extensions)
         return nn.ModuleDict({"model": self.model, "composition": self.heads, "extensions": extensions})
-
-
-def _no_carry(_: Context) -> None: ...

@@ -31,9 +31,8 @@ class Passes(Protocol):
         """
         ...
 
-    @property
-    def corrects(self) -> bool:
-        """Possibility that a norm is past its warm-up, see :class:`~algorithm.nn.norm.BatchStatistics`."""
+    def look(self) -> bool:
+        """Return whether a norm may be past its warm-up; see :class:`~algorithm.nn.norm.BatchStatistics`."""
         ...
 
     def settle(self, usable: Tensor) -> dict[str, Tensor]:
@@ -43,8 +42,6 @@ class Passes(Protocol):
 
 class Separate:
     """Two passes, by the critics and by their targets."""
-
-    corrects = False
 
     def __init__(self, model: Model) -> None:
         self._model = model
@@ -56,6 +53,10 @@ class Separate:
         with torch.no_grad():
             following = self._model.target_q.frozen(*then, members=members)
         return self._model.q(*now), following
+
+    def look(self) -> bool:
+        """Return false: there are no norms."""
+        return False
 
     def settle(self, usable: Tensor) -> dict[str, Tensor]:
         """Do nothing: nothing is noted."""
@@ -91,10 +92,11 @@ class Joint:
             following = self._model.target_q.frozen(state.detach(), action, members=members)[:, size:]
         return out[:, :size], following
 
-    @property
-    def corrects(self) -> bool:
-        """Possibility that a norm is past its warm-up."""
-        return self._statistics.corrects
+    def look(self) -> bool:
+        """Return whether a norm may be past its warm-up."""
+        if self._target is not None:
+            self._target.look()
+        return self._statistics.look()
 
     def settle(self, usable: Tensor) -> dict[str, Tensor]:
         """Move the running statistics."""

@@ -39,7 +39,7 @@ class Bootstrap:
 class LearningTarget:
     """Target of the critics' loss, with the weights of its rows.
 
-    unit: size of a unit of reward, in what the critics learn: 1 without ``reward_scaling``
+    unit: size of a unit of reward, in what the critics learn: a tensor [] with ``reward_scaling``, else 1
     """
 
     y: Tensor  # [B, T]
@@ -47,7 +47,7 @@ class LearningTarget:
     q_target: Callable[[], Tensor]  # the target critics' values of the stored actions, [E, B, T]
     weight: Tensor  # [B]
     valid: Tensor  # [B, T]
-    unit: float
+    unit: Tensor | float
 
 
 class Values(Protocol):
