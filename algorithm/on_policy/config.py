@@ -215,17 +215,11 @@ def misplaced(algorithm: str, block: str, key: str) -> tuple[str, str] | None:
 
 
 def idle(config: AnyConfig) -> Iterator[str]:
-    """Yield a line for each key that is set and has no effect, and for a training without an update."""
+    """Yield a line for each key that is set and has no effect."""
     name = BLOCKS[config.algorithm]
-    own, base, sac = getattr(config, name), config.base_config, config.sac_config
+    own, sac = getattr(config, name), config.sac_config
     if sac.seq_encoder is None and own.sequence_step != type(own).model_fields["sequence_step"].default:
         yield f"{name}.sequence_step has no effect: there is no memory (sac_config.seq_encoder)"
-    size = own.rollout_step * base.n_envs
-    if 0 < base.max_step < size:
-        yield (
-            f"nothing will be learned: a rollout has {size:,} steps ({name}.rollout_step times "
-            f"base_config.n_envs), and the training ends at {base.max_step:,}"
-        )
 
 
 def contradictions(config: AnyConfig) -> Iterator[Contradiction]:

@@ -167,7 +167,8 @@ def run_training(
             raise
         result = result_json(run, outcome, loaded.seed)
         write_outcome(loaded, run, outcome, result, console)
-        console.finish(*finish_screen(run, outcome, saver.summary, trainer.render_modes))
+        shown = finish_screen(run, outcome, saver.summary, trainer.render_modes)
+        console.finish(*shown, doubtful=not outcome.updates)
     return Trained(run, result, stop.exit_code)
 
 

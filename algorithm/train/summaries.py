@@ -90,6 +90,8 @@ def finish_screen(
     rows = [
         ("steps", f"{outcome.steps:,} with {outcome.updates:,} updates in {outcome.seconds:.0f} s, {speed}")
     ]
+    if not outcome.updates:
+        rows.insert(0, ("learned", "nothing from these steps: the training ended before the first update"))
     for title, evaluations in (("evaluation", outcome.last_eval), ("best", outcome.best_eval)):
         for behaviour, (step, performance) in evaluations.items():
             name = "" if behaviour == DEFAULT_BEHAVIOUR else f" {behaviour}"

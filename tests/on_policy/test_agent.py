@@ -137,3 +137,6 @@ def test_keys_without_an_effect_are_told_and_a_training_that_learns_nothing():
     (line,) = agent.notices
     assert line.startswith("nothing will be learned: a rollout has 1,200 steps")
     assert not make(rollout_step=500, n=2)[0].notices
+    agent, _ = make(sac={"use_normalization": True}, rollout_step=500, n=2)
+    (line,) = agent.notices
+    assert "the first update comes after 2,000, and the training ends at 1,000" in line
