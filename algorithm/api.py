@@ -30,7 +30,7 @@ from algorithm.env.observations import frame_stack
 from algorithm.env.registry import recipe_class
 from algorithm.env.wrappers import resolve_wrappers
 from algorithm.errors import UsageError
-from algorithm.evaluation.evaluate import EvalPolicy, Performance
+from algorithm.evaluation.evaluate import EvalPolicy, Performance, cut_off_line, episode_limit
 from algorithm.evaluation.evaluate import evaluate as play_episodes
 from algorithm.evaluation.play import LIMITS
 from algorithm.experience.faults import Faults
@@ -180,9 +180,11 @@ class Run:
             players = {
                 name: EvalPolicy(agent.new_policy("playing"), greedy=True) for name, agent in agents.items()
             }
-            limit = loaded.config.base_config.max_step_each_iter
+            limit = episode_limit(loaded.config, env.time_limit)
             found = play_episodes(env, players, episodes, length_limit=limit)
-        assert found is not None, "nothing stops it"
+            assert found is not None, "nothing stops it"
+            if line := cut_off_line(found.values(), loaded.config, limit):
+                console.warn(line)
         return next(iter(found.values()))
 
     def resume(

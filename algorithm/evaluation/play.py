@@ -26,7 +26,14 @@ from algorithm.env.base import VecEnv
 from algorithm.env.unity.player import EditorStoppedError
 from algorithm.errors import UsageError
 from algorithm.evaluation.callbacks import NULL_CALLBACK, CallbackList, EvalCallback
-from algorithm.evaluation.evaluate import EvalPolicy, Performance, eval_loop, evaluate
+from algorithm.evaluation.evaluate import (
+    EvalPolicy,
+    Performance,
+    cut_off_line,
+    episode_limit,
+    eval_loop,
+    evaluate,
+)
 from algorithm.evaluation.recording import Recording
 from algorithm.evaluation.video import VideoRecorder, VideoRecorders
 from algorithm.experience.collector import Iteration
@@ -215,16 +222,19 @@ def _evaluate(
         episodes.append(episode)
         console.message(_line(len(episodes), episode))
 
+    limit = episode_limit(loaded.config, env.time_limit)
     with _editor_as_signal(stop):
         evaluate(
             env,
             _policies(agents, greedy=True),
             num_episodes,
-            length_limit=loaded.config.base_config.max_step_each_iter,
+            length_limit=limit,
             stop=lambda: bool(stop),
             on_episode=on_episode,
             callback=callback,
         )
+    if line := cut_off_line(scores_of(episodes).values(), loaded.config, limit):
+        console.warn(line)
     return episodes
 
 

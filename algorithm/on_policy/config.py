@@ -32,7 +32,10 @@ class OnPolicyConfig(Block):
         resume=_OTHER_ROLLOUT,
     )
     sequence_step: Whole = option(
-        32, "With a memory: steps of the sequences that a rollout is cut into.", new=True, ge=2
+        32,
+        "With a memory: steps of the sequences that a rollout is cut into, no more than rollout_step.",
+        new=True,
+        ge=2,
     )
     shared: bool = option(
         True,
@@ -59,6 +62,11 @@ class OnPolicyConfig(Block):
         "false: segments made with weights more than one version old are dropped.",
         new=True,
     )
+
+    @property
+    def sequence(self) -> int:
+        """Steps of a sequence with a memory: those of an environment's rollout at most."""
+        return min(self.sequence_step, self.rollout_step)
 
 
 class PpoConfig(OnPolicyConfig):
@@ -256,11 +264,11 @@ def contradictions(config: AnyConfig) -> Iterator[Contradiction]:
             f"{size} steps of a rollout cannot be split into {parts} parts of two or more",
             "lower num_minibatch, or raise rollout_step or n_envs",
         )
-    elif sac.seq_encoder and size // own.sequence_step < parts:
+    elif sac.seq_encoder and size // own.sequence < parts:
         yield Contradiction(
             (f"{name}.num_minibatch", f"{name}.sequence_step"),
-            f"with a memory {size} steps of a rollout are {size // own.sequence_step} sequences of "
-            f"{own.sequence_step}, too few for {parts} parts",
+            f"with a memory {size} steps of a rollout are {size // own.sequence} sequences of "
+            f"{own.sequence}, too few for {parts} parts",
             "lower num_minibatch or sequence_step, or raise rollout_step or n_envs",
         )
     falls = [

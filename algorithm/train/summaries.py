@@ -15,7 +15,7 @@ from algorithm.config.schema import Config
 from algorithm.console.base import Console
 from algorithm.console.offers import has_display, playing_commands
 from algorithm.errors import StorageError
-from algorithm.evaluation.evaluate import Performance
+from algorithm.evaluation.evaluate import Performance, episode_limit
 from algorithm.nn.process import graphs_round, medium_is_single
 from algorithm.report.curves import plot_curve, read_series
 from algorithm.report.report import write_report
@@ -170,7 +170,11 @@ def _environment(config: Config, env: EnvInfo) -> list[tuple[str, str]]:
     for name, spec in env.specs.items():
         prefix = "" if name == DEFAULT_BEHAVIOUR else f"{name}: "
         rows += [("observation", prefix + _observations(spec)), ("action", prefix + _actions(spec))]
-    return [*rows, ("time limit", f"{env.time_limit} steps" if env.time_limit else "none known")]
+    limit = f"{env.time_limit} steps" if env.time_limit else "none known"
+    of_evaluations = episode_limit(config, env.time_limit)
+    if of_evaluations > 0:
+        limit += f"; {of_evaluations:,} in an evaluation"
+    return [*rows, ("time limit", limit)]
 
 
 def _wrapper(wrapper: Mapping[str, Mapping[str, object] | None]) -> str:
