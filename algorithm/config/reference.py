@@ -120,7 +120,7 @@ _PAGE_HEAD = f"""\
 A task is a folder with a `config.yaml`. Its top level holds *sections*; each section has the shape of
 `algorithm/default_config.yaml` and says only what differs from it. A key that does not exist, a value of the
 wrong type and values that contradict each other stop the program before anything runs, all of them told at
-once with file and line.
+once with file and line. A file without sections, whose top level holds such keys alone, is one section.
 
 ## How settings are merged
 
