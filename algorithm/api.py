@@ -30,8 +30,9 @@ from algorithm.env.observations import frame_stack
 from algorithm.env.registry import recipe_class
 from algorithm.env.wrappers import resolve_wrappers
 from algorithm.errors import UsageError
-from algorithm.evaluation.evaluate import EvalPolicy, Performance, cut_off_line, episode_limit
+from algorithm.evaluation.evaluate import EvalPolicy, Performance
 from algorithm.evaluation.evaluate import evaluate as play_episodes
+from algorithm.evaluation.length import cut_off_line, episode_limit
 from algorithm.evaluation.play import LIMITS
 from algorithm.experience.faults import Faults
 from algorithm.nn.process import set_up_process

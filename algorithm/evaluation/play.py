@@ -26,14 +26,8 @@ from algorithm.env.base import VecEnv
 from algorithm.env.unity.player import EditorStoppedError
 from algorithm.errors import UsageError
 from algorithm.evaluation.callbacks import NULL_CALLBACK, CallbackList, EvalCallback
-from algorithm.evaluation.evaluate import (
-    EvalPolicy,
-    Performance,
-    cut_off_line,
-    episode_limit,
-    eval_loop,
-    evaluate,
-)
+from algorithm.evaluation.evaluate import EvalPolicy, Performance, eval_loop, evaluate
+from algorithm.evaluation.length import cut_off_line, episode_limit
 from algorithm.evaluation.recording import Recording
 from algorithm.evaluation.video import VideoRecorder, VideoRecorders
 from algorithm.experience.collector import Iteration

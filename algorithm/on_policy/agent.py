@@ -188,17 +188,10 @@ class OnPolicyAgent:
     @property
     def notices(self) -> list[str]:
         """Lines on keys that are set and have no effect, and on a training without an update."""
-        lines = [*unused(self.config), *idle(self.config)]
+        lines = [*unused(self.config), *idle(self.config, self.warm_up_steps)]
         if not self._own.shared and not any(True for _ in self.learner.model.rep.parameters()):
             why = "the encoder learns nothing, so policy and values share nothing anyway"
             lines.append(f"{BLOCKS[self.config.algorithm]}.shared: false has no effect: {why}")
-        if 0 < self.config.base_config.max_step < self.warm_up_steps:
-            lines.append(
-                f"nothing will be learned: a rollout has {self._size:,} steps ("
-                f"{BLOCKS[self.config.algorithm]}.rollout_step times base_config.n_envs), the first update "
-                f"comes after {self.warm_up_steps:,}, and the training ends at "
-                f"{self.config.base_config.max_step:,}"
-            )
         return lines
 
     def pretrain(self, stop: Callable[[], bool]) -> dict[str, float]:

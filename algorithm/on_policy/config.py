@@ -222,10 +222,19 @@ def misplaced(algorithm: str, block: str, key: str) -> tuple[str, str] | None:
     return f"it is SAC's, and algorithm is {algorithm}", fix
 
 
-def idle(config: AnyConfig) -> Iterator[str]:
-    """Yield a line for each key that is set and has no effect."""
+def idle(config: AnyConfig, warm_up: int) -> Iterator[str]:
+    """Yield a line for each key that is set and has no effect, and for a training without an update.
+
+    warm_up: steps before the first update
+    """
     name = BLOCKS[config.algorithm]
-    own, sac = getattr(config, name), config.sac_config
+    own, base, sac = getattr(config, name), config.base_config, config.sac_config
+    if 0 < base.max_step < warm_up:
+        yield (
+            f"nothing will be learned: a rollout has {own.rollout_step * base.n_envs:,} steps "
+            f"({name}.rollout_step times base_config.n_envs), the first update comes after {warm_up:,}, and "
+            f"the training ends at {base.max_step:,}"
+        )
     if sac.seq_encoder is None and own.sequence_step != type(own).model_fields["sequence_step"].default:
         yield f"{name}.sequence_step has no effect: there is no memory (sac_config.seq_encoder)"
 

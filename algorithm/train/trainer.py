@@ -18,13 +18,8 @@ from algorithm.console.base import Console, Evaluation, Progress
 from algorithm.env.base import VecEnv
 from algorithm.env.unity.player import EditorStoppedError
 from algorithm.evaluation.callbacks import EvalCallback
-from algorithm.evaluation.evaluate import (
-    EvalPolicy,
-    Performance,
-    cut_off_line,
-    episode_limit,
-    evaluate,
-)
+from algorithm.evaluation.evaluate import EvalPolicy, Performance, evaluate
+from algorithm.evaluation.length import cut_off_line, episode_limit
 from algorithm.experience.non_finite import OnNonFinite
 from algorithm.families import family
 from algorithm.roles import Episode

@@ -12,7 +12,8 @@ from algorithm.data import Segment
 from algorithm.errors import EnvError
 from algorithm.evaluation import evaluate as module
 from algorithm.evaluation.callbacks import NULL_CALLBACK, CallbackList, NullCallback
-from algorithm.evaluation.evaluate import Performance, cut_off_line, episode_limit, evaluate
+from algorithm.evaluation.evaluate import Performance, evaluate
+from algorithm.evaluation.length import cut_off_line, episode_limit
 from algorithm.experience.collector import LocalCollector
 from algorithm.roles import Episode
 from algorithm.spec import DEFAULT_BEHAVIOUR
