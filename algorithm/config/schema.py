@@ -299,7 +299,7 @@ class Config(Block):
     reward_signals: RewardSignals = block(RewardSignals, "What is rewarded.", new=True, by_behaviour=True)
     demonstrations: DemoConfig = block(DemoConfig, "Episodes to learn from.", new=True, by_behaviour=True)
     behavioral_cloning: BehavioralCloning = block(
-        BehavioralCloning, "Cloning of demonstrated actions.", new=True, by_behaviour=True
+        BehavioralCloning, "Cloning of demonstrated actions, with PPO and A2C.", new=True, by_behaviour=True
     )
     eval_config: EvalConfig = block(EvalConfig, "Evaluation.", new=True, random=True)
     checkpoint_config: CheckpointConfig = block(CheckpointConfig, "Checkpoints.", new=True, random=True)
