@@ -205,8 +205,8 @@ class _Work:
                 one.policy.warming_up = link.warming_up[name]
             try:
                 episodes = rollout.step()
-            except EditorStoppedError:
-                self.stop.set()
+            except EditorStoppedError as end:
+                self.stop.set(end.what, interrupted=True)
                 return
             link.report(steps=rollout.steps, version=loader.version)
             for packed in writer.flush(

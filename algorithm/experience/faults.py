@@ -27,9 +27,7 @@ class Faults:
         if fault.harmless:
             if fault.what not in self._reported:
                 self._reported.add(fault.what)
-                self._console.warn(
-                    f"{fault.line} · it is used as it is; correct the bounds of observation_space"
-                )
+                self._console.warn(fault.line)
             return
         self.env_restarts += 1
         self._console.warn(f"{fault.line} · started anew")

@@ -207,8 +207,8 @@ class Session:
         alone = config.base_config.env_type == "UNITY" and config.base_config.unity_args.editor
         eval_env = None if alone else self.env("evaluate", 1, faults, render=watched, film=video)
         runtime = self.wire(self, eval_env, faults)
-        if eval_env and config.eval_config.wrappers is not None:
-            check_eval_spaces(runtime.scene.specs, eval_env.specs)
+        if eval_env:
+            check_eval_spaces(self.loaded, runtime.scene.specs, eval_env.specs)
         film = VideoRecorders(eval_env, run.videos, warn=console.warn) if video and eval_env else no_video
         networks = run.path if start and not self.options.use_env_nn else self.loaded.env_dir
         agents, start, empty = self._agents(runtime, networks, start)

@@ -13,7 +13,7 @@ import torch
 from algorithm.config.loader import LoadedConfig
 from algorithm.config.schema import Config
 from algorithm.console.base import Console
-from algorithm.console.offers import has_display, playing_commands
+from algorithm.console.offers import playing_commands
 from algorithm.errors import StorageError
 from algorithm.evaluation.evaluate import Performance
 from algorithm.nn.process import graphs_round, medium_is_single
@@ -22,6 +22,7 @@ from algorithm.report.report import write_report
 from algorithm.roles import Agent
 from algorithm.runs.rundir import RunDir
 from algorithm.spec import DEFAULT_BEHAVIOUR, AgentSpec
+from algorithm.system.display import has_display
 from algorithm.train.profile import shares
 from algorithm.train.runtime import EnvInfo
 from algorithm.train.trainer import Outcome

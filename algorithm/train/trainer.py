@@ -189,8 +189,8 @@ class Trainer:
     def _advance(self) -> None:
         try:
             self._step()
-        except EditorStoppedError:
-            self._stop.set()
+        except EditorStoppedError as end:
+            self._stop.set(end.what, interrupted=True)
 
     def _step(self) -> None:
         counters, collector = self._counters, self._training.collector

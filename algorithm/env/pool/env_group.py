@@ -164,6 +164,7 @@ class EnvGroup:
         buffers.write_mask(i, time_step.action_mask)
         for name, why in time_step.out_of_bounds.items():
             what = f"observation {name!r} of {self.name} lies outside its bounds"
+            why = f"{why} · it is used as it is; correct the bounds of observation_space"
             self._notes.append(GroupFailure(envs=(), culprit=i, what=what, why=why, harmless=True))
 
     def _take_notes(self) -> list[GroupFailure]:
