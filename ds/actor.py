@@ -60,7 +60,7 @@ def act(options: DistributedOptions, arguments: Sequence[str]) -> int:
     set_up_process(1)  # more would only wait for each other beside other actors
     with ExitStack() as stack:
         console = stack.enter_context(open_console(quiet=options.train.quiet))
-        for text in notices(options.train, first.config.base_config):
+        for text in notices(options.train, first.config):
             console.warn(text)
         stop = stack.enter_context(StopRequest())
         link = _link(first.config, console, stop)

@@ -79,7 +79,7 @@ def play(options: TrainOptions, folder: EnvFolder) -> int:
         set_up_process(loaded.threads)
         console = stack.enter_context(open_console(quiet=options.quiet))
         stop = stack.enter_context(StopRequest())
-        for text in notices(options, loaded.config.base_config):
+        for text in notices(options, loaded.config):
             console.warn(text)
         if options.render and not has_display():
             films = "" if loaded.config.base_config.env_type == "UNITY" else ", --video films instead"

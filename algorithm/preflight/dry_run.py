@@ -81,7 +81,7 @@ def dry_run(options: TrainOptions, loaded: LoadedConfig, *, seconds: float = SEC
         )
         console.start(start_screen(loaded, _folder(options, loaded), env, agents, device))
         for notice in (
-            *notices(options, base),
+            *notices(options, config),
             *(text for agent in agents.values() for text in agent.notices),
         ):
             console.warn(notice)

@@ -133,6 +133,8 @@ def run_training(
         console = stack.enter_context(open_console(quiet=options.quiet, logger=logger))
         for line in measured:
             console.message(line)
+        for text in notices_of(options, loaded.config):
+            console.warn(text)
         lock = stack.enter_context(RunLock(run.lock, notice=console.message))
         monitor_process().run_started(f"run {run.name} of {loaded.env_label}")
         stack.callback(monitor_process().run_finished)
@@ -389,8 +391,7 @@ class Session:
 
     def _warn(self, agents: Mapping[str, Agent], notices: Sequence[str], *, resumed: bool) -> None:
         warn = self.console.warn
-        own = notices_of(self.options, self.loaded.config.base_config)
-        for text in (*own, *(text for agent in agents.values() for text in agent.notices)):
+        for text in (text for agent in agents.values() for text in agent.notices):
             warn(text)
         if self.options.disable_sample:
             warn("--disable_sample while training: no exploration, and no importance sampling")

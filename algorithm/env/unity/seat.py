@@ -11,7 +11,8 @@ import numpy as np
 from algorithm.data import Float
 from algorithm.env.base import EpisodeSeed
 from algorithm.env.config import UnityArgs
-from algorithm.env.unity.channels import EnvParameter, PlayerChannels, Statistics
+from algorithm.env.rules import EnvParameter
+from algorithm.env.unity.channels import PlayerChannels, Statistics
 from algorithm.env.unity.player import Player, PlayerOptions, open_player
 from algorithm.env.unity.spaces import AgentStates, UnityBehaviour
 

@@ -17,7 +17,8 @@ from algorithm.env.base import EpisodeSeed, ResetResult, StepResult, VecEnv
 from algorithm.env.config import without_team
 from algorithm.env.pool.env_group import GroupFailure
 from algorithm.env.pool.restart_budget import RestartBudget
-from algorithm.env.unity.channels import load_channels, read_parameters
+from algorithm.env.rules import read_parameters
+from algorithm.env.unity.channels import load_channels
 from algorithm.env.unity.graphics import black_images, use_graphics
 from algorithm.env.unity.player import PlayerError, player_options
 from algorithm.env.unity.result_rows import ResultRows
