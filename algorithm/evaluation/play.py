@@ -25,7 +25,7 @@ from algorithm.console.output import open_console
 from algorithm.env.base import VecEnv
 from algorithm.env.unity.player import EditorStoppedError
 from algorithm.errors import UsageError
-from algorithm.evaluation.callbacks import NULL_CALLBACK, CallbackList, EvalCallback
+from algorithm.evaluation.callbacks import NULL_CALLBACK, CallbackList, EvalCallback, ProgressLines
 from algorithm.evaluation.evaluate import EvalPolicy, Performance, eval_loop, evaluate
 from algorithm.evaluation.recording import Recording
 from algorithm.evaluation.video import VideoRecorder, VideoRecorders
@@ -225,7 +225,7 @@ def _evaluate(
             length_limit=loaded.config.base_config.max_step_each_iter,
             stop=lambda: bool(stop),
             on_episode=on_episode,
-            callback=callback,
+            callback=CallbackList(callback, ProgressLines(console.message)),
         )
     return episodes
 

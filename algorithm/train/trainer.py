@@ -17,7 +17,7 @@ from algorithm.config.schema import Config
 from algorithm.console.base import Console, Evaluation, Progress
 from algorithm.env.base import VecEnv
 from algorithm.env.unity.player import EditorStoppedError
-from algorithm.evaluation.callbacks import EvalCallback
+from algorithm.evaluation.callbacks import CallbackList, EvalCallback, ProgressLines
 from algorithm.evaluation.evaluate import EvalPolicy, Performance, evaluate
 from algorithm.experience.non_finite import OnNonFinite
 from algorithm.families import family
@@ -225,7 +225,7 @@ class Trainer:
             self._config.eval_config.episodes,
             length_limit=self._config.base_config.max_step_each_iter,
             stop=lambda: bool(self._stop),
-            callback=self._film(step),
+            callback=CallbackList(self._film(step), ProgressLines(self._console.message)),
             on_non_finite=self._on_non_finite,
         )
         self._watch.skip()

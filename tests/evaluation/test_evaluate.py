@@ -10,7 +10,7 @@ import pytest
 from algorithm.data import Segment
 from algorithm.errors import EnvError
 from algorithm.evaluation import evaluate as module
-from algorithm.evaluation.callbacks import NULL_CALLBACK, CallbackList, NullCallback
+from algorithm.evaluation.callbacks import NULL_CALLBACK, CallbackList, NullCallback, ProgressLines
 from algorithm.evaluation.evaluate import Performance, evaluate
 from algorithm.experience.collector import LocalCollector
 from algorithm.roles import Episode
@@ -122,6 +122,14 @@ def test_callbacks_of_a_list_run_in_order_and_all_end_even_if_one_raises():
     with pytest.raises(OSError, match="cannot end"):
         evaluate(Guests(["T"], {0}), ONE, 1, callback=callback)
     assert told == ["abegin", "bbegin", ("a", 1), ("b", 1), "aend", "bend"]
+
+
+def test_an_evaluation_that_takes_long_shows_a_line_every_ten_seconds():
+    said, seconds = [], iter(range(0, 1000, 4))
+    lines = ProgressLines(said.append, clock=lambda: float(next(seconds)))
+    for number in range(6):
+        lines.step([Episode("a", 0, 1.0, 2)] if number == 1 else [])
+    assert said == [f"playing: {steps} steps of the environment, 1 episode ended" for steps in (3, 5)]
 
 
 def test_an_evaluation_whose_episodes_are_always_cut_off_ends(monkeypatch):
