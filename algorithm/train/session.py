@@ -390,12 +390,11 @@ class Session:
         return manager
 
     def _warn(self, agents: Mapping[str, Agent], notices: Sequence[str], *, resumed: bool) -> None:
-        warn = self.console.warn
         for text in (text for agent in agents.values() for text in agent.notices):
-            warn(text)
+            self.console.warn(text)
         if self.options.disable_sample:
-            warn("--disable_sample while training: no exploration, and no importance sampling")
+            self.console.warn("--disable_sample while training: no exploration, and no importance sampling")
         for text in notices:
-            warn(f"resumed, not bit-exact: {text}") if resumed else self.console.message(text)
+            self.console.warn(f"resumed, not bit-exact: {text}") if resumed else self.console.message(text)
         if resumed and not notices:
             self.console.message("resumed exactly: everything goes on as if it had never stopped")
