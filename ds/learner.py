@@ -95,7 +95,8 @@ class Remote:
                 why="it evaluates, and the Unity Editor is one player only",
                 fix="set build_path, and give --editor to an actor",
             )
-        self._session, config, self._faults = session, session.loaded.config, faults
+        self._session, config = session, session.loaded.config
+        self._faults = faults
         self._base, self._net = config.base_config, config.net_config
         self._host = self._net.learner_host or LOOPBACK
         self._refuse_what_cannot_work()

@@ -84,7 +84,8 @@ class ActorRecord:
 
     def new_faults(self, so_far: tuple[int, int]) -> dict[str, int]:
         """Note the faults that the actor has had so far; return those that are new, by their names."""
-        before, self.faults = self.faults, (max(so_far[0], self.faults[0]), max(so_far[1], self.faults[1]))
+        before = self.faults
+        self.faults = (max(so_far[0], before[0]), max(so_far[1], before[1]))
         return {name: self.faults[k] - before[k] for k, name in enumerate(FAULTS)}
 
     def state(self) -> dict[str, Any]:

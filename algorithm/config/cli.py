@@ -160,7 +160,8 @@ def notices(options: TrainOptions, config: Config | None) -> list[str]:
 
     config: of the run; None for commands that need no environment
     """
-    texts, base = list(options.notices), config.base_config if config else None
+    texts = list(options.notices)
+    base = config.base_config if config else None
     if config is None or base is None or base.env_type != "UNITY":
         if config and (names := unsampled(config.reset_config)):
             texts.append(

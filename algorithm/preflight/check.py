@@ -27,7 +27,8 @@ from algorithm.preflight.commands import command
 
 def check_task(options: TrainOptions, loaded: LoadedConfig, *, limits: CheckLimits | None = None) -> int:
     """Show the findings about an environment; return 0, or the exit code of a training if one is an error."""
-    began, code = time.monotonic(), 0
+    began = time.monotonic()
+    code = 0
     counts: Counter[Level] = Counter()
     messages: Generator[CheckStarted | CheckResult, None, None]
     if loaded.config.base_config.env_type == "UNITY":

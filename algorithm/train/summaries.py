@@ -136,8 +136,13 @@ def result_json(run: RunDir, outcome: Outcome, seed: int) -> dict[str, object]:
     }
     if set(outcome.behaviours) - {DEFAULT_BEHAVIOUR}:
         result["behaviours"] = {
-            name: own
-            | {which: _evaluation(*found[name]) if found else None for which, found in evaluations.items()}
+            name: {
+                **own,
+                **{
+                    which: _evaluation(*found[name]) if found else None
+                    for which, found in evaluations.items()
+                },
+            }
             for name, own in outcome.behaviours.items()
         }
     return result

@@ -90,7 +90,8 @@ class UnityVecEnv(VecEnv):
         self.render_modes = () if args.editor else ("human",)
         build = described[0].file
         self.arrangement = "the Unity Editor" if build is None else f"{n} player{'s' * (n > 1)} of {build}"
-        self._numbers, self._rng = AgentNumbers(), np.random.default_rng(setup.seed_of(0, options.since))
+        self._numbers = AgentNumbers()
+        self._rng = np.random.default_rng(setup.seed_of(0, options.since))
         self._stale: dict[str, set[int]] = {}  # agents of a saved run, whose episodes end with the next reset
         try:
             found = self._meet(options.behaviours)
@@ -153,7 +154,8 @@ class UnityVecEnv(VecEnv):
         results = self.reset(whole)
         for seat in self._seats:
             for key in [key for key, number in seat.agents.items() if number in leaving]:
-                name, number = self._names[key[1]], seat.agents.pop(key)
+                name = self._names[key[1]]
+                number = seat.agents.pop(key)
                 seat.muted.add(key)
                 self._rows[name] = [row for row in self._rows[name] if row != number]
                 before = results[name].removed
