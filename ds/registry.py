@@ -271,7 +271,8 @@ class ActorRegistry:
     def take_faults(self) -> Mapping[str, int]:
         """Return the faults of actors since the last call, by their names."""
         with self._lock:
-            found, self._faults_of_actors = self._faults_of_actors, Counter[str]()
+            found = self._faults_of_actors
+            self._faults_of_actors = Counter[str]()
             return found
 
     def state(self) -> dict[str, Any]:

@@ -161,15 +161,15 @@ def notices(options: TrainOptions, config: Config | None) -> list[str]:
     config: of the run; None for commands that need no environment
     """
     texts = list(options.notices)
-    base = config.base_config if config else None
-    if config is None or base is None or base.env_type != "UNITY":
+    if config is None or config.base_config.env_type != "UNITY":
         if config and (names := unsampled(config.reset_config)):
             texts.append(
                 f"reset_config.{', '.join(names)} is handed to reset() as it is: only Unity draws samples"
             )
-        effect = f"has no effect on {base.env_type}" if base else "has no effect on this command"
+        effect = f"has no effect on {config.base_config.env_type if config else 'this command'}"
         given = {"--port": options.port is not None, "--editor": options.editor}
         return [*texts, *(f"{flag} {effect}: it is for Unity environments" for flag in given if given[flag])]
+    base = config.base_config
     if base.max_step_each_iter > 0 or base.reset_on_iteration:
         texts.append(
             "a reset is one of a whole Unity player: max_step_each_iter and reset_on_iteration end the "

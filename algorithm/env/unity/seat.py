@@ -88,11 +88,6 @@ class Seat:
         return self._player
 
     @property
-    def is_started(self) -> bool:
-        """Whether there is a player that has connected."""
-        return self._player is not None
-
-    @property
     def behaviours(self) -> Mapping[str, UnityBehaviour]:
         """Behaviours that the player has shown so far, by Unity's names."""
         found: Mapping[str, UnityBehaviour] = self.player.env.behaviours

@@ -358,11 +358,11 @@ class UnityVecEnv(VecEnv):
             self._survived(self._seats, stepped)
 
     def _begin(self) -> None:
-        """Start and reset all players. No other follows one that ends while it starts: it would end alike."""
+        """Start and reset all players. No other follows one that ends in that: it would end alike."""
         outcomes = self._on_all(self._seats, _restart)
         for seat in self._seats:
             failed = outcomes[seat.index]
-            if isinstance(failed, PlayerError) and failed.kind != "hangs" and not seat.is_started:
+            if isinstance(failed, PlayerError) and failed.kind != "hangs":
                 raise failed
         self._survived(self._seats, outcomes)
 

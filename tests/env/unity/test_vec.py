@@ -202,23 +202,21 @@ def test_agents_of_a_player_that_fails_vanish_and_another_one_starts(stage: Stag
     assert len(set(stage.seeds)) == 4
 
 
-@pytest.mark.parametrize(
-    ("kind", "where"), [("hangs", "handshake"), ("ended", "reset"), ("hangs", "reset")], ids=str
-)
-def test_a_first_start_that_hangs_or_fails_in_its_reset_is_one_of_those_survived(
-    kind: PlayerEnd, where: str, stage: Stage
-) -> None:
-    failure = PlayerError(kind, f"the Unity player fails in the {where}", where="", why="", fix="")
-    stage.add(failure, starts=where == "reset")
+@pytest.mark.parametrize("starts", [False, True], ids=["handshake", "reset"])
+def test_a_first_player_that_hangs_is_one_of_those_survived(starts: bool, stage: Stage) -> None:
+    failure = PlayerError("hangs", "the Unity player hangs", where="", why="", fix="")
+    stage.add(failure, starts=starts)
     start = ball([(0, 1, 0)])
     stage.add(start, start)
     env = Env(restarts=1)
     assert env.reset()["Ball"].ids.tolist() == [0] and [fault.what for fault in env.faults] == [failure.what]
 
 
-@pytest.mark.parametrize("kind", ["ended", "absent"])
-def test_a_build_that_cannot_be_started_at_first_is_not_tried_again(kind: PlayerEnd, stage: Stage) -> None:
-    stage.add(PlayerError(kind, "it has ended", where="", why="", fix=""), starts=False)
+@pytest.mark.parametrize(("kind", "starts"), [("ended", False), ("absent", False), ("ended", True)], ids=str)
+def test_a_first_player_that_ends_or_does_not_connect_is_not_tried_again(
+    kind: PlayerEnd, starts: bool, stage: Stage
+) -> None:
+    stage.add(PlayerError(kind, "it has ended", where="", why="", fix=""), starts=starts)
     with pytest.raises(PlayerError, match="it has ended"):
         Env(restarts=5)
 
