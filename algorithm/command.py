@@ -181,7 +181,7 @@ def interruptible_imports() -> Iterator[None]:
 
 def _show_notices(options: TrainOptions, loaded: LoadedConfig | None = None) -> None:
     """Print the flags without effect, where no console does."""
-    for text in notices(options, loaded.config.base_config if loaded else None):
+    for text in notices(options, loaded.config if loaded else None):
         print(f"warning: {text}", file=sys.stderr)
 
 

@@ -149,7 +149,7 @@ returns one of these.
 
 
 class Contradiction(NamedTuple):
-    """Values that are each right and exclude each other; ``keys`` are dotted below the block with them."""
+    """Values that exclude each other, or one that is wrong; ``keys`` are dotted below the block with them."""
 
     keys: tuple[str, ...]
     why: str

@@ -26,9 +26,10 @@ from algorithm.config.flags import (
     leave,
     make_parser,
 )
+from algorithm.env.rules import unsampled
 
 if TYPE_CHECKING:
-    from algorithm.config.schema import BaseConfig
+    from algorithm.config.schema import Config
 
 MODELS = Path("models")
 """Folder of all runs, below the current directory, unless ``--directory`` names another."""
@@ -154,16 +155,21 @@ def config_flags(options: TrainOptions) -> dict[str, object]:
     return {path: value for path, value in keys.items() if value is not None}
 
 
-def notices(options: TrainOptions, base: BaseConfig | None) -> list[str]:
+def notices(options: TrainOptions, config: Config | None) -> list[str]:
     """Return the sentences to show because a flag has no effect, or one that everybody should know.
 
-    base: of the run's configuration; None for commands that need no environment
+    config: of the run; None for commands that need no environment
     """
     texts = list(options.notices)
-    if base is None or base.env_type != "UNITY":
-        effect = f"has no effect on {base.env_type}" if base else "has no effect on this command"
+    if config is None or config.base_config.env_type != "UNITY":
+        if config and (names := unsampled(config.reset_config)):
+            texts.append(
+                f"reset_config.{', '.join(names)} is handed to reset() as it is: only Unity draws samples"
+            )
+        effect = f"has no effect on {config.base_config.env_type if config else 'this command'}"
         given = {"--port": options.port is not None, "--editor": options.editor}
         return [*texts, *(f"{flag} {effect}: it is for Unity environments" for flag in given if given[flag])]
+    base = config.base_config
     if base.max_step_each_iter > 0 or base.reset_on_iteration:
         texts.append(
             "a reset is one of a whole Unity player: max_step_each_iter and reset_on_iteration end the "

@@ -17,6 +17,7 @@ from typing_extensions import override
 from algorithm.agents.config import BehavioralCloning, NnConfig, RewardSignals
 from algorithm.demos.config import DemoConfig
 from algorithm.env.config import EnvConfig
+from algorithm.env.rules import wrong_parameters
 from algorithm.families import FAMILIES, contradictions
 from algorithm.fields import (
     Block,
@@ -331,6 +332,8 @@ class Config(Block):
             yield Contradiction(
                 ("base_config.env_type", "eval_config.wrappers"), _NO_WRAPPERS, _LEAVE_WRAPPERS
             )
+        if unity:
+            yield from wrong_parameters(self.reset_config)
         yield from contradictions(self)
 
 

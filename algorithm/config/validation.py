@@ -262,7 +262,8 @@ def _contradiction(block: KeyPath, found: Contradiction, tree: MappingNode) -> P
     paths = _paths(block, found)
     written = [node.where for node in (find(tree, path) for path in paths) if node is not None]
     names = " and ".join(f"`{'.'.join(path)}`" for path in paths)
-    return Problem(f"{names} contradict each other", " and ".join(written), found.why, found.fix)
+    what = "contradict each other" if len(paths) > 1 else "cannot be used"
+    return Problem(f"{names} {what}", " and ".join(written), found.why, found.fix)
 
 
 def refuse_misplaced(

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing_extensions import override
 
 from algorithm.panels import Readout
+from algorithm.spec import DEFAULT_BEHAVIOUR
 from algorithm.wording import Rows
 
 Sections = Sequence[tuple[str, Rows]]
@@ -20,12 +21,16 @@ LINE_INTERVAL_S = 10.0
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Outcome of one evaluation: environment step, mean return, half width of its 95 % interval."""
+    """Outcome of one evaluation: environment step, mean return, half width of its 95 % interval.
+
+    behaviour: whose it is; the default one for those of all behaviours, episode by episode
+    """
 
     step: int
     mean: float
     ci95: float
     episodes: int
+    behaviour: str = DEFAULT_BEHAVIOUR
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,7 +108,7 @@ class Console(ABC):
 
     @abstractmethod
     def evaluation(self, evaluation: Evaluation, *, best: bool) -> None:
-        """Show an evaluation; ``best``: its mean is the largest so far."""
+        """Show an evaluation; ``best``: it is the best of the run so far."""
 
     @abstractmethod
     def message(self, text: str) -> None:
@@ -338,7 +343,8 @@ def evaluation_line(evaluation: Evaluation, *, best: bool) -> str:
         "episodes": evaluation.episodes,
         "best": int(best),
     }
-    return f"eval {_key_values(pairs)}"
+    name = "" if evaluation.behaviour == DEFAULT_BEHAVIOUR else f"behaviour={evaluation.behaviour} "
+    return f"eval {name}{_key_values(pairs)}"
 
 
 def _key_values(pairs: Mapping[str, float | None]) -> str:

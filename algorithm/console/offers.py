@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Sequence
 
 from algorithm.runs.rundir import RunDir
@@ -30,8 +28,3 @@ def playing_commands(
 def can_be_watched(render_modes: Sequence[str], *, display: bool) -> bool:
     """Return whether ``--watch`` would open a window."""
     return display and "human" in render_modes
-
-
-def has_display() -> bool:
-    """Return whether a window can be opened."""
-    return sys.platform != "linux" or any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY"))

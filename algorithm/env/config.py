@@ -25,7 +25,10 @@ class BuildPath(Block):
 class UnityArgs(Block):
     """Start options of a Unity executable. Without effect on other environments."""
 
-    no_graphics: bool = option(True, "Start without a window. Set to false if observations are images.")
+    no_graphics: bool | Literal["auto"] = option(
+        "auto",
+        "Start without a window. auto: with one where images are black without; true: also then.",
+    )
     build_path: BuildPath = block(BuildPath, "Path of the executable.")
     port: Whole = option(5005, "First port to try for talking to the executable.", ge=1, le=65535)
     fixed_port: bool = option(
@@ -125,7 +128,8 @@ class EnvConfig(Block):
     )
     env_restarts: Whole = option(
         10,
-        "Failures of environments in step or reset that a run survives by restarting them.",
+        "Failures of environments in step or reset that a run survives by restarting them, counted anew "
+        "when it is resumed.",
         new=True,
         ge=0,
     )

@@ -18,7 +18,8 @@ from algorithm.env.pool.pool import EnvPool
 from algorithm.env.pool.restart_budget import RestartBudget
 from algorithm.env.pool.worker_executor import WorkerExecutor
 from algorithm.env.single import MakeEnv
-from algorithm.env.unity.vec import UnityOptions, UnityVecEnv
+from algorithm.env.unity.seat import UnityOptions
+from algorithm.env.unity.vec import UnityVecEnv
 from algorithm.env.wrappers import Wrapper, resolve_wrappers
 from algorithm.errors import EnvError, UsageError
 from algorithm.plugins import ENVS, accepts, find, unknown

@@ -20,12 +20,12 @@ from algorithm.config.cli import TrainOptions, config_flags, notices
 from algorithm.config.loader import LoadedConfig, load_config_file
 from algorithm.config.locate import EnvFolder
 from algorithm.console.base import Console
-from algorithm.console.offers import can_be_watched, has_display
+from algorithm.console.offers import can_be_watched
 from algorithm.console.output import open_console
 from algorithm.env.base import VecEnv
 from algorithm.env.unity.player import EditorStoppedError
 from algorithm.errors import UsageError
-from algorithm.evaluation.callbacks import NULL_CALLBACK, CallbackList, EvalCallback
+from algorithm.evaluation.callbacks import NULL_CALLBACK, CallbackList, EvalCallback, ProgressLines
 from algorithm.evaluation.evaluate import EvalPolicy, Performance, eval_loop, evaluate
 from algorithm.evaluation.length import cut_off_line, episode_limit
 from algorithm.evaluation.recording import Recording
@@ -40,6 +40,7 @@ from algorithm.runs.logs.metrics import read_metrics
 from algorithm.runs.rundir import RunDir
 from algorithm.sharing.opening import found
 from algorithm.spec import DEFAULT_BEHAVIOUR
+from algorithm.system.display import has_display
 from algorithm.train.assembly import close_env, load_networks_into, make_agents, make_env
 from algorithm.train.signals import StopRequest
 from algorithm.wording import Rows
@@ -79,10 +80,11 @@ def play(options: TrainOptions, folder: EnvFolder) -> int:
         set_up_process(loaded.threads)
         console = stack.enter_context(open_console(quiet=options.quiet))
         stop = stack.enter_context(StopRequest())
-        for text in notices(options, loaded.config.base_config):
+        for text in notices(options, loaded.config):
             console.warn(text)
         if options.render and not has_display():
-            console.warn("there is no display: no window can be seen, --video films instead")
+            films = "" if loaded.config.base_config.env_type == "UNITY" else ", --video films instead"
+            console.warn(f"there is no display: no window can be seen{films}")
         saved = played.checkpoint(options.ckpt, warn=console.warn)
         n_envs = loaded.config.base_config.n_envs
         env = make_env(
@@ -225,7 +227,7 @@ def _evaluate(
             length_limit=limit,
             stop=lambda: bool(stop),
             on_episode=on_episode,
-            callback=callback,
+            callback=CallbackList(callback, ProgressLines(console.message)),
         )
     if line := cut_off_line(scores_of(episodes).values(), loaded.config, limit):
         console.warn(line)
@@ -237,8 +239,8 @@ def _editor_as_signal(stop: StopRequest) -> Iterator[None]:
     """End the block as a first signal does when the user stops playing in the Unity Editor."""
     try:
         yield
-    except EditorStoppedError:
-        stop.set()
+    except EditorStoppedError as end:
+        stop.set(end.what, interrupted=True)
 
 
 def _policies(agents: dict[str, Agent], *, greedy: bool) -> dict[str, EvalPolicy]:
@@ -289,7 +291,7 @@ def _finish_eval(
     )
     rows = [("checkpoint", f"step {step:,}"), *table(scores, logged), *files]
     if stop.signal is not None:
-        rows.append(("ended by", f"{stop.signal.name}, before all episodes were finished"))
+        rows.append(("ended by", f"{stop.reason}, before all episodes were finished"))
     if scores and options.eval is not None:  # a film alone does not replace an evaluation
         rows.append(("file", run.shown(_write(run, scores, step, "deterministic"))))
     commands = []

@@ -48,6 +48,11 @@ class Faults:
         log = self._console.warn if warn else _LOGGER.info
         log(line)
 
+    def of_actors(self, env_restarts: int = 0, non_finite: int = 0) -> None:
+        """Count what remote actors have survived; their own consoles have told of it."""
+        self.env_restarts += env_restarts
+        self.non_finite += non_finite
+
     def skipped(self, line: str) -> None:
         """Warn of skipped optimiser steps; the metric ``optim/skipped`` counts them."""
         self._console.warn(line)

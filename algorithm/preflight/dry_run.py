@@ -74,15 +74,14 @@ def dry_run(options: TrainOptions, loaded: LoadedConfig, *, seconds: float = SEC
         stack.callback(close_env, env, console.warn)
         eval_env = make_env(loaded, "evaluate", 1, faults=faults)
         stack.callback(close_env, eval_env, console.warn)
-        if config.eval_config.wrappers is not None:
-            check_eval_spaces(env.specs, eval_env.specs)
+        check_eval_spaces(loaded, env.specs, eval_env.specs)
         as_written = with_sac(loaded, lambda _: {"compile": "off"})  # compiling may take longer than all else
         agents = make_agents(
             as_written, env.specs, loaded.env_dir, device, memory=budget, greedy=options.disable_sample
         )
         console.start(start_screen(loaded, _folder(options, loaded), env, agents, device))
         for notice in (
-            *notices(options, base),
+            *notices(options, config),
             *(text for agent in agents.values() for text in agent.notices),
         ):
             console.warn(notice)

@@ -20,7 +20,7 @@ from algorithm.env.base import VecEnv
 from algorithm.env.config import without_team
 from algorithm.env.env_id import extend_path, resolve_env_id, source_file
 from algorithm.env.registry import PoolOptions, make_vec_env
-from algorithm.env.unity.vec import UnityOptions
+from algorithm.env.unity.seat import UnityOptions
 from algorithm.errors import EnvError, ModelError, StorageError, UsageError
 from algorithm.evaluation.video import video_path
 from algorithm.experience.faults import Faults
@@ -93,19 +93,27 @@ def make_env(
     )
 
 
-def check_eval_spaces(train: Mapping[str, AgentSpec], evaluation: Mapping[str, AgentSpec]) -> None:
-    """Raise UsageError unless agents see and do the same in evaluations as in the training."""
-    for name, spec in train.items():
-        other = evaluation.get(name)
+def check_eval_spaces(
+    loaded: LoadedConfig, train: Mapping[str, AgentSpec], evaluation: Mapping[str, AgentSpec]
+) -> None:
+    """Raise unless agents see and do the same in evaluations as in the training.
+
+    Raises UsageError where evaluations have wrappers of their own, else EnvError.
+    """
+    for name in {**train, **evaluation}:
+        spec, other = train.get(name), evaluation.get(name)
         if spec == other:
             continue
-        raise UsageError(
-            "evaluations have other observations or actions than the training",
-            where="eval_config.wrappers",
-            why=f"{name!r} is {other} there, and {spec} in the training",
-            fix="repeat in eval_config.wrappers those of base_config.wrappers that change observations or "
-            "actions",
-        )
+        what = "evaluations have other observations or actions than the training"
+        why = f"{name!r} is {other} there, and {spec} in the training"
+        if loaded.config.eval_config.wrappers is not None:
+            raise UsageError(
+                what,
+                where="eval_config.wrappers",
+                why=why,
+                fix="repeat those of base_config.wrappers that change observations or actions",
+            )
+        raise EnvError(what, why=why, fix="every start of the environment has to bring the same spaces")
 
 
 def check_evaluations(loaded: LoadedConfig) -> None:

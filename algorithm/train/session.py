@@ -133,6 +133,8 @@ def run_training(
         console = stack.enter_context(open_console(quiet=options.quiet, logger=logger))
         for line in measured:
             console.message(line)
+        for text in notices_of(options, loaded.config):
+            console.warn(text)
         lock = stack.enter_context(RunLock(run.lock, notice=console.message))
         monitor_process().run_started(f"run {run.name} of {loaded.env_label}")
         stack.callback(monitor_process().run_finished)
@@ -207,8 +209,8 @@ class Session:
         alone = config.base_config.env_type == "UNITY" and config.base_config.unity_args.editor
         eval_env = None if alone else self.env("evaluate", 1, faults, render=watched, film=video)
         runtime = self.wire(self, eval_env, faults)
-        if eval_env and config.eval_config.wrappers is not None:
-            check_eval_spaces(runtime.scene.specs, eval_env.specs)
+        if eval_env:
+            check_eval_spaces(self.loaded, runtime.scene.specs, eval_env.specs)
         film = VideoRecorders(eval_env, run.videos, warn=console.warn) if video and eval_env else no_video
         networks = run.path if start and not self.options.use_env_nn else self.loaded.env_dir
         agents, start, empty = self._agents(runtime, networks, start)
@@ -388,13 +390,11 @@ class Session:
         return manager
 
     def _warn(self, agents: Mapping[str, Agent], notices: Sequence[str], *, resumed: bool) -> None:
-        warn = self.console.warn
-        own = notices_of(self.options, self.loaded.config.base_config)
-        for text in (*own, *(text for agent in agents.values() for text in agent.notices)):
-            warn(text)
+        for text in (text for agent in agents.values() for text in agent.notices):
+            self.console.warn(text)
         if self.options.disable_sample:
-            warn("--disable_sample while training: no exploration, and no importance sampling")
+            self.console.warn("--disable_sample while training: no exploration, and no importance sampling")
         for text in notices:
-            warn(f"resumed, not bit-exact: {text}") if resumed else self.console.message(text)
+            self.console.warn(f"resumed, not bit-exact: {text}") if resumed else self.console.message(text)
         if resumed and not notices:
             self.console.message("resumed exactly: everything goes on as if it had never stopped")

@@ -48,13 +48,17 @@ class StopRequest:
     @property
     def text(self) -> str:
         """Line to print after the first signal."""
-        return f"{self.signal.name}: saving and ending; once more ends at once" if self.signal else self._why
+        return self._why or f"{self.reason}: saving and ending; once more ends at once"
 
-    def set(self, why: str = "") -> None:
-        """Request the end as the first SIGINT does, or with a reason for it, which is no failure."""
-        if why:
-            self._why = why
-        else:
+    @property
+    def reason(self) -> str:
+        """Reason for the end, or the name of the signal."""
+        return self._why or (self.signal.name if self.signal else "")
+
+    def set(self, why: str, *, interrupted: bool = False) -> None:
+        """Request the end, which is no failure. interrupted: with the exit code of the first SIGINT."""
+        self._why = why
+        if interrupted:
             self.signal = self.signal or signal.SIGINT
 
     def _handle(self, number: int, frame: FrameType | None) -> None:

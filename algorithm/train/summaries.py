@@ -13,7 +13,7 @@ import torch
 from algorithm.config.loader import LoadedConfig
 from algorithm.config.schema import Config
 from algorithm.console.base import Console
-from algorithm.console.offers import has_display, playing_commands
+from algorithm.console.offers import playing_commands
 from algorithm.errors import StorageError
 from algorithm.evaluation.evaluate import Performance
 from algorithm.evaluation.length import episode_limit
@@ -23,6 +23,8 @@ from algorithm.report.report import write_report
 from algorithm.roles import Agent
 from algorithm.runs.rundir import RunDir
 from algorithm.spec import DEFAULT_BEHAVIOUR, AgentSpec
+from algorithm.system.display import has_display
+from algorithm.train.counters import overall
 from algorithm.train.profile import shares
 from algorithm.train.runtime import EnvInfo
 from algorithm.train.trainer import Outcome
@@ -115,21 +117,15 @@ def _longer(run: RunDir, outcome: Outcome) -> str:
 
 
 def result_json(run: RunDir, outcome: Outcome, seed: int) -> dict[str, object]:
-    """Return ``result.json``; the evaluations of the first of several behaviours stand at the top too."""
-    per_behaviour = {
-        name: {
-            "last_eval": _evaluation(outcome.last_eval, name),
-            "best_eval": _evaluation(outcome.best_eval, name),
-        }
-        for name in outcome.last_eval
-    }
-    first = next(iter(per_behaviour.values()), {"last_eval": None, "best_eval": None})
+    """Return ``result.json``: each behaviour's own numbers, and at the top those of all of them."""
+    evaluations = {"last_eval": outcome.last_eval, "best_eval": outcome.best_eval}
     result: dict[str, object] = {
         "steps": outcome.steps,
+        "episodes": sum(own["episodes"] for own in outcome.behaviours.values()),
         "updates": outcome.updates,
         "seconds": round(outcome.seconds, 3),
         "seed": seed,
-        **first,
+        **{which: _evaluation(*overall(found)) if found else None for which, found in evaluations.items()},
         "replay_ratio": outcome.replay_ratio,
         "time": {part: round(seconds, 3) for part, seconds in outcome.time.items()},
         "faults": dict(outcome.faults),
@@ -141,8 +137,17 @@ def result_json(run: RunDir, outcome: Outcome, seed: int) -> dict[str, object]:
             "report": str(run.report),
         },
     }
-    if set(per_behaviour) - {DEFAULT_BEHAVIOUR}:
-        result["behaviours"] = per_behaviour
+    if set(outcome.behaviours) - {DEFAULT_BEHAVIOUR}:
+        result["behaviours"] = {
+            name: {
+                **own,
+                **{
+                    which: _evaluation(*found[name]) if found else None
+                    for which, found in evaluations.items()
+                },
+            }
+            for name, own in outcome.behaviours.items()
+        }
     return result
 
 
@@ -229,8 +234,7 @@ def _performance(step: int, performance: Performance) -> str:
     return f"{performance.interval.text}, {n} episode{'s' * (n != 1)}, step {step:,}"
 
 
-def _evaluation(evaluations: Mapping[str, tuple[int, Performance]], name: str) -> dict[str, object]:
-    step, performance = evaluations[name]
+def _evaluation(step: int, performance: Performance) -> dict[str, object]:
     interval = performance.interval
     return {
         "mean": interval.mean,

@@ -17,16 +17,18 @@ from algorithm.config.schema import Config
 from algorithm.console.base import Console, Evaluation, Progress
 from algorithm.env.base import VecEnv
 from algorithm.env.unity.player import EditorStoppedError
-from algorithm.evaluation.callbacks import EvalCallback
+from algorithm.evaluation.callbacks import CallbackList, EvalCallback, ProgressLines
 from algorithm.evaluation.evaluate import EvalPolicy, Performance, evaluate
 from algorithm.evaluation.length import cut_off_line, episode_limit
 from algorithm.experience.non_finite import OnNonFinite
 from algorithm.families import family
 from algorithm.roles import Episode
 from algorithm.runs.logs.metrics import MetricsLogger, Rate
+from algorithm.spec import DEFAULT_BEHAVIOUR
 from algorithm.timing import Part
 from algorithm.train.callbacks import Callbacks
 from algorithm.train.checkpointer import Checkpointer
+from algorithm.train.counters import Evaluations, overall
 from algorithm.train.profile import NoProfile, TrainingProfile, shares
 from algorithm.train.signals import StopRequest
 from algorithm.train.state import TrainState
@@ -44,8 +46,9 @@ class Outcome:
     time: Mapping[Part, float]  # seconds of training by what they went into, without evaluation
     faults: Mapping[str, int]  # failures survived, by kind
     replay_ratio: float
-    last_eval: Mapping[str, tuple[int, Performance]]  # (step, performance)
-    best_eval: Mapping[str, tuple[int, Performance]]
+    last_eval: Evaluations
+    best_eval: Evaluations
+    behaviours: Mapping[str, Mapping[str, int]]  # steps, episodes and updates of each
 
     @property
     def seconds(self) -> float:
@@ -191,8 +194,8 @@ class Trainer:
     def _advance(self) -> None:
         try:
             self._step()
-        except EditorStoppedError:
-            self._stop.set()
+        except EditorStoppedError as end:
+            self._stop.set(end.what, interrupted=True)
 
     def _step(self) -> None:
         counters, collector = self._counters, self._training.collector
@@ -225,7 +228,7 @@ class Trainer:
             self._config.eval_config.episodes,
             length_limit=limit,
             stop=lambda: bool(self._stop),
-            callback=self._film(step),
+            callback=CallbackList(self._film(step), ProgressLines(self._console.message)),
             on_non_finite=self._on_non_finite,
         )
         self._watch.skip()
@@ -237,25 +240,26 @@ class Trainer:
         if not self._told_cut_off and (line := cut_off_line(found.values(), self._config, limit)):
             self._told_cut_off = True
             self._console.warn(line)
+        is_best = self._counters.evaluated(found)
         for name, performance in found.items():
-            self._report(name, performance)
+            self._report(name, performance, is_best=is_best)
         self._save_if_best()
 
     def _save_if_best(self) -> None:
-        means = [performance.interval.mean for _, performance in self._counters.last_eval.values()]
-        self._saver.save_best(float(np.mean(means)), self._metrics.state())
+        _, performance = overall(self._counters.last_eval)
+        self._saver.save_best(performance.interval.mean, self._metrics.state())
 
-    def _report(self, behaviour: str, performance: Performance) -> None:
+    def _report(self, behaviour: str, performance: Performance, *, is_best: bool) -> None:
         interval, step = performance.interval, self._counters.step
-        is_best = self._counters.evaluated(behaviour, performance)
         values = {
             "eval/return_mean": interval.mean,
             "eval/return_ci95": interval.half_width,
             "eval/length": float(np.mean(performance.lengths)),
         }
         self._metrics.write(step, values, behaviour=behaviour)
-        self._console.evaluation(_shown(step, performance), best=is_best)
-        self._callbacks.call("on_evaluation", _shown(step, performance))
+        shown = _shown(step, performance, behaviour)
+        self._console.evaluation(shown, best=is_best)
+        self._callbacks.call("on_evaluation", shown)
 
     def _write_summary(self) -> None:
         shared = self._watch.shares() | self._rates() | self._training.faults.metrics
@@ -285,7 +289,6 @@ class Trainer:
         counters, updates = self._counters, self._training.updates
         rate = self._step_rate.update(counters.step)
         left = (self._max_step - counters.step) / rate if self._max_step > 0 and rate > 0 else None
-        first = next(iter(self._agents))
         return Progress(
             step=counters.step,
             max_step=self._max_step if self._max_step > 0 else None,
@@ -298,8 +301,8 @@ class Trainer:
             env_steps_per_s=rate,
             updates_per_s=self._update_rate.update(updates),
             returns=tuple(counters.returns),
-            last_eval=_shown(*counters.last_eval[first]) if counters.last_eval else None,
-            best_eval=_shown(*counters.best_eval[first]) if counters.best_eval else None,
+            last_eval=_shown(*overall(counters.last_eval)) if counters.last_eval else None,
+            best_eval=_shown(*overall(counters.best_eval)) if counters.best_eval else None,
             env_restarts=self._training.faults.env_restarts,
             metrics=self._latest_metrics,
             readouts=family(list(self._agents.values())[-1].config).readouts,
@@ -326,14 +329,20 @@ class Trainer:
             replay_ratio=float(np.mean(ratios)),
             last_eval=self._counters.last_eval,
             best_eval=self._counters.best_eval,
+            behaviours={
+                name: {
+                    "steps": taken[name],
+                    "episodes": self._counters.finished[name],
+                    "updates": agent.updates,
+                }
+                for name, agent in self._agents.items()
+            },
         )
 
 
-def _shown(step: int, performance: Performance) -> Evaluation:
+def _shown(step: int, performance: Performance, behaviour: str = DEFAULT_BEHAVIOUR) -> Evaluation:
     interval = performance.interval
-    return Evaluation(
-        step=step, mean=interval.mean, ci95=interval.half_width, episodes=len(performance.returns)
-    )
+    return Evaluation(step, interval.mean, interval.half_width, len(performance.returns), behaviour)
 
 
 def _episode_metrics(episodes: list[Episode]) -> dict[str, float]:

@@ -6,7 +6,7 @@ import pytest
 
 from algorithm.config import cli, load_config
 from algorithm.config.cli import TrainOptions, config_flags, notices, parse_args
-from algorithm.config.schema import BaseConfig
+from algorithm.config.schema import BaseConfig, Config
 from algorithm.env.config import UnityArgs
 from tests.config.conftest import PENDULUM
 
@@ -161,14 +161,19 @@ def test_playing_is_told_from_training(argv, plays):
 
 def test_unity_flags_have_no_effect_and_say_so():
     options = parse_args(["x", "-p", "5006", "--editor"])
-    base = BaseConfig(env_type="GYM", env_name="x")
-    assert notices(options, base) == [
+    gym = Config(base_config=BaseConfig(env_type="GYM", env_name="x"))
+    unity = Config(base_config=BaseConfig(env_type="UNITY", env_name="x"))
+    assert notices(options, gym) == [
         "--port has no effect on GYM: it is for Unity environments",
         "--editor has no effect on GYM: it is for Unity environments",
     ]
     assert all("no effect on this command" in notice for notice in notices(options, None))
-    assert notices(options, BaseConfig(env_type="UNITY", env_name="x")) == []
-    assert notices(parse_args(["x"]), base) == []
+    assert notices(options, unity) == []
+    assert notices(parse_args(["x"]), gym) == []
+    sampled = {"reset_config": {"mass": {"uniform": [1, 2]}, "size": 1}}
+    (notice,) = notices(parse_args(["x"]), gym.model_copy(update=sampled))
+    assert "reset_config.mass is handed to reset() as it is" in notice
+    assert notices(options, unity.model_copy(update=sampled)) == []
 
 
 @pytest.mark.parametrize("flag", ["-p", "--port", "--unity_port"])
@@ -189,14 +194,19 @@ def test_a_wrong_port_is_refused(port, capsys):
 
 def test_listening_on_every_interface_is_announced():
     base = BaseConfig(env_type="UNITY", env_name="x", unity_args=UnityArgs(listen="all"))
-    assert "neither a password nor encryption" in "".join(notices(parse_args(["x"]), base))
+    assert "neither a password nor encryption" in "".join(
+        notices(parse_args(["x"]), Config(base_config=base))
+    )
 
 
 @pytest.mark.parametrize("keys", [{"max_step_each_iter": 50}, {"reset_on_iteration": True}], ids=str)
 def test_a_reset_of_one_unity_agent_is_announced_as_one_of_all(keys):
-    (notice,) = notices(parse_args(["x"]), BaseConfig(env_type="UNITY", env_name="x", **keys))
+    unity, gym = (
+        Config(base_config=BaseConfig(env_type=kind, env_name="x", **keys)) for kind in ("UNITY", "GYM")
+    )
+    (notice,) = notices(parse_args(["x"]), unity)
     assert "all its agents" in notice
-    assert notices(parse_args(["x"]), BaseConfig(env_type="GYM", env_name="x", **keys)) == []
+    assert notices(parse_args(["x"]), gym) == []
 
 
 def test_help_shows_every_flag_and_the_examples(capsys):

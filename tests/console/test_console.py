@@ -86,6 +86,7 @@ def test_every_word_of_a_line_is_a_key_and_a_value():
 
 
 def test_the_line_of_an_evaluation():
+    assert evaluation_line(Evaluation(1, 2.0, 3.0, 4, "Ball"), best=False).startswith("eval behaviour=Ball ")
     line = evaluation_line(Evaluation(2000, -1234.56789, 30.0, 10), best=True)
     assert line == "eval step=2000 return_mean=-1234.57 return_ci95=30 episodes=10 best=1"
 

@@ -11,7 +11,7 @@ from algorithm.config.schema import Config
 from algorithm.data import Segment
 from algorithm.errors import EnvError
 from algorithm.evaluation import evaluate as module
-from algorithm.evaluation.callbacks import NULL_CALLBACK, CallbackList, NullCallback
+from algorithm.evaluation.callbacks import NULL_CALLBACK, CallbackList, NullCallback, ProgressLines
 from algorithm.evaluation.evaluate import Performance, evaluate
 from algorithm.evaluation.length import cut_off_line, episode_limit
 from algorithm.experience.collector import LocalCollector
@@ -147,6 +147,14 @@ def test_an_episode_of_an_evaluation_ends_somewhere(time_limit, each_iter, own, 
         assert line is None
     else:
         assert f"1 of 2 episodes of the evaluation were cut off after {limit:,} steps" in line
+
+
+def test_an_evaluation_that_takes_long_shows_a_line_every_ten_seconds():
+    said, seconds = [], iter(range(0, 1000, 4))
+    lines = ProgressLines(said.append, clock=lambda: float(next(seconds)))
+    for number in range(6):
+        lines.step([Episode("a", 0, 1.0, 2)] if number == 1 else [])
+    assert said == [f"playing: {steps} steps of the environment, 1 episode ended" for steps in (3, 5)]
 
 
 def test_an_evaluation_whose_episodes_are_always_cut_off_ends(monkeypatch):

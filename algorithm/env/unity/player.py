@@ -23,14 +23,14 @@ EDITOR_PORT = 5004
 
 _GRAPHICS = ("graphics device is null", "rendertexture.create failed", "readpixels")  # in a player's log
 
-PlayerEnd = Literal["ended", "hangs", "goodbye", "lost", "garbled"]
+PlayerEnd = Literal["ended", "absent", "hangs", "goodbye", "lost", "garbled"]
 
 
 class PlayerError(EnvError):
     """A player that can be replaced by a new one: it crashed, hangs, has ended or broke the protocol.
 
-    kind: ``ended`` its process is gone, ``hangs``, ``goodbye`` it ended properly, ``lost`` its connection is
-          gone, ``garbled`` its message cannot be read
+    kind: ``ended`` its process is gone, ``absent`` it never connected, ``hangs``, ``goodbye`` it ended
+          properly, ``lost`` its connection is gone, ``garbled`` its message cannot be read
     """
 
     def __init__(self, kind: PlayerEnd, what: str, *, where: object, why: str, fix: str) -> None:
@@ -95,7 +95,7 @@ def player_options(
         port=EDITOR_PORT if args.editor and not args.fixed_port else args.port,
         port_fixed=args.editor or args.fixed_port,
         listen=args.listen,
-        no_graphics=args.no_graphics and not graphics,
+        no_graphics=args.no_graphics is not False and not graphics,
         num_areas=args.num_areas,
         timeout=timeout,
         log_dir=log_dir,
@@ -157,6 +157,11 @@ class Player:
     def pid(self) -> int | None:
         """Id of its process; None for the editor."""
         return self._process.pid if self._process else None
+
+    @property
+    def remark(self) -> str:
+        """A line for a person on what is unusual about its protocol; empty for nothing."""
+        return self._link.remark
 
     def describe(self) -> str:
         """Return its path, process, port, arguments and log file, one a line."""
@@ -259,7 +264,8 @@ class Player:
                 why=_joined(why, log),
                 fix=self._advice(kind, log),
             )
-        return EnvError(
+        return PlayerError(
+            "absent",
             "the Unity player has not connected",
             where=self.describe(),
             why=_joined(why, log),
