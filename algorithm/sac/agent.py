@@ -34,7 +34,7 @@ from algorithm.roles import (
 )
 from algorithm.sac.acting import acting_parts, new_actor
 from algorithm.sac.compiled_update import reason_against
-from algorithm.sac.description import describe, notices, on_device_notices, update_cost
+from algorithm.sac.description import describe, encoder_work, notices, on_device_notices, update_cost
 from algorithm.sac.initial_priority import LargestPriority, OwnTdError
 from algorithm.sac.learner import Sac
 from algorithm.sac.model import NETWORKS
@@ -259,7 +259,8 @@ class SacAgent:
             if self._guard.passes(batch, step, finite=finite):
                 self._memory.updated(result)
                 self._recent.add(batch, result)
-            watch.lap("update")  # priorities included: fetching them is what waits for the device
+            # Priorities included: fetching them is what waits for the device.
+            watch.lap("compile" if self.sac.compiled else "update")
 
     def _take_back(self, result: UpdateResult) -> bool:
         """Store new priorities; return False, and keep the old ones, if a TD error is not finite."""

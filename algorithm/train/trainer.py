@@ -95,7 +95,7 @@ class Trainer:
         self._callbacks, self._saved_at = Callbacks(), -1
         self._latest_metrics: dict[str, float] = {}
         self._process = psutil.Process()
-        self._step_rate, self._update_rate = Rate(), Rate()
+        self._step_rate, self._update_rate = (Rate(clock=self._watch.steady) for _ in range(2))
         self._started = time.monotonic()
 
     def attach(self, callbacks: Callbacks) -> None:
@@ -226,7 +226,6 @@ class Trainer:
             on_non_finite=self._on_non_finite,
         )
         self._watch.skip()
-        self._step_rate, self._update_rate = Rate(), Rate()  # evaluation is not training time
         self._counters.owes_evaluation = found is None
         if found is None:
             return
