@@ -68,6 +68,7 @@ class SacAgent:
         sac = config.sac_config
         networks = make_networks(with_values(spec, sac), config, nn_file, NETWORKS, seed, behaviour)
         self._rep, self._sources, self._state_size = networks.rep, networks.sources, networks.state_size
+        self._encoder_work = encoder_work(networks.rep, spec)
         _reserve(memory, behaviour, spec, config, networks.rep.stored_carry_shape)
         make_store = partial(
             DemoStore,
@@ -185,7 +186,8 @@ class SacAgent:
         """Return lines for the start screen."""
         rows = describe(self.spec, self.config, self._sources, self.num_parameters(), self.replay)
         model, sac = self.sac.model, self.config.sac_config
-        cost = update_cost(self.spec, sac, self._state_size, model.q.members[0], model.policy)
+        critic, encoder = model.q.members[0], self._encoder_work
+        cost = update_cost(self.spec, sac, self._state_size, critic, model.policy, encoder=encoder)
         shown = self._demonstrations.rows() if self._demonstrations else []
         return [*rows, *cost, *self._way(), *shown, *signal_rows(self.config)]
 
