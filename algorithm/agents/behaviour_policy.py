@@ -10,7 +10,6 @@ from algorithm.actions.actor import Actor
 from algorithm.data import ActorOutput, Array, Bool, Float, State
 from algorithm.spec import Z_LIMIT, AgentSpec
 
-
 _CERTAIN = np.float32(1e6)
 """Log-density of a continuous action that had a probability: π/μ is 0, and the number is finite."""
 

@@ -227,7 +227,7 @@ def _evaluation(evaluations: Mapping[str, tuple[int, Performance]], name: str) -
     interval = performance.interval
     return {
         "mean": interval.mean,
-        "ci95": [interval.low, interval.high],
+        "ci95": interval.half_width,
         "episodes": len(performance.returns),
         "step": step,
     }

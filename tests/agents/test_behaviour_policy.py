@@ -78,13 +78,13 @@ def test_the_density_of_what_is_held_by_hand():
     discrete = np.where(same, 0.75 + 0.25 / 6.0, 0.25 / 6.0)
     np.testing.assert_allclose(np.exp(after.behaviour_logp[:, 0]), discrete, rtol=1e-5)
     np.testing.assert_allclose(np.exp(after.behaviour_logp[~held, 1]), 0.25 / 4.0, rtol=1e-5)
-    assert (np.exp(1e3 - after.behaviour_logp[held, 1]) == 0.0).all(), "no density holds what has a probability"
+    assert (np.exp(1e3 - after.behaviour_logp[held, 1]) == 0.0).all(), "it had a probability"
     forbidden = act(one, first.action, ~first.action[:, :5].astype(bool))
     np.testing.assert_allclose(np.exp(forbidden.behaviour_logp[:, 0]), 1.0 / 2.0, rtol=1e-5)
 
 
 def test_weighted_by_its_ratio_a_held_action_stands_for_any_policy():
-    """E_μ[π/μ · f] = E_π[f], whatever was done before: π is (1 + u) / 4 on the first number, and 3 : 2 : 1."""
+    """E_μ[π/μ · f] = E_π[f] behind any action: π is (1 + u) / 4 on the first number, and 3 : 2 : 1."""
     one, n = player(c=2.0, d=2.0), 40_000
     first = act(one, HYBRID.action.padding(1)).action.repeat(n, 0)
     acted = act(one, first)

@@ -58,6 +58,7 @@ def test_a_run_leaves_what_it_promises(task, capsys):
     assert load_config_file(folder / "config.yaml").config.base_config.max_step == 260
     metrics = read_metrics(folder / "metrics.jsonl")
     assert metrics["step"] == [100.0, 200.0, 260.0]
+    assert found["last_eval"]["ci95"] == metrics["eval/return_ci95"][-1] > 0.0, "the half width"
     shares = [metrics[f"time/share_{part}"] for part in ("act", "step", "store", "sample", "update")]
     assert all(0.0 < sum(row) < 1.0 for row in list(zip(*shares, strict=True))[:2])  # of the summaries
     assert metrics["fault/env_restarts"][:2] == [0.0, 0.0]

@@ -44,7 +44,7 @@ _OF_EPISODES: Mapping[str, str] = {
     "rollout/return_std": "standard deviation of their returns",
     "rollout/length": "mean number of steps of those episodes",
     "eval/return_mean": "mean return of the evaluation episodes, played by the deterministic policy",
-    "eval/return_ci95": "half width of the 95 % confidence interval of that mean",
+    "eval/return_ci95": "half width of Student's 95 % interval of that mean",
     "eval/length": "mean number of steps of the evaluation episodes",
 }
 
