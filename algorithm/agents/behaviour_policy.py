@@ -59,13 +59,14 @@ class BehaviourPolicy:
         change direction at each step cancel out, and the agent visits few states of a task with momentum
         (arXiv 2006.01782).
 
-        The log-probability is that of the action after the last one. That makes ratios right: π/μ of a
-        choice is known, and a held continuous action, to which no density gives a probability, has 0.
+        The log-probability is that of the action given the last one, which makes ratios π/μ right. That of a
+        held continuous action is 0: it had a probability, and no density gives it one.
         """
         if not self.warming_up:
             return self._actor.act(obs, prev_action, carry, action_mask, greedy=self._greedy)
         action, z, logp = self._action.random(self._rng, action_mask)
-        choices, before = self._action.discrete, prev_action.any(1)  # none at the start, with action 0
+        choices = self._action.discrete
+        before = np.count_nonzero(prev_action, 1) > 0  # none at the start, with action 0
         if self._hold_d:
             can = before & ~(prev_action[:, :choices].astype(np.bool_) & ~action_mask).any(1)
             held = self._held(self._hold_d, can)
