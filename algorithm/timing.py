@@ -57,10 +57,6 @@ class Stopwatch:
         """Seconds of training so far, up to the last mark."""
         return sum(self._seconds.values())
 
-    def steady(self) -> float:
-        """Return the seconds so far without compiling, which says nothing of how fast the rest will be."""
-        return self.total - self._seconds["compile"]
-
     def shares(self) -> dict[str, float]:
         """Return metrics: the parts' shares of the time since the last call; empty if there is none."""
         since = {part: seconds - self._shared[part] for part, seconds in self._seconds.items()}

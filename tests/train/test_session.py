@@ -259,6 +259,7 @@ def test_compiling_is_no_update_and_is_not_expected_again(task, monkeypatch):
     shares = read_metrics(task / "a" / "metrics.jsonl")
     assert shares["time/share_compile"][1] > 0.9 > 0.1 > shares["time/share_update"][1]
     assert max(one.eta_s for one in seen if one.eta_s is not None) < 600.0
+    assert next(one for one in seen if one.updates).eta_s is None, "steps without updates say nothing"
 
 
 def test_checkpoints_that_stay_and_how_to_choose_one(task):
