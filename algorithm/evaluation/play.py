@@ -327,7 +327,7 @@ def scores_json(scores: Scores) -> object:
         {
             behaviour: {
                 "mean": performance.interval.mean,
-                "ci95": [performance.interval.low, performance.interval.high],
+                "ci95": performance.interval.half_width,
                 "returns": performance.returns,
                 "lengths": performance.lengths,
             }

@@ -49,7 +49,7 @@ def mlp(
     norm:       ``layer``: layer norm (arXiv 1607.06450) between each hidden layer and its activation, as in
                 DroQ (arXiv 2110.02034). ``batch``: batch norm of the input and behind each activation, as in
                 CrossQ (arXiv 1902.05605). ``batch_first``: of the input and in front of each activation, and
-                no biases, as in XQC (arXiv 2509.25174)
+                no biases, as in XQC (arXiv 2509.25174); the input's has no β, which the next would cancel
     Returns a module [..., in_size] -> [..., out_size or hidden[-1] or in_size].
     Raises ValueError for an unknown norm, and for batch norm behind other layers than ``nn.Linear``.
     """
@@ -57,7 +57,7 @@ def mlp(
     of_batch = norm in ("batch", "batch_first")
     if of_batch and linear is not nn.Linear:
         raise ValueError(f"norm: {norm} is for plain linear layers; leave noisy out")
-    layers: list[nn.Module] = [BatchNorm(in_size)] if of_batch else []
+    layers: list[nn.Module] = [BatchNorm(in_size, shifts=norm == "batch")] if of_batch else []
     width = in_size
     for size in hidden:
         if norm == "batch":

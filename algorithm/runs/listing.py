@@ -66,9 +66,8 @@ def _scores(said: Any) -> Iterator[str]:  # noqa: ANN401 - what a file holds
     yield f"{said['steps']:,} steps"
     for key, title in (("last_eval", "last"), ("best_eval", "best")):
         if found := said.get(key):
-            low, high = found["ci95"]
-            half = (high - low) / 2 if None not in (low, high) else float("nan")
-            yield f"{title} {plus_minus(found['mean'], half)}"
+            half = found["ci95"]  # null for a single episode
+            yield f"{title} {plus_minus(found['mean'], float('nan') if half is None else half)}"
 
 
 def _text(file: Path) -> str:

@@ -235,7 +235,7 @@ class SacConfig(Block):
         "After each step every row of a layer in front of a batch norm is brought to length 1; so the step "
         "size stays what it is as weights would grow.",
         new=True,
-        resume="free: the networks' outputs stay the same",
+        resume="free: running statistics are scaled along, so that outputs stay the same",
     )
     learning_rate_schedule: Literal["constant", "linear"] = option(
         "constant",

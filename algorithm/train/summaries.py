@@ -238,7 +238,7 @@ def _evaluation(step: int, performance: Performance) -> dict[str, object]:
     interval = performance.interval
     return {
         "mean": interval.mean,
-        "ci95": [interval.low, interval.high],
+        "ci95": interval.half_width,
         "episodes": len(performance.returns),
         "step": step,
     }

@@ -100,7 +100,7 @@ class Trainer:
         self._told_cut_off = False
         self._latest_metrics: dict[str, float] = {}
         self._process = psutil.Process()
-        self._step_rate, self._update_rate = Rate(), Rate()
+        self._compiling = -1.0  # seconds of it when the rates began
         self._started = time.monotonic()
 
     def attach(self, callbacks: Callbacks) -> None:
@@ -232,7 +232,6 @@ class Trainer:
             on_non_finite=self._on_non_finite,
         )
         self._watch.skip()
-        self._step_rate, self._update_rate = Rate(), Rate()  # evaluation is not training time
         self._counters.owes_evaluation = found is None
         if found is None:
             return
@@ -287,6 +286,10 @@ class Trainer:
 
     def _progress(self) -> Progress:
         counters, updates = self._counters, self._training.updates
+        compiling = self._watch.seconds["compile"]
+        if compiling != self._compiling:  # it takes long, and what was before says nothing of the rest
+            self._compiling = compiling
+            self._step_rate, self._update_rate = (Rate(clock=lambda: self._watch.total) for _ in range(2))
         rate = self._step_rate.update(counters.step)
         left = (self._max_step - counters.step) / rate if self._max_step > 0 and rate > 0 else None
         return Progress(

@@ -129,7 +129,7 @@ def test_the_table_says_what_was_played_and_whether_it_was_logged(folder, capsys
     rows = dict(line.strip().split("  ", 1) for line in said.splitlines() if line.startswith("  "))
     rows = {name: value.strip() for name, value in rows.items()}
     assert rows["checkpoint"] == "step 260" and rows["episodes"] == "2" and rows["length"] == "20.0 steps"
-    assert rows["mean return"].startswith(f"{mean:.1f} ± ") and "(95 %)" in rows["mean return"]
+    assert rows["mean return"].startswith(f"{mean:.1f} ± ") and "(Student's 95 %)" in rows["mean return"]
     assert rows["min and max"] == f"{min(returns):.1f} and {max(returns):.1f}"
     assert rows["logged"] == "the same, to the last bit"
     assert rows["file"] == "models/task/a/evaluation.json"

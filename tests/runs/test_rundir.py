@@ -358,8 +358,8 @@ def test_what_is_written_can_be_read():
     assert manifest["seeds"] == {"run": 7}
     assert manifest["versions"]["torch"]
     assert manifest["started"].endswith("+00:00")
-    run.write_result({"last_eval": {"mean": float("nan"), "ci95": (1.0, float("inf"))}})
-    assert run.read_result() == {"last_eval": {"mean": None, "ci95": [1.0, None]}}
+    run.write_result({"last_eval": {"mean": float("nan"), "ci95": float("inf"), "returns": (1.0,)}})
+    assert run.read_result() == {"last_eval": {"mean": None, "ci95": None, "returns": [1.0]}}
 
 
 def test_networks_are_copied_byte_for_byte(here):
