@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 import asac
-from algorithm.errors import StorageError, UsageError
 
 KEYS = {
     "sac_config.save_model_per_step": 60,
@@ -86,6 +85,7 @@ def test_train_play_evaluate_and_go_on():
 
     policy, env = asac.load(run, "latest"), asac.make_env("CartPole-v1")
     assert policy.step == 120 and policy.observation_space == env.observation_space
+    assert repr(run) == f"Run({str(run.folder)!r})" and repr(policy).startswith("Policy(step=120, Box(")
     obs, _ = env.reset(seed=0)
     state, total, over = None, 0.0, False
     while not over:
@@ -145,7 +145,7 @@ def test_what_a_callback_raises_ends_the_training_with_everything_saved():
     run = asac.Run("models/CartPole-v1/mine")
     assert asac.load(run, "latest").step == 80
     assert "ZeroDivisionError" in (run.folder / "train.log").read_text()
-    with pytest.raises(StorageError):
+    with pytest.raises(asac.StorageError):
         _ = run.result
     assert run.resume(quiet=True, device="cpu").result["steps"] == 120
 
@@ -182,11 +182,12 @@ def test_what_is_no_callback_is_told(entry, why):
 
 
 def test_a_folder_that_is_no_run_is_told(tmp_path):
-    with pytest.raises(UsageError, match="is no run"):
+    with pytest.raises(asac.UsageError, match="is no run"):
         asac.load(tmp_path)
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         _ = asac.nothing
     assert all(getattr(asac, name) for name in asac.__all__)
+    assert dir(asac) == asac.__all__ == sorted({*asac._PLACES})
 
 
 def test_importing_it_does_not_import_torch(root):

@@ -24,6 +24,7 @@ from algorithm.env.observations import Bounds, frame_stack
 from algorithm.env.pool.process_exit import exits_as_errors
 from algorithm.env.redirect_output import silence
 from algorithm.env.single import SingleEnv, TimeStep, as_bool, as_number
+from algorithm.env.spaces import check_spaces
 from algorithm.env.wrappers import Wrapper, apply_wrappers, load_wrapper
 from algorithm.errors import EnvError, UserError
 
@@ -186,6 +187,7 @@ class GymRecipe:
             try:
                 with exits_as_errors():
                     env = self._build(kwargs)
+                    check_spaces(env, self.env_id)
                     if _is_pybullet(self.env_id):
                         # Its first episode prints, and differs in the last bits from later ones.
                         env.reset(seed=0)
@@ -221,6 +223,7 @@ class GymRecipe:
             kwargs = {**self.env_args, "render_mode": "human"}
             with exits_as_errors():
                 env = self._build(kwargs)
+                check_spaces(env, self.env_id)
                 env.reset(seed=0)
         except Exception as error:
             if env is not None:

@@ -14,7 +14,7 @@ from algorithm.config.cli import TrainOptions, notices
 from algorithm.config.cli_ds import ClusterOptions, DistributedOptions
 from algorithm.config.loader import LoadedConfig, load_config, load_config_file
 from algorithm.config.locate import EnvFolder, find_env
-from algorithm.config.program import program
+from algorithm.config.program import as_typed, program
 from algorithm.config.schema import DISTRIBUTED_DEFAULTS, NetConfig
 from algorithm.config.yaml_io import write_yaml
 from algorithm.errors import StorageError, UsageError
@@ -246,7 +246,7 @@ def _check(loaded: LoadedConfig) -> None:
             "evolver_enabled is false",
             where=f"{loaded.source}: base_config.evolver_enabled",
             why="the configuration forbids a population",
-            fix="-o base_config.evolver_enabled=true, or train alone: main.py",
+            fix=as_typed("-o base_config.evolver_enabled=true, or train alone: python main.py"),
         )
     if base.evolver_cem_min_length > base.evolver_cem_length:
         raise UsageError(

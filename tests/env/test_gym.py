@@ -126,6 +126,21 @@ def test_a_package_that_is_missing_is_told_with_what_brings_it(monkeypatch, n):
         make_vec_env("GYM", "Absent-v0", n=n, seed_of=SEEDS)
 
 
+@pytest.mark.fault("F12")
+@pytest.mark.parametrize(("spaces", "n", "what"), [
+    ({}, 1, "the environment has no observation_space"),
+    ({"observation_space": gym.spaces.Discrete(2), "action_space": 2}, 1, "a builtins.int is no"),
+    ({"num_envs": 2, "single_observation_space": gym.spaces.Discrete(2)}, 2, "no single_action_space"),
+])  # fmt: skip
+def test_an_environment_without_spaces_is_told_what_to_write(monkeypatch, spaces, n, what):
+    base = gym.Env if n == 1 else gym.vector.VectorEnv
+    own = {"entry_point" if n == 1 else "vector_entry_point": lambda **_: type("Bare", (base,), spaces)()}
+    monkeypatch.setitem(gym.registry, "Bare-v0", gym.envs.registration.EnvSpec("Bare-v0", **own))
+    with pytest.raises(EnvError, match="has no") as caught:
+        make_vec_env("GYM", "Bare-v0", n=n, seed_of=SEEDS)
+    assert what in str(caught.value) and "_space = gymnasium.spaces." in caught.value.fix
+
+
 def test_an_unknown_suite_is_refused():
     with pytest.raises(UsageError, match="built in: UNITY, GYM, DM_CONTROL"):
         make_vec_env("OTHER", "x", seed_of=SEEDS)
