@@ -134,7 +134,16 @@ def test_a_policy_with_a_memory_remembers():
 def test_a_callback_may_end_a_training_which_is_no_failure():
     run = asac.train("CartPole-v1", callbacks=[Notes(stop_at=70)], **SHORT)
     assert run.result["steps"] == 70
+    assert run.result["ended"] == {"by": "callback", "why": "it is good enough"}
     assert run.resume(max_step=90, quiet=True, device="cpu").result["steps"] == 90
+
+
+def test_a_solved_environment_ends_the_training(monkeypatch):
+    easy = gym.envs.registration.EnvSpec("Easy-v0", gym.spec("CartPole-v1").entry_point, 5.0)
+    monkeypatch.setitem(gym.registry, "Easy-v0", easy)
+    run = asac.train("Easy-v0", **{**SHORT, "overrides": KEYS | {"base_config.max_step_each_iter": 50}})
+    assert (run.result["steps"], run.result["ended"]["by"]) == (80, "stop_at_return")
+    assert "stop_at_return: 5.0" in (run.folder / "config.yaml").read_text(), "it stays what it was"
 
 
 def test_what_a_callback_raises_ends_the_training_with_everything_saved():

@@ -92,6 +92,13 @@ class BaseConfig(EnvConfig):
     max_step: Limit = option(
         100_000, "Training ends after so many steps, summed over all agents. -1: no limit.", resume=_new_end
     )
+    stop_at_return: Finite | Literal["auto"] | None = option(
+        None,
+        "Training ends once an evaluation's mean return comes to this. auto: Gymnasium's "
+        "spec.reward_threshold, if there is one; the default without a config.yaml, as in "
+        "`asac CartPole-v1`. null: never.",
+        new=True,
+    )
     max_step_each_iter: Limit = option(
         -1, "An episode is truncated after so many steps. -1: no limit.", shared=True
     )
@@ -198,6 +205,12 @@ class BaseConfig(EnvConfig):
                 ("unity_args.editor", "n_envs"),
                 f"the Unity Editor is one player, and n_envs = {self.n_envs}",
                 "set n_envs: 1, or --agents 1; several agents and areas may be in the scene",
+            )
+        if self.unity_args.editor and isinstance(self.stop_at_return, float):
+            yield Contradiction(
+                ("unity_args.editor", "stop_at_return"),
+                "the Unity Editor is one player, and evaluations need another",
+                "set stop_at_return: null",
             )
 
 
@@ -324,6 +337,12 @@ class Config(Block):
         if unity and self.eval_config.wrappers:
             yield Contradiction(
                 ("base_config.env_type", "eval_config.wrappers"), _NO_WRAPPERS, _LEAVE_WRAPPERS
+            )
+        if isinstance(self.base_config.stop_at_return, float) and self.eval_config.per_step <= 0:
+            yield Contradiction(
+                ("base_config.stop_at_return", "eval_config.per_step"),
+                "evaluations on the way, which could end the training, are switched off",
+                "set eval_config.per_step, or base_config.stop_at_return: null",
             )
         yield from contradictions(self)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import Any
@@ -122,6 +122,21 @@ def has_vector_class(env_id: str, n: int) -> bool:
     except Exception:
         return False  # building the single environment reports it
     return spec is not None and spec.vector_entry_point is not None and (n > 1 or spec.entry_point is None)
+
+
+def reward_threshold(env_id: str, wrappers: Iterable[Wrapper]) -> float | None:
+    """Return the mean return from which Gymnasium's registry counts an environment as solved.
+
+    None if it names none, or if one of the wrappers changes rewards.
+    """
+    changing = (gym.RewardWrapper, gym.wrappers.NormalizeReward)
+    if any(issubclass(load_wrapper(wrapper)[0], changing) for wrapper in wrappers):
+        return None
+    try:
+        with _quietly(env_id):
+            return gym.spec(register_env(env_id)).reward_threshold
+    except Exception:
+        return None  # building the environment reports it
 
 
 def make_vector(env_id: str, n: int, env_args: Mapping[str, Any]) -> gym.vector.VectorEnv:

@@ -11,12 +11,15 @@ from algorithm.config.loader import LoadedConfig, load_config, load_config_file
 from algorithm.config.locate import EnvFolder
 from algorithm.config.resume_rules import changes, refuse
 from algorithm.console.base import Console
+from algorithm.console.offers import PAST_SUCCESS
+from algorithm.data import State
 from algorithm.errors import StorageError, UsageError
 from algorithm.runs.checkpoints.checkpoint import Checkpoint, checkpoint_steps
 from algorithm.runs.checkpoints.manager import find_checkpoint, intact_checkpoints
 from algorithm.runs.logs.wandb_sink import require_wandb
 from algorithm.runs.rundir import RunDir
 from algorithm.train.callbacks import Callback
+from algorithm.train.counters import Counters
 from algorithm.train.runtime import OneProcess, Wire
 from algorithm.train.session import run_training
 from algorithm.train.state import Start, fitting
@@ -111,8 +114,9 @@ def _wanted(
 def _refuse_if_done(saved: Checkpoint, wanted: LoadedConfig, run: RunDir, evaluations: int | None) -> None:
     base = wanted.config.base_config
     with fitting(saved.path):
-        counted = saved.state["run"]["tally"]
-        iteration, evaluated = int(counted["iteration"]), int(counted["evaluations"])
+        counted = Counters(())
+        counted.load_state(State(meta=saved.state["run"]["tally"]))
+    iteration, evaluated = counted.iteration, counted.evaluations
     if evaluations is not None and evaluated >= evaluations:
         raise UsageError(
             "nothing is left to do",
@@ -120,6 +124,14 @@ def _refuse_if_done(saved: Checkpoint, wanted: LoadedConfig, run: RunDir, evalua
             why=f"--evaluations is {evaluations:,}, and the run has {evaluated:,}",
             fix=f"{run.training_command('-n', run.name, '--resume', f'--evaluations={2 * evaluated}')}"
             "    (train on)",
+        )
+    stop_at = base.stop_at_return
+    if isinstance(stop_at, float) and counted.reach(stop_at) and _has_ended(run, saved.step):
+        raise UsageError(
+            "nothing is left to do",
+            where=run.shown(saved.path),
+            why=f"base_config.stop_at_return is {stop_at:,g}, and its evaluation has come to that",
+            fix=f"{run.training_command('-n', run.name, '--resume', *PAST_SUCCESS)}    (train on)",
         )
     for key, done in (("max_step", saved.step), ("max_iter", iteration)):
         limit = getattr(base, key)

@@ -17,6 +17,7 @@ from algorithm.config.locate import EnvFolder, find_env
 from algorithm.config.program import as_typed, program
 from algorithm.config.schema import DISTRIBUTED_DEFAULTS, NetConfig
 from algorithm.config.yaml_io import write_yaml
+from algorithm.console.offers import PAST_SUCCESS
 from algorithm.errors import StorageError, UsageError
 from algorithm.runs.lock import RunLock
 from algorithm.runs.logs.wandb_sink import require_wandb
@@ -81,6 +82,8 @@ def evolve(options: DistributedOptions) -> int:
     plan = _resumed(options, folder) if options.train.resume else _new(options, folder)
     if not plan.genes.distributions:
         say("warning: random_params names no key: only the networks evolve")
+    if isinstance(plan.loaded.config.base_config.stop_at_return, float):
+        say("warning: base_config.stop_at_return has no effect: members end with their generations")
     if cluster.ray is None:
         _check_memory(plan, options.train)
     with ExitStack() as stack:
@@ -319,7 +322,7 @@ def _member(
     assert cluster is not None
     name = f"{plan.name}_{number}"
     main = commands_from_args(options, name)
-    flags = [f"--seed={plan.loaded.seed + number - 1}"]
+    flags = [f"--seed={plan.loaded.seed + number - 1}", *PAST_SUCCESS]  # members end with their generations
     if config.base_config.evolver_mode == "cem":  # the mean of networks that began apart is no network
         flags += ["-o", f"sac_config.network_seed={plan.loaded.seed}"]
     main = replace(main, learner_flags=(*main.learner_flags, *flags))

@@ -9,7 +9,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from algorithm.env.gym import GymEnv, GymRecipe
+from algorithm.env.gym import GymEnv, GymRecipe, reward_threshold
 from algorithm.env.registry import PoolOptions, make_vec_env
 from algorithm.errors import EnvError, UsageError
 from algorithm.seeding import episode_seeds
@@ -139,6 +139,13 @@ def test_an_environment_without_spaces_is_told_what_to_write(monkeypatch, spaces
     with pytest.raises(EnvError, match="has no") as caught:
         make_vec_env("GYM", "Bare-v0", n=n, seed_of=SEEDS)
     assert what in str(caught.value) and "_space = gymnasium.spaces." in caught.value.fix
+
+
+def test_what_counts_as_solved_is_what_the_registry_says():
+    assert reward_threshold("CartPole-v1", []) == 475.0
+    assert reward_threshold("CartPole-v1", [{"TimeAwareObservation": None}]) == 475.0
+    assert reward_threshold("CartPole-v1", [{"TransformReward": {"func": None}}]) is None
+    assert reward_threshold("Pendulum-v1", []) is reward_threshold("NoSuchTask-v0", []) is None
 
 
 def test_an_unknown_suite_is_refused():
