@@ -148,8 +148,9 @@ class Trainer:
             self._watch.lap("other")
             self._profile.step(self._training.updates)
         # The checkpoint of this step lacks an evaluation that was owed, and that has ended the run.
+        ends = self._ends()
         self._finish(lacks=owed and counters.is_evaluated and (self._paused() or self._succeeded()))
-        return self._outcome()
+        return self._outcome(self._ends() if self._stop else ends)
 
     def _finish(self, *, lacks: bool) -> None:
         """Save, and evaluate unless a signal ended the run. lacks: this step's checkpoint is not whole."""
@@ -336,14 +337,14 @@ class Trainer:
             rows=self._training.collector.rows(),
         )
 
-    def _outcome(self) -> Outcome:
+    def _outcome(self, ends: Ends) -> Outcome:
         step = self._counters.step
         taken = self._training.collector.behaviour_steps
         ratios = [agent.update_ratio(taken[name]) for name, agent in self._agents.items()]
         return Outcome(
             steps=step,
             updates=self._training.updates,
-            ends=self._ends(),
+            ends=ends,
             time=self._watch.seconds,
             faults=self._training.faults.counts,
             replay_ratio=float(np.mean(ratios)),

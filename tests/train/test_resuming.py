@@ -21,6 +21,7 @@ from algorithm.runs.checkpoints.manager import CheckpointManager
 from algorithm.runs.logs.metrics import read_metrics
 from algorithm.sac.learner import Sac
 from algorithm.train.checkpointer import Checkpointer
+from algorithm.train.runtime import OneProcess
 from algorithm.train.trainer import Trainer
 from tests.run.killing import what_must_agree
 from tests.run.sessions import result, run
@@ -258,8 +259,10 @@ def test_the_last_evaluation_is_made_up_for(task, monkeypatch, stopped):
 SOLVED = ("--seed=1", "-n", "s", "-o", "base_config.stop_at_return=-5000", "-o", "eval_config.per_step=100")
 
 
-def test_a_run_that_success_has_ended_goes_on_where_that_is_asked_for(task, capsys):
-    assert run(*SOLVED) == 0
+def test_a_run_that_success_has_ended_goes_on_where_that_is_asked_for(task, monkeypatch, capsys):
+    told = []
+    monkeypatch.setattr(OneProcess, "end", lambda self, *, stopped: told.append(stopped))
+    assert run(*SOLVED) == 0 and told == [False], "actors of a learner would end, too"
     said = capsys.readouterr().out
     assert "at 260 steps or an evaluation of -5,000 (base_config.stop_at_return)" in said
     assert "an evaluation has come to -5,000 (base_config.stop_at_return)" in said
@@ -272,6 +275,13 @@ def test_a_run_that_success_has_ended_goes_on_where_that_is_asked_for(task, caps
     assert "stop_at_return is -5,000" in error and "--resume -o base_config.stop_at_return=null" in error
     assert run("--resume", "--quiet", "-o", "base_config.stop_at_return=0") == 0
     assert (result(task / "s")["steps"], result(task / "s")["ended"]["by"]) == (260, "max_step")
+
+
+def test_only_an_evaluation_on_the_way_ends_a_run(task):
+    assert run(*SOLVED, "--quiet", "-o", "eval_config.per_step=300") == 0
+    assert result(task / "s")["ended"]["by"] == "max_step", "the last evaluation came after that"
+    assert run("--resume", "--quiet", "--max_step=400") == 0
+    assert (result(task / "s")["steps"], result(task / "s")["ended"]["by"]) == (300, "stop_at_return")
 
 
 @pytest.mark.fault("F02")
