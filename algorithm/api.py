@@ -14,6 +14,7 @@ from typing import Any, Literal
 import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import override
 
 from algorithm.agents.networks import pick_device
 from algorithm.config.cli import MODELS, TrainOptions, config_flags
@@ -21,6 +22,7 @@ from algorithm.config.errors import ConfigError
 from algorithm.config.flag_types import HUB, is_export
 from algorithm.config.loader import LoadedConfig, load_config, load_config_file
 from algorithm.config.locate import EnvFolder, find_env
+from algorithm.config.program import as_typed
 from algorithm.config.yaml_io import inline
 from algorithm.console.output import open_console
 from algorithm.data import Float
@@ -126,6 +128,10 @@ class Run:
             )
         label = config.read_text("utf-8").partition("\n")[0].removeprefix("# ").partition(":")[0]
         self._dir = RunDir(label, self.folder.name, self.folder, label)
+
+    @override
+    def __repr__(self) -> str:
+        return f"Run({str(self._export.source if self._export else self.folder)!r})"
 
     @property
     def result(self) -> Mapping[str, Any]:
@@ -283,6 +289,10 @@ class TrainedPolicy:
         name, shape = self._spec.obs.names[0], self._spec.obs.shapes[0]
         self._first, self._dims = name, len(shape)
 
+    @override
+    def __repr__(self) -> str:
+        return f"Policy(step={self.step}, {self.observation_space} -> {self.action_space})"
+
     def act(
         self,
         obs: Any,  # noqa: ANN401 - a space may hold anything
@@ -372,7 +382,7 @@ def _make(loaded: LoadedConfig, purpose: Literal["train", "evaluate"]) -> gym.En
             f"{base.env_type} environments are played by the command line alone",
             where=loaded.env_label,
             why="a player is no Gymnasium environment",
-            fix="main.py TASK -n NAME --run or --eval N",
+            fix=as_typed("python main.py TASK -n NAME --run or --eval N"),
         )
     env_id = resolve_env_id(base.env_name, loaded.env_dir)  # from then on the task's modules can be found
     recipe = recipe_class(base.env_type)(

@@ -55,6 +55,12 @@ Whole = Annotated[int, BeforeValidator(to_whole)]
 Bounds inside a union or list go between ``int`` and the validator, so that the JSON schema shows them.
 """
 
+AtLeastOne = Annotated[int, Field(ge=1), BeforeValidator(to_whole)]
+"""A whole number from 1 on, also inside a union or a list."""
+
+Natural = Annotated[int, Field(ge=0), BeforeValidator(to_whole)]
+"""A whole number from 0 on, also inside a union or a list."""
+
 Finite = Annotated[float, Field(allow_inf_nan=False), BeforeValidator(to_number)]
 """A finite number."""
 

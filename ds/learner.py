@@ -190,7 +190,7 @@ class Remote:
                     f"{config.algorithm} has no actors in other processes",
                     where="algorithm",
                     why="what it learns from must come from its present networks",
-                    fix=f"train in one process, with n_envs and workers: python main.py {loaded.env_label}",
+                    fix=f"train in one process, with n_envs and workers: {self._session.run.command()}",
                 )
             limited = family(config).remote_limits(config).max_length is not None
             if not limited and config.replay_config.capacity <= length:

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 import asac
-from algorithm.errors import StorageError, UsageError
 
 KEYS = {
     "sac_config.save_model_per_step": 60,
@@ -86,6 +85,7 @@ def test_train_play_evaluate_and_go_on():
 
     policy, env = asac.load(run, "latest"), asac.make_env("CartPole-v1")
     assert policy.step == 120 and policy.observation_space == env.observation_space
+    assert repr(run) == f"Run({str(run.folder)!r})" and repr(policy).startswith("Policy(step=120, Box(")
     obs, _ = env.reset(seed=0)
     state, total, over = None, 0.0, False
     while not over:
@@ -134,7 +134,16 @@ def test_a_policy_with_a_memory_remembers():
 def test_a_callback_may_end_a_training_which_is_no_failure():
     run = asac.train("CartPole-v1", callbacks=[Notes(stop_at=70)], **SHORT)
     assert run.result["steps"] == 70
+    assert run.result["ended"] == {"by": "callback", "why": "it is good enough"}
     assert run.resume(max_step=90, quiet=True, device="cpu").result["steps"] == 90
+
+
+def test_a_solved_environment_ends_the_training(monkeypatch):
+    easy = gym.envs.registration.EnvSpec("Easy-v0", gym.spec("CartPole-v1").entry_point, 5.0)
+    monkeypatch.setitem(gym.registry, "Easy-v0", easy)
+    run = asac.train("Easy-v0", **{**SHORT, "overrides": KEYS | {"base_config.max_step_each_iter": 50}})
+    assert (run.result["steps"], run.result["ended"]["by"]) == (80, "stop_at_return")
+    assert "stop_at_return: 5.0" in (run.folder / "config.yaml").read_text(), "it stays what it was"
 
 
 def test_what_a_callback_raises_ends_the_training_with_everything_saved():
@@ -145,7 +154,7 @@ def test_what_a_callback_raises_ends_the_training_with_everything_saved():
     run = asac.Run("models/CartPole-v1/mine")
     assert asac.load(run, "latest").step == 80
     assert "ZeroDivisionError" in (run.folder / "train.log").read_text()
-    with pytest.raises(StorageError):
+    with pytest.raises(asac.StorageError):
         _ = run.result
     assert run.resume(quiet=True, device="cpu").result["steps"] == 120
 
@@ -182,11 +191,12 @@ def test_what_is_no_callback_is_told(entry, why):
 
 
 def test_a_folder_that_is_no_run_is_told(tmp_path):
-    with pytest.raises(UsageError, match="is no run"):
+    with pytest.raises(asac.UsageError, match="is no run"):
         asac.load(tmp_path)
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         _ = asac.nothing
     assert all(getattr(asac, name) for name in asac.__all__)
+    assert dir(asac) == asac.__all__ == sorted({*asac._PLACES})
 
 
 def test_importing_it_does_not_import_torch(root):

@@ -19,6 +19,7 @@ from algorithm.config.flags import (
     leave,
     make_parser,
 )
+from algorithm.config.program import as_typed
 
 _EXAMPLES = """\
 examples:
@@ -160,7 +161,7 @@ def _refuse_for_role(given: Mapping[str, object], role: Role) -> None:
             cannot(
                 "evolver needs --num_learners N, at least 2",
                 "the best of a population make its next generation",
-                "add --num_learners 4, or train alone: main.py",
+                as_typed("add --num_learners 4, or train alone: python main.py"),
             )
         )
     if role == "cluster" and (not given["num_actors"]) == (given["scale"] is None):

@@ -39,6 +39,11 @@ class EnvFolder:
         kind = "DM_CONTROL" if is_dm_control(self.env_name) else "GYM"
         return {"base_config.env_type": kind, "base_config.env_name": self.env_name}
 
+    @property
+    def defaults(self) -> dict[str, object]:
+        """Dotted path → default that is another one where no task says how long to train."""
+        return {} if self.env_name is None else {"base_config.stop_at_return": "auto"}
+
 
 WHOLE_FILE = ""
 """Name of the only section of a file that has none."""

@@ -18,6 +18,7 @@ from algorithm.agents.config import BehavioralCloning, NnConfig, RewardSignals
 from algorithm.demos.config import DemoConfig
 from algorithm.env.config import EnvConfig
 from algorithm.env.rules import wrong_parameters
+from algorithm.evaluation.config import EvalConfig
 from algorithm.families import FAMILIES, contradictions
 from algorithm.fields import (
     Block,
@@ -92,6 +93,13 @@ class BaseConfig(EnvConfig):
     )
     max_step: Limit = option(
         100_000, "Training ends after so many steps, summed over all agents. -1: no limit.", resume=_new_end
+    )
+    stop_at_return: Finite | Literal["auto"] | None = option(
+        None,
+        "Training ends once an evaluation's mean return comes to this. auto: Gymnasium's "
+        "spec.reward_threshold, if there is one; the default without a config.yaml, as in "
+        "`asac CartPole-v1`. null: never.",
+        new=True,
     )
     max_step_each_iter: Limit = option(
         -1, "An episode is truncated after so many steps. -1: no limit.", shared=True
@@ -200,6 +208,12 @@ class BaseConfig(EnvConfig):
                 f"the Unity Editor is one player, and n_envs = {self.n_envs}",
                 "set n_envs: 1, or --agents 1; several agents and areas may be in the scene",
             )
+        if self.unity_args.editor and isinstance(self.stop_at_return, float):
+            yield Contradiction(
+                ("unity_args.editor", "stop_at_return"),
+                "the Unity Editor is one player, and evaluations need another",
+                "set stop_at_return: null",
+            )
 
 
 class NetConfig(Block):
@@ -243,29 +257,6 @@ class NetConfig(Block):
     )
     patience: Limit = option(
         600, "Seconds an actor waits for a learner to come, or to come back. -1: for ever.", new=True
-    )
-
-
-class EvalConfig(Block):
-    """Evaluation while training, on an environment of its own. One always runs at the end."""
-
-    per_step: Limit = option(
-        2000, "Environment steps between two evaluations. -1: only the final one.", new=True
-    )
-    episodes: Whole = option(10, "Episodes of one evaluation.", new=True, ge=1)
-    max_step: Limit | None = option(
-        None,
-        "Steps after which an episode of an evaluation is cut off; its return is that of these steps. null: "
-        "10,000 where neither the environment nor max_step_each_iter has a limit. -1: never.",
-        new=True,
-    )
-    video: bool = option(False, "Film the first episode of each evaluation.", new=True)
-    wrappers: Annotated[tuple[NamedEntry, ...] | None, Strict(False)] = option(
-        None,
-        "Gymnasium wrappers of evaluations, --run, --eval and --video instead of base_config.wrappers, which "
-        "then shape the training only. null: base_config.wrappers.",
-        new=True,
-        examples=[["Name", {"Name": {"argument": "value"}}]],
     )
 
 
@@ -334,6 +325,12 @@ class Config(Block):
             )
         if unity:
             yield from wrong_parameters(self.reset_config)
+        if isinstance(self.base_config.stop_at_return, float) and self.eval_config.per_step <= 0:
+            yield Contradiction(
+                ("base_config.stop_at_return", "eval_config.per_step"),
+                "evaluations on the way, which could end the training, are switched off",
+                "set eval_config.per_step, or base_config.stop_at_return: null",
+            )
         yield from contradictions(self)
 
 

@@ -6,6 +6,9 @@ from collections.abc import Sequence
 
 from algorithm.runs.rundir import RunDir
 
+PAST_SUCCESS = ("-o", "base_config.stop_at_return=null")
+"""Flags with which a training goes on that success has ended."""
+
 
 def playing_commands(
     run: RunDir, render_modes: Sequence[str], *, display: bool = True, episodes: int = 10

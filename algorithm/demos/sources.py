@@ -39,7 +39,7 @@ def load_demonstrations(
             why="the files hold no episode"
             if best is None
             else f"min_return is {config.min_return:g}, and the best of {len(found)} episodes has {best:g}",
-            fix="record episodes: python main.py TASK -n NAME --eval 10 --record FILE.npz"
+            fix="record episodes of a run with the flags --eval 10 --record FILE.npz"
             if best is None
             else "lower demonstrations.min_return",
         )

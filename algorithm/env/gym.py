@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import Any
@@ -24,6 +24,7 @@ from algorithm.env.observations import Bounds, frame_stack
 from algorithm.env.pool.process_exit import exits_as_errors
 from algorithm.env.redirect_output import silence
 from algorithm.env.single import Remark, SingleEnv, TimeStep, as_bool, as_number
+from algorithm.env.spaces import check_spaces
 from algorithm.env.wrappers import Wrapper, apply_wrappers, load_wrapper, running_statistics
 from algorithm.errors import EnvError, UserError
 
@@ -128,6 +129,21 @@ def has_vector_class(env_id: str, n: int) -> bool:
     return spec is not None and spec.vector_entry_point is not None and (n > 1 or spec.entry_point is None)
 
 
+def reward_threshold(env_id: str, wrappers: Iterable[Wrapper]) -> float | None:
+    """Return the mean return from which Gymnasium's registry counts an environment as solved.
+
+    None if it names none, or if one of the wrappers changes rewards.
+    """
+    changing = (gym.RewardWrapper, gym.wrappers.NormalizeReward)
+    if any(issubclass(load_wrapper(wrapper)[0], changing) for wrapper in wrappers):
+        return None
+    try:
+        with _quietly(env_id):
+            return gym.spec(register_env(env_id)).reward_threshold
+    except Exception:
+        return None  # building the environment reports it
+
+
 def make_vector(env_id: str, n: int, env_args: Mapping[str, Any]) -> gym.vector.VectorEnv:
     """Make ``n`` sub-environments in the environment's own vector class."""
     return gym.make_vec(register_env(env_id), num_envs=n, vectorization_mode="vector_entry_point", **env_args)
@@ -191,6 +207,7 @@ class GymRecipe:
             try:
                 with exits_as_errors():
                     env = self._build(kwargs)
+                    check_spaces(env, self.env_id)
                     if _is_pybullet(self.env_id):
                         # Its first episode prints, and differs in the last bits from later ones.
                         env.reset(seed=0)
@@ -226,6 +243,7 @@ class GymRecipe:
             kwargs = {**self.env_args, "render_mode": "human"}
             with exits_as_errors():
                 env = self._build(kwargs)
+                check_spaces(env, self.env_id)
                 env.reset(seed=0)
         except Exception as error:
             if env is not None:

@@ -28,6 +28,7 @@ from algorithm.env.masks import MASK
 from algorithm.env.pool.env_group import close_error
 from algorithm.env.pool.process_exit import as_exception, exits_as_errors
 from algorithm.env.single import SpaceMismatchError
+from algorithm.env.spaces import check_spaces
 from algorithm.env.vector_info import info_of, observation_of
 from algorithm.errors import EnvError
 from algorithm.spec import DEFAULT_BEHAVIOUR
@@ -78,6 +79,7 @@ class GymVectorEnv(VecEnv):
         name: str,
     ) -> None:
         self._env = _make(make, name)
+        check_spaces(self._env, name, "single_")
         self._n = self._env.num_envs
         self._class = type(self._env.unwrapped).__name__
         self._name, self._step = name, 0

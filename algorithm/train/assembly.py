@@ -19,8 +19,10 @@ from algorithm.demos.sources import load_demonstrations
 from algorithm.env.base import VecEnv
 from algorithm.env.config import without_team
 from algorithm.env.env_id import extend_path, resolve_env_id, source_file
+from algorithm.env.gym import reward_threshold
 from algorithm.env.registry import PoolOptions, make_vec_env
 from algorithm.env.unity.seat import UnityOptions
+from algorithm.env.wrappers import resolve_wrappers
 from algorithm.errors import EnvError, ModelError, StorageError, UsageError
 from algorithm.evaluation.video import video_path
 from algorithm.experience.faults import Faults
@@ -138,12 +140,16 @@ def close_env(env: VecEnv, warn: Callable[[str], None]) -> None:
 def set_up(loaded: LoadedConfig) -> tuple[LoadedConfig, list[str]]:
     """Give torch its threads. Return the configuration as a run keeps it, and lines on what was measured.
 
-    ``threads: auto`` has become a number, and ``compile: auto`` is off where that is not worth it: a run that
-    is prolonged goes on as it began.
+    ``threads: auto`` has become a number, ``stop_at_return: auto`` a number or null, and ``compile: auto`` is
+    off where that is not worth it: a run that is prolonged goes on as it began.
     """
     said = []
-    loaded = with_sac(
+    if loaded.config.base_config.stop_at_return == "auto":
+        solved = _solved_at(loaded)
+        loaded = decided(loaded, "base_config", lambda _: {"stop_at_return": solved})
+    loaded = decided(
         loaded,
+        "sac_config",
         lambda config: (
             {"compile": "off"} if config.sac_config.compile == "auto" and not config.worth_compiling else {}
         ),
@@ -151,23 +157,34 @@ def set_up(loaded: LoadedConfig) -> tuple[LoadedConfig, list[str]]:
     if loaded.config.sac_config.threads == "auto":
         seconds = measure_threads()
         number = fastest(seconds)
-        loaded = with_sac(loaded, lambda _: {"threads": number})
+        loaded = decided(loaded, "sac_config", lambda _: {"threads": number})
         each = ", ".join(f"{1e3 * taken:.1f} ms with {n}" for n, taken in seconds.items())
         said = [f"threads: {loaded.threads}, measured: {each}"]
     set_up_process(loaded.threads)
     return loaded, said
 
 
-def with_sac(loaded: LoadedConfig, decide: Callable[[Config], Mapping[str, object]]) -> LoadedConfig:
-    """Return the configuration with keys of ``sac_config`` as decided for all and for each behaviour."""
+def _solved_at(loaded: LoadedConfig) -> float | None:
+    """Return the environment's own threshold; None without one, and without evaluations on the way."""
+    config, folder = loaded.config, loaded.env_dir
+    if config.base_config.env_type != "GYM" or config.eval_config.per_step <= 0:
+        return None
+    wrappers = resolve_wrappers(config.wrappers_for("evaluate"), folder)
+    return reward_threshold(resolve_env_id(config.base_config.env_name, folder), wrappers)
 
-    def decided(config: Config) -> Config:
-        sac = config.sac_config.model_copy(update=dict(decide(config)))
-        return config.model_copy(update={"sac_config": sac})
 
-    behaviours = {name: decided(config) for name, config in loaded.behaviours.items()}
-    names = loaded.decided | {f"sac_config.{key}" for key in decide(loaded.config)}
-    return replace(loaded, config=decided(loaded.config), behaviours=behaviours, decided=names)
+def decided(
+    loaded: LoadedConfig, block: str, decide: Callable[[Config], Mapping[str, object]]
+) -> LoadedConfig:
+    """Return the configuration with keys of a block as decided for all and for each behaviour."""
+
+    def changed(config: Config) -> Config:
+        own = getattr(config, block).model_copy(update=dict(decide(config)))
+        return config.model_copy(update={block: own})
+
+    behaviours = {name: changed(config) for name, config in loaded.behaviours.items()}
+    names = loaded.decided | {f"{block}.{key}" for key in decide(loaded.config)}
+    return replace(loaded, config=changed(loaded.config), behaviours=behaviours, decided=names)
 
 
 def make_agents(

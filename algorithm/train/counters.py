@@ -60,6 +60,12 @@ class Counters:
         """True if every behaviour was evaluated at this very step."""
         return bool(self.last_eval) and all(step == self.step for step, _ in self.last_eval.values())
 
+    def reach(self, limit: float | None) -> bool:
+        """Return whether every behaviour's mean return at this very step comes to ``limit``."""
+        if limit is None or not self.is_evaluated:
+            return False
+        return all(done.interval.mean >= limit for _, done in self.last_eval.values())
+
     def state(self) -> State:
         """Return everything, as JSON."""
         return State(
@@ -82,7 +88,8 @@ class Counters:
     def load_state(self, state: State) -> None:
         """Continue from what :meth:`state` returned."""
         meta = state.meta
-        self.step, self.iteration, self.evaluations = meta["step"], meta["iteration"], meta["evaluations"]
+        self.step, self.iteration = int(meta["step"]), int(meta["iteration"])
+        self.evaluations = int(meta["evaluations"])
         self.finished |= meta["finished"]
         for name, episodes in meta["since_summary"].items():
             self.since_summary[name] = [Episode(name, *each) for each in episodes]

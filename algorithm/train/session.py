@@ -163,7 +163,7 @@ def run_training(
             faults.attach(end_of_hang)
             runtime.begin()
             outcome = trainer.train()
-            runtime.end(stopped=outcome.stopped or outcome.paused)
+            runtime.end(stopped=not outcome.complete)
         except Exception as error:
             end(error)
             raise

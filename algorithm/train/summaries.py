@@ -95,6 +95,7 @@ def show_finish(
     ]
     if not outcome.updates:
         rows.insert(0, ("learned", "nothing from these steps: the training ended before the first update"))
+    rows.append(("ended", next(iter(outcome.ends.values()))[0]))
     for title, evaluations in (("evaluation", outcome.last_eval), ("best", outcome.best_eval)):
         for behaviour, (step, performance) in evaluations.items():
             name = "" if behaviour == DEFAULT_BEHAVIOUR else f" {behaviour}"
@@ -112,14 +113,16 @@ def show_finish(
 
 def _longer(run: RunDir, outcome: Outcome) -> str:
     """Return the command that goes on with the run, twice as far after its end."""
-    further = [] if outcome.stopped else [f"--{outcome.limit}"]
+    further = [flag for _, flags in outcome.ends.values() for flag in flags]
     return run.training_command("-n", run.name, "--resume", *further)
 
 
 def result_json(run: RunDir, outcome: Outcome, seed: int) -> dict[str, object]:
     """Return ``result.json``: each behaviour's own numbers, and at the top those of all of them."""
     evaluations = {"last_eval": outcome.last_eval, "best_eval": outcome.best_eval}
+    by, (why, _) = next(iter(outcome.ends.items()))
     result: dict[str, object] = {
+        "ended": {"by": by, "why": why},
         "steps": outcome.steps,
         "episodes": sum(own["episodes"] for own in outcome.behaviours.values()),
         "updates": outcome.updates,
@@ -153,17 +156,17 @@ def result_json(run: RunDir, outcome: Outcome, seed: int) -> dict[str, object]:
 
 def _end(loaded: LoadedConfig) -> str:
     """Return the limits of the training, and the key of a default limit."""
-    base = loaded.config.base_config
-    limits = [
-        f"{limit:,} {what}"
-        for limit, what in ((base.max_iter, "iterations"), (base.max_step, "steps"))
-        if limit > 0
-    ]
+    base, limits = loaded.config.base_config, []
+    if base.max_iter > 0:
+        limits.append(f"{base.max_iter:,} iterations")
+    if base.max_step > 0:
+        default = "" if loaded.is_set("base_config.max_step") else " (default; base_config.max_step)"
+        limits.append(f"{base.max_step:,} steps{default}")
+    if base.stop_at_return is not None:
+        limits.append(f"an evaluation of {base.stop_at_return:,g} (base_config.stop_at_return)")
     if not limits:
         return "when it is stopped: base_config.max_step and max_iter set no limit"
-    first = ", whichever comes first" * (len(limits) > 1)
-    default = "" if loaded.is_set("base_config.max_step") else " (default; base_config.max_step)"
-    return f"at {' or '.join(limits)}{default}{first}"
+    return f"at {' or '.join(limits)}" + ", whichever comes first" * (len(limits) > 1)
 
 
 def _environment(config: Config, env: EnvInfo) -> list[tuple[str, str]]:

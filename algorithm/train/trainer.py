@@ -7,6 +7,7 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import psutil
@@ -15,6 +16,7 @@ from algorithm.agents.divergence import diverged
 from algorithm.agents.schedules import Every
 from algorithm.config.schema import Config
 from algorithm.console.base import Console, Evaluation, Progress
+from algorithm.console.offers import PAST_SUCCESS
 from algorithm.env.base import VecEnv
 from algorithm.env.unity.player import EditorStoppedError
 from algorithm.evaluation.callbacks import CallbackList, EvalCallback, ProgressLines
@@ -33,6 +35,11 @@ from algorithm.train.profile import NoProfile, TrainingProfile, shares
 from algorithm.train.signals import StopRequest
 from algorithm.train.state import TrainState
 
+EndedBy = Literal["signal", "callback", "stop_at_return", "max_step", "max_iter", "evaluations"]
+
+Ends = Mapping[EndedBy, tuple[str, Sequence[str]]]
+"""What ends a run now -> words for a person, and flags with which it goes on."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
@@ -40,15 +47,18 @@ class Outcome:
 
     steps: int
     updates: int
-    stopped: bool  # by a signal
-    paused: bool  # after so many evaluations, before its limits
-    limit: str  # that ended it, twice as far: ``max_step=8000``
+    ends: Ends  # what ended it; not empty, and the first one is told
     time: Mapping[Part, float]  # seconds of training by what they went into, without evaluation
     faults: Mapping[str, int]  # failures survived, by kind
     replay_ratio: float
     last_eval: Evaluations
     best_eval: Evaluations
     behaviours: Mapping[str, Mapping[str, int]]  # steps, episodes and updates of each
+
+    @property
+    def complete(self) -> bool:
+        """True if a limit of the training ended it, or success; false for a signal, a callback, a pause."""
+        return next(iter(self.ends)) not in ("signal", "callback", "evaluations")
 
     @property
     def seconds(self) -> float:
@@ -91,6 +101,8 @@ class Trainer:
         self._film, self._on_non_finite, self._evaluations = film, on_non_finite, evaluations
         base = config.base_config
         self._max_step, self._max_iter = base.max_step, base.max_iter
+        assert base.stop_at_return != "auto", "it has not been decided"
+        self._stop_at = base.stop_at_return
         self._policies = {
             name: EvalPolicy(agent.new_policy("evaluation"), greedy=True)
             for name, agent in self._agents.items()
@@ -113,7 +125,7 @@ class Trainer:
         return self._eval_env.render_modes if self._eval_env else ()
 
     def train(self) -> Outcome:
-        """Run until ``max_step``, ``max_iter`` or a signal; save, and evaluate unless a signal ended it."""
+        """Run until a limit, success or a signal; save, and evaluate unless a signal ended it."""
         counters, sac = self._counters, self._config.sac_config
         summary = Every(sac.write_summary_per_step, counters.step)
         save = Every(sac.save_model_per_step, counters.step)
@@ -140,9 +152,10 @@ class Trainer:
                 self._console.progress(self._progress())
             self._watch.lap("other")
             self._profile.step(self._training.updates)
-        # The checkpoint of this step lacks an evaluation that was owed, and that a pause counts.
-        self._finish(lacks=owed and counters.is_evaluated and self._paused())
-        return self._outcome()
+        # The checkpoint of this step lacks an evaluation that was owed, and that has ended the run.
+        ends = self._ends()
+        self._finish(lacks=owed and counters.is_evaluated and (self._paused() or self._succeeded()))
+        return self._outcome(self._ends() if self._stop else ends)
 
     def _finish(self, *, lacks: bool) -> None:
         """Save, and evaluate unless a signal ended the run. lacks: this step's checkpoint is not whole."""
@@ -182,14 +195,38 @@ class Trainer:
         return self._counters.step
 
     def _finished(self) -> bool:
-        return bool(self._stop) or self._at_limit() or self._paused()
+        steps, iterations = self._at_limits()
+        return bool(self._stop) or steps or iterations or self._paused() or self._succeeded()
 
-    def _at_limit(self) -> bool:
-        steps_done = 0 < self._max_step <= self._counters.step
-        return steps_done or 0 < self._max_iter <= self._counters.iteration
+    def _at_limits(self) -> tuple[bool, bool]:
+        """Return whether it has come to the limits of steps and of iterations."""
+        counters = self._counters
+        return 0 < self._max_step <= counters.step, 0 < self._max_iter <= counters.iteration
 
     def _paused(self) -> bool:
         return self._evaluations is not None and self._counters.evaluations >= self._evaluations
+
+    def _succeeded(self) -> bool:
+        return self._counters.reach(self._stop_at)
+
+    def _ends(self) -> Ends:
+        counters, (steps, iterations) = self._counters, self._at_limits()
+        found: dict[EndedBy, tuple[str, Sequence[str]]] = {}
+        if self._stop:
+            return {"callback" if self._stop.signal is None else "signal": (self._stop.why, ())}
+        if self._succeeded():
+            text = f"an evaluation has come to {self._stop_at:,g} (base_config.stop_at_return)"
+            found["stop_at_return"] = text, PAST_SUCCESS
+        if steps:
+            text = f"it has taken {counters.step:,} steps (base_config.max_step)"
+            found["max_step"] = text, (f"--max_step={2 * counters.step}",)
+        if iterations:
+            text = f"it has made {counters.iteration:,} iterations (base_config.max_iter)"
+            found["max_iter"] = text, (f"--max_iter={2 * counters.iteration}",)
+        if self._paused():
+            text = f"it has made {counters.evaluations:,} evaluations (--evaluations)"
+            found["evaluations"] = text, (f"--evaluations={2 * counters.evaluations}",)
+        return found
 
     def _advance(self) -> None:
         try:
@@ -312,21 +349,14 @@ class Trainer:
             rows=self._training.collector.rows(),
         )
 
-    def _outcome(self) -> Outcome:
+    def _outcome(self, ends: Ends) -> Outcome:
         step = self._counters.step
         taken = self._training.collector.behaviour_steps
         ratios = [agent.update_ratio(taken[name]) for name, agent in self._agents.items()]
-        limit = f"max_iter={2 * self._counters.iteration}"
-        if 0 < self._max_step <= step:
-            limit = f"max_step={2 * step}"
-        elif not self._at_limit():
-            limit = f"evaluations={2 * self._counters.evaluations}"
         return Outcome(
             steps=step,
             updates=self._training.updates,
-            stopped=bool(self._stop),
-            paused=not self._stop and not self._at_limit(),
-            limit=limit,
+            ends=ends,
             time=self._watch.seconds,
             faults=self._training.faults.counts,
             replay_ratio=float(np.mean(ratios)),

@@ -14,9 +14,10 @@ from algorithm.config.cli import TrainOptions, notices
 from algorithm.config.cli_ds import ClusterOptions, DistributedOptions
 from algorithm.config.loader import LoadedConfig, load_config, load_config_file
 from algorithm.config.locate import EnvFolder, find_env
-from algorithm.config.program import program
+from algorithm.config.program import as_typed, program
 from algorithm.config.schema import DISTRIBUTED_DEFAULTS, NetConfig
 from algorithm.config.yaml_io import write_yaml
+from algorithm.console.offers import PAST_SUCCESS
 from algorithm.errors import StorageError, UsageError
 from algorithm.runs.lock import RunLock
 from algorithm.runs.logs.wandb_sink import require_wandb
@@ -81,6 +82,8 @@ def evolve(options: DistributedOptions) -> int:
     plan = _resumed(options, folder) if options.train.resume else _new(options, folder)
     if not plan.genes.distributions:
         say("warning: random_params names no key: only the networks evolve")
+    if isinstance(plan.loaded.config.base_config.stop_at_return, float):
+        say("warning: base_config.stop_at_return has no effect: members end with their generations")
     if cluster.ray is None:
         _check_memory(plan, options.train)
     with ExitStack() as stack:
@@ -246,7 +249,7 @@ def _check(loaded: LoadedConfig) -> None:
             "evolver_enabled is false",
             where=f"{loaded.source}: base_config.evolver_enabled",
             why="the configuration forbids a population",
-            fix="-o base_config.evolver_enabled=true, or train alone: main.py",
+            fix=as_typed("-o base_config.evolver_enabled=true, or train alone: python main.py"),
         )
     if base.evolver_cem_min_length > base.evolver_cem_length:
         raise UsageError(
@@ -319,7 +322,7 @@ def _member(
     assert cluster is not None
     name = f"{plan.name}_{number}"
     main = commands_from_args(options, name)
-    flags = [f"--seed={plan.loaded.seed + number - 1}"]
+    flags = [f"--seed={plan.loaded.seed + number - 1}", *PAST_SUCCESS]  # members end with their generations
     if config.base_config.evolver_mode == "cem":  # the mean of networks that began apart is no network
         flags += ["-o", f"sac_config.network_seed={plan.loaded.seed}"]
     main = replace(main, learner_flags=(*main.learner_flags, *flags))

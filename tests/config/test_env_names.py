@@ -43,8 +43,22 @@ def test_the_name_is_enough(here, monkeypatch, name, label):
     loaded = load_config(name, require_runnable=True)
     base = loaded.config.base_config
     assert (base.env_type, base.env_name, loaded.env_label) == ("GYM", name, label)
-    assert loaded.differences().keys() <= {"base_config.env_type", "base_config.env_name"}
+    assert loaded.differences().keys() <= {
+        f"base_config.{k}" for k in ("env_type", "env_name", "stop_at_return")
+    }
     assert (loaded.env_dir, loaded.file) == (here, None)
+
+
+def test_only_without_a_file_the_training_ends_with_success(here):
+    def stop(*given: str) -> object:
+        return load_config(*given, require_runnable=True).config.base_config.stop_at_return
+
+    (here / "mine.yaml").write_text("default: {}\nown: {base_config: {stop_at_return: 300}}\n")
+    assert stop("CartPole-v1") == stop("CartPole-v1", "mine.yaml") == "auto"
+    assert stop("CartPole-v1", "mine.yaml:own") == 300.0
+    assert stop("gym/cart_pole") is None
+    with pytest.raises(ConfigError, match="evaluations on the way"):
+        load_config("CartPole-v1", "mine.yaml:own", ["eval_config.per_step=-1"])
 
 
 def test_a_task_of_the_control_suite_has_a_prefix(here):

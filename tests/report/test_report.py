@@ -59,6 +59,11 @@ def test_a_run_that_was_stopped_goes_on_to_its_own_end():
     assert "python main.py ./task -n run --resume Evaluate" in page_of(stopped).shown
 
 
+def test_a_run_that_success_has_ended_goes_on_without_that():
+    solved = make_run(result={**RESULT, "ended": {"by": "stop_at_return", "why": "it is solved"}})
+    assert "-n run --resume -o base_config.stop_at_return=null Evaluate" in page_of(solved).shown
+
+
 def test_the_best_checkpoint_is_what_one_wants_to_see():
     run = make_run()
     run.checkpoints.mkdir()

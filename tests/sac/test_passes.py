@@ -223,6 +223,7 @@ def test_an_uncorrected_target_evaluates_its_bootstrap_row_alone(monkeypatch):
         ({"q": BATCH, "batch_size": 8}, "batch_size is 8"),
         ({"policy": BATCH, "batch_size": 8}, "batch_size is 8"),
         ({"unit_weights": True}, "there is no batch norm"),
+        ({"unit_weights": True, "q": {**BATCH, "activation": "tanh"}}, "takes away lengths"),
     ],
 )
 def test_what_cannot_be_is_refused(options, message):

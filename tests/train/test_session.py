@@ -71,7 +71,8 @@ def test_a_run_leaves_what_it_promises(task, capsys):
         "--video",
         "tensorboard --logdir",
     )
-    assert "--ckpt=best" in said and "--resume" in said and "report.html" in said
+    assert "--ckpt=best" in said and "--resume --max_step=520" in said and "report.html" in said
+    assert found["ended"] == {"by": "max_step", "why": "it has taken 260 steps (base_config.max_step)"}
     for part in shown:
         assert part in said
 
@@ -110,7 +111,7 @@ def test_inference_takes_the_newest_run_and_the_checkpoint_asked_for(task):
     (["-c", "broken", "-o", "base_config.env_args={fails: step}"], 4, "the wheel came off"),
     (["-c", "broken", "-o", "base_config.env_args={fails: reset}"], 4, "the door is locked"),
     (["-o", "base_config.env_name=NoSuch-v0"], 4, "could not be made"),
-    (["-o", "nn_config.q={width: 3}"], 2, "ModelQ.__init__ failed"),
+    (["-o", "nn_config.q={width: 3}"], 2, "nn_config.q has no key 'width'"),
     (["--nn", "other"], 2, "there is no file of networks `other`"),
     (["-o", "ma_config={robot: {}}"], 2, "ma_config names 'robot'"),
 ])  # fmt: skip
