@@ -35,6 +35,7 @@ class NnConfig(Block):
         "resnet), random_shift and bounded.",
         resume=_OTHER_NETWORKS,
         shared=True,
+        names="arguments",
     )
     policy: dict[str, Any] | None = option(
         None,
@@ -42,6 +43,7 @@ class NnConfig(Block):
         "block, noisy; that of PPO and A2C std and log_std_init instead of the last three.",
         resume=_OTHER_NETWORKS,
         shared=True,
+        names="arguments",
     )
     q: dict[str, Any] | None = option(
         None,
@@ -50,6 +52,7 @@ class NnConfig(Block):
         new=True,
         resume=_OTHER_NETWORKS,
         shared=True,
+        names="arguments",
     )
     v: dict[str, Any] | None = option(
         None,
@@ -57,6 +60,7 @@ class NnConfig(Block):
         new=True,
         resume=_OTHER_NETWORKS,
         shared=True,
+        names="arguments",
     )
 
 

@@ -259,6 +259,7 @@ class EvalConfig(Block):
         "then shape the training only. null: base_config.wrappers.",
         new=True,
         examples=[["Name", {"Name": {"argument": "value"}}]],
+        names="wrappers",
     )
 
 
@@ -282,6 +283,7 @@ class Config(Block):
         "{name: number}, or {uniform, gaussian or multirange: [...]}. A mapping or null.",
         resume="free: from each environment's next reset on; open episodes may end as truncated",
         shared=True,
+        names="arguments",
     )
     nn_config: NnConfig = block(NnConfig, "Keyword arguments of the network classes.", by_behaviour=True)
     replay_config: ReplayConfig = block(ReplayConfig, "The replay buffer.", by_behaviour=True, random=True)

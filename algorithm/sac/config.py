@@ -43,6 +43,7 @@ class SacConfig(Block):
         "package, by name (docs/plugins.md). null: the defaults.",
         resume=_OTHER_NETWORKS,
         shared=True,
+        names="networks",
     )
     seed: Annotated[int, Field(ge=0, le=MAX_SEED), BeforeValidator(to_whole)] | None = option(
         None,
@@ -365,6 +366,7 @@ class SacConfig(Block):
         resume=rules.new_extensions,
         shared=True,
         examples=[["name", "module:make", {"name": {"argument": "value"}}]],
+        names="extensions",
     )
     use_normalization: bool = option(
         True,

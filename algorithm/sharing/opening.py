@@ -46,6 +46,10 @@ class Export:
         self.manifest = manifest
         self.run = RunDir(manifest.env, source, folder, manifest.env)
         self.loaded = _configuration(source, manifest, folder)
+        if self.loaded.drawn:  # whoever reads it again would not get what was looked at
+            raise refused(
+                source, f"its {CONFIG} draws {', '.join(self.loaded.drawn)}; --export writes values"
+            )
         self.close = weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
 
     @contextmanager
