@@ -90,6 +90,11 @@ class Manifest:
         return json_text({**content, "sha256": digest})
 
 
+def is_step(value: object) -> bool:
+    """Return whether a value that was read is a step that the name of a checkpoint can hold."""
+    return type(value) is int and 0 <= value < 10**15
+
+
 def read_manifest(path: Path) -> Manifest:
     """Read the manifest of the checkpoint in ``path``. Raises StorageError with the file and the reason."""
     file = path / MANIFEST
@@ -108,7 +113,7 @@ def read_manifest(path: Path) -> Manifest:
         if STATE not in content["files"]:
             raise damaged(file, f"it does not list {STATE}")
         replay, step = content["replay"], content["step"]
-        if type(step) is not int or step < 0:
+        if not is_step(step):
             raise TypeError(f"the step is {step!r}")
         manifest = Manifest(
             step=step,
