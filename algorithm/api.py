@@ -29,7 +29,7 @@ from algorithm.env.env_id import resolve_env_id
 from algorithm.env.observations import frame_stack
 from algorithm.env.registry import recipe_class
 from algorithm.env.wrappers import resolve_wrappers
-from algorithm.errors import UsageError
+from algorithm.errors import UsageError, visible
 from algorithm.evaluation.evaluate import EvalPolicy, Performance
 from algorithm.evaluation.evaluate import evaluate as play_episodes
 from algorithm.evaluation.play import LIMITS
@@ -382,4 +382,4 @@ def _make(loaded: LoadedConfig, purpose: Literal["train", "evaluate"]) -> gym.En
 
 
 def _warn(text: str) -> None:
-    print(f"warning: {text}", file=sys.stderr)
+    print(f"warning: {visible(text)}", file=sys.stderr)

@@ -19,6 +19,7 @@ from algorithm.config.completion import complete
 from algorithm.config.loader import LoadedConfig, load_config
 from algorithm.config.locate import find_env
 from algorithm.env.pool.process_exit import exit_process
+from algorithm.errors import described, visible
 from algorithm.runs.listing import listing
 from algorithm.runs.names import check_directory, report_names, run_names
 from algorithm.streams import mend_streams
@@ -49,7 +50,7 @@ def guarded(command: Callable[[], int], *, debug: bool) -> int:
         if code is None:
             if not debug:
                 print("internal error; --debug shows where, or train.log in a run", file=sys.stderr)
-            print(f"{type(error).__name__}: {error}", file=sys.stderr)
+            print(visible(described(error)), file=sys.stderr)
             return 1
         print(f"error: {error}", file=sys.stderr)
         return int(code)
@@ -182,12 +183,12 @@ def interruptible_imports() -> Iterator[None]:
 def _show_notices(options: TrainOptions, loaded: LoadedConfig | None = None) -> None:
     """Print the flags without effect, where no console does."""
     for text in notices(options, loaded.config.base_config if loaded else None):
-        print(f"warning: {text}", file=sys.stderr)
+        print(f"warning: {visible(text)}", file=sys.stderr)
 
 
 def _say(options: TrainOptions, text: str) -> None:
     if not options.quiet:
-        print(text, flush=True)
+        print(visible(text), flush=True)
 
 
 def as_program(command: Callable[[], int]) -> NoReturn:

@@ -19,7 +19,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from algorithm.config.program import VERSION
-from algorithm.errors import StorageError
+from algorithm.errors import StorageError, described
 from algorithm.reading import parse_json, read_bytes
 from algorithm.runs.checkpoints.manifest import Entry, is_step
 from algorithm.runs.files import json_text
@@ -231,7 +231,7 @@ def _read_manifest(data: bytes | None, source: str) -> ExportManifest:
         if not is_step(manifest.step) or manifest.text.encode() != data:
             raise ValueError("it is not in the form in which it is written")
     except (ValueError, LookupError, TypeError, AttributeError) as error:
-        raise refused(source, f"its {MANIFEST} is none ({type(error).__name__}: {error})") from error
+        raise refused(source, f"its {MANIFEST} is none ({described(error)})") from error
     return manifest
 
 

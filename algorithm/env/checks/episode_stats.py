@@ -14,6 +14,7 @@ from algorithm.env.checks.running_stats import ObsStats, RunningMoments
 from algorithm.env.observations import check_shape
 from algorithm.env.single import SpaceMismatchError, as_number
 from algorithm.env.spaces import Leaf, leaves
+from algorithm.errors import described
 from algorithm.spec import AgentSpec
 
 _REUSE_STEPS = 200  # steps in which an observation is compared again after the next one
@@ -151,7 +152,7 @@ class _StatsCollector:
                 error(
                     "a reward is not a number",
                     where=place,
-                    why=f"{type(failure).__name__}: {failure}",
+                    why=described(failure),
                     fix="return one number, such as float(reward)",
                 )
             ) from failure

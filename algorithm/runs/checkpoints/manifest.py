@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO
 
-from algorithm.errors import StorageError
+from algorithm.errors import StorageError, described
 from algorithm.reading import open_plain, parse_json, read_bytes
 from algorithm.runs.files import json_text
 
@@ -122,7 +122,7 @@ def read_manifest(path: Path) -> Manifest:
             segments={} if replay is None else _entries(file, replay["segments"]),
         )
     except (ValueError, LookupError, TypeError, AttributeError) as error:
-        raise damaged(file, f"it is not a manifest ({type(error).__name__}: {error})") from error
+        raise damaged(file, f"it is not a manifest ({described(error)})") from error
     if manifest.text.encode() != data:
         raise damaged(file, "its SHA-256 is not that of its content")
     if (named := NAME.fullmatch(path.name)) and int(named[1]) != manifest.step:
