@@ -149,7 +149,7 @@ returns one of these.
 """
 
 
-Names: TypeAlias = Literal["kind", "environment", "wrappers", "extensions", "networks", "arguments", "demos"]
+Naming: TypeAlias = Literal["kind", "environment", "wrappers", "extensions", "networks", "arguments", "demos"]
 """What the text of a key names; ``sharing/trust.py`` lists which of it an export may hold without trust."""
 
 
@@ -189,7 +189,7 @@ class KeyFacts:
     distributed_default: object = None
     by_behaviour: bool = False
     random: bool = False
-    names: Names | None = None
+    names: Naming | None = None
 
     @property
     def fixed(self) -> str | None:
@@ -220,7 +220,7 @@ def option(
     reserved_values: Mapping[str, str] | None = None,
     distributed_default: object = None,
     by_behaviour: bool = False,
-    names: Names | None = None,
+    names: Naming | None = None,
     **bounds: Any,  # noqa: ANN401 - handed on to pydantic
 ) -> Any:  # noqa: ANN401 - stands where the field's own type is declared
     """Declare one key with all its facts; resume, compatibility and generated files follow from them.

@@ -15,7 +15,7 @@ import gymnasium.wrappers
 from algorithm.config.loader import LoadedConfig
 from algorithm.config.schema import Config, fields, value_at
 from algorithm.errors import UsageError
-from algorithm.fields import Names, facts_of, holds_text
+from algorithm.fields import Naming, facts_of, holds_text
 from algorithm.plugins import ENVS, EXTENSIONS, NETWORKS, Group, installed
 from algorithm.sharing.archive import CODE
 
@@ -105,7 +105,7 @@ def _arguments(value: object) -> Iterator[object]:
         yield value
 
 
-_LISTS: Mapping[Names, Callable[[Any], Iterator[object]]] = {
+_LISTS: Mapping[Naming, Callable[[Any], Iterator[object]]] = {
     "kind": _kind,
     "environment": _environment,
     "wrappers": _wrappers,
