@@ -19,7 +19,7 @@ from algorithm.config.completion import complete
 from algorithm.config.loader import LoadedConfig, load_config
 from algorithm.config.locate import find_env
 from algorithm.env.pool.process_exit import exit_process
-from algorithm.errors import described, visible
+from algorithm.errors import StorageError, described, visible
 from algorithm.runs.listing import listing
 from algorithm.runs.names import check_directory, report_names, run_names
 from algorithm.streams import mend_streams
@@ -40,6 +40,12 @@ def guarded(command: Callable[[], int], *, debug: bool) -> int:
     except SystemExit as left:  # a library's exit does not end the program
         print(f"internal error: SystemExit({left.code!r}) in the middle of a command", file=sys.stderr)
         return 1
+    except OSError as error:  # of a path that nobody has foreseen
+        if debug:
+            traceback.print_exc()
+        failed = StorageError.of(error, what="a file or folder cannot be used", where=error.filename or "")
+        print(f"error: {failed}", file=sys.stderr)
+        return failed.exit_code
     except KeyboardInterrupt:  # before or after the run: while it lasts, it handles signals itself
         print("interrupted", file=sys.stderr)
         return 130
