@@ -25,7 +25,7 @@ from algorithm.config.yaml_io import inline
 from algorithm.console.output import open_console
 from algorithm.data import Float
 from algorithm.env.adapter import Adapter
-from algorithm.env.env_id import resolve_env_id
+from algorithm.env.env_id import resolve_env_id, use_folder
 from algorithm.env.observations import frame_stack
 from algorithm.env.registry import recipe_class
 from algorithm.env.wrappers import resolve_wrappers
@@ -371,7 +371,8 @@ def _make(loaded: LoadedConfig, purpose: Literal["train", "evaluate"]) -> gym.En
             why="a player is no Gymnasium environment",
             fix="main.py TASK -n NAME --run or --eval N",
         )
-    env_id = resolve_env_id(base.env_name, loaded.env_dir)  # from then on the task's modules can be found
+    use_folder(loaded.env_dir, base.env_type)
+    env_id = resolve_env_id(base.env_name, loaded.env_dir)
     recipe = recipe_class(base.env_type)(
         env_id=env_id,
         env_args=base.env_args or {},

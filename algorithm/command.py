@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import faulthandler
+import importlib.machinery
 import os
 import signal
 import sys
@@ -28,7 +29,6 @@ from algorithm.streams import mend_streams
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code. Errors meant for a user are shown without traceback."""
     options = parse_args(argv)
-    sys.path.append(str(Path.cwd()))  # module:Id finds a module beside the user, who may be anywhere
     return guarded(lambda: _command(options), debug=options.debug)
 
 
@@ -197,8 +197,25 @@ def _say(options: TrainOptions, text: str) -> None:
         print(visible(text), flush=True)
 
 
+def leave_first_folder() -> None:
+    """Take the folder that Python puts in front of the import path off it: the script's, or the current one.
+
+    The folder of a checkout that is not installed goes to the end, where other processes find it.
+    """
+    if sys.flags.isolated or getattr(sys.flags, "safe_path", False):  # there is none
+        return
+    package = Path(__file__).resolve().parent
+    del sys.path[0]
+    found = importlib.machinery.PathFinder.find_spec(package.name)
+    if found is None:
+        sys.path.append(str(package.parent))
+    elif not found.origin or Path(found.origin).resolve().parent != package:
+        sys.path.insert(0, str(package.parent))  # another version is installed as well
+
+
 def as_program(command: Callable[[], int]) -> NoReturn:
     """Run a command as all that this process is for."""
+    leave_first_folder()
     mend_streams()
     faulthandler.enable()  # a simulator that crashes in this process takes it along, but prints where
     exit_process(command())

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import NoReturn
 
 from algorithm.command import as_program, guarded, interruptible_imports
@@ -19,7 +18,6 @@ from algorithm.runs.names import check_directory, run_names
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code. Errors meant for a user are shown without traceback."""
     options = parse_distributed(argv)
-    sys.path.append(str(Path.cwd()))  # module:Id finds a module beside the user, who may be anywhere
     return guarded(lambda: _command(options), debug=options.train.debug)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from algorithm.env.base import EpisodeSeed, Fault, OnFault, VecEnv
 from algorithm.env.dmc import DmControlRecipe
-from algorithm.env.env_id import resolve_env_id
+from algorithm.env.env_id import resolve_env_id, use_folder
 from algorithm.env.gym import GymRecipe, has_vector_class, make_vector
 from algorithm.env.gym_vector import GymVectorEnv
 from algorithm.env.pool.executor import Executor, InProcessExecutor, ignore_hang
@@ -96,7 +96,8 @@ def _single(request: EnvRequest, make_pool: MakePool) -> VecEnv:
 
 
 def _recipe(request: EnvRequest) -> GymRecipe:
-    env_id = resolve_env_id(request.env_name, request.folder)  # from then on the task's modules can be found
+    use_folder(request.folder, request.env_type)
+    env_id = resolve_env_id(request.env_name, request.folder)
     return recipe_class(request.env_type)(
         env_id=env_id,
         env_args=request.env_args,

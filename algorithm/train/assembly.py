@@ -18,7 +18,7 @@ from algorithm.data import Demonstrations
 from algorithm.demos.sources import load_demonstrations
 from algorithm.env.base import VecEnv
 from algorithm.env.config import without_team
-from algorithm.env.env_id import extend_path, resolve_env_id, source_file
+from algorithm.env.env_id import extend_path, resolve_env_id, source_file, use_folder
 from algorithm.env.registry import PoolOptions, make_vec_env
 from algorithm.env.unity.vec import UnityOptions
 from algorithm.errors import EnvError, ModelError, StorageError, UsageError
@@ -180,7 +180,10 @@ def make_agents(
     replays that do not fit into ``memory``.
     """
     check_behaviours(loaded, specs)
-    extend_path(loaded.env_dir)  # for extensions; a learner may have made no environment
+    for config in map(loaded.for_behaviour, specs):  # a learner may have made no environment
+        if isinstance(nn_file(config, nn_folder), Path):
+            extend_path(loaded.env_dir)
+        use_folder(loaded.env_dir, *(name for entry in config.sac_config.extensions for name in entry))
 
     def demonstrations(name: str, spec: AgentSpec) -> Demonstrations | None:
         keys = loaded.for_behaviour(name).demonstrations
