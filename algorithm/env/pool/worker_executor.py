@@ -20,6 +20,7 @@ from algorithm.env.pool.watchdog import CLOSE_TIMEOUT, ActiveTime
 from algorithm.env.pool.worker_process import POLL_S, WorkerLostError, WorkerProcess
 from algorithm.env.single import MakeEnv
 from algorithm.errors import EnvError
+from algorithm.system.processes import start_resource_tracker
 
 
 class WorkerExecutor(Executor):
@@ -45,6 +46,7 @@ class WorkerExecutor(Executor):
         folder.mkdir(parents=True, exist_ok=True)
         self._buffers: SharedStepBuffers | None = None
         self._workers: list[WorkerProcess] = []
+        start_resource_tracker()
         atexit.register(self.close)  # before the interpreter waits for its children
         try:
             for k in range(num_workers):
