@@ -88,7 +88,7 @@ def play(options: TrainOptions, folder: EnvFolder) -> int:
             loaded,
             "evaluate",
             n_envs,
-            faults=Faults(console),
+            faults=Faults(console, go_on=stop.check_start),
             render=options.render,
             film=options.video,
             watched=options.run,

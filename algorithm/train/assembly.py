@@ -81,6 +81,7 @@ def make_env(
             restarts=base.env_restarts,
             on_fault=faults,
             on_hang=faults.hangs,
+            waiting=faults.waiting,
             log=log,
             unity=UnityOptions(
                 args=base.unity_args,
