@@ -24,7 +24,7 @@ from algorithm.console.offers import can_be_watched, has_display
 from algorithm.console.output import open_console
 from algorithm.env.base import VecEnv
 from algorithm.env.unity.player import EditorStoppedError
-from algorithm.errors import UsageError
+from algorithm.errors import StorageError, UsageError
 from algorithm.evaluation.callbacks import NULL_CALLBACK, CallbackList, EvalCallback
 from algorithm.evaluation.evaluate import EvalPolicy, Performance, eval_loop, evaluate
 from algorithm.evaluation.recording import Recording
@@ -261,7 +261,8 @@ def _finish_run(console: Console, run: RunDir, scores: Scores, step: int, acting
     if not scores:
         console.message("no episode was finished")
         return
-    console.message(f"written to {run.shown(_write(run, scores, step, acting))}")
+    for name, path in _write(console, run, scores, step, acting):
+        console.message(f"{name}: {path}")
 
 
 def _finish_eval(
@@ -287,7 +288,7 @@ def _finish_eval(
     if stop.signal is not None:
         rows.append(("ended by", f"{stop.signal.name}, before all episodes were finished"))
     if scores and options.eval is not None:  # a film alone does not replace an evaluation
-        rows.append(("file", run.shown(_write(run, scores, step, "deterministic"))))
+        rows += _write(console, run, scores, step, "deterministic")
     commands = []
     if can_be_watched(render_modes, display=has_display()):
         watch = run.command("-n", run.name, "--watch", f"--ckpt={step}")  # acting as it was measured
@@ -295,11 +296,17 @@ def _finish_eval(
     console.finish(rows, commands)
 
 
-def _write(run: RunDir, scores: Scores, step: int, acting: str) -> Path:
+def _write(console: Console, run: RunDir, scores: Scores, step: int, acting: str) -> Rows:
+    """Write ``evaluation.json`` and return its row; a warning and none where it cannot be written."""
     path = run.path / "evaluation.json"
-    run.path.mkdir(parents=True, exist_ok=True)  # of an export it is not there yet
-    write_json(path, {"step": step, "acting": acting, "behaviours": scores_json(scores)})
-    return path
+    try:
+        run.path.mkdir(parents=True, exist_ok=True)  # of an export it is not there yet
+        write_json(path, {"step": step, "acting": acting, "behaviours": scores_json(scores)})
+    except (OSError, StorageError) as error:
+        why = getattr(error, "strerror", None) or getattr(error, "why", "")
+        console.warn(f"{run.shown(path)} cannot be written ({why}): the result stands here alone")
+        return ()
+    return (("file", run.shown(path)),)
 
 
 Scores = dict[str, Performance]
