@@ -221,9 +221,10 @@ class Run:
         What is imported later is looked for there, too, and the folder of an export does not stay.
         """
         try:
-            return find_env(self._dir.env)
+            folder = find_env(self._dir.env)
         except ConfigError:
-            return EnvFolder(Path.cwd() if self._export else self._dir.path, self._dir.env)
+            folder = EnvFolder(Path.cwd() if self._export else self._dir.path, self._dir.env)
+        return self._found.task(folder)
 
     @property
     def _found(self) -> Found:

@@ -71,7 +71,7 @@ def play(options: TrainOptions, folder: EnvFolder) -> int:
             (*LIMITS, *options.overrides),
             config_flags(options),
             options.seed,
-            env=folder,
+            env=played.task(folder),
             require_runnable=True,
         )
         _refuse_other_algorithm(run, loaded, folder)

@@ -123,6 +123,20 @@ def test_a_name_in_a_configuration_imports_nothing(exported, evil, old, new):
     assert "evil_env" not in sys.modules and not evil.exists()
 
 
+def test_nothing_that_lies_beside_an_export_is_imported(exported, evil):
+    """As what torch or a simulator looks for in vain; a folder with networks is on the path otherwise."""
+    here = exported.parent
+    (here / "nn.py").write_text("import evil_env")
+    (here / "config.yaml").write_text("default: {base_config: {env_type: GYM, env_name: CartPole-v1}}")
+    sys.path.remove(str(here))  # where the fixture has put it
+    assert asac.load(exported).step == asac.Run(exported).policy().step
+    assert (
+        main([".", "-n", str(forge(exported, here / "x.zip", len, env=here.name)), "--eval=1", "--quiet"])
+        == 0
+    )
+    assert str(here) not in sys.path and not evil.exists()
+
+
 def test_an_export_draws_nothing(exported, evil):
     draws = "env_type: GYM\n  random_params: {env_type: {in: [GYM, 'evil_env:X']}}"
     file = forge(exported, evil.with_name("evil.zip"), with_config("env_type: GYM", draws))
