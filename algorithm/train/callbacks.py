@@ -111,9 +111,7 @@ class Callbacks:
     """
 
     def __init__(self, callbacks: Iterable[Callback] = ()) -> None:
-        self._all = list(callbacks)
-        for one in self._all:
-            _check(one)
+        self._all = [_checked(one) for one in callbacks]
         self._training: Training | None = None
         self._points = {
             name: [getattr(one, name) for one in self._all if getattr(type(one), name) is not method]
@@ -160,12 +158,11 @@ def _make(name: str, kwargs: Mapping[str, Any], folder: Path) -> Callback:
         why = described(error)
         fix = "module:Class and file.py:Class lie in the task's folder, or where python finds them from here"
         raise _unusable(name, why, fix) from error
-    _check(made, name)
-    return made
+    return _checked(made, name)
 
 
-def _check(one: object, name: str = "") -> None:
-    """Raise UsageError for what is no callback, or has a method that would never be called."""
+def _checked(one: object, name: str = "") -> Callback:
+    """Return a callback. Raises UsageError for anything else, and for a method that nothing would call."""
     if not isinstance(one, Callback):
         kind = one.__name__ if isinstance(one, type) else type(one).__name__
         fix = "derive it from asac.Callback" + ", and hand in an instance" * isinstance(one, type)
@@ -178,6 +175,7 @@ def _check(one: object, name: str = "") -> None:
             meant = f"; did you mean {close[0]}?" if close else ""
             why = f"{method} is no point of a training and would never be called: {', '.join(points)} are"
             raise _unusable(name or owner, why, f"rename {owner}.{method}{meant}")
+    return one
 
 
 def _unusable(name: str, why: str, fix: str) -> UsageError:
