@@ -387,14 +387,15 @@ def _taken(run: RunDir) -> UsageError:
     what, why = f"a run named {run.name!r} exists already", "training again there would mix two runs"
     fix = f"{run.training_command('-n', run.name, '--resume')}    (go on with it)\n"
     fix += f"{run.command('-n', run.name, '--run')}    (use what it learned)\n"
+    other = run.training_command("-n", free)
     if (run.path / POPULATION).exists():
         members = sum(bool(re.fullmatch(rf"{re.escape(run.name)}_\d+", one)) for one in beside)
         what, why = f"a population named {run.name!r} exists already", "a name stands for one of them"
-        words = ["-n", run.name, f"--num_learners={members}", "--resume"]
-        fix = f"{run.command(*words, role='evolver')}    (go on with it)\n"
+        words = [f"--num_learners={members}", "-n"]
+        fix = f"{run.command(*words, run.name, '--resume', role='evolver')}    (go on with it)\n"
+        other = run.command(*words, free, role="evolver")
     elif not run.config.exists():
         what = f"there is something else under the name {run.name!r}"
         why = "it is no run, for it has no config.yaml: a start may have been cut off"
         fix = f"rm -r {shlex.quote(shown(run.path))}    (remove it, once you have looked at it)\n"
-    other = f"{run.training_command('-n', free)}    (train another one)"
-    return UsageError(what, where=shown(run.path), why=why, fix=fix + other)
+    return UsageError(what, where=shown(run.path), why=why, fix=f"{fix}{other}    (train another one)")
