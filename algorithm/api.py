@@ -32,6 +32,7 @@ from algorithm.env.wrappers import resolve_wrappers
 from algorithm.errors import UsageError, visible
 from algorithm.evaluation.evaluate import EvalPolicy, Performance
 from algorithm.evaluation.evaluate import evaluate as play_episodes
+from algorithm.evaluation.length import cut_off_line, episode_limit
 from algorithm.evaluation.play import LIMITS
 from algorithm.experience.faults import Faults
 from algorithm.nn.process import set_up_process
@@ -180,9 +181,11 @@ class Run:
             players = {
                 name: EvalPolicy(agent.new_policy("playing"), greedy=True) for name, agent in agents.items()
             }
-            limit = loaded.config.base_config.max_step_each_iter
+            limit = episode_limit(loaded.config, env.time_limit)
             found = play_episodes(env, players, episodes, length_limit=limit)
-        assert found is not None, "nothing stops it"
+            assert found is not None, "nothing stops it"
+            if line := cut_off_line(found.values(), loaded.config, limit):
+                console.warn(line)
         return next(iter(found.values()))
 
     def resume(

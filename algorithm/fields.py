@@ -200,7 +200,6 @@ class KeyFacts:
     def __call__(self, schema: dict[str, Any]) -> None:
         """Add the facts to the JSON schema of the key."""
         noted = {
-            "new": self.new,
             "shared": self.shared,
             "reserved_values": dict(self.reserved_values),
             "fixed": self.fixed,

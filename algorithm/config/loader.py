@@ -71,7 +71,9 @@ class LoadedConfig:
         """The place of the settings, for a person: ``config.yaml, section default``."""
         if self.file is None:
             return "the defaults, no file" if self.section == DEFAULT_SECTION else f"section {self.section}"
-        return f"{self.file.name}, section {self.section}" if self.section else self.file.name
+        return (
+            f"{self.file.name}, section {self.section}" if self.section else f"{self.file.name}, one section"
+        )
 
     def for_behaviour(self, name: str) -> Config:
         """Return the configuration of a behaviour: its own if ``ma_config`` names it, else the common one.

@@ -9,7 +9,7 @@ from pathlib import Path
 from algorithm.config import shipped_sections
 from algorithm.config.env_names import folder_of, is_dm_control, label_of, near_ids, nearest_task
 from algorithm.config.errors import ConfigError, Problem, suggest
-from algorithm.config.schema import Config
+from algorithm.config.schema import MERGE_KEYS, Config
 from algorithm.config.tree import MappingNode, Node, ValueNode, merge, to_value
 from algorithm.config.yaml_io import read_yaml, shown
 
@@ -40,11 +40,16 @@ class EnvFolder:
         return {"base_config.env_type": kind, "base_config.env_name": self.env_name}
 
 
+WHOLE_FILE = ""
+"""Name of the only section of a file that has none."""
+
+
 @dataclass(frozen=True)
 class Source:
     """The chosen section and its file, with the file's whole content.
 
     file: None for an environment without a folder, of which no file was chosen
+    section: WHOLE_FILE for a file that has none
     """
 
     file: Path | None
@@ -85,7 +90,7 @@ def find_section(folder: EnvFolder, config: str | None, problems: list[Problem])
     if folder.env_name is not None:
         return _file_beside(folder, config, problems)
     main_file = folder.path / CONFIG_FILE
-    main = read_yaml(main_file, problems)
+    main = read_sections(main_file, problems)
     if config is None:
         return _checked(main_file, DEFAULT_SECTION, main, problems)
     if main is not None and config in main.children:
@@ -98,7 +103,7 @@ def find_section(folder: EnvFolder, config: str | None, problems: list[Problem])
         if main is not None:
             problems.append(_no_config(config, folder.path, main))
         return None
-    sections = main if file == main_file else read_yaml(file, problems)
+    sections = main if file == main_file else read_sections(file, problems)
     return _checked(file, section if colon else DEFAULT_SECTION, sections, problems)
 
 
@@ -113,7 +118,15 @@ def _file_beside(folder: EnvFolder, config: str | None, problems: list[Problem])
     if file is None:
         problems.append(_no_file(config, folder))
         return None
-    return _checked(file, section if colon else DEFAULT_SECTION, read_yaml(file, problems), problems)
+    return _checked(file, section if colon else DEFAULT_SECTION, read_sections(file, problems), problems)
+
+
+def read_sections(file: Path, problems: list[Problem]) -> MappingNode | None:
+    """Return the sections of a file by name; one that holds keys of a section alone is one, WHOLE_FILE."""
+    read = read_yaml(file, problems)
+    if read and read.children and read.children.keys() <= {*Config.model_fields, *MERGE_KEYS}:
+        return MappingNode({WHOLE_FILE: read}, read.where)
+    return read
 
 
 def layered(source: Source, problems: list[Problem]) -> MappingNode:
@@ -233,10 +246,12 @@ def _checked(
     names = list(sections.children)
     if section in names:
         return Source(file, section, sections)
+    if section == DEFAULT_SECTION and WHOLE_FILE in names:
+        return Source(file, WHOLE_FILE, sections)
     name = shown(file)
     if any(name in Config.model_fields for name in names):
         fix = f"write `{DEFAULT_SECTION}:` above everything and indent the rest below it"
-        why = f"{name} has blocks at its top level, where sections are expected"
+        why = f"{name} has blocks at its top level, beside sections"
     else:
         fix = suggest(section, names, "sections")
         why = f"{name} has no section of that name"

@@ -252,6 +252,12 @@ class EvalConfig(Block):
         2000, "Environment steps between two evaluations. -1: only the final one.", new=True
     )
     episodes: Whole = option(10, "Episodes of one evaluation.", new=True, ge=1)
+    max_step: Limit | None = option(
+        None,
+        "Steps after which an episode of an evaluation is cut off; its return is that of these steps. null: "
+        "10,000 where neither the environment nor max_step_each_iter has a limit. -1: never.",
+        new=True,
+    )
     video: bool = option(False, "Film the first episode of each evaluation.", new=True)
     wrappers: Annotated[tuple[NamedEntry, ...] | None, Strict(False)] = option(
         None,
@@ -295,7 +301,7 @@ class Config(Block):
     reward_signals: RewardSignals = block(RewardSignals, "What is rewarded.", new=True, by_behaviour=True)
     demonstrations: DemoConfig = block(DemoConfig, "Episodes to learn from.", new=True, by_behaviour=True)
     behavioral_cloning: BehavioralCloning = block(
-        BehavioralCloning, "Cloning of demonstrated actions.", new=True, by_behaviour=True
+        BehavioralCloning, "Cloning of demonstrated actions, with PPO and A2C.", new=True, by_behaviour=True
     )
     eval_config: EvalConfig = block(EvalConfig, "Evaluation.", new=True, random=True)
     checkpoint_config: CheckpointConfig = block(CheckpointConfig, "Checkpoints.", new=True, random=True)

@@ -119,8 +119,11 @@ class Console(ABC):
         """Show a warning now, and once more at the end."""
 
     @abstractmethod
-    def finish(self, summary: Rows, commands: Rows) -> None:
-        """Show the result and commands to go on with: (purpose, command)."""
+    def finish(self, summary: Rows, commands: Rows, *, doubtful: bool = False) -> None:
+        """Show the result and commands to go on with: (purpose, command).
+
+        doubtful: the result is hardly what was wanted; its first row says why
+        """
 
     @abstractmethod
     def close(self) -> None:
@@ -208,7 +211,7 @@ class LineConsole(Console):
         self._alert(text)
 
     @override
-    def finish(self, summary: Rows, commands: Rows) -> None:
+    def finish(self, summary: Rows, commands: Rows, *, doubtful: bool = False) -> None:
         self._repeat_warnings()
         width = max((len(name) for name, _ in (*summary, *commands)), default=0)
         self._emit("result")
@@ -297,9 +300,9 @@ class Tee(Console):
             console.warn(visible(text))
 
     @override
-    def finish(self, summary: Rows, commands: Rows) -> None:
+    def finish(self, summary: Rows, commands: Rows, *, doubtful: bool = False) -> None:
         for console in self._consoles:
-            console.finish(_visible(summary), _visible(commands))
+            console.finish(_visible(summary), _visible(commands), doubtful=doubtful)
 
     @override
     def close(self) -> None:

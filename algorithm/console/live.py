@@ -106,15 +106,16 @@ class LiveConsole(Console):
         self._print_warning(text)
 
     @override
-    def finish(self, summary: Rows, commands: Rows) -> None:
+    def finish(self, summary: Rows, commands: Rows, *, doubtful: bool = False) -> None:
         self.close()
         table = Table.grid(padding=(0, 2))
         table.add_column(style="dim", no_wrap=True)
         table.add_column(overflow="fold")
         for name, value in summary:
             table.add_row(Text(name), Text(value))
+        colour = "yellow" if doubtful else "green"
         self._terminal.print(
-            Panel(table, title="result", title_align="left", border_style="green", width=self._width)
+            Panel(table, title="result", title_align="left", border_style=colour, width=self._width)
         )
         print_commands(self._terminal, commands)
 

@@ -84,7 +84,7 @@ class Fault:
     why: str  # type and message of the exception, signal, or time-out
     trace: str = ""  # the simulator's traceback, if any
     fatal: bool = False  # it violates its own spaces: a restart would fail alike
-    harmless: bool = False  # nothing was restarted
+    fix: str = ""  # what to do where it is harmless: nothing was restarted
 
     @property
     def line(self) -> str:

@@ -8,9 +8,7 @@ from pydantic import Strict
 
 from algorithm.fields import Block, EnvKind, Finite, Limit, NamedEntry, Whole, block, option, required
 
-_OTHER_TASK = (
-    "fixed: what is learned and stored belongs to this environment; a curriculum is what reset_config is for"
-)
+_OTHER_TASK = "fixed: what is learned and stored belongs to this environment; reset_config may change"
 
 
 class BuildPath(Block):

@@ -23,8 +23,8 @@ from algorithm.env.install_hints import advice
 from algorithm.env.observations import Bounds, frame_stack
 from algorithm.env.pool.process_exit import exits_as_errors
 from algorithm.env.redirect_output import silence
-from algorithm.env.single import SingleEnv, TimeStep, as_bool, as_number
-from algorithm.env.wrappers import Wrapper, apply_wrappers, load_wrapper
+from algorithm.env.single import Remark, SingleEnv, TimeStep, as_bool, as_number
+from algorithm.env.wrappers import Wrapper, apply_wrappers, load_wrapper, running_statistics
 from algorithm.errors import EnvError, UserError, described
 
 _PYBULLET = ("pybullet_envs_gymnasium", "pybullet_envs")
@@ -59,6 +59,7 @@ class GymEnv(SingleEnv):
         self._observations, self._masks = adapter.observations, adapter.masks
         self.actions = adapter.actions
         self._bounds = Bounds(adapter.obs_space, self.name)
+        self._remarks = running_statistics(env)
 
     @override
     def reset(self, seed: int) -> TimeStep:
@@ -74,7 +75,11 @@ class GymEnv(SingleEnv):
 
     def _seen(self, obs: Any, info: Any, *, over: bool) -> TimeStep:  # noqa: ANN401 - a space may hold anything
         read = self._observations.read(obs)
-        return TimeStep(read, self._masks.read(obs, info, over=over), self._bounds.violations(read))
+        remarks, self._remarks = self._remarks, ()
+        for name, why in self._bounds.violations(read).items():
+            what = f"observation {name!r} of {self.name} lies outside its bounds"
+            remarks += (Remark(what, why, "it is used as it is; correct the bounds of observation_space"),)
+        return TimeStep(read, self._masks.read(obs, info, over=over), remarks)
 
     @override
     def render(self) -> Picture | None:

@@ -143,8 +143,8 @@ class GymVectorEnv(VecEnv):
         obs, rewards, terminations, truncations, infos = self._call("step", lambda: self._env.step(scaled))
         self._step += 1
         reward = self._copy(rewards, "rewards")
-        terminated = self._copy(terminations, "terminations").astype(np.bool_)
-        truncated = self._copy(truncations, "truncations").astype(np.bool_)
+        terminated = self._flags(terminations, "terminations")
+        truncated = self._flags(truncations, "truncations")
         skipped, ended, final = self._resets_itself, terminated | truncated, None
         self._episode[skipped] += 1
         self._resets_itself = np.zeros(self._n, np.bool_)
@@ -283,6 +283,13 @@ class GymVectorEnv(VecEnv):
         if array.shape != (self._n,):  # numpy would broadcast it silently
             raise self._space_error(f"{what} have shape {array.shape} instead of {(self._n,)}")
         return array
+
+    def _flags(self, value: ArrayLike, what: str) -> Bool:
+        """Return a new array with one truth value per sub-environment."""
+        numbers = self._copy(value, what)
+        if np.isnan(numbers).any():  # numpy would take it for true
+            raise self._space_error(f"{what} are NaN, neither true nor false")
+        return numbers.astype(np.bool_)
 
     def _autoreset_mode(self) -> AutoresetMode:
         stated = self._env.metadata.get("autoreset_mode")

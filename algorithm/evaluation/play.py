@@ -27,6 +27,7 @@ from algorithm.env.unity.player import EditorStoppedError
 from algorithm.errors import StorageError, UsageError
 from algorithm.evaluation.callbacks import NULL_CALLBACK, CallbackList, EvalCallback
 from algorithm.evaluation.evaluate import EvalPolicy, Performance, eval_loop, evaluate
+from algorithm.evaluation.length import cut_off_line, episode_limit
 from algorithm.evaluation.recording import Recording
 from algorithm.evaluation.video import VideoRecorder, VideoRecorders
 from algorithm.experience.collector import Iteration
@@ -215,16 +216,19 @@ def _evaluate(
         episodes.append(episode)
         console.message(_line(len(episodes), episode))
 
+    limit = episode_limit(loaded.config, env.time_limit)
     with _editor_as_signal(stop):
         evaluate(
             env,
             _policies(agents, greedy=True),
             num_episodes,
-            length_limit=loaded.config.base_config.max_step_each_iter,
+            length_limit=limit,
             stop=lambda: bool(stop),
             on_episode=on_episode,
             callback=callback,
         )
+    if line := cut_off_line(scores_of(episodes).values(), loaded.config, limit):
+        console.warn(line)
     return episodes
 
 
@@ -303,8 +307,7 @@ def _write(console: Console, run: RunDir, scores: Scores, step: int, acting: str
         run.path.mkdir(parents=True, exist_ok=True)  # of an export it is not there yet
         write_json(path, {"step": step, "acting": acting, "behaviours": scores_json(scores)})
     except (OSError, StorageError) as error:
-        why = getattr(error, "strerror", None) or getattr(error, "why", "")
-        console.warn(f"{run.shown(path)} cannot be written ({why}): the result stands here alone")
+        console.warn(f"the result stands here alone · {getattr(error, 'line', error)}")
         return ()
     return (("file", run.shown(path)),)
 

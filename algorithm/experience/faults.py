@@ -30,12 +30,10 @@ class Faults:
 
     def __call__(self, fault: Fault) -> None:
         """Warn once that an environment was restarted; the simulator's own trace goes to ``train.log``."""
-        if fault.harmless:
+        if fault.fix:
             if fault.what not in self._reported:
                 self._reported.add(fault.what)
-                self._console.warn(
-                    f"{fault.line} · it is used as it is; correct the bounds of observation_space"
-                )
+                self._console.warn(f"{fault.line} · {fault.fix}")
             return
         self.env_restarts += 1
         self._console.warn(f"{fault.line} · started anew")

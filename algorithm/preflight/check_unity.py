@@ -229,7 +229,8 @@ class _Record:
         if not self._lengths:
             yield note(
                 f"none has ended in {plural(self.steps, 'step')}",
-                why="evaluations wait for ends; a limit is Max Step of the agent, or max_step_each_iter",
+                why="evaluations cut them off (eval_config.max_step); a limit is Max Step of the agent, or "
+                "max_step_each_iter",
             )
             return
         terminated = len(self._lengths) - self._interrupted

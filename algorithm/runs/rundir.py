@@ -59,10 +59,7 @@ class RunDir:
 
     @classmethod
     def create(cls, env: str, template: str, *, models: Path = MODELS, argument: str = "") -> RunDir:
-        """Make the folder of a new run; two processes never get the same one.
-
-        Raises UsageError for a name or folder that cannot be, or is taken, StorageError for one not writable.
-        """
+        """Make the folder of a new run, no two processes the same one. Raises UsageError, StorageError."""
         check_directory(models)
         parent = env_folder(env, models)
         for name in candidates(template):
@@ -385,8 +382,8 @@ def _taken(run: RunDir) -> UsageError:
     beside = {one.name for one in run.path.parent.iterdir()}
     free = next(name for n in itertools.count(2) if (name := f"{run.name}_{n}") not in beside)
     what, why = f"a run named {run.name!r} exists already", "training again there would mix two runs"
-    fix = f"{run.training_command('-n', run.name, '--resume')}    (go on with it)\n"
-    fix += f"{run.command('-n', run.name, '--run')}    (use what it learned)\n"
+    resume, play = run.training_command("-n", run.name, "--resume"), run.command("-n", run.name, "--run")
+    fix = f"{resume}    (go on with it)\n{play}    (use what it learned)\n"
     other = run.training_command("-n", free)
     if (run.path / POPULATION).exists():
         members = sum(bool(re.fullmatch(rf"{re.escape(run.name)}_\d+", one)) for one in beside)

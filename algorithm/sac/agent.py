@@ -307,7 +307,8 @@ class SacAgent:
     def notices(self) -> list[str]:
         """Lines on keys that are set and have no effect, or less than expected."""
         has_encoder = any(True for _ in self._rep.parameters())
-        own = notices(self.spec, self.config.sac_config, has_encoder=has_encoder)
+        max_step = self.config.base_config.max_step
+        own = notices(self.spec, self.config.sac_config, has_encoder=has_encoder, max_step=max_step)
         own += on_device_notices(self.spec, self.config.replay_config, self._device)
         if self.config.sac_config.compile == "on" and self._not_compiled is not None:
             own.append(f"sac_config.compile has no effect: {self._not_compiled}")

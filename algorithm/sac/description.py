@@ -145,9 +145,17 @@ def _critics(sac: SacConfig) -> str:
 _DEFAULT = SacConfig.model_fields
 
 
-def notices(spec: AgentSpec, sac: SacConfig, *, has_encoder: bool) -> list[str]:
-    """Return a line for each key that is set and has no effect, or less than expected."""
+def notices(spec: AgentSpec, sac: SacConfig, *, has_encoder: bool, max_step: int) -> list[str]:
+    """Return a line for each key that is set and has no effect, or less than expected.
+
+    max_step: at which the training ends; −1 for no end
+    """
     found = []
+    if 0 < max_step <= max(sac.start_step, sac.batch_size - 1):
+        first = f"the first {sac.start_step:,} steps are random actions (sac_config.start_step)"
+        if sac.start_step < sac.batch_size:
+            first = f"an update takes {sac.batch_size:,} windows (sac_config.batch_size)"
+        found.append(f"nothing will be learned: {first}, and the training ends at {max_step:,}")
     if sac.discrete_dqn_like and not spec.action.branches:
         found.append("sac_config.discrete_dqn_like has no effect: there is no discrete action")
     greedy = sac.discrete_dqn_like and spec.action.branches and not spec.action.continuous

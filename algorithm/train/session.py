@@ -62,7 +62,7 @@ from algorithm.train.state import (
     load_foreign_replays,
     load_replays,
 )
-from algorithm.train.summaries import finish_screen, result_json, start_screen, write_outcome, write_page
+from algorithm.train.summaries import result_json, show_finish, start_screen, write_outcome, write_page
 from algorithm.train.trainer import Trainer
 
 _DROPPED_IN_EVALUATIONS = 100  # episodes; an evaluation waits for whole ones
@@ -167,7 +167,7 @@ def run_training(
             raise
         result = result_json(run, outcome, loaded.seed)
         write_outcome(loaded, run, outcome, result, console)
-        console.finish(*finish_screen(run, outcome, saver.summary, trainer.render_modes))
+        show_finish(console, run, outcome, saver.summary, trainer.render_modes)
     return Trained(run, result, stop.exit_code)
 
 

@@ -16,6 +16,7 @@ from algorithm.console.base import Console
 from algorithm.console.offers import has_display, playing_commands
 from algorithm.errors import StorageError
 from algorithm.evaluation.evaluate import Performance
+from algorithm.evaluation.length import episode_limit
 from algorithm.nn.process import graphs_round, medium_is_single
 from algorithm.report.curves import plot_curve, read_series
 from algorithm.report.report import write_report
@@ -79,10 +80,10 @@ def _products(wanted: str, device: torch.device) -> str:
     return f", matrix products in {precision} precision{made}"
 
 
-def finish_screen(
-    run: RunDir, outcome: Outcome, saved: str, render_modes: Sequence[str]
-) -> tuple[Rows, Rows]:
-    """Return the result, and commands to go on with.
+def show_finish(
+    console: Console, run: RunDir, outcome: Outcome, saved: str, render_modes: Sequence[str]
+) -> None:
+    """Show the result, and commands to go on with.
 
     saved: cost of the checkpoints; render_modes: of the environment
     """
@@ -90,6 +91,8 @@ def finish_screen(
     rows = [
         ("steps", f"{outcome.steps:,} with {outcome.updates:,} updates in {outcome.seconds:.0f} s, {speed}")
     ]
+    if not outcome.updates:
+        rows.insert(0, ("learned", "nothing from these steps: the training ended before the first update"))
     for title, evaluations in (("evaluation", outcome.last_eval), ("best", outcome.best_eval)):
         for behaviour, (step, performance) in evaluations.items():
             name = "" if behaviour == DEFAULT_BEHAVIOUR else f" {behaviour}"
@@ -102,7 +105,7 @@ def finish_screen(
         ("curves", shlex.join(["tensorboard", "--logdir", run.shown(run.log)])),
         ("report", run.shown(run.report)),
     ]
-    return rows, commands
+    console.finish(rows, commands, doubtful=not outcome.updates)
 
 
 def _longer(run: RunDir, outcome: Outcome) -> str:
@@ -168,7 +171,11 @@ def _environment(config: Config, env: EnvInfo) -> list[tuple[str, str]]:
     for name, spec in env.specs.items():
         prefix = "" if name == DEFAULT_BEHAVIOUR else f"{name}: "
         rows += [("observation", prefix + _observations(spec)), ("action", prefix + _actions(spec))]
-    return [*rows, ("time limit", f"{env.time_limit} steps" if env.time_limit else "none known")]
+    limit = f"{env.time_limit} steps" if env.time_limit else "none known"
+    length = episode_limit(config, env.time_limit)
+    if length > 0:
+        limit += f"; {length:,} in an evaluation"
+    return [*rows, ("time limit", limit)]
 
 
 def _wrapper(wrapper: Mapping[str, Mapping[str, object] | None]) -> str:

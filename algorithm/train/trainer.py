@@ -19,6 +19,7 @@ from algorithm.env.base import VecEnv
 from algorithm.env.unity.player import EditorStoppedError
 from algorithm.evaluation.callbacks import EvalCallback
 from algorithm.evaluation.evaluate import EvalPolicy, Performance, evaluate
+from algorithm.evaluation.length import cut_off_line, episode_limit
 from algorithm.experience.non_finite import OnNonFinite
 from algorithm.families import family
 from algorithm.roles import Episode
@@ -93,6 +94,7 @@ class Trainer:
         }
         self._profile = profile or NoProfile()
         self._callbacks, self._saved_at = Callbacks(), -1
+        self._told_cut_off = False
         self._latest_metrics: dict[str, float] = {}
         self._process = psutil.Process()
         self._step_rate, self._update_rate = Rate(), Rate()
@@ -216,11 +218,12 @@ class Trainer:
         self._profile.interrupt()
         step = self._counters.step
         self._counters.owes_evaluation = True  # also for who saves while it goes on
+        limit = episode_limit(self._config, self._eval_env.time_limit)
         found = evaluate(
             self._eval_env,
             self._policies,
             self._config.eval_config.episodes,
-            length_limit=self._config.base_config.max_step_each_iter,
+            length_limit=limit,
             stop=lambda: bool(self._stop),
             callback=self._film(step),
             on_non_finite=self._on_non_finite,
@@ -231,6 +234,9 @@ class Trainer:
         if found is None:
             return
         self._counters.evaluations += 1
+        if not self._told_cut_off and (line := cut_off_line(found.values(), self._config, limit)):
+            self._told_cut_off = True
+            self._console.warn(line)
         for name, performance in found.items():
             self._report(name, performance)
         self._save_if_best()

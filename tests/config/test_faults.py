@@ -207,8 +207,8 @@ def test_an_unknown_section_lists_the_known_ones(task):
     assert problem.what == "unknown section `vanila`" and "did you mean `vanilla`" in problem.fix
 
 
-def test_a_file_without_sections_is_told_so(task):
-    task("base_config: {env_type: GYM}\n")
+def test_a_file_that_has_sections_and_keys_beside_them_is_told_so(task):
+    task("base_config: {env_type: GYM}\nfast: {}\n")
     assert "write `default:` above everything" in only(refusal("gym/task")).fix
     task("fast: {}\n")
     assert only(refusal("gym/task")).fix == "sections: fast"

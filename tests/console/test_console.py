@@ -282,12 +282,14 @@ def test_a_warning_that_still_stands_at_the_end_is_not_repeated(between):
     assert plain(stream).count("take care") == " ".join(shown).count("take care") == (2 if between else 1)
 
 
-def test_commands_are_never_broken_over_lines():
+@pytest.mark.parametrize("doubtful", [False, True])
+def test_commands_are_never_broken_over_lines_and_a_doubtful_result_is_yellow(doubtful):
     stream, console = live(60)
     command = "python main.py gym/pendulum " + "x" * 100
     with console:
-        console.finish([("evaluation", "-1 [red]")], [("use it", command)])
+        console.finish([("evaluation", "-1 [red]")], [("use it", command)], doubtful=doubtful)
     assert command in plain(stream).splitlines()
+    assert ("\x1b[33m" in stream.getvalue(), "\x1b[32m" in stream.getvalue()) == (doubtful, not doubtful)
     assert "-1 [red]" in plain(stream), "text is not markup"
 
 

@@ -29,7 +29,7 @@ class GroupFailure:
     why: str
     trace: str = ""
     fatal: bool = False  # a new sub-environment would fail alike
-    harmless: bool = False  # no episode is lost; only logged
+    fix: str = ""  # what to do where it is harmless: no episode is lost
 
 
 class EnvGroup:
@@ -162,9 +162,8 @@ class EnvGroup:
                     f"observation {name!r} is not an array of numbers: {error}"
                 ) from error
         buffers.write_mask(i, time_step.action_mask)
-        for name, why in time_step.out_of_bounds.items():
-            what = f"observation {name!r} of {self.name} lies outside its bounds"
-            self._notes.append(GroupFailure(envs=(), culprit=i, what=what, why=why, harmless=True))
+        for remark in time_step.remarks:
+            self._notes.append(GroupFailure(envs=(), culprit=i, **remark._asdict()))
 
     def _take_notes(self) -> list[GroupFailure]:
         """Return the harmless findings since the last call."""

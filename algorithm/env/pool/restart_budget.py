@@ -35,9 +35,9 @@ class RestartBudget:
             why=failure.why,
             trace=failure.trace,
             fatal=failure.fatal,
-            harmless=failure.harmless,
+            fix=failure.fix,
         )
-        if fault.harmless:
+        if fault.fix:
             if fault.what not in self._reported:
                 self._reported.add(fault.what)
                 self._on_fault(fault)
