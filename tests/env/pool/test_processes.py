@@ -48,6 +48,7 @@ def test_a_start_that_takes_long_is_told_and_ends_with_the_first_signal(workers,
     def waiting(text: str) -> None:
         faults.waiting(text)
         stop.signal = signal.SIGTERM
+        faults.waiting(text)
 
     with pytest.raises(StoppedError, match="SIGTERM") as caught:
         make("toys:Counting-v0", [], n=5, workers=workers, waiting=waiting)
