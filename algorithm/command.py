@@ -90,7 +90,7 @@ def _prepare(options: TrainOptions) -> int:
 
 def _play(options: TrainOptions) -> int:
     folder = find_env(options.env)
-    _say(options, f"{folder.label}: loading torch")
+    say(options, f"{folder.label}: loading torch")
     with interruptible_imports():
         from algorithm.evaluation.play import play  # torch takes seconds: the line above comes first
 
@@ -108,7 +108,7 @@ def _report(options: TrainOptions) -> int:
 def _share(options: TrainOptions) -> int:
     _show_notices(options)
     folder = find_env(options.env)
-    _say(options, f"{folder.label}: loading torch")
+    say(options, f"{folder.label}: loading torch")
     with interruptible_imports():
         from algorithm.sharing.export import share
 
@@ -117,7 +117,7 @@ def _share(options: TrainOptions) -> int:
 
 def _resume(options: TrainOptions) -> int:
     folder = find_env(options.env)
-    _say(options, f"{folder.label}: loading torch")
+    say(options, f"{folder.label}: loading torch")
     with interruptible_imports():
         from algorithm.train.resume import resume
 
@@ -129,7 +129,7 @@ def _look(options: TrainOptions) -> int:
     if options.check:  # all else has a console of its own
         _show_notices(options, loaded)
     doing = "looking at the environment" if options.check else "loading torch"
-    _say(options, f"{loaded.env_label}, {loaded.source}: {doing}")
+    say(options, f"{loaded.env_label}, {loaded.source}: {doing}")
     if options.check:
         with interruptible_imports():
             from algorithm.preflight.check import check_task
@@ -144,7 +144,7 @@ def _look(options: TrainOptions) -> int:
 def _replay(options: TrainOptions, failure: str) -> int:
     folder = find_env(options.env)
     _show_notices(options)
-    _say(options, f"{folder.label}: replaying {failure}")
+    say(options, f"{folder.label}: replaying {failure}")
     from algorithm.preflight.check import check_failure
 
     return check_failure(Path(failure))
@@ -152,7 +152,7 @@ def _replay(options: TrainOptions, failure: str) -> int:
 
 def _train(options: TrainOptions) -> int:
     loaded = _load(options, options.seed)
-    _say(options, f"{loaded.env_label}, {loaded.source}: loading torch")
+    say(options, f"{loaded.env_label}, {loaded.source}: loading torch")
     with interruptible_imports():
         from algorithm.train.repeat import train_repeatedly
 
@@ -192,7 +192,8 @@ def _show_notices(options: TrainOptions, loaded: LoadedConfig | None = None) -> 
         print(f"warning: {visible(text)}", file=sys.stderr)
 
 
-def _say(options: TrainOptions, text: str) -> None:
+def say(options: TrainOptions, text: str) -> None:
+    """Print a line before a run has its console."""
     if not options.quiet:
         print(visible(text), flush=True)
 

@@ -7,8 +7,7 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from algorithm.command import as_program, guarded, interruptible_imports
-from algorithm.config.cli import TrainOptions
+from algorithm.command import as_program, guarded, interruptible_imports, say
 from algorithm.config.cli_ds import DistributedOptions, distributed_parser, parse_distributed
 from algorithm.config.completion import complete
 from algorithm.config.locate import find_env
@@ -32,18 +31,13 @@ def _command(options: DistributedOptions) -> int:
 
         return evolve(options)
     label = find_env(options.train.env).label
-    _say(options.train, f"{label}, {options.role}: loading torch")
+    say(options.train, f"{label}, {options.role}: loading torch")
     with interruptible_imports():
         if options.role == "actor":
             from ds.actor import act as begin
         else:
             from ds.learner import learn as begin
     return begin(options, sys.argv)
-
-
-def _say(options: TrainOptions, text: str) -> None:
-    if not options.quiet:
-        print(text, flush=True)
 
 
 def run() -> NoReturn:
