@@ -27,11 +27,11 @@ from algorithm.config.yaml_io import inline
 from algorithm.console.output import open_console
 from algorithm.data import Float
 from algorithm.env.adapter import Adapter
-from algorithm.env.env_id import resolve_env_id
+from algorithm.env.env_id import resolve_env_id, use_folder
 from algorithm.env.observations import frame_stack
 from algorithm.env.registry import recipe_class
 from algorithm.env.wrappers import resolve_wrappers
-from algorithm.errors import UsageError
+from algorithm.errors import UsageError, visible
 from algorithm.evaluation.evaluate import EvalPolicy, Performance
 from algorithm.evaluation.evaluate import evaluate as play_episodes
 from algorithm.evaluation.length import cut_off_line, episode_limit
@@ -230,9 +230,10 @@ class Run:
         What is imported later is looked for there, too, and the folder of an export does not stay.
         """
         try:
-            return find_env(self._dir.env)
+            folder = find_env(self._dir.env)
         except ConfigError:
-            return EnvFolder(Path.cwd() if self._export else self._dir.path, self._dir.env)
+            folder = EnvFolder(Path.cwd() if self._export else self._dir.path, self._dir.env)
+        return self._found.task(folder)
 
     @property
     def _found(self) -> Found:
@@ -384,7 +385,8 @@ def _make(loaded: LoadedConfig, purpose: Literal["train", "evaluate"]) -> gym.En
             why="a player is no Gymnasium environment",
             fix=as_typed("python main.py TASK -n NAME --run or --eval N"),
         )
-    env_id = resolve_env_id(base.env_name, loaded.env_dir)  # from then on the task's modules can be found
+    use_folder(loaded.env_dir, base.env_type)
+    env_id = resolve_env_id(base.env_name, loaded.env_dir)
     recipe = recipe_class(base.env_type)(
         env_id=env_id,
         env_args=base.env_args or {},
@@ -395,4 +397,4 @@ def _make(loaded: LoadedConfig, purpose: Literal["train", "evaluate"]) -> gym.En
 
 
 def _warn(text: str) -> None:
-    print(f"warning: {text}", file=sys.stderr)
+    print(f"warning: {visible(text)}", file=sys.stderr)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import gymnasium as gym
 import numpy as np
@@ -28,17 +29,22 @@ def _elsewhere(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
+class MuteError(Exception):
+    def __str__(self) -> str:
+        raise LookupError("it has no text")
+
+
 class Notes(asac.Callback):
     """A record of the calls, in order."""
 
-    def __init__(self, stop_at: int = 0, fails_at: str = "") -> None:
+    def __init__(self, stop_at: int = 0, fails_at: str = "", error: type = ZeroDivisionError) -> None:
         self.seen: list[tuple] = []
-        self._stop_at, self._fails_at = stop_at, fails_at
+        self._stop_at, self._fails_at, self._error = stop_at, fails_at, error
 
     def _note(self, point, training, *more):
         self.seen.append((point, training.step, *more))
         if point == self._fails_at:
-            raise ZeroDivisionError("a plot without points")
+            raise self._error("a plot without points")
 
     def on_start(self, training):
         self._note("start", training)
@@ -146,14 +152,18 @@ def test_a_solved_environment_ends_the_training(monkeypatch):
     assert "stop_at_return: 5.0" in (run.folder / "config.yaml").read_text(), "it stays what it was"
 
 
-def test_what_a_callback_raises_ends_the_training_with_everything_saved():
+@pytest.mark.parametrize(
+    "error", [ZeroDivisionError, SystemExit, KeyboardInterrupt, GeneratorExit, MuteError]
+)
+def test_what_a_callback_raises_ends_the_training_with_everything_saved(error):
+    failing = Notes(fails_at="evaluation", error=error)
     with pytest.raises(asac.CallbackError, match=r"Notes\.on_evaluation raised") as caught:
-        asac.train("CartPole-v1", name="mine", callbacks=[Notes(fails_at="evaluation")], **SHORT)
-    assert isinstance(caught.value.__cause__, ZeroDivisionError)
-    assert "test_api.py" in caught.value.where and "a plot without points" in caught.value.why
+        asac.train("CartPole-v1", name="mine", callbacks=[failing], **SHORT)
+    assert isinstance(caught.value.__cause__, error)
+    assert "test_api.py" in caught.value.where and error.__name__ in caught.value.why
     run = asac.Run("models/CartPole-v1/mine")
     assert asac.load(run, "latest").step == 80
-    assert "ZeroDivisionError" in (run.folder / "train.log").read_text()
+    assert error.__name__ in (run.folder / "train.log").read_text()
     with pytest.raises(asac.StorageError):
         _ = run.result
     assert run.resume(quiet=True, device="cpu").result["steps"] == 120
@@ -183,11 +193,34 @@ def test_callbacks_may_stand_in_the_configuration(tmp_path):
         ("json:Nothing", "has no attribute"),
         ("Count", "names no module"),
         ("nowhere:Count", "No module named"),
+        ({"sys:exit": {"status": 0}}, "takes no keyword"),
+        ({"leave.py:Leave": {}}, "SystemExit"),
     ],
 )
 def test_what_is_no_callback_is_told(entry, why):
+    Path("leave.py").write_text("def Leave(): raise SystemExit(0)")
     with pytest.raises(Exception, match=why):
         asac.train("CartPole-v1", **{**SHORT, "overrides": {**KEYS, "base_config.callbacks": [entry]}})
+
+
+class Misspelt(asac.Callback):
+    def on_evalutaion(self, training, evaluation):
+        """Never called."""
+
+
+@pytest.mark.parametrize(
+    ("callback", "told"),
+    [
+        (object(), "derive it from asac.Callback"),
+        (Notes, "hand in an instance"),
+        (Misspelt(), "rename Misspelt.on_evalutaion; did you mean on_evaluation?"),
+    ],
+)
+def test_a_callback_that_would_not_be_called_is_told(callback, told):
+    with pytest.raises(asac.UsageError) as caught:
+        asac.train("CartPole-v1", name="mine", callbacks=[callback], **SHORT)
+    assert told in caught.value.fix
+    assert not Path("models/CartPole-v1/mine").exists(), "the name stays free"
 
 
 def test_a_folder_that_is_no_run_is_told(tmp_path):

@@ -32,6 +32,7 @@ class NnConfig(Block):
         "elu, gelu or silu), conv (simple, nature or resnet), random_shift and bounded.",
         resume=_OTHER_NETWORKS,
         shared=True,
+        names="arguments",
     )
     policy: dict[str, Any] | None = option(
         None,
@@ -39,6 +40,7 @@ class NnConfig(Block):
         "activation, norm, block, noisy; that of PPO and A2C std and log_std_init instead of the last three.",
         resume=_OTHER_NETWORKS,
         shared=True,
+        names="arguments",
     )
     q: dict[str, Any] | None = option(
         None,
@@ -47,6 +49,7 @@ class NnConfig(Block):
         new=True,
         resume=_OTHER_NETWORKS,
         shared=True,
+        names="arguments",
     )
     v: dict[str, Any] | None = option(
         None,
@@ -55,6 +58,7 @@ class NnConfig(Block):
         new=True,
         resume=_OTHER_NETWORKS,
         shared=True,
+        names="arguments",
     )
 
 

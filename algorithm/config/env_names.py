@@ -25,6 +25,9 @@ def label_of(env: str) -> str | None:
         return env
     import gymnasium as gym  # not needed by a task's folder, and slow to load
 
+    from algorithm.env.env_id import use_folder
+
+    use_folder(None, env)
     source, colon, name = env.rpartition(":")
     if not colon:
         if env.endswith(".py") and Path(env).is_file():

@@ -71,8 +71,15 @@ def find_env(env: str) -> EnvFolder:
     """
     roots = _roots()
     for folder in (*(root / env for root in roots), Path(env)):
-        folder = folder.resolve()
-        if (folder / CONFIG_FILE).is_file():
+        try:
+            folder = folder.resolve()
+            found = (folder / CONFIG_FILE).is_file()
+        except (OSError, ValueError) as error:  # no system has such a path: too long, or with a NUL
+            fix = "name a task, a folder or an environment"
+            raise ConfigError(
+                [Problem(f"unknown environment `{env:.80}`", "", str(error)[:80], fix)]
+            ) from error
+        if found:
             return EnvFolder(folder, _label(folder, roots))
     label = label_of(env)
     if label is None:

@@ -280,6 +280,7 @@ class Config(Block):
         "{name: number}, or {uniform, gaussian or multirange: [...]}. A mapping or null.",
         resume="free: from each environment's next reset on; open episodes may end as truncated",
         shared=True,
+        names="arguments",
     )
     nn_config: NnConfig = block(NnConfig, "Keyword arguments of the network classes.", by_behaviour=True)
     replay_config: ReplayConfig = block(ReplayConfig, "The replay buffer.", by_behaviour=True, random=True)

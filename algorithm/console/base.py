@@ -6,10 +6,11 @@ import time
 import types
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from typing_extensions import override
 
+from algorithm.errors import visible
 from algorithm.panels import Readout
 from algorithm.spec import DEFAULT_BEHAVIOUR
 from algorithm.wording import Rows
@@ -262,15 +263,16 @@ class QuietConsole(LineConsole):
 
 
 class Tee(Console):
-    """Several consoles as one: the screen and the log."""
+    """Several consoles as one: the screen and the log. Texts may come from outside and steer no terminal."""
 
     def __init__(self, *consoles: Console) -> None:
         self._consoles = consoles
 
     @override
     def start(self, sections: Sections) -> None:
+        shown = [(visible(title), _visible(rows)) for title, rows in sections]
         for console in self._consoles:
-            console.start(sections)
+            console.start(shown)
 
     @override
     def due(self) -> bool:
@@ -278,8 +280,9 @@ class Tee(Console):
 
     @override
     def progress(self, progress: Progress) -> None:
+        shown = replace(progress, rows=_visible(progress.rows))
         for console in self._consoles:
-            console.progress(progress)
+            console.progress(shown)
 
     @override
     def evaluation(self, evaluation: Evaluation, *, best: bool) -> None:
@@ -289,27 +292,31 @@ class Tee(Console):
     @override
     def message(self, text: str) -> None:
         for console in self._consoles:
-            console.message(text)
+            console.message(visible(text))
 
     @override
     def command(self, purpose: str, command: str) -> None:
         for console in self._consoles:
-            console.command(purpose, command)
+            console.command(visible(purpose), visible(command))
 
     @override
     def warn(self, text: str) -> None:
         for console in self._consoles:
-            console.warn(text)
+            console.warn(visible(text))
 
     @override
     def finish(self, summary: Rows, commands: Rows, *, doubtful: bool = False) -> None:
         for console in self._consoles:
-            console.finish(summary, commands, doubtful=doubtful)
+            console.finish(_visible(summary), _visible(commands), doubtful=doubtful)
 
     @override
     def close(self) -> None:
         for console in self._consoles:
             console.close()
+
+
+def _visible(rows: Rows) -> Rows:
+    return tuple((visible(name), visible(text)) for name, text in rows)
 
 
 def progress_line(progress: Progress) -> str:

@@ -82,6 +82,7 @@ class EnvConfig(Block):
         "suite, or that of a package (docs/plugins.md), or module:Recipe. No default: the task sets it.",
         resume=_OTHER_TASK,
         shared=True,
+        names="kind",
     )
     env_name: str = required(
         "Name of the environment. GYM: an id such as Pendulum-v1, module:Id or file.py:Id, also from the "
@@ -89,6 +90,7 @@ class EnvConfig(Block):
         resume=_OTHER_TASK,
         min_length=1,
         shared=True,
+        names="environment",
     )
     env_args: dict[str, Any] | None = option(
         None,
@@ -96,6 +98,7 @@ class EnvConfig(Block):
         "the task, and render_mode, height, width and camera_id.",
         resume=_OTHER_TASK,
         shared=True,
+        names="arguments",
     )
     unity_args: UnityArgs = block(UnityArgs, "Only for Unity environments.")
     wrappers: Annotated[tuple[NamedEntry, ...], Strict(False)] = option(
@@ -106,6 +109,7 @@ class EnvConfig(Block):
         resume=_OTHER_TASK,
         examples=[["Name", "module:Class", {"Name": {"argument": "value"}}]],
         shared=True,
+        names="wrappers",
     )
     reward_scale: Finite = option(
         1.0,

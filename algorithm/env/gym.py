@@ -26,7 +26,7 @@ from algorithm.env.redirect_output import silence
 from algorithm.env.single import Remark, SingleEnv, TimeStep, as_bool, as_number
 from algorithm.env.spaces import check_spaces
 from algorithm.env.wrappers import Wrapper, apply_wrappers, load_wrapper, running_statistics
-from algorithm.errors import EnvError, UserError
+from algorithm.errors import EnvError, UserError, described
 
 _PYBULLET = ("pybullet_envs_gymnasium", "pybullet_envs")
 _PRINTING = (*_PYBULLET, "ale_py")
@@ -91,7 +91,7 @@ class GymEnv(SingleEnv):
             with exits_as_errors():
                 picture: NDArray[Any] = np.array(self._env.render())
         except Exception as error:
-            raise self._video_error(f"{type(error).__name__}: {error}") from error
+            raise self._video_error(described(error)) from error
         if picture.dtype != np.uint8 or picture.ndim != 3 or picture.shape[-1] != 3:
             raise self._video_error(f"a picture is {picture.dtype} of shape {picture.shape}")
         return picture
@@ -217,7 +217,7 @@ class GymRecipe:
                 raise EnvError(
                     "the environment could not be made",
                     where=f"{self.env_id} with {dict(kwargs)}" if kwargs else self.env_id,
-                    why=f"{type(error).__name__}: {error}",
+                    why=described(error),
                     fix=advice(error, self._advice(error)),
                 ) from error
         return env
@@ -250,9 +250,7 @@ class GymRecipe:
                 env.close()
             if isinstance(error, UserError):
                 raise
-            raise self._render_error(
-                "human", f"{type(error).__name__}: {error}", advice(error, _NO_WINDOW)
-            ) from error
+            raise self._render_error("human", described(error), advice(error, _NO_WINDOW)) from error
         return env
 
     def _make_with_images(self) -> gym.Env[Any, Any]:

@@ -30,7 +30,7 @@ from algorithm.env.pool.process_exit import as_exception, exits_as_errors
 from algorithm.env.single import SpaceMismatchError
 from algorithm.env.spaces import check_spaces
 from algorithm.env.vector_info import info_of, observation_of
-from algorithm.errors import EnvError
+from algorithm.errors import EnvError, described
 from algorithm.spec import DEFAULT_BEHAVIOUR
 
 _T = TypeVar("_T")
@@ -272,7 +272,7 @@ class GymVectorEnv(VecEnv):
             error = as_exception(raised)
             raise self._error(
                 f"failed in {call}",
-                why=f"{type(error).__name__}: {error}",
+                why=described(error),
                 fix="run with --debug for the environment's own traceback",
             ) from error
 
@@ -332,6 +332,6 @@ def _make(make: Callable[[], VectorEnv], name: str) -> VectorEnv:
         raise EnvError(
             "the environment could not be made",
             where=f"{name}, a vector class of its own",
-            why=f"{type(error).__name__}: {error}",
+            why=described(error),
             fix=advice(error, "check base_config.env_name and env_args"),
         ) from error

@@ -14,7 +14,7 @@ from algorithm.env.env_id import import_source, resolve_env_id, suggest_name
 from algorithm.env.install_hints import advice
 from algorithm.env.pool.process_exit import exits_as_errors
 from algorithm.env.single import Remark
-from algorithm.errors import EnvError, UsageError
+from algorithm.errors import EnvError, UsageError, described
 
 Wrapper = Mapping[str, Mapping[str, Any] | None]
 """One entry of ``base_config.wrappers``: name -> keyword arguments."""
@@ -68,7 +68,7 @@ def apply_wrappers(env: gym.Env, wrappers: Sequence[tuple[type[gym.Wrapper], Map
             raise EnvError(
                 "a wrapper could not be put around the environment",
                 where=f"{_KEY}, {wrapper.__name__} with {dict(kwargs)} around {env}",
-                why=f"{type(error).__name__}: {error}",
+                why=described(error),
                 fix=advice(error, "compare its arguments with the wrapper's documentation"),
             ) from error
     return env
@@ -100,7 +100,7 @@ def _module(name: str, source: str) -> ModuleType:
         raise UsageError(
             f"the wrapper {name!r} cannot be imported",
             where=_KEY,
-            why=f"{type(error).__name__}: {error}",
+            why=described(error),
             fix=advice(error, fix),
         ) from error
 

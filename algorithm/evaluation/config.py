@@ -29,4 +29,5 @@ class EvalConfig(Block):
         "then shape the training only. null: base_config.wrappers.",
         new=True,
         examples=[["Name", {"Name": {"argument": "value"}}]],
+        names="wrappers",
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable
 
 from algorithm.console.base import Console
@@ -11,13 +12,18 @@ from algorithm.env.base import Fault
 from algorithm.errors import EnvError
 
 _LOGGER = logging.getLogger(__name__)
+_SILENCE_S = 10.0  # of a start
 
 
 class Faults:
-    """Receiver of the survived failures of environments and learners; one per run."""
+    """Receiver of the survived failures of environments and learners; one per run.
 
-    def __init__(self, console: Console) -> None:
-        self._console = console
+    go_on: raises where a start that takes long is to end
+    """
+
+    def __init__(self, console: Console, *, go_on: Callable[[], None] = lambda: None) -> None:
+        self._console, self._go_on = console, go_on
+        self._told_at = time.monotonic()
         self._reported: set[str] = set()  # by the environments of training and of evaluation
         self.env_restarts = self.non_finite = self.rollbacks = 0
         self._before_end: Callable[[EnvError], None] = _log_hang
@@ -33,6 +39,13 @@ class Faults:
         self._console.warn(f"{fault.line} · started anew")
         if fault.trace:
             _LOGGER.info("%s\n%s", fault.what, fault.trace.rstrip())
+
+    def waiting(self, text: str) -> None:
+        """Show how far a start is, every ten seconds. Raises what ``go_on`` does."""
+        self._go_on()
+        if (now := time.monotonic()) - self._told_at >= _SILENCE_S:
+            self._told_at = now
+            self._console.message(text)
 
     def hangs(self, error: EnvError) -> None:
         """Save what can be saved: an environment hangs in this process, which is about to end."""

@@ -15,7 +15,7 @@ from algorithm.config.loader import LoadedConfig
 from algorithm.env.base import Observation, StepResult
 from algorithm.env.checks.context import CheckLimits
 from algorithm.env.checks.finding import CheckResult, Level
-from algorithm.env.env_id import resolve_env_id
+from algorithm.env.env_id import resolve_env_id, use_folder
 from algorithm.env.registry import PoolOptions, make_vec_env, recipe_class
 from algorithm.env.wrappers import resolve_wrappers
 from algorithm.experience.failure_dump import FailureDump
@@ -63,6 +63,7 @@ def check_task(options: TrainOptions, loaded: LoadedConfig, *, limits: CheckLimi
 def request_of(loaded: LoadedConfig, limits: CheckLimits) -> CheckRequest:
     """Return the request to check what a training with this configuration would run."""
     base = loaded.config.base_config
+    use_folder(loaded.env_dir, base.env_type)
     return CheckRequest(
         env_type=base.env_type,
         env_name=resolve_env_id(base.env_name, loaded.env_dir),

@@ -39,10 +39,10 @@ class SacConfig(Block):
 
     nn: str | None = option(
         "nn",
-        "File with the network classes, in the task's folder or below, without .py; or those of an installed "
-        "package, by name (docs/plugins.md). null: the defaults.",
+        "File of the networks in the task's folder, without .py, or those of a package. null: the defaults.",
         resume=_OTHER_NETWORKS,
         shared=True,
+        names="networks",
     )
     seed: Annotated[int, Field(ge=0, le=MAX_SEED), BeforeValidator(to_whole)] | None = option(
         None,
@@ -98,8 +98,7 @@ class SacConfig(Block):
     )
     start_step: Whole = option(
         1000,
-        "Environment steps with uniformly random actions before learning begins. 0: learning begins as soon "
-        "as one batch is there.",
+        "Environment steps of uniformly random actions before learning begins. 0: it begins with a batch.",
         new=True,
         ge=0,
         resume="fixed: the updates that are owed are counted from it",
@@ -365,6 +364,7 @@ class SacConfig(Block):
         resume=rules.new_extensions,
         shared=True,
         examples=[["name", "module:make", {"name": {"argument": "value"}}]],
+        names="extensions",
     )
     use_normalization: bool = option(
         True,

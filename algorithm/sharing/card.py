@@ -17,7 +17,7 @@ from algorithm.evaluation.statistics import INTERVAL, mean_interval
 from algorithm.report.facts import Facts, lookup
 from algorithm.report.settings import differences
 from algorithm.runs.checkpoints.manifest import Entry
-from algorithm.sharing.trust import code_named
+from algorithm.sharing.trust import unlisted
 from algorithm.spec import DEFAULT_BEHAVIOUR
 from algorithm.wording import duration, plus_minus
 
@@ -77,7 +77,7 @@ class Shared:
     @property
     def needs_trust(self) -> bool:
         """True if reading it needs ``trust=True``."""
-        return bool(self.code or code_named(self.loaded.config, self.loaded.behaviours.values()))
+        return bool(self.code or unlisted(self.loaded.config, self.loaded.behaviours.values()))
 
     def measured(self) -> list[Measured]:
         """Return the evaluations of this checkpoint: while training, and later by ``--eval``."""
@@ -188,7 +188,7 @@ def _warning(shared: Shared) -> list[str]:
         return []
     named = [
         f"`{name}`"
-        for name in (*shared.code, *code_named(shared.loaded.config, shared.loaded.behaviours.values()))
+        for name in (*shared.code, *unlisted(shared.loaded.config, shared.loaded.behaviours.values()))
     ]
     return [f"It needs code, which runs on your machine; look at it before you trust it: {', '.join(named)}."]
 

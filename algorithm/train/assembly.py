@@ -18,7 +18,7 @@ from algorithm.data import Demonstrations
 from algorithm.demos.sources import load_demonstrations
 from algorithm.env.base import VecEnv
 from algorithm.env.config import without_team
-from algorithm.env.env_id import extend_path, resolve_env_id, source_file
+from algorithm.env.env_id import extend_path, resolve_env_id, source_file, use_folder
 from algorithm.env.gym import reward_threshold
 from algorithm.env.registry import PoolOptions, make_vec_env
 from algorithm.env.unity.seat import UnityOptions
@@ -83,6 +83,7 @@ def make_env(
             restarts=base.env_restarts,
             on_fault=faults,
             on_hang=faults.hangs,
+            waiting=faults.waiting,
             log=log,
             unity=UnityOptions(
                 args=base.unity_args,
@@ -205,7 +206,10 @@ def make_agents(
     replays that do not fit into ``memory``.
     """
     check_behaviours(loaded, specs)
-    extend_path(loaded.env_dir)  # for extensions; a learner may have made no environment
+    for config in map(loaded.for_behaviour, specs):  # a learner may have made no environment
+        if isinstance(nn_file(config, nn_folder), Path):
+            extend_path(loaded.env_dir)
+        use_folder(loaded.env_dir, *(name for entry in config.sac_config.extensions for name in entry))
 
     def demonstrations(name: str, spec: AgentSpec) -> Demonstrations | None:
         keys = loaded.for_behaviour(name).demonstrations

@@ -203,7 +203,7 @@ class Session:
         """Build all that can fail before the first step; nothing of an older state is cut back before."""
         config, run, console = self.loaded.config, self.run, self.console
         video = config.eval_config.video
-        faults = Faults(console)
+        faults = Faults(console, go_on=self.stop.check_start)
         seed_globally(self.loaded.seed)
         watched = self.options.render and self.wire is not OneProcess  # nothing else happens here
         alone = config.base_config.env_type == "UNITY" and config.base_config.unity_args.editor

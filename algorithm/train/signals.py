@@ -10,6 +10,14 @@ from algorithm.env.pool.monitor_process import exit_now
 from algorithm.system.processes import HUNG_UP, STOP_SIGNALS
 
 
+class StoppedError(Exception):
+    """A signal before anything was done that would have to be saved."""
+
+    def __init__(self, number: signal.Signals) -> None:
+        super().__init__(f"{number.name}: ended while the environments were made; nothing was begun")
+        self.exit_code = 128 + number
+
+
 class StopRequest:
     """A context in which signals set a flag instead of raising.
 
@@ -65,6 +73,11 @@ class StopRequest:
         self._why = why
         if interrupted:
             self.signal = self.signal or signal.SIGINT
+
+    def check_start(self) -> None:
+        """Raise StoppedError after a signal."""
+        if self.signal is not None:
+            raise StoppedError(self.signal)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         if os.getpid() != self._process:

@@ -21,7 +21,7 @@ from algorithm.console.offers import PAST_SUCCESS
 from algorithm.errors import StorageError, UsageError
 from algorithm.runs.lock import RunLock
 from algorithm.runs.logs.wandb_sink import require_wandb
-from algorithm.runs.names import directory_flags, expand_name
+from algorithm.runs.names import POPULATION, directory_flags, expand_name
 from algorithm.runs.rundir import RunDir
 from algorithm.wording import listed
 from ds.cluster.command import connected, say
@@ -29,7 +29,7 @@ from ds.cluster.connect import python_arguments
 from ds.cluster.plan import ClusterPlan, commands_from_args, make_secrets
 from ds.cluster.process import RestartRule
 from ds.evolver.evolver import Evolver, Rules
-from ds.evolver.generations import CONFIG, Generation, MemberStart, PopulationDir
+from ds.evolver.generations import Generation, MemberStart, PopulationDir
 from ds.evolver.genes import Genes
 from ds.evolver.lineage import LineageLog
 from ds.evolver.members import MemberCommands, MemberRun
@@ -222,7 +222,9 @@ def _refuse_if_done(generation: Generation, loaded: LoadedConfig, run: RunDir) -
 
 def _newest(parent: Path, train: TrainOptions) -> str:
     """Return the name of the population that was begun last."""
-    begun = sorted(parent.glob(f"*/{CONFIG}"), key=lambda file: (file.stat().st_mtime_ns, file.parent.name))
+    begun = sorted(
+        parent.glob(f"*/{POPULATION}"), key=lambda file: (file.stat().st_mtime_ns, file.parent.name)
+    )
     if not begun:
         alone = shlex.join([*program(), train.env, *directory_flags(train.directory)])
         raise UsageError(

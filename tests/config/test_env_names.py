@@ -124,6 +124,7 @@ def test_all_tasks_are_listed_only_where_nothing_is_near(here, monkeypatch):
         ("HalfCheeta", "`HalfCheetah-v5`"),
         ("qqqqqq", "of another package is module:Id, one of your own file.py:Id"),
         (":X", "of another package is module:Id"),
+        ("x" * 300, "File name too long"),
     ],
 )
 def test_what_is_no_name_is_told_with_what_is_near(here, name, said):

@@ -295,10 +295,28 @@ def test_commands_are_never_broken_over_lines_and_a_doubtful_result_is_yellow(do
 
 
 def test_a_dumb_terminal_gets_lines(monkeypatch):
-    monkeypatch.setenv("TERM", "dumb")
-    assert isinstance(open_console(stream=Terminal()), LineConsole)
+    for term, styled in (("dumb", False), ("xterm", True)):
+        monkeypatch.setenv("TERM", term)
+        with open_console(stream=(stream := Terminal())) as console:
+            console.warn("take care")
+        assert ("\x1b" in stream.getvalue()) == styled
+
+
+def test_text_from_outside_steers_no_terminal(monkeypatch):
+    evil = "\x1b[2J\x9b2J\x07\u202egpj.\udc9b\r"
+    spelt = r"\x1b[2J\x9b2J\x07\u202egpj.\udc9b\r"
     monkeypatch.setenv("TERM", "xterm")
-    assert isinstance(open_console(stream=Terminal()), LiveConsole)
+    for quiet in (False, True):
+        with open_console(stream=(stream := Terminal()), quiet=quiet) as console:
+            console.start([("run", [("name", evil)])])
+            console.progress(progress(rows=((evil, evil),)))
+            console.message(evil)
+            console.command(evil, evil)
+            console.warn(evil)
+            console.finish([(evil, evil)], [(evil, evil)])
+        shown = stream.getvalue()
+        assert spelt in shown
+        assert not [code for code in ("\x1b[2J", "\x9b", "\x07", "\u202e", "\udc9b") if code in shown]
 
 
 def test_everything_goes_to_the_log(tmp_path, logger):

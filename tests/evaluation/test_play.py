@@ -15,8 +15,10 @@ import imageio_ffmpeg
 import numpy as np
 import pytest
 
+from algorithm.errors import StorageError
 from algorithm.evaluation.evaluate import Performance
-from algorithm.evaluation.play import Logged, table
+from algorithm.evaluation.logged import Logged
+from algorithm.evaluation.play import table
 from algorithm.runs.logs.metrics import read_metrics
 from algorithm.runs.rundir import RunDir
 from tests.preflight.test_check import LIMITS
@@ -135,6 +137,19 @@ def test_the_table_says_what_was_played_and_whether_it_was_logged(folder, capsys
     assert rows["file"] == "models/task/a/evaluation.json"
     assert rows["watch"] == "python main.py ./task -n a --watch --ckpt=260"
     assert said.count("episode ") == 2
+
+
+@pytest.mark.fault("F09")
+@pytest.mark.parametrize("flags", [("--eval=1",), ("--run", "-o", "base_config.max_iter=1")])
+def test_a_result_that_cannot_be_written_is_shown(folder, capsys, monkeypatch, flags):
+    def refuse(path, value):
+        raise StorageError("a file cannot be written", where=path, why="Read-only file system")
+
+    monkeypatch.setattr("algorithm.evaluation.play.write_json", refuse)
+    assert run(*flags) == 0
+    said = capsys.readouterr().out
+    assert "the result stands here alone" in said and "Read-only file system" in said
+    assert "mean return" in said
 
 
 @pytest.mark.parametrize(("flags", "says"), [

@@ -22,7 +22,7 @@ from tests.run.killing import what_must_agree
 
 CONFIG = """\
 default:
-  base_config: {env_type: GYM, env_name: two kinds, max_step: 60, reset_on_iteration: false}
+  base_config: {env_type: GYM, env_name: two_kinds, max_step: 60, reset_on_iteration: false}
   nn_config: {q: {dense_n: 8}, policy: {dense_n: 8}}
   sac_config: {batch_size: 8, start_step: 10, write_summary_per_step: 30, save_model_per_step: 60}
   replay_config: {capacity: 500, beta_increment_per_sampling: 0.001} # not annealed to max_step, which grows

@@ -60,7 +60,7 @@ def test_evaluated_means_every_behaviour_at_this_step():
 
 def test_success_is_that_of_every_behaviour_at_this_step():
     counters = some()
-    counters.evaluated("b", Performance((3.0, 4.0), (1, 1)))
+    counters.evaluated({"a": Performance((0.5,), (9,)), "b": Performance((3.0,), (1,))})
     assert counters.reach(0.5) and not counters.reach(0.6) and not counters.reach(None)
     counters.step += 1
     assert not counters.reach(0.5), "the next evaluation counts"

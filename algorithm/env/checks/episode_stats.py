@@ -15,6 +15,7 @@ from algorithm.env.observations import check_shape
 from algorithm.env.single import Remark, SpaceMismatchError, as_number
 from algorithm.env.spaces import Leaf, leaves
 from algorithm.env.wrappers import running_statistics
+from algorithm.errors import described
 from algorithm.spec import AgentSpec
 
 _REUSE_STEPS = 200  # steps in which an observation is compared again after the next one
@@ -155,7 +156,7 @@ class _StatsCollector:
                 error(
                     "a reward is not a number",
                     where=place,
-                    why=f"{type(failure).__name__}: {failure}",
+                    why=described(failure),
                     fix="return one number, such as float(reward)",
                 )
             ) from failure

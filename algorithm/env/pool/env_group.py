@@ -16,7 +16,7 @@ from algorithm.env.base import Picture
 from algorithm.env.pool.process_exit import as_exception, exits_as_errors
 from algorithm.env.pool.step_buffers import StepBuffers
 from algorithm.env.single import MakeEnv, SingleEnv, SpaceMismatchError, TimeStep
-from algorithm.errors import EnvError, UserError
+from algorithm.errors import EnvError, UserError, described
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -178,7 +178,7 @@ class EnvGroup:
         return env
 
     def _fail(self, i: int, call: str, error: Exception) -> GroupFailure:
-        why = error.line if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
+        why = error.line if isinstance(error, UserError) else described(error)
         trace = _env_traceback(error)
         env = self._envs.pop(i, None)
         if env is not None:
@@ -202,7 +202,7 @@ def close_error(name: str, error: Exception) -> EnvError:
     """Return the error for an environment whose ``close`` raised ``error``."""
     return EnvError(
         f"{name} failed in close",
-        why=f"{type(error).__name__}: {error}",
+        why=described(error),
         fix="fix its close(): resources may leak",
     )
 

@@ -14,7 +14,7 @@ from algorithm.env.env_id import import_source, resolve_env_id
 from algorithm.env.install_hints import advice
 from algorithm.env.rules import EnvParameter
 from algorithm.env.unity.package import load
-from algorithm.errors import EnvError, UsageError, UserError
+from algorithm.errors import EnvError, UsageError, UserError, described
 from algorithm.seeding import stream_seed
 
 _OWN_KEY = "base_config.unity_args.side_channels"
@@ -139,7 +139,7 @@ def load_channels(names: Sequence[str], folder: Path | None) -> list[type[Any]]:
             raise UsageError(
                 f"the side channel {name!r} cannot be imported",
                 where=_OWN_KEY,
-                why=f"{type(error).__name__}: {error}",
+                why=described(error),
                 fix=advice(error, "its module lies in the task's folder, or where python finds it from here"),
             ) from error
         if not isinstance(own, type) or not issubclass(own, SideChannel):
@@ -162,7 +162,7 @@ def _made(classes: Sequence[type[Any]]) -> list[Any]:
             raise UsageError(
                 f"the side channel {own.__name__} cannot be made",
                 where=_OWN_KEY,
-                why=f"{type(error).__name__}: {error}",
+                why=described(error),
                 fix="its constructor takes no arguments, and gives its id to SideChannel.__init__",
             ) from error
     return made

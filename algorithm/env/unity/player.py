@@ -16,7 +16,7 @@ from algorithm.env.unity.build import PlayerProcess, build_arguments, find_build
 from algorithm.env.unity.link import LinkError, Listen, PlayerLink
 from algorithm.env.unity.package import load
 from algorithm.env.unity.spaces import UnityBehaviour
-from algorithm.errors import EnvError, UserError
+from algorithm.errors import EnvError, UserError, described
 
 EDITOR_PORT = 5004
 """Port that the Unity Editor calls; it cannot be told another one."""
@@ -217,7 +217,7 @@ class Player:
         except UserError:  # of spaces that cannot be used, or of the user's side channel
             raise
         except Exception as error:  # whatever a message in a wrong form leads to
-            raise self._failure(LinkError("garbled", f"{type(error).__name__}: {error}"), stage) from error
+            raise self._failure(LinkError("garbled", described(error)), stage) from error
 
     def _failure(self, error: LinkError, stage: str) -> EnvError:
         kind, why = error.kind, error.why
