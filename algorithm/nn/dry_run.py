@@ -8,7 +8,7 @@ import traceback
 import torch
 from torch import nn
 
-from algorithm.errors import ModelError
+from algorithm.errors import ModelError, mend
 from algorithm.nn.distributions import HybridAction
 from algorithm.nn.protocols import Memory, Obs, Rep, q_size
 from algorithm.spec import AgentSpec
@@ -37,6 +37,7 @@ class blame:  # noqa: N801 - reads as a statement: with blame(...)
             f"{self.name}.{self.method} failed{self.given}",
             where=f"{self.where}{line}",
             why=f"{type(error).__name__}: {error}",
+            fix=mend(error) or "",
         ) from error
 
 

@@ -10,6 +10,7 @@ from typing_extensions import override
 
 from algorithm.console.base import Evaluation
 from algorithm.env.env_id import import_source, resolve_env_id
+from algorithm.env.install_hints import advice
 from algorithm.errors import UsageError, UserError
 from algorithm.roles import Agent, Episode
 from algorithm.train.counters import Counters
@@ -155,7 +156,7 @@ def _make(name: str, kwargs: Mapping[str, Any], folder: Path) -> Callback:
     except Exception as error:
         why = f"{type(error).__name__}: {error}"
         fix = "module:Class and file.py:Class lie in the task's folder, or where python finds them from here"
-        raise _unusable(name, why, fix) from error
+        raise _unusable(name, why, advice(error, fix)) from error
     if not isinstance(made, Callback):
         raise _unusable(name, f"a {type(made).__name__} is no Callback", "derive it from asac.Callback")
     return made
