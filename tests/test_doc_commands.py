@@ -52,6 +52,7 @@ NOT_RUN = {
 
 INSTEAD: dict[str, list[str]] = {
     "python -m algorithm.config.reference --write": ["-m", "algorithm.config.reference", "--check"],
+    "python scripts/pages.py --write": ["scripts/pages.py", "--check"],
     "python -m benchmarks.tables --write": ["-m", "benchmarks.tables", "--check"],
 }
 """What would write into the working tree, and what shows that it works."""
