@@ -52,7 +52,7 @@ class Parser(argparse.ArgumentParser):
 
     @property
     def _program(self) -> str:
-        return f"python {self.prog}" if self.prog.endswith(".py") else self.prog
+        return self.prog if self.prog in ("asac", "asac-ds") else f"python {self.prog}"
 
     @property
     def _first(self) -> str:

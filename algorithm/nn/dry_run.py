@@ -34,7 +34,7 @@ class blame:  # noqa: N801 - reads as a statement: with blame(...)
         frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename == self.where]
         line = f":{frames[-1].lineno}" if frames else ""
         raise ModelError(
-            f"{self.name}.{self.method} failed{self.given}",
+            f"{'.'.join(filter(None, (self.name, self.method)))} failed{self.given}",
             where=f"{self.where}{line}",
             why=f"{type(error).__name__}: {error}",
             fix=mend(error) or "",

@@ -142,6 +142,15 @@ def test_nothing_at_all_is_told_what_to_name(capsys):
     assert "name what to train: python main.py gym/pendulum, or python main.py CartPole-v1" in text
 
 
+@pytest.mark.parametrize(
+    "typed, program",
+    [("bin/asac", "asac"), ("asac/__main__.py", "python -m asac"), ("main.py", "python main.py")],
+)
+def test_what_to_write_begins_as_what_was_typed(typed, program, monkeypatch, capsys):
+    monkeypatch.setattr("sys.argv", [typed])
+    assert f"write {program} x --max_step 9" in refused(["x", "--total_timesteps", "9"], capsys)
+
+
 def test_a_task_may_have_the_name_of_a_command(task):
     task(PENDULUM, name="test")
     assert parse_args(["test"]).env == "test"
