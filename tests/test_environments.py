@@ -13,11 +13,11 @@ PAGE = ROOT / "docs" / "environments.md"
 TEXT = PAGE.read_text("utf-8")
 SUITES = re.findall(r"^\| \[([\w ]+)\]\(#", TEXT, re.M)
 COMMANDS = [
-    words[2:]
+    words[1:]
     for block in blocks_of(PAGE, TEXT)
     if block.language == "sh"
     for words in commands_of(block.text)
-    if words[:2] == ["python", "main.py"]
+    if words[0] == "asac"
 ]
 TRAININGS = [words for words in COMMANDS if any(word.startswith("--max_step") for word in words)]
 SHORT = (
