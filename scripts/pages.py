@@ -18,7 +18,7 @@ from algorithm.api import PolicyState  # noqa: E402
 from algorithm.config.cli import train_parser  # noqa: E402
 from algorithm.config.cli_ds import distributed_parser  # noqa: E402
 
-WIDTH = 92
+WIDTH = 96
 """Characters that a line of code may have in the column of the site."""
 
 _PART = re.compile(r"(?<=<!-- generated: )(?P<name>[\w-]+) -->\n.*?(?=<!-- end -->)", re.S)
