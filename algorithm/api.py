@@ -71,7 +71,7 @@ def train(  # noqa: PLR0913 - flags of the command, by keyword
     on_step: Callable[[Training], object] | None = None,
     quiet: bool = False,
 ) -> Run:
-    """Train as ``main.py TASK`` does, and return the run.
+    """Train as ``asac TASK`` does, and return the run.
 
     task:      as on the command line: a folder, an id of Gymnasium, ``module:Id`` or ``file.py:Id``
     config:    section or file; the section ``default`` without it

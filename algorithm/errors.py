@@ -49,6 +49,21 @@ def explain(what: str, *, where: str, why: str, fix: str) -> str:
     return visible("\n".join(lines))
 
 
+GYMNASIUM = (
+    "write `import gymnasium as gym`, which has taken the place of gym\n"
+    "reset(self, *, seed=None, options=None) returns observation and info\n"
+    "step(self, action) returns observation, reward, terminated, truncated and info"
+)
+"""What to change in an environment that was written for gym."""
+
+
+def mend(error: BaseException) -> str | None:
+    """Return what to change in a user's file that cannot be imported; None where that is not known."""
+    if isinstance(error, SyntaxError) and error.filename:
+        return f"correct line {error.lineno} of {error.filename}:\n{(error.text or '').rstrip()}"
+    return GYMNASIUM if isinstance(error, ModuleNotFoundError) and error.name == "gym" else None
+
+
 class UserError(Exception):
     """Base of the errors below; raise one of those, for only they have an ``exit_code``.
 

@@ -18,6 +18,7 @@ import yaml
 from algorithm.config import Config, ConfigError, load_config, load_config_file
 from algorithm.config.cli import parse_args
 from algorithm.config.cli_ds import parse_distributed
+from scripts.pages import WIDTH
 
 ROOT = Path(__file__).resolve().parents[1]
 NO_PAGES_OF_OURS = {".venv", ".git", "models", "node_modules", ".peers"}
@@ -168,6 +169,17 @@ BLOCKS = [block for page in PAGES for block in blocks_of(page, page.read_text("u
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_lead_somewhere(page: Path) -> None:
     assert dead_links(page, page.read_text("utf-8")) == []
+
+
+def test_code_fits_the_column_of_the_site() -> None:
+    code = [block for block in BLOCKS if block.language in ("sh", "python", "yaml")]
+    lines = [
+        (block, line)
+        for block in code
+        if block.page != ROOT / "README.md"
+        for line in block.text.splitlines()
+    ]
+    assert [f"{block}: {line}" for block, line in lines if len(line) > WIDTH] == []
 
 
 @pytest.mark.parametrize("block", BLOCKS, ids=str)

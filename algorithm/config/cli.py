@@ -16,6 +16,7 @@ from typing_extensions import override
 
 from algorithm.config.flag_types import Ckpt, is_export, positive
 from algorithm.config.flags import (
+    Parser,
     add_acting,
     add_common,
     add_model,
@@ -190,7 +191,7 @@ def parse_args(argv: Sequence[str] | None = None) -> TrainOptions:
     done, flags of later parts among it.
     """
     parser = train_parser()
-    given = vars(parser.parse_args(argv))
+    given = parser.read(argv)
     given.pop("schema", None)
     if given["env"] is None:
         if not given["list"]:
@@ -213,7 +214,7 @@ class _PrintSchema(argparse.Action):
         raise SystemExit(0)
 
 
-def train_parser() -> argparse.ArgumentParser:
+def train_parser() -> Parser:
     """Return the parser of ``main.py``."""
     parser = make_parser("main.py", "Train a Soft Actor-Critic agent, or let a trained one act.", _EXAMPLES)
     parser.add_argument("env", nargs="?", help=ENV_HELP)

@@ -7,7 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from algorithm.config import shipped_sections
-from algorithm.config.env_names import folder_of, is_dm_control, label_of, near_ids, nearest_task
+from algorithm.config.env_names import (
+    folder_of,
+    is_dm_control,
+    label_of,
+    near_ids,
+    nearest_task,
+    with_package,
+)
 from algorithm.config.errors import ConfigError, Problem, suggest
 from algorithm.config.schema import MERGE_KEYS, Config
 from algorithm.config.tree import MappingNode, Node, ValueNode, merge, to_value
@@ -289,7 +296,7 @@ def _no_env(env: str, roots: tuple[Path, ...], ids: list[str]) -> Problem:
     known = list(known_tasks())
     close, folder = nearest_task(env, known), folder_of(env, known)
     inside = [name.rpartition("/")[2] for name in known if folder and name.rpartition("/")[0] == folder]
-    near = " or ".join(f"`{name}`" for name in [*([close] if close else []), *ids])
+    near = " or ".join(f"`{name}`" for name in [*with_package(env), *([close] if close else []), *ids])
     meant = f"did you mean {near}? " if near else ""
     if inside:
         listed = f"tasks in {folder}: {', '.join(sorted(inside))}"

@@ -124,7 +124,7 @@ once with file and line. A file without sections, whose top level holds such key
 
 ## How settings are merged
 
-1. the defaults below (`main_ds.py`: those of `ds/default_config.yaml`),
+1. the defaults below (`asac-ds`: those of `ds/default_config.yaml`),
 2. where `seq_encoder` is set, by whatever comes below: [what suits a memory](#with-a-memory),
 3. the section `default` of the file,
 4. what the chosen section names under `inherited`, left to right,
@@ -142,7 +142,7 @@ default:
   sac_config:
     n_step: 5
 
-long: # python main.py ENV -c long
+long: # asac ENV -c long
   base_config:
     max_step: 1e6
 

@@ -120,7 +120,7 @@ class BaseConfig(EnvConfig):
     )
 
     evolver_enabled: bool = option(
-        True, "Whether `main_ds.py ENV evolver` may train a population with this configuration."
+        True, "Whether `asac-ds ENV evolver` may train a population with this configuration."
     )
     evolver_mode: Literal["copy", "cem"] = option(
         "copy",

@@ -17,7 +17,7 @@ import gymnasium as gym
 from gymnasium.envs.registration import EnvCreator
 
 from algorithm.env.pool.process_exit import exits_as_errors
-from algorithm.errors import EnvError
+from algorithm.errors import GYMNASIUM, EnvError
 
 
 def resolve_env_id(name: str, folder: Path | None = None, *, key: str = "base_config.env_name") -> str:
@@ -52,6 +52,9 @@ def register_env(resolved: str) -> str:
         return name
     module = import_source(source)
     own = getattr(module, name, None)
+    if isinstance(own, type) and any(base.__module__ == "gym.core" for base in own.__mro__):
+        why = f"{name} is an environment of gym, and not of gymnasium"
+        raise EnvError("the environment could not be made", where=resolved, why=why, fix=GYMNASIUM)
     return _id_of(module, own) if _is_env_class(own) else name
 
 

@@ -195,7 +195,7 @@ def _import(file: NnFile, known: Sequence[str]) -> ModuleType:
     if module_spec is None or module_spec.loader is None:
         raise ModelError("the model file is not a Python file", where=file, fix="give it the ending .py")
     module = importlib.util.module_from_spec(module_spec)
-    with blame("the file", "import", str(file)):
+    with blame(f"the import of {file.name}", "", str(file)):
         module_spec.loader.exec_module(module)
     _check_names(module, file, known)
     return module

@@ -11,6 +11,7 @@ from typing_extensions import override
 
 from algorithm.console.base import Evaluation
 from algorithm.env.env_id import import_source, resolve_env_id
+from algorithm.env.install_hints import advice
 from algorithm.errors import UsageError, UserError, described
 from algorithm.roles import Agent, Episode
 from algorithm.train.counters import Counters
@@ -157,7 +158,7 @@ def _make(name: str, kwargs: Mapping[str, Any], folder: Path) -> Callback:
     except (Exception, SystemExit) as error:
         why = described(error)
         fix = "module:Class and file.py:Class lie in the task's folder, or where python finds them from here"
-        raise _unusable(name, why, fix) from error
+        raise _unusable(name, why, advice(error, fix)) from error
     return _checked(made, name)
 
 

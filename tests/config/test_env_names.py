@@ -108,7 +108,7 @@ def test_all_tasks_are_listed_only_where_nothing_is_near(here, monkeypatch):
     assert near.fix == f"did you mean `dm_control/cartpole` or `CartPole-v1`? {others}"
     assert "toy/recall" in far.fix and far.fix.endswith(others)
     (package,) = refusal("ALE/Pong-v5").problems
-    assert package.fix == f"did you mean `atari/pong`? {others}"
+    assert package.fix == f"did you mean `ale_py:ALE/Pong-v5` or `atari/pong`? {others}"
 
 
 @pytest.mark.parametrize(
@@ -122,6 +122,11 @@ def test_all_tasks_are_listed_only_where_nothing_is_near(here, monkeypatch):
         ("cartpole-v7", "`CartPole-v1`?"),
         ("LunarLander-v2", "`LunarLander-v3`?"),
         ("HalfCheeta", "`HalfCheetah-v5`"),
+        ("BreakoutNoFrameskip-v4", "did you mean `ale_py:BreakoutNoFrameskip-v4`"),
+        ("MiniGrid-Empty-5x5-v0", "did you mean `minigrid:MiniGrid-Empty-5x5-v0`"),
+        ("popgym-RepeatPreviousEasy-v0", "`popgym:popgym-RepeatPreviousEasy-v0` or `popgym/repeat_previous`"),
+        ("HopperBulletEnv-v0", "did you mean `pybullet_envs_gymnasium:HopperBulletEnv-v0`"),
+        ("dm_control/cartpole-swingup-v0", "did you mean `dm.cartpole.swingup`"),
         ("qqqqqq", "of another package is module:Id, one of your own file.py:Id"),
         (":X", "of another package is module:Id"),
         ("x" * 300, "File name too long"),

@@ -130,11 +130,22 @@ def test_a_misspelt_id_is_told_with_what_there_is(folder, name):
     assert caught.value.fix.endswith("there: Own, Own-v0")
 
 
-def test_a_file_with_a_mistake_is_told_as_one(folder):
-    (folder / "own_env.py").write_text("import gymnasium\ngymnasium.absent\n")
+@pytest.mark.parametrize(
+    ("source", "why", "fix"),
+    [
+        ("import gymnasium\ngymnasium.absent\n", "AttributeError", "check base_config.env_name"),
+        ("class Own(:\n    pass\n", "SyntaxError", "correct line 1 of {file}:\nclass Own(:"),
+        ("import gym\n", "ModuleNotFoundError", "write `import gymnasium as gym`"),
+        ("import gym_core\n\nclass Own(gym_core.Env):\n    pass\n", "of gym, and not", "as gym`"),
+    ],
+)
+def test_a_file_with_a_mistake_is_told_as_one(folder, source, why, fix):
+    (folder / "gym_core.py").write_text("class Env:\n    __module__ = 'gym.core'\n")
+    (folder / "own_env.py").write_text(source)
     with pytest.raises(EnvError, match="could not be made") as caught:
         make_vec_env("GYM", "own_env.py:Own", folder=folder, n=2, seed_of=SEEDS)
-    assert "AttributeError" in caught.value.why
+    assert why in caught.value.why
+    assert fix.format(file=folder / "own_env.py") in caught.value.fix
 
 
 def test_a_wrapper_is_offered_as_no_environment(folder):

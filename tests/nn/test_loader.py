@@ -78,7 +78,8 @@ POLICY = (
 
 @pytest.mark.parametrize(("body", "fragments"), [
     ("class ModelPolcy(nn.Module): pass", ["unknown model class ModelPolcy", "did you mean ModelPolicy?"]),
-    ("1 / 0", ["import failed", "ZeroDivisionError", "nn.py:4"]),
+    ("ModelQ = (", ["SyntaxError: '(' was never closed", "to do  correct line 4 of ", "ModelQ = ("]),
+    ("1 / 0", ["the import of nn.py failed", "ZeroDivisionError", "nn.py:4"]),
     ("class ModelRep(nn.Module):\n    def __init__(self, spec): super().__init__()",
      ["ModelRep", "must be a subclass of algorithm.nn.Rep"]),
     ("ModelQ = 3", ["ModelQ must be a subclass of torch.nn.Module"]),
