@@ -11,7 +11,7 @@ from algorithm.nn.loader import Networks, load_networks
 from algorithm.sac.config import SacConfig
 from algorithm.sac.learner import Sac
 from algorithm.sac.model import NETWORKS
-from algorithm.sac.values import with_values
+from algorithm.sac.values import LearningTarget, with_values
 from algorithm.spec import ActionSpec, AgentSpec, ObsSpec
 
 SMALL = AgentSpec(ObsSpec(("obs",), ((3,),), ("float32",)), ActionSpec(continuous=2))
@@ -145,9 +145,20 @@ def weights(sac: Sac) -> dict[str, torch.Tensor]:
 
 
 @torch.no_grad()
+def learning_target(sac: Sac, batch: SequenceBatch) -> LearningTarget:
+    """Target of the critics for a batch, by the networks as they are."""
+    return sac.critics._evaluate(sac._encode(batch), sac._draw_ahead(batch), sac.critics._apart)[1]
+
+
 def target_of(sac: Sac, batch: SequenceBatch) -> torch.Tensor:
     """y [B, T] of a batch, by the networks as they are."""
-    return sac.critics._evaluate(sac._encode(batch), sac.critics._apart)[1].y
+    return learning_target(sac, batch).y
+
+
+def update_policy(sac: Sac, batch: SequenceBatch) -> None:
+    """Take the policy's part of an update alone."""
+    ctx = sac._encode(batch)
+    sac._update_policy(ctx, ctx.state[:, ctx.learned].detach(), sac._draw_now(batch), sac._by)
 
 
 def assert_resumes(options, batch_of, steps):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Callable, Hashable
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 import torch
 from torch import Tensor, fx
@@ -31,14 +32,15 @@ class CompiledFunction(Generic[Result]):
 
     def __init__(self, function: Callable[..., Result], *, rounded: bool = False) -> None:
         self._rounded, self._kinds, self._is_new = rounded, set[Hashable](), False
-        # The compiler keeps graphs, at most eight, by the code of a function: each learner has code of its own.
-        def own(*args: Any) -> Result:
+
+        # The compiler keeps at most eight graphs of one code: each learner's function has its own.
+        def own(*args: object) -> Result:
             return function(*args)
 
         own.__code__ = own.__code__.replace(co_name=f"compiled_{id(self)}")
         self._run = torch.compile(own, fullgraph=True, dynamic=False, backend=self._compile)
 
-    def __call__(self, kind: Hashable, *args: Any) -> Result:  # noqa: ANN401 - whatever the function takes
+    def __call__(self, kind: Hashable, *args: object) -> Result:
         """Return the function's result. Raises NotCompilableError, with nothing changed.
 
         kind: one graph is made for each
@@ -59,7 +61,8 @@ class CompiledFunction(Generic[Result]):
             if node.target is functional.linear:
                 _suit(module.graph, node, rounded=self._rounded)
         module.recompile()
-        return torch._inductor.compile(module, inputs, options=_OPTIONS)
+        compiled: Callable[..., Any] = torch._inductor.compile(module, [*inputs], options=_OPTIONS)
+        return compiled
 
 
 _OPTIONS = {
@@ -74,7 +77,7 @@ def _suit(graph: fx.Graph, node: fx.Node, *, rounded: bool) -> None:
     One of a single column is a sum that can be fused with what makes its input. A large one may be one of
     factors in bfloat16, summed in single precision and rounded once more.
     """
-    x, weight, bias = (*node.args, *node.kwargs.values(), None)[:3]
+    x, weight, bias = cast(tuple[fx.Node, ...], (*node.args, *node.kwargs.values(), None))[:3]
     size, columns = x.meta["example_value"].numel(), len(weight.meta["example_value"])
     with graph.inserting_before(node):
         if columns == 1:
@@ -94,9 +97,8 @@ def _suit(graph: fx.Graph, node: fx.Node, *, rounded: bool) -> None:
 
 def _reason(error: BaseException) -> str:
     """Return the reason within an error of the compiler, and the line of the function where it lies."""
-    while isinstance(error.__cause__, BaseException) and not isinstance(error, NotCompilableError):
-        error = error.__cause__
     lines = [line.strip() for line in str(error).splitlines()]
     reason = next((line for line in lines if line and not line.endswith(" raised:")), type(error).__name__)
+    reason = re.sub(r"^(\w+\.)*\w*(Error|Exception): ", "", reason)[:200]
     places = [line for line in lines if line.startswith('File "')]
-    return f"{reason[:200]} ({places[-1]})" if places else reason[:200]
+    return f"{reason} ({places[-1]})" if places else reason

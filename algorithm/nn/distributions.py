@@ -18,7 +18,7 @@ class TanhNormal:
     log_std: Tensor  # [..., A_c]
 
     def rsample(self, noise: Tensor) -> tuple[Tensor, Tensor]:
-        """Return a reparameterised z [..., A_c] and the log-density of its u [...], of normal noise [..., A_c].
+        """Return a reparameterised z [..., A_c] and the log-density of its u [...], of normal ``noise``.
 
         The Gaussian part is written in the noise itself, whose gradient under reparameterisation is zero.
         """

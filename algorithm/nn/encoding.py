@@ -15,7 +15,6 @@ from algorithm.data import SequenceBatch
 from algorithm.nn.augment import OneView
 from algorithm.nn.protocols import Obs, Rep
 
-
 Value = TypeVar("Value")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -131,31 +131,26 @@ class Functional(nn.Module):
             whole.set_(storage, 0, (storage.nbytes() // x.element_size(),), (1,))
             self._numbers[_storage(x)] = number = len(self._flats)
             self._flats.append(whole)
-        return _Place(number, x.storage_offset(), x.shape, not x.requires_grad)
+        return _Place(number, int(x.storage_offset()), x.shape, not x.requires_grad)
 
     @override
-    def forward(self, function: Callable[..., Result], *args: Any) -> Result:
+    def forward(self, function: Callable[..., Result], *args: object) -> Result:
         """Return the result of a function that uses the networks."""
         return function(*args)
 
-    def call(self, function: Callable[..., Result], *args: Any) -> Result:
+    def call(self, function: Callable[..., Result], *args: object) -> Result:
         """Return what ``function`` returns where parameters and buffers are views of their storages."""
-        return self._with({name: place.of(self._flats[place.flat]) for name, place in self._places.items()})(
-            function, *args
-        )
+        views = {name: place.of(self._flats[place.flat]) for name, place in self._places.items()}
+        return self._with(views, function, *args)
 
-    def _with(self, tensors: dict[str, Tensor]) -> Callable[..., Any]:
-        """Return a call of functions with these tensors. Raises ValueError where one of them is replaced."""
+    def _with(self, tensors: dict[str, Tensor], function: Callable[..., Result], *args: object) -> Result:
+        """Return the function's result with these tensors. Raises ValueError where it replaces one."""
         given = dict(tensors)
-
-        def call(function: Callable[..., Result], *args: Any) -> Result:
-            result: Result = functional_call(self, tensors, (function, *args), tie_weights=False)
-            for name, x in given.items():  # functional_call notes there what stands in the modules behind it
-                if tensors[name] is not x:
-                    raise ValueError(f"forward replaces {name.split('.', 2)[-1]}")
-            return result
-
-        return call
+        result: Result = functional_call(self, tensors, (function, *args), tie_weights=False)
+        for name, x in given.items():  # functional_call notes there what stands in the modules afterwards
+            if tensors[name] is not x:
+                raise ValueError(f"forward replaces {name.split('.', 2)[-1]}")
+        return result
 
     def descend(
         self, steps: Sequence[FlatOptimiser], evaluate: Evaluate[Result]
@@ -175,7 +170,7 @@ class Functional(nn.Module):
                 for name, place in self._places.items()
                 if place.flat in written or place.flat in numbers
             }
-            loss, found = self._with(tensors)(evaluate)
+            loss, found = self._with(tensors, evaluate)
             assert loss.gated is None
             return loss.value if loss.free is None else loss.value + loss.free, (found, written)
 
@@ -199,4 +194,5 @@ class Functional(nn.Module):
 
 
 def _storage(x: Tensor) -> int:
+    """Return the identity of a tensor's storage."""
     return x.untyped_storage().data_ptr()

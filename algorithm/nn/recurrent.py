@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import ClassVar
 
 import torch
@@ -46,20 +47,29 @@ class _Alignment:
         return torch.where(begun, back, initial.unsqueeze(1))
 
 
-class RecurrentLayer(nn.Module):
-    """Weights of a recurrent layer, named and begun as in ``nn.RNNBase``, which no compiler takes."""
+Kernel = Callable[..., tuple[Tensor, ...]]
 
-    def __init__(self, input_size: int, hidden_size: int, gates: int) -> None:
+
+class RecurrentLayer(nn.Module):
+    """Layer in one direction, batch first, with the weights of ``nn.RNNBase``, which no compiler takes.
+
+    kernel: ``torch.gru`` or ``torch.lstm`` · gates: of a unit, each with weights of its own
+    """
+
+    def __init__(self, kernel: Kernel, gates: int, input_size: int, hidden_size: int) -> None:
         super().__init__()
+        self._kernel = kernel
         bound, rows = hidden_size**-0.5, gates * hidden_size
         shapes = {"weight_ih": (rows, input_size), "weight_hh": (rows, hidden_size), "bias_ih": (rows,)}
         for name, shape in {**shapes, "bias_hh": (rows,)}.items():
             self.register_parameter(f"{name}_l0", nn.Parameter(torch.empty(shape).uniform_(-bound, bound)))
 
-
-def _one_layer(layer: nn.Module) -> tuple[list[Tensor], bool, int, float, bool, bool, bool]:
-    """Return the arguments of torch's kernels for one layer in one direction, batch first."""
-    return list(layer.parameters()), True, 1, 0.0, False, False, True
+    @override
+    def forward(self, x: Tensor, *before: Tensor) -> tuple[Tensor, ...]:
+        """Return outputs [B, T, H] of x [B, T, I], and the last states [1, B, H]; before: those at first."""
+        states = [state.unsqueeze(0).contiguous() for state in before]  # required by CUDA's kernels
+        given = states[0] if len(states) == 1 else states
+        return self._kernel(x, given, list(self.parameters()), True, 1, 0.0, False, False, True)
 
 
 class Recurrent(nn.Module, ABC):
@@ -69,12 +79,12 @@ class Recurrent(nn.Module, ABC):
 
     carry_shape: C of one agent, its state between two tokens; zeros at an episode's start
     out_size:    hidden_size
-    gates:       of a unit, each with weights of its own
+    cell:        kernel and gates of :class:`RecurrentLayer`
     Raises ``ValueError`` for sizes below 1.
     """
 
     carry_shape: tuple[int, ...]
-    gates: ClassVar[int]
+    cell: ClassVar[tuple[Kernel, int]]
 
     def __init__(self, input_size: int, hidden_size: int, depth: int = 1) -> None:
         super().__init__()
@@ -86,7 +96,7 @@ class Recurrent(nn.Module, ABC):
         self.out_size = hidden_size
         self._input_size = input_size
         sizes = [input_size, *[hidden_size] * (depth - 1)]
-        self.layers = nn.ModuleList(RecurrentLayer(size, hidden_size, self.gates) for size in sizes)
+        self.layers = nn.ModuleList(RecurrentLayer(*self.cell, size, hidden_size) for size in sizes)
         for name, parameter in self.layers.named_parameters():
             if "bias" in name:
                 nn.init.zeros_(parameter)
@@ -130,7 +140,7 @@ class Recurrent(nn.Module, ABC):
 class GRU(Recurrent):
     """Gated recurrent units (Cho et al. 2014, arXiv 1406.1078); carry [depth, hidden_size]."""
 
-    gates = 3
+    cell = torch.gru, 3
 
     def __init__(self, input_size: int, hidden_size: int, depth: int = 1) -> None:
         super().__init__(input_size, hidden_size, depth)
@@ -140,7 +150,7 @@ class GRU(Recurrent):
     def _scan(self, x: Tensor, carry: Tensor) -> tuple[Tensor, Tensor]:
         after = []
         for layer, h in zip(self.layers, carry.unbind(1), strict=True):
-            x, _ = torch.gru(x, h.unsqueeze(0).contiguous(), *_one_layer(layer))  # required by CUDA's kernels
+            x, _ = layer(x, h)
             after.append(x.detach())
         return x, torch.stack(after, 2)
 
@@ -151,7 +161,7 @@ class LSTM(Recurrent):
     The bias of the forget gate begins at 1 (Jozefowicz et al. 2015).
     """
 
-    gates = 4
+    cell = torch.lstm, 4
 
     def __init__(self, input_size: int, hidden_size: int, depth: int = 1) -> None:
         super().__init__(input_size, hidden_size, depth)
@@ -164,8 +174,7 @@ class LSTM(Recurrent):
     def _scan(self, x: Tensor, carry: Tensor) -> tuple[Tensor, Tensor]:
         hidden, cells = [], []
         for layer, h, c in zip(self.layers, *(part.unbind(1) for part in carry.unbind(1)), strict=True):
-            before = h.unsqueeze(0).contiguous(), c.unsqueeze(0).contiguous()
-            out, _, last = torch.lstm(x, before, *_one_layer(layer))
+            out, _, last = layer(x, h, c)
             cells.append(last.detach().movedim(0, 1) if x.shape[1] == 1 else _cells(layer, x, out, h, c))
             hidden.append(out.detach())
             x = out

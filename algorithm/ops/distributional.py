@@ -37,9 +37,7 @@ class _QuantileHuber(torch.autograd.Function):
 
     @staticmethod
     @override
-    def forward(
-        theta: Tensor, atoms: Tensor, level: Tensor, kappa: Tensor | float
-    ) -> tuple[Tensor, Tensor]:
+    def forward(theta: Tensor, atoms: Tensor, level: Tensor, kappa: Tensor | float) -> tuple[Tensor, Tensor]:
         """Return the loss [E, P] of theta [E, K, P] against atoms [J, P], and its gradient; level [K]."""
         level, atoms = level.view(-1, 1), atoms.contiguous()
         turned = 1.0 - 2.0 * level

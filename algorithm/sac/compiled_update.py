@@ -63,7 +63,12 @@ class TakeBy(Protocol):
 
 
 class Updates(Take, Protocol):
-    """Updates in one of the ways to compute them."""
+    """Updates in one of the ways to compute them.
+
+    compiled: the last call compiled something before, so that it took long
+    """
+
+    compiled: bool
 
     def tell(self, say: Say) -> None:
         """Have compiling announced by ``say``, and what goes wrong there."""
@@ -72,6 +77,8 @@ class Updates(Take, Protocol):
 
 class EagerUpdates:
     """Updates as they are written."""
+
+    compiled = False
 
     def __init__(self, take: Take) -> None:
         self._take = take
@@ -101,7 +108,7 @@ class CompiledUpdates:
 
         self._function = CompiledFunction(pure, rounded=rounded)
         self._turns = set[Turn]()
-        self._fails = False
+        self._fails = self.compiled = False
         self._say: Say = _ignore
 
     def tell(self, say: Say) -> None:
@@ -110,9 +117,10 @@ class CompiledUpdates:
 
     def __call__(self, batch: SequenceBatch, noise: Noise, turn: Turn) -> Found:
         """Take the steps; the first turn of its kind is compiled before, which takes some ten seconds."""
+        self.compiled = not self._fails and turn not in self._turns
         if self._fails:
             return self._eager(batch, noise, turn)
-        if turn not in self._turns:
+        if self.compiled:
             self._turns.add(turn)
             self._say(
                 "compiling the update: a minute the first time, with a memory some, seconds from then on"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -160,7 +160,7 @@ class CriticUpdate:
 
     @torch.no_grad()
     def td_error(self, ctx: Context, noise: Tensor) -> Tensor:
-        """Return the TD errors [E, B, T] as the networks are; nothing is learned. noise: see :meth:`update`."""
+        """Return the TD errors [E, B, T]; nothing is learned. noise: as in :meth:`update`."""
         taken, target, _ = self._evaluate(ctx, noise, self._apart)
         return self._values.mean(taken) - target.y
 

@@ -135,6 +135,11 @@ class Sac:
         valid = batch.valid[:, self._burn_in : self._burn_in + self._learn]
         return UpdateResult(ids=batch.ids, anchor=batch.anchor, valid=valid, **found)
 
+    @property
+    def compiled(self) -> bool:
+        """Whether the last update was compiled before it was taken."""
+        return self._take.compiled
+
     def _draw_ahead(self, batch: SequenceBatch) -> Tensor:
         """Draw the noise of the actions at all tokens behind the burn-in, [P, A_c]."""
         return self._draw(len(batch.reward) * (batch.reward.shape[1] - self._burn_in))
@@ -150,7 +155,7 @@ class Sac:
         return self._update(batch, noise, turn, self._by)
 
     def _update(self, batch: SequenceBatch, noise: Noise, turn: Turn, by: Gradients) -> Found:
-        """Take the steps of an update. All that it depends on are its arguments and this learner's tensors."""
+        """Take the steps of an update, which depend on these arguments and this learner's tensors alone."""
         ctx = self._encode(batch)
         critique = self.critics.update(ctx, noise.ahead, by)
         metrics = critique["metrics"]
@@ -256,9 +261,7 @@ class Sac:
             generator=self._generator,
         )
 
-    def _update_policy(
-        self, ctx: Context, state: Tensor, noise: Tensor, by: Gradients
-    ) -> dict[str, Tensor]:
+    def _update_policy(self, ctx: Context, state: Tensor, noise: Tensor, by: Gradients) -> dict[str, Tensor]:
         """Take a step of policy and temperature on the learned states [B, T, S]; noise [P, A_c]."""
         evaluate = partial(self._policy_losses, ctx, flatten_time(state), noise)
         steps = [step for step in (self._policy_step, self._alpha_step) if step]
@@ -272,9 +275,7 @@ class Sac:
             )
         return {name: x.unflatten(-1, (-1, ctx.learn)) if x.dim() else x for name, x in metrics.items()}
 
-    def _policy_losses(
-        self, ctx: Context, state: Tensor, noise: Tensor
-    ) -> tuple[Loss, dict[str, Tensor]]:
+    def _policy_losses(self, ctx: Context, state: Tensor, noise: Tensor) -> tuple[Loss, dict[str, Tensor]]:
         learned = ctx.learned
         share = flatten_time(valid_share(ctx.batch.valid[:, learned], ctx.batch.weight.dtype))
         with self._policy_norms.of_batch(None if self._learn == 1 else share / share.sum().clamp(min=1.0)):

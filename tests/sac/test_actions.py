@@ -12,7 +12,7 @@ from algorithm.nn.distributions import HybridAction, TanhNormal
 from algorithm.sac.config import SacConfig
 from algorithm.sac.heads import make_heads
 from algorithm.spec import ActionSpec, AgentSpec, ObsSpec
-from tests.batches import random_batch, small_sac, target_of, weights
+from tests.batches import random_batch, small_sac, target_of, update_policy, weights
 from tests.oracles import n_step_target, vtrace_target
 
 OBS = ObsSpec(("obs",), ((3,),), ("float32",))
@@ -162,7 +162,7 @@ def test_the_hybrid_loss_is_the_sum_of_its_parts():
     normal, logits, q, valid, mask = parts_of_hybrid()
     hybrid = composition(HYBRID)
     policy = HybridAction(normal, logits)
-    u, logp = hybrid.sample(policy, torch.Generator().manual_seed(0))
+    u, logp = hybrid.sample(policy, torch.randn(16, 2, generator=torch.Generator().manual_seed(0)))
     choice = hybrid.choose(policy, mask, lambda: q)
     together = hybrid.losses(choice, logp, q, valid)
 
@@ -184,7 +184,7 @@ def test_the_continuous_part_moves_no_logits_and_the_discrete_part_no_mean():
     hybrid = composition(HYBRID)
     mean, logits = normal.mean.requires_grad_(), logits.requires_grad_()
     policy = HybridAction(TanhNormal(mean, normal.log_std), logits)
-    u, logp = hybrid.sample(policy, torch.Generator().manual_seed(0))
+    u, logp = hybrid.sample(policy, torch.randn(16, 2, generator=torch.Generator().manual_seed(0)))
     q = torch.cat([u, u.square(), u.sum(-1, keepdim=True)], -1)
     choice = hybrid.choose(policy, mask, lambda: q)
     discrete = hybrid.discrete.losses(choice, q.detach(), valid)["policy"]
@@ -239,7 +239,7 @@ def test_what_a_mask_forbids_changes_nothing(kind, greedy):
         object.__setattr__(batch, "action_mask", mask)
         _shift(sac, forbidden)
         y = target_of(sac, batch)
-        sac._update_policy(sac._encode(batch))
+        update_policy(sac, batch)
         results.append(torch.cat([y.flatten(), *(p.flatten() for p in _before_the_last_layer(sac))]))
     torch.testing.assert_close(*results)
 
@@ -255,7 +255,7 @@ def test_each_token_has_its_own_mask(greedy):
         mask[:, 0, 0] = False
         object.__setattr__(batch, "action_mask", mask)
         _shift(sac, torch.tensor([offset, 0.0, 0.0, 0.0, 0.0]))
-        sac._update_policy(sac._encode(batch))
+        update_policy(sac, batch)
         results.append(torch.cat([p.flatten() for p in _before_the_last_layer(sac)]))
     torch.testing.assert_close(*results)
 

@@ -88,7 +88,7 @@ def test_the_sample_is_that_of_the_distribution(networks, n):
     obs, out = act(actor(networks, seed=5), n)
     with torch.no_grad():
         normal = networks.policy(torch.from_numpy(obs["obs"]), {}).continuous
-    z, _ = normal.rsample(torch.Generator().manual_seed(5))
+    z, _ = normal.rsample(torch.randn(normal.mean.shape, generator=torch.Generator().manual_seed(5)))
     np.testing.assert_allclose(out.z, z.numpy(), rtol=1e-5)
 
 

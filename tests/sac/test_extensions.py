@@ -31,7 +31,8 @@ def test_the_encoder_keeps_what_does_not_work_against_the_critics(angle, kept):
     parameters = list(sac.model.rep.parameters())
     first, second = parameters[0].flatten()[:2]
     q = next(sac.model.q.parameters())
-    sac.critics._add_where_it_agrees(angle * first + 3.0 * second + 7.0 * q.flatten()[0], retain_graph=False)
+    loss = angle * first + 3.0 * second + 7.0 * q.flatten()[0]
+    sac._by._add_where_it_agrees(sac.critics.step, loss, retain_graph=False)
     expected = torch.zeros_like(encoder)
     expected[0], expected[1] = 2.0 + angle * kept, 3.0 * kept
     torch.testing.assert_close(encoder, expected)

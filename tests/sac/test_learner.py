@@ -22,6 +22,7 @@ from tests.batches import (
     small_networks,
     small_sac,
     target_of,
+    update_policy,
     weights,
 )
 from tests.oracles import PlainSac, n_step_target, vtrace_target
@@ -213,8 +214,7 @@ def test_a_subset_of_one_critic_gives_that_critics_value():
 def test_an_encoder_with_parameters_is_trained_by_the_critics_alone():
     sac = small_sac(rep_depth=1)
     encoder = copy.deepcopy(sac.model.rep)
-    ctx = sac._encode(random_batch())
-    sac._update_policy(ctx)
+    update_policy(sac, random_batch())
     for own, before in zip(sac.model.rep.parameters(), encoder.parameters(), strict=True):
         assert torch.equal(own, before)
 

@@ -22,7 +22,7 @@ from algorithm.sac.values import (
     with_values,
 )
 from algorithm.spec import ActionSpec, AgentSpec, ObsSpec
-from tests.batches import CPU, SMALL, random_batch, small_sac, target_of, weights
+from tests.batches import CPU, SMALL, learning_target, random_batch, small_sac, target_of, weights
 
 HEADS = {
     "scalar": {},
@@ -94,17 +94,14 @@ def test_the_spread_follows_the_steps():
         batch = random_batch(4, n, exists=exists)
         batch.terminated[:] = False
         batch.terminated[2, 0] = True
-        ctx = sac._encode(batch)
-        with torch.no_grad():
-            target = sac.critics._evaluate(ctx, sac.critics._apart)[1]
+        target = learning_target(sac, batch)
         widths = target.spread.amax(0) - target.spread.amin(0)
         assert target.spread.shape == (2 * (5 - 1), 4, 1)
         torch.testing.assert_close(target.spread.mean(0), torch.zeros(4, 1), atol=1e-6, rtol=0)
         assert widths[2] == 0 and (widths[[0, 1, 3]] > 0).all()
         if n == 3:  # the same bootstrap states with γ = 1
             whole = small_sac(n_step=n, use_n_step_is=False, gamma=1.0, **HEADS["quantile"])
-            with torch.no_grad():
-                other = whole.critics._evaluate(whole._encode(batch), whole.critics._apart)[1]
+            other = learning_target(whole, batch)
             ratio = target.spread[:, [0, 1], 0] / other.spread[:, [0, 1], 0]
             torch.testing.assert_close(ratio, torch.tensor([0.9, 0.9**3]).expand_as(ratio))
 
@@ -112,8 +109,7 @@ def test_the_spread_follows_the_steps():
 def test_v_trace_has_the_spread_of_one_step():
     sac = small_sac(n_step=3, gamma=0.9, **HEADS["quantile"])
     batch = random_batch(8, 3)
-    with torch.no_grad():
-        target = sac.critics._evaluate(sac._encode(batch), sac.critics._apart)[1]
+    target = learning_target(sac, batch)
     assert target.spread.shape == (8, 8, 1)
     assert (target.spread[:, batch.terminated[:, 0]] == 0).all()
 
