@@ -100,5 +100,7 @@ def _reason(error: BaseException) -> str:
     lines = [line.strip() for line in str(error).splitlines()]
     reason = next((line for line in lines if line and not line.endswith(" raised:")), type(error).__name__)
     reason = re.sub(r"^(\w+\.)*\w*(Error|Exception): ", "", reason)[:200]
+    if raised := re.match(r"raised exception \w+\(['\"](.+)['\"]\)", str(error.__cause__)):
+        return raised[1]
     places = [line for line in lines if line.startswith('File "')]
     return f"{reason} ({places[-1]})" if places else reason
