@@ -1,0 +1,179 @@
+"""Encoders whose ``forward`` does what a recording cannot see, and a few that look as if they did.
+
+``FORWARDS``: name -> ``make(spec)``, an encoder without memory of its own, 6 wide, with trained parameters.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from algorithm.nn.encode import VectorEncoder
+from algorithm.nn.protocols import Rep
+from algorithm.spec import AgentSpec
+
+SIZE = 6
+
+
+class Forward(Rep):
+    """A linear layer, and ``body`` of a subclass behind it, [B, T, 6] -> [B, T, 6]."""
+
+    def __init__(self, spec: AgentSpec) -> None:
+        super().__init__(spec)
+        self.encode = VectorEncoder(spec.obs)
+        self.linear = nn.Linear(self.encode.out_size, SIZE)
+
+    def body(self, x: Tensor) -> Tensor:
+        raise NotImplementedError
+
+    def forward(self, obs, prev_action, carry, valid):
+        return self.body(self.linear(self.encode(obs))), carry
+
+
+class Plain(Forward):
+    def body(self, x):
+        return x.tanh()
+
+
+class Branch(Forward):
+    def body(self, x):
+        return x.tanh() if x.mean() > 0 else 2.0 * x.sigmoid()
+
+
+class ToList(Forward):
+    """A table that Python looks up, with 97 rows, most of which a first batch does not see."""
+
+    def __init__(self, spec):
+        super().__init__(spec)
+        self.table = nn.Embedding(97, SIZE)
+
+    def body(self, x):
+        rows = [int(1e4 * abs(value)) % 97 for value in x[..., 0].flatten().tolist()]
+        return x.tanh() + self.table(torch.tensor(rows, device=x.device)).view(x.shape)
+
+
+class ThroughNumpy(Forward):
+    def body(self, x):
+        return x + torch.from_numpy(np.tanh(3.0 * x.detach().cpu().numpy())).to(x.device)
+
+
+class PythonRandom(Forward):
+    def body(self, x):
+        return x.tanh() * (1.0 + random.random())
+
+
+class Attribute(Forward):
+    """A number that falls with every call."""
+
+    def __init__(self, spec):
+        super().__init__(spec)
+        self.temperature = 2.0
+
+    def body(self, x):
+        self.temperature *= 0.999
+        return (x / self.temperature).tanh()
+
+
+class Dropout(Forward):
+    """Always on, from torch's own generator."""
+
+    def body(self, x):
+        return functional.dropout(x.tanh(), 0.5, training=True)
+
+
+class InPlace(Forward):
+    def body(self, x):
+        y = x * 2.0
+        y[..., 0] = x[..., 1].abs()
+        y[..., 2:4].mul_(0.5).add_(1.0)
+        return y.tanh_()
+
+
+class Argmax(Forward):
+    def __init__(self, spec):
+        super().__init__(spec)
+        self.table = nn.Embedding(SIZE, SIZE)
+
+    def body(self, x):
+        return x.tanh() + self.table(x.argmax(-1)) + x.argmax(-1, keepdim=True)
+
+
+class Gru(Forward):
+    """A GRU over the features of each token, forwards or in both directions."""
+
+    def __init__(self, spec, bidirectional=False):
+        super().__init__(spec)
+        size = SIZE // (1 + bidirectional)
+        self.gru = nn.GRU(1, size, batch_first=True, bidirectional=bidirectional)
+
+    def body(self, x):
+        out, _ = self.gru(x.reshape(-1, SIZE, 1))
+        return out[:, -1].reshape(x.shape)
+
+
+class Scatter(Forward):
+    """Of the first row alone, into fewer rows than there are."""
+
+    def body(self, x):
+        y = torch.zeros_like(x).flatten(0, -2)
+        y.scatter_(1, x.flatten(0, -2)[:1].argmax(-1, keepdim=True), 1.0)
+        return x.tanh() + y.view(x.shape)
+
+
+class _Rounded(torch.autograd.Function):
+    """Rounding with the gradient of the identity."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return (4.0 * x).round() / 4.0
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad
+
+
+class CustomFunction(Forward):
+    def body(self, x):
+        return _Rounded.apply(x.tanh())
+
+
+class Softplus(Forward):
+    def body(self, x):
+        return functional.softplus(x, beta=1.0, threshold=1.0)
+
+
+class Reassigned(Forward):
+    """A buffer that every call replaces."""
+
+    def __init__(self, spec):
+        super().__init__(spec)
+        self.register_buffer("scale", torch.ones(()))
+
+    def body(self, x):
+        self.scale = self.scale * 1.0002
+        return (x * self.scale).tanh()
+
+
+FORWARDS: dict[str, Callable[[AgentSpec], Rep]] = {
+    "plain": Plain,
+    "branch": Branch,
+    "tolist": ToList,
+    "numpy": ThroughNumpy,
+    "random": PythonRandom,
+    "attribute": Attribute,
+    "dropout": Dropout,
+    "in-place": InPlace,
+    "argmax": Argmax,
+    "gru": Gru,
+    "gru, both ways": lambda spec: Gru(spec, bidirectional=True),
+    "scatter": Scatter,
+    "custom function": CustomFunction,
+    "softplus": Softplus,
+    "reassigned buffer": Reassigned,
+}
+"""Encoders by what their ``forward`` does."""
