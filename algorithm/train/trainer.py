@@ -87,10 +87,6 @@ class Trainer:
         self._film, self._on_non_finite, self._evaluations = film, on_non_finite, evaluations
         base = config.base_config
         self._max_step, self._max_iter = base.max_step, base.max_iter
-        self._policies = {
-            name: EvalPolicy(agent.new_policy("evaluation"), greedy=True)
-            for name, agent in self._agents.items()
-        }
         self._profile = profile or NoProfile()
         self._callbacks, self._saved_at = Callbacks(), -1
         self._latest_metrics: dict[str, float] = {}
@@ -214,11 +210,15 @@ class Trainer:
             return
         self._watch.lap("other")
         self._profile.interrupt()
-        step = self._counters.step
+        step, agents = self._counters.step, self._agents
+        # New ones each time: what acts holds attributes of the networks, which a callback may have changed.
+        policies = {
+            name: EvalPolicy(agent.new_policy("evaluation"), greedy=True) for name, agent in agents.items()
+        }
         self._counters.owes_evaluation = True  # also for who saves while it goes on
         found = evaluate(
             self._eval_env,
-            self._policies,
+            policies,
             self._config.eval_config.episodes,
             length_limit=self._config.base_config.max_step_each_iter,
             stop=lambda: bool(self._stop),
