@@ -126,7 +126,7 @@ def _along(x: Numbers, dim: int, index: Numbers) -> tuple[Numbers, ...]:
     """Return the places in ``x`` that ``index`` names along ``dim``, of which the others may have fewer."""
     if x.ndim == 2 and dim in (1, -1):
         return np.arange(len(index))[:, None], index
-    places = list(np.indices(index.shape, sparse=True))
+    places: list[Numbers] = list(np.indices(index.shape, sparse=True))
     places[dim] = index
     return tuple(places)
 
@@ -216,7 +216,7 @@ def _spread(x: Numbers, shape: Sequence[int]) -> Numbers:
     return result
 
 
-_SAME_NAMES = "_to_copy clone contiguous to type_as"
+_SAME_NAMES = "_to_copy clone to type_as"
 _SHAPES = "_unsafe_view flatten reshape squeeze unflatten unsqueeze view"
 
 SAME: Mapping[str, Operation] = dict.fromkeys(_SAME_NAMES.split(), lambda x: x)
@@ -238,6 +238,7 @@ OPERATIONS: Mapping[str, Operation] = {
     "argmax": _over(np.argmax),
     "argmin": _over(np.argmin),
     "bmm": np.matmul,
+    "contiguous": np.ascontiguousarray,
     "cat": lambda parts, dim=0: np.concatenate(parts, dim),
     "embedding": lambda weight, index, padding=-1: weight[index],
     "gather": lambda x, dim, index: x[_along(x, dim, index)],

@@ -281,8 +281,9 @@ class Trace(TorchDispatchMode):
             return same[0]
         first = len(self.tensors)
         made = tree_map_only(Tensor, self._made, result)
-        several = isinstance(result, list | tuple)
-        self._note(name, given, options, range(first, len(self.tensors)), several=several)
+        places = range(first, len(self.tensors))
+        if places:  # not those of a list without any
+            self._note(name, given, options, places, several=isinstance(result, list | tuple))
         return made
 
     def _in_parts(
