@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from algorithm.nn.numpy_operations import ELEMENTWISE, SAME, SHAPED, Numbers, Operation, known
-from algorithm.nn.tracing import DRAWS, Call, Function, Ref, Trace, trace
+from algorithm.nn.tracing import DRAWS, Function, Ref, Tape, TapedCall, trace
 from algorithm.nn.unchanged import RefusalError
 
 _RELATIVE, _ABSOLUTE = 1e-4, 1e-5  # what float32 makes of another order of sums
@@ -139,7 +139,7 @@ class _Program:
     Raises RefusalError, or whatever an operation raises, where numpy does not do what torch does.
     """
 
-    def __init__(self, made: Trace, arrays: Sequence[Numbers]) -> None:
+    def __init__(self, made: Tape, arrays: Sequence[Numbers]) -> None:
         self._registers: list[Any] = [*arrays, *[None] * (len(made.tensors) - len(arrays))]
         self._tensors = made.tensors
         self._fixed, self._held = made.fixed.copy(), made.held.copy()
@@ -161,7 +161,7 @@ class _Program:
                 registers[made] = operation(*read(registers))
         return [np.asarray(registers[place]) for place in self._results]
 
-    def _step(self, call: Call) -> _Step | None:
+    def _step(self, call: TapedCall) -> _Step | None:
         """Compute the operation once; return it, or None where the result stays what it is."""
         draws, expected = call.name in DRAWS, [self._tensors[place] for place in call.made]
         read = () if draws else tuple(self._read(one) for one in _arguments(call, expected[0].shape))
@@ -174,7 +174,7 @@ class _Program:
         for place, value in zip(call.made, values if call.several else [values], strict=True):
             self._registers[place] = value
         if call.name in SAME and values is arguments[0]:
-            self._places[call.made[0]] = read[0]
+            self._places[call.made[0]] = self._place(call.args[0])
         elif draws or not self._stays(call.made, read):
             first = call.made[0]
             return _Step(
@@ -218,14 +218,14 @@ class _Program:
         return len(self._registers) - 1
 
 
-def _arguments(call: Call, shape: Sequence[int]) -> Sequence[object]:
+def _arguments(call: TapedCall, shape: Sequence[int]) -> Sequence[object]:
     """Return the arguments of numpy's operation: of some only the result's shape or type matters."""
     if call.name in SAME:
         return call.args[:1]
     return (call.args[0], tuple(shape)) if call.name in SHAPED else call.args
 
 
-def _in_its_type(call: Call, arguments: Sequence[Any]) -> Operation:
+def _in_its_type(call: TapedCall, arguments: Sequence[Any]) -> Operation:
     """Return numpy's operation with its options, on arguments of the type that torch computes in."""
     operation = known(call.name)
     assert operation is not None
@@ -240,7 +240,7 @@ def _in_its_type(call: Call, arguments: Sequence[Any]) -> Operation:
 
 
 def _computed(
-    call: Call, operation: Operation, arguments: Sequence[object], expected: Sequence[Tensor]
+    call: TapedCall, operation: Operation, arguments: Sequence[object], expected: Sequence[Tensor]
 ) -> tuple[Any, Operation]:
     """Return results of the shapes and types that torch's have, and the operation that makes them."""
     dtype = _TYPES[expected[0].dtype]
@@ -259,7 +259,7 @@ def _cast(operation: Operation, dtype: np.dtype[Any]) -> Operation:
     return lambda *arguments: operation(*arguments).astype(dtype)
 
 
-def _drawing(call: Call) -> Operation:
+def _drawing(call: TapedCall) -> Operation:
     """Return torch's draw."""
     draw = partial(getattr(torch, call.name), *call.args, **call.options)
     return lambda: draw().numpy()

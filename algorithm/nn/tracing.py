@@ -75,7 +75,7 @@ class Ref(int):
     """Number of a tensor in a trace."""
 
 
-class Call(NamedTuple):
+class TapedCall(NamedTuple):
     """Operation with its arguments, in which tensors are numbers.
 
     made:    numbers of the results
@@ -98,7 +98,7 @@ def trace(
     modules: Sequence[nn.Module],
     generator: torch.Generator,
     known: Callable[[str], bool],
-) -> Trace:
+) -> Tape:
     """Return what ``function`` does to inputs of these shapes and types, whatever their values.
 
     modules:   those that it uses, whose attributes it must leave as they are
@@ -108,7 +108,7 @@ def trace(
     else the second time, or uses what is not known. Nothing but ``generator`` is changed in any case.
     """
     with unchanged(modules), torch.inference_mode():
-        first, second = (Trace(inputs, generator, known) for _ in range(2))
+        first, second = (Tape(inputs, generator, known) for _ in range(2))
         first.record(function)
         second.record(function)
     if not first.same_as(second):
@@ -140,7 +140,7 @@ class _Blind(Tensor):
         args: Sequence[object] = (),
         kwargs: Mapping[str, object] | None = None,
     ) -> object:
-        """Call ``func``; with the numbers, where the trace is over and somebody has kept the tensor."""
+        """TapedCall ``func``; with the numbers, where the trace is over and somebody has kept the tensor."""
         with torch._C.DisableTorchFunctionSubclass():
             if torch._C._len_torch_dispatch_stack():
                 return func(*args, **(kwargs or {}))
@@ -148,14 +148,14 @@ class _Blind(Tensor):
 
     @classmethod
     @override
-    def __torch_dispatch__(
+    def __torch_dispatch__(  # type: ignore[override]  # torch's own annotation lacks an argument
         cls,
         func: Callable[..., object],
         types: object,
         args: Sequence[object] = (),
         kwargs: Mapping[str, object] | None = None,
     ) -> object:
-        """Call ``func`` with the numbers: the trace is over."""
+        """TapedCall ``func`` with the numbers: the trace is over."""
         given, options = tree_map_only(_Blind, _numbers, (tuple(args), dict(kwargs or {})))
         return func(*given, **options)
 
@@ -164,7 +164,7 @@ def _numbers(blind: _Blind) -> Tensor:
     return blind.numbers
 
 
-class Trace(TorchDispatchMode):
+class Tape(TorchDispatchMode):
     """List of a function's operations, on numbered tensors: first the inputs. Each number is made once.
 
     calls:   the operations
@@ -179,7 +179,7 @@ class Trace(TorchDispatchMode):
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # torch has not annotated it
         self._generator, self._known, self._refusal = generator, known, ""
-        self.calls, self.tensors = list[Call](), list[Tensor]()
+        self.calls, self.tensors = list[TapedCall](), list[Tensor]()
         self.held, self.fixed, self.results = set[int](), set[int](), list[Ref]()
         self._blinds = dict[int, _Blind]()  # by the id of what they stand for
         self._sharing = Counter[int]()  # tensors on a storage, and one more if it is not the function's
@@ -202,7 +202,7 @@ class Trace(TorchDispatchMode):
             raise RefusalError(self._refusal)
         self.results = [Ref(self._blind(result).place) for result in results]
 
-    def same_as(self, other: Trace) -> bool:
+    def same_as(self, other: Tape) -> bool:
         """Return whether both do the same on the same."""
         if (self.calls, self.results, self.held) != (other.calls, other.results, other.held):
             return False
@@ -333,17 +333,17 @@ class Trace(TorchDispatchMode):
         if common is torch.bool and read:
             common = torch.result_type(read[0], read[-1])
         references = tree_map_only(_Blind, lambda one: Ref(one.place), args)
-        self.calls.append(Call(name, references, options, made, several, common))
+        self.calls.append(TapedCall(name, references, options, made, several, common))
 
 
 def _storage(tensor: Tensor) -> int:
-    return tensor.untyped_storage()._cdata
+    return int(tensor.untyped_storage()._cdata)
 
 
 class _BlindCalls(TorchFunctionMode):
     """Exchange of every tensor in every call of torch for one without values."""
 
-    def __init__(self, made: Trace) -> None:
+    def __init__(self, made: Tape) -> None:
         self._trace = made
 
     @override

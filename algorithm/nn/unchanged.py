@@ -2,74 +2,20 @@
 
 from __future__ import annotations
 
-import io
-import pickle
+import copy
 import random
-import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from itertools import zip_longest
-from types import BuiltinFunctionType, FunctionType, ModuleType
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from typing_extensions import override
 
-_THEMSELVES = (Tensor, nn.Module, type, FunctionType, BuiltinFunctionType, ModuleType, weakref.ref)
-"""Types of what is compared by identity, not by what it consists of."""
+_PLAIN = (str, bytes, int, float, complex, set, frozenset)
 
 
 class RefusalError(Exception):
     """Reason why a function is not a fixed list of operations."""
-
-
-class _Attributes(pickle.Pickler):
-    """Attributes of modules, of those too that hide in lists, as bytes."""
-
-    def __init__(self, modules: Sequence[nn.Module]) -> None:
-        self._file = io.BytesIO()
-        super().__init__(self._file, protocol=5)
-        self._kept: dict[int, object] = {id(module): module for module in modules}
-        self.modules = list(modules)
-        self.saved = [self._bytes(module) for module in self.modules]  # the list grows meanwhile
-
-    def _bytes(self, module: nn.Module) -> bytes:
-        self._file.seek(0)
-        self._file.truncate()
-        self.clear_memo()
-        self.dump(vars(module))
-        return self._file.getvalue()
-
-    @override
-    def persistent_id(self, obj: object) -> int | None:
-        """Return the identity of what is compared by it."""
-        if not isinstance(obj, _THEMSELVES):
-            return None
-        if isinstance(obj, nn.Module) and id(obj) not in self._kept:
-            self.modules.append(obj)
-        self._kept[id(obj)] = obj
-        return id(obj)
-
-    def restore(self) -> list[nn.Module]:
-        """Give the modules the attributes that they had; return those that have had others."""
-        try:
-            now = _Attributes(self.modules).saved
-        except Exception:  # an attribute that cannot be compared is another one, too
-            now = []
-        changed = []
-        for module, saved, other in zip_longest(self.modules, self.saved, now[: len(self.saved)]):
-            if saved != other:
-                reader = pickle.Unpickler(io.BytesIO(saved))
-                reader.persistent_load = self._kept.__getitem__
-                vars(module).clear()
-                vars(module).update(reader.load())
-                changed.append(module)
-        return changed
-
-
-def _generators() -> tuple[object, ...]:
-    return random.getstate(), pickle.dumps(np.random.get_state()), torch.get_rng_state().numpy().tobytes()
 
 
 @contextmanager
@@ -78,20 +24,67 @@ def unchanged(modules: Sequence[nn.Module]) -> Iterator[None]:
 
     Whatever is another one is put back.
     """
-    before = _Attributes(modules)
-    if any(one._forward_hooks or one._forward_pre_hooks for one in before.modules):
+    memo = _inside(list(modules))  # deepcopy's: tensors and modules stay themselves
+    found = [one for one in memo.values() if isinstance(one, nn.Module)]
+    if any(one._forward_hooks or one._forward_pre_hooks for one in found):
         raise RefusalError("a module has hooks")
+    before = [copy.deepcopy(vars(module), memo) for module in found]
     python, numpys, torchs = random.getstate(), np.random.get_state(), torch.get_rng_state()
-    states = _generators()
+    changed = []
     try:
         yield
     finally:
-        drawn = _generators() != states
+        now = random.getstate(), np.random.get_state(), torch.get_rng_state()
+        drawn = not _same((python, numpys, torchs), now)
         random.setstate(python)
         np.random.set_state(numpys)
         torch.set_rng_state(torchs)
-        changed = before.restore()
+        for module, kept in zip(found, before, strict=True):
+            if not _same(kept, vars(module)):
+                changed.append(type(module).__name__)
+                vars(module).clear()
+                vars(module).update(kept)
     if drawn:
         raise RefusalError("forward draws random numbers of its own")
     if changed:
-        raise RefusalError(f"forward changes attributes of {type(changed[0]).__name__}")
+        raise RefusalError(f"forward changes attributes of {changed[0]}")
+
+
+def _inside(value: object) -> dict[int, object]:
+    """Return tensors and modules by their id, those too that hide in lists and the like."""
+    found, left = dict[int, object](), [value]
+    while left:
+        one = left.pop()
+        if id(one) in found:
+            continue
+        if isinstance(one, Tensor | nn.Module):
+            found[id(one)] = one
+        if isinstance(one, nn.Module):
+            left += vars(one).values()
+        elif isinstance(one, dict):
+            left += one.values()
+        elif isinstance(one, list | tuple):
+            left += one
+    return found
+
+
+def _same(one: object, other: object) -> bool:
+    """Return whether a value and what was a copy of it are alike, in all that they are made of."""
+    if one is other or type(one) is not type(other):
+        return one is other
+    if isinstance(one, Tensor) and isinstance(other, Tensor):
+        return one.dtype == other.dtype and torch.equal(one, other)
+    if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
+        return (one.dtype, one.shape, one.tobytes()) == (other.dtype, other.shape, other.tobytes())
+    if isinstance(one, dict) and isinstance(other, dict):
+        return _same(list(one.items()), list(other.items()))
+    if isinstance(one, list | tuple) and isinstance(other, list | tuple):
+        return len(one) == len(other) and all(map(_same, one, other))
+    return one == other if isinstance(one, _PLAIN) else _parts_same(one, other)
+
+
+def _parts_same(one: object, other: object) -> bool:
+    try:
+        return _same(one.__reduce_ex__(4), other.__reduce_ex__(4))
+    except Exception:  # it cannot be taken apart, or goes round in a circle
+        return False

@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from algorithm.nn.numpy_operations import ELEMENTWISE, OPERATIONS, SAME, SHAPED, known
-from algorithm.nn.tracing import Trace
+from algorithm.nn.tracing import Tape
 from tests.nn.test_numpy_program import GENERATOR, programs
 
 GRU = nn.GRU(4, 3, num_layers=2, batch_first=True)
@@ -252,7 +252,7 @@ def numbers(dtype, seed):
 
 def names_of(function, inputs):
     with torch.inference_mode():
-        found = Trace(inputs, GENERATOR, lambda name: known(name) is not None)
+        found = Tape(inputs, GENERATOR, lambda name: known(name) is not None)
         found.record(lambda tensors: [function(*tensors)])
     return {call.name for call in found.calls}
 

@@ -15,7 +15,7 @@ from algorithm.nn import tracing
 from algorithm.nn.ensemble import Ensemble
 from algorithm.nn.noisy import NoisyLinear
 from algorithm.nn.numpy_program import NumpyPrograms
-from algorithm.nn.tracing import Trace
+from algorithm.nn.tracing import Tape
 
 GENERATOR = torch.Generator()
 
@@ -44,7 +44,7 @@ ROWS = torch.linspace(-1.0, 1.0, 12).view(3, 4)
 @torch.no_grad()
 def test_what_is_written_into_parameters_is_seen():
     net, plain = policy(), torch.ones(2)
-    made, calls = programs(lambda x: net(x) * plain + plain.T.view(1, 2))
+    made, calls = programs(lambda x: net(x) * plain + plain.view(1, 2))
     for _ in range(4):
         expected = net(ROWS) * plain + plain
         np.testing.assert_allclose(made(3, [ROWS.numpy()])[0], expected.numpy(), rtol=1e-5)
@@ -220,4 +220,4 @@ def test_the_logarithm_of_0_is_no_warning():
 
 def test_recording_does_not_import_torch_s_compiler():
     """Which takes two seconds; torch wraps the method in what imports it."""
-    assert Trace.__torch_dispatch__.__code__.co_filename == tracing.__file__
+    assert Tape.__torch_dispatch__.__code__.co_filename == tracing.__file__
